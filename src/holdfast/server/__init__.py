@@ -1,1 +1,1 @@
-"""Sessions of clients: bytes in, requests out, answers in, bytes out. Pure: a session knows no socket."""
+"""Client sessions: bytes in, requests out, responses in, bytes out. Pure: a session knows no socket."""

@@ -1,11 +1,12 @@
-"""The one place that decides what a client may do: it says of every request of both protocols what has to be permitted.
+"""Authorization: the permissions that each request of every protocol needs. Unknown requests are rejected.
 
-What it does not know it refuses. Each session asks here, once for each request, before the request is looked at any
-further. The data lane asks for each map that it meets on a connection (`Rights.reads_only`).
+Each session checks a request once, before anything else. The data lane asks once per map and connection
+(`Rights.reads_only`).
 
-- server/P-1: A kind of request without an entry here is refused to everybody who may not do everything.
-- server/P-2: Whoever is told a value needs `read`, also where the request stores or removes something.
-- server/P-3: A transaction is used by the connection that has begun it, and by no other.
+- server/P-1: A kind of request without an entry here is rejected, except for users who may do everything.
+- server/P-2: A response with a value needs `read`, even if the request stores or removes. Otherwise a user who may
+  only write could read by `put`, which returns the old value.
+- server/P-3: A transaction can be used only by the connection that began it.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ from holdfast.wire import own
 
 READ, PUT, REMOVE = Action.READ, Action.PUT, Action.REMOVE
 SHOWN_MAX = 256
-"""Characters that are shown of a name."""
+"""Characters of a name in messages."""
 
 
 class Needed(NamedTuple):
-    """Something that has to be permitted."""
+    """A permission that a request needs."""
 
     kind: Kind
     name: str
     action: Action
     reach: Literal["this", "all", "some"] = "this"
-    """Whether that thing is meant; or all whose names begin so; or any one of this kind, whichever."""
+    """The named thing; all whose names begin so; or any one of this kind."""
 
 
-# -- what an operation needs
+# -- operations
 
 OPERATIONS: dict[Op, frozenset[Action]] = {
     **dict.fromkeys(
@@ -75,11 +76,11 @@ OPERATIONS: dict[Op, frozenset[Action]] = {
     Op.CALL: frozenset({Action.CALL}),
     Op.ASK: frozenset({Action.ASK}),
 }
-"""What has to be permitted for each operation. Those that are missing are what members say to each other."""
+"""Permissions by operation. Missing operations are internal to members."""
 
 
 def of_request(request: Request) -> Iterator[Needed | None]:
-    """What an operation needs; None: nobody may."""
+    """Permissions for an operation; None: internal, never permitted."""
     actions = OPERATIONS.get(request.op)
     if actions is None:
         yield None
@@ -139,8 +140,8 @@ map remove
 map read remove
     TransactionalMap.remove TransactionalMap.removeIfSame
 """
-"""What has to be permitted, and the requests for which that is so. `open`: nothing, for whoever is logged in; lists of
-objects show only those that the user knows. `object`, `maps`: of each that the request names. `somewhere`: of any one.
+"""Permissions, each with its requests. `open`: none but a login; lists of objects show only objects that the user
+knows. `object`, `maps`: for each one that the request names. `somewhere`: for any one.
 """
 
 
@@ -160,14 +161,14 @@ def _read_table() -> dict[int, tuple[str, ...]]:
 
 
 HAZELCAST: dict[int, tuple[str, ...]] = _read_table()
-"""Kind of request -> what it needs, as words of the table."""
+"""Permissions by kind of request, as words of the table."""
 
 SERVICES: dict[str, Kind] = {"hz:impl:mapService": Kind.MAP}
-"""Services of the Hazelcast protocol, and what kind of thing their objects are."""
+"""Services of the Hazelcast protocol, with the kind of their objects."""
 
 
 class AnyCall(Protocol):
-    """What of a request of the Hazelcast protocol is looked at (`wire.hazelcast.layouts.Call`)."""
+    """A request of the Hazelcast protocol, as far as it matters here (`wire.hazelcast.layouts.Call`)."""
 
     kind: int
     name: str
@@ -178,7 +179,7 @@ class AnyCall(Protocol):
 
 
 def call_rejection(rights: Rights, call: AnyCall) -> str:
-    """Why this request of the Hazelcast protocol is refused, in words; empty: it is permitted."""
+    """The reason to reject this request of the Hazelcast protocol; empty if it is permitted."""
     if rights.everything:
         return ""
     needed = HAZELCAST.get(call.kind)
@@ -208,7 +209,7 @@ def call_rejection(rights: Rights, call: AnyCall) -> str:
 
 
 def _name_of(kind: str, name: str) -> str:
-    """The name of a thing; of those of which there is one it is empty, whatever a request says."""
+    """The name of the object; empty for kinds with a single object, whatever the request contains."""
     return name if kind in ("map", "maps") else ""
 
 
@@ -223,11 +224,11 @@ def _object_rejection(rights: Rights, what: str, action: str, name: str, service
     return _refused(rights, f"no rule permits anything for {kind} {name[:SHOWN_MAX]!r}")
 
 
-# -- the own protocol
+# -- Holdfast's own protocol
 
 
 def question_rejection(rights: Rights, question: own.Question, begun: Container[TransactionId]) -> str:
-    """The same of a question of the own protocol. `begun`: the transactions of this connection."""
+    """The reason to reject a request of the own protocol. `begun`: transactions of this connection."""
     if rights.everything:
         return ""
     what = type(question).__name__
@@ -240,7 +241,7 @@ def question_rejection(rights: Rights, question: own.Question, begun: Container[
 
 
 def needs_of(question: own.Question, begun: Container[TransactionId]) -> Iterator[Needed | None]:
-    """Everything that has to be permitted; None: what nobody may who may not do everything."""
+    """Permissions for a request; None: only for users who may do everything."""
     match question:
         case own.Hello() | own.AskTable() | own.NextPage():
             return  # A page is of a scan of this connection, which was permitted.
@@ -263,7 +264,7 @@ def needs_of(question: own.Question, begun: Container[TransactionId]) -> Iterato
             for name in question.maps:
                 yield Needed(Kind.MAP, name, Action.CUT)
         case own.HoldCut():
-            # It names no maps: its id is 16 random bytes, which those know who have made it.
+            # A lease names no maps, but only the creator of a cut knows its id, 16 random bytes.
             yield Needed(Kind.MAP, "", Action.CUT, "some")
         case own.AskHeads():
             yield Needed(Kind.MAP, question.map, Action.CHANGES)
@@ -296,7 +297,7 @@ WANTS: dict[own.Want, Action] = {
     own.Want.EVICT: Action.EVICT,
     own.Want.CONFIGURE: Action.CONFIGURE,
 }
-"""Each order of an operator is a permission of its own."""
+"""Each operator command has a permission of its own."""
 
 
 def _cluster(action: Action) -> Needed:
@@ -313,7 +314,7 @@ def _of_metastore(asked: metastore.MetastoreQuestion) -> Iterator[Needed]:
         case metastore.PutAsked(key=key) | metastore.RemoveAsked(key=key):
             yield Needed(kind, _text(key), PUT if isinstance(asked, metastore.PutAsked) else REMOVE)
             if asked.if_revision is not None:
-                # Where the condition does not hold, the answer is what the key has instead (server/P-2).
+                # If the condition fails, the response has the key's present value (server/P-2).
                 yield Needed(kind, _text(key), READ)
         case metastore.ResetAsked():
             yield Needed(kind, "", Action.RESET, "all")
@@ -322,7 +323,7 @@ def _of_metastore(asked: metastore.MetastoreQuestion) -> Iterator[Needed]:
 
 
 def _text(key: bytes) -> str:
-    """A key as rules name it. Bytes that are no text match no letter."""
+    """A key as rules name it; bytes that are no text match no letter of a rule."""
     return key.decode("utf-8", "surrogateescape")
 
 
@@ -374,7 +375,7 @@ def _of_transaction(order: TransactionOrder, begun: Container[TransactionId]) ->
             assert_never(order)
 
 
-# -- requests over HTTP
+# -- HTTP
 
 HTTP: dict[str, tuple[str, ...]] = {
     "GET /health/live": ("open",),
@@ -394,19 +395,18 @@ HTTP: dict[str, tuple[str, ...]] = {
     "POST /console/api/verify": ("question",),
     "POST /console/api/entry": ("question",),
 }
-"""Routes, and what has to be permitted. `open`: nothing, without a login. `known`: nothing beyond a login.
-`question`: the rights of the same question of the own protocol (`question_rejection`), which the handler of the route
-checks. Else the kind and the actions of a thing without a name.
+"""Permissions by route. `open`: none, not even a login. `known`: a login. `question`: those of the equivalent request
+of the own protocol, which the route's handler checks (`question_rejection`). Otherwise a kind and its actions.
 """
 
 
 def is_open(route: str) -> bool:
-    """Whether whoever asks for this over HTTP is answered without having said who he is."""
+    """Whether this route needs no login."""
     return HTTP.get(route) == ("open",)
 
 
 def route_rejection(rights: Rights, route: str) -> str:
-    """Why this request over HTTP is refused, in words; empty: it is permitted."""
+    """The reason to reject this HTTP request; empty if it is permitted."""
     if rights.everything:
         return ""
     match HTTP.get(route):
@@ -421,11 +421,11 @@ def route_rejection(rights: Rights, route: str) -> str:
             return _refused(rights, route)
 
 
-# -- saying no
+# -- messages
 
 
 def _rejection(rights: Rights, need: Needed, what: str) -> str:
-    """Why not, in words that say what to do about it."""
+    """Text that says which permission is missing; empty if it is granted."""
     kind, name, action, reach = need
     shown = f" {name[:SHOWN_MAX]!r}" if name else ""
     match reach:

@@ -1,4 +1,4 @@
-"""What clients ask the metastore and of zones: what of it makes no sense, and how it is answered."""
+"""Requests to the metastore and for zones: validation, and conversion of their results."""
 
 from __future__ import annotations
 
@@ -13,24 +13,22 @@ from holdfast.wire import own
 from holdfast.wire.questions import PARTITIONS_MAX
 
 NUMBER_MAX: Final = 1 << 53
-"""Of a revision, and of a setting."""
+"""Limit of revisions and of numeric settings."""
 NAME_MAX: Final = 256
 TEXT_MAX: Final = 4096
 SETTINGS_MAX: Final = 64
 
 
 class AgreedAsker(Protocol):
-    """Who passes questions on."""
+    """Executes these requests: see `Grid`."""
 
-    def ask_metastore(self, question: MetastoreQuestion, done: Callable[[MetastoreAnswer], None]) -> None:
-        """See `Grid`."""
+    def ask_metastore(self, question: MetastoreQuestion, done: Callable[[MetastoreAnswer], None]) -> None: ...
 
-    def order_zone(self, order: ZoneOrder, done: Callable[[ZoneAnswer], None]) -> None:
-        """See `Grid`."""
+    def order_zone(self, order: ZoneOrder, done: Callable[[ZoneAnswer], None]) -> None: ...
 
 
 def question_problem(question: own.AskMetastore | own.OrderZone) -> str:
-    """What makes no sense in it; empty when it makes sense."""
+    """The reason why the request is invalid; empty if it is valid."""
     if isinstance(question, own.AskMetastore):
         asked = msgspec.structs.asdict(question.question)
         numbers = [value for value in asked.values() if isinstance(value, int)]
@@ -60,7 +58,7 @@ def ask(
     question: own.AskMetastore | own.OrderZone,
     say: Callable[[own.MetastoreSays | own.ZoneSays], None],
 ) -> None:
-    """Pass the question on; `say` is given the answer, now or later."""
+    """Execute the request; `say` gets the response, now or later."""
     number = question.id
     if isinstance(question, own.AskMetastore):
         asker.ask_metastore(question.question, lambda found: say(own.MetastoreSays(number, found)))

@@ -1,4 +1,4 @@
-"""What is told to the audit log: who came, who was refused what, who ordered what."""
+"""Events for the audit log: logins, rejections, operator commands."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from holdfast.server.order_bounds import with_setting_names
 from holdfast.wire import own
 
 SHOWN_MAX = 500
-"""Characters of one field: clients have a say in them."""
+"""Characters of one field; clients influence them."""
 
 
 @unique
 class AuditKind(StrEnum):
-    """What has happened."""
-
     LOGIN = "login"
     LOGIN_FAILED = "login failed"
     REFUSED = "refused"
@@ -29,8 +27,6 @@ class AuditKind(StrEnum):
 
 
 class AuditEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of the log."""
-
     event: AuditKind
     user: str
     address: str
@@ -38,7 +34,7 @@ class AuditEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str = ""
 
     def shortened(self) -> AuditEvent:
-        """With fields that have an end."""
+        """With fields cut to `SHOWN_MAX`."""
         cut = {
             name: text[:SHOWN_MAX] + "..."
             for name in ("user", "address", "what", "detail")
@@ -48,8 +44,8 @@ class AuditEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def order_of(question: own.Question, begun: Container[TransactionId]) -> str:
-    """What an operator orders by this, in words; empty: it changes nothing but entries, or looks. `begun`: the
-    transactions of the connection, which ends them as it likes.
+    """An operator command as text; empty for requests that only read, or change only entries. `begun`: transactions of
+    this connection, whose end is not an operator command.
     """
     match question:
         case own.Order():

@@ -1,4 +1,4 @@
-"""What clients of Holdfast's own protocol ask of change streams: heads, and the changes between two updates."""
+"""Change streams in the own protocol: heads, and changes between two updates."""
 
 from __future__ import annotations
 
@@ -16,25 +16,23 @@ from holdfast.wire import own
 
 COUNTER_MAX = 2**63 - 1
 ANSWER_BYTES_MAX = 4 << 20
-"""The most that is told in one answer, whatever the client wants; a single change may be larger."""
+"""Maximum size of a response, whatever the client asks; a single change may exceed it."""
 
 
 class StreamAsker(Protocol):
-    """Whoever can ask the member."""
-
     def ask_changes(self, asked: Asked, done: Callable[[ChangesSince], None]) -> None:
-        """Tell what has changed; `done` is called once, now or when the journal was read."""
+        """`done` is called once, now or after the journal was read."""
 
 
 def stream_problem(changes: StreamHeads, name: str) -> str:
-    """Why nothing can be told of the map, in words; empty when it can."""
+    """The reason why the map has no change stream; empty if it has one."""
     if changes.streams(name):
         return ""
     return f"map {name!r} has no change stream: set maps.{name}.changes_bytes on every member"
 
 
 def question_problem(question: own.AskChanges) -> str:
-    """Why this is no question; empty when it is one."""
+    """The reason why the request is invalid; empty if it is valid."""
     numbers = (question.after, question.after_term, question.upto, question.upto_term)
     if not all(0 <= number <= COUNTER_MAX for number in numbers):
         return f"counters and terms of updates are 0 to {COUNTER_MAX}"
@@ -42,7 +40,7 @@ def question_problem(question: own.AskChanges) -> str:
 
 
 def heads(changes: StreamHeads, question: own.AskHeads) -> own.Heads:
-    """How far the changes have gone in the partitions that are served here."""
+    """Heads of the partitions that are served here."""
     found, moved = changes.heads(question.map, question.partitions)
     told = [
         own.Head(partition, reach.counter, reach.term, reach.since, reach.lineage)
@@ -52,7 +50,7 @@ def heads(changes: StreamHeads, question: own.AskHeads) -> own.Heads:
 
 
 def ask(asker: StreamAsker, question: own.AskChanges, say: Callable[[own.Changes], None]) -> None:
-    """Tell what has changed; `say` is called once, now or later."""
+    """Read changes; `say` is called once, now or later."""
     asked = Asked(
         question.map,
         question.partition,
@@ -92,7 +90,7 @@ def _in_columns(number: int, told: ChangesSince) -> own.Changes:
 
 
 def _in_runs(records: Sequence[Record]) -> list[tuple[int, int, TransactionId]]:
-    """The changes that transactions have made: those of one, which follow each other, are one run."""
+    """Runs of consecutive changes by one transaction: first place, length, transaction."""
     runs: list[tuple[int, int, TransactionId]] = []
     for place, told in [(place, one.request) for place, one in enumerate(records) if one.request]:
         transaction, _ = split_mark(told)

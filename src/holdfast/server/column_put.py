@@ -1,4 +1,4 @@
-"""Many entries that a client stores at once (`wire.own.PutColumns`)."""
+"""Bulk writes of the own protocol (`wire.own.PutColumns`), stored in slices."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from holdfast.server.grid import EntryLane, Grid
 from holdfast.wire import own
 
 PUT_ROWS_MAX = 16_384
-"""Rows of one question: to take them apart is not sliced. Clients of Holdfast send 4,096."""
+"""Maximum rows per request, because splitting them is not sliced. Holdfast's clients send 4,096."""
 SLICE_ROWS = 8192
-"""Rows whose partitions are found in one go."""
+"""Rows whose partitions are computed per slice."""
 STORED_ROWS = SLICE_ITEMS // 2
-"""Rows that are stored in one go."""
+"""Rows that are stored per slice."""
 ROW_BYTES = SLICE_BYTES // STORED_ROWS
-"""What a row counts for in a slice besides the bytes of its value."""
+"""Cost of a row in a slice, in addition to its value's bytes."""
 NOTHING = [(0, 0)]
-"""The slices of a group without rows."""
+"""Slices of a group without rows."""
 _KIND_MAX = max(own.PutKind)
 _SET, _REMOVE = int(own.PutKind.SET), int(own.PutKind.REMOVE)
 
 
 def as_request(put: own.PutColumns) -> Request:
-    """What it amounts to, without keys: does it store entries, or only remove some?"""
+    """The equivalent request without keys, to check whether writes or removals are allowed now."""
     removes = len(put.kinds) > 0 and min(put.kinds) == max(put.kinds) == _REMOVE
     return Request(Op.REMOVE if removes else Op.PUT_ALL, put.map, put.partitions)
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnPut:
-    """The rows of one question."""
+    """Rows of one request."""
 
     put: own.PutColumns
     keys: list[bytes]
@@ -44,8 +44,8 @@ class ColumnPut:
 
     @classmethod
     def reading(cls, put: own.PutColumns, partition_count: int) -> Generator[None, None, ColumnPut]:
-        """Slice by slice. Raises ProtocolError when groups and rows do not go together, there are too many, or a key is
-        in the wrong group.
+        """Split the columns, in slices. Raises ProtocolError for inconsistent groups, too many rows, or a key in the
+        wrong group.
         """
         if put.columns.rows > PUT_ROWS_MAX:
             raise ProtocolError(f"PutColumns has at most {PUT_ROWS_MAX} rows: send several")
@@ -84,7 +84,7 @@ class ColumnPut:
         return cls(put, keys, values)
 
     def rejection(self, lifetime_ms_max: int) -> tuple[own.FaultKind, str] | None:
-        """Why nothing of it can be stored; None when it can."""
+        """The reason to reject the whole request, or None."""
         put = self.put
         if put.kinds and max(put.kinds) > _KIND_MAX:
             return own.FaultKind.MALFORMED, f"kinds of rows are 0 to {_KIND_MAX}"
@@ -99,9 +99,9 @@ class ColumnPut:
         return None
 
     def storing(self, grid: Grid, say: Callable[[own.PutDone], None]) -> Work:
-        """Store what is served here, slice by slice; `Grid.rejection` has let it pass. `say` is called once, when the
-        backups hold it or when that cannot be known. A group whose partition leaves this member between two slices
-        counts as not stored.
+        """Store what is served here, in slices, after `Grid.rejection` has allowed it. `say` is called once, when the
+        backups have acknowledged everything or the outcome is unknown. Groups whose partition moves away meanwhile are
+        reported as moved.
         """
         put, lane = self.put, grid.lane
         plain = not (put.kinds or put.ttls_ms or put.max_idles_ms or put.key_hashes)
@@ -110,7 +110,7 @@ class ColumnPut:
         sealing = Sealing(lane)
         size = at = 0
         refused = False
-        """Whether this must not go on: who asks sends the rest again, and is told why."""
+        """Whether writes are rejected by now; the client retries the rest and gets the reason."""
         for group, (partition, rows) in enumerate(zip(put.partitions, put.counts, strict=True)):
             for begin, end in (
                 slices([len(value) for value in self.values[at : at + rows]], STORED_ROWS)
@@ -122,7 +122,7 @@ class ColumnPut:
                     yield
                     size = 0
                     refused = refused or grid.rejection(as_request(put)) is not None
-                size += ROW_BYTES  # Of the group, which may have no rows.
+                size += ROW_BYTES  # For the group, which may be empty.
                 copy = lane.leading[partition] if not refused else None
                 if copy is None:
                     moved.append(partition)
@@ -130,7 +130,7 @@ class ColumnPut:
                     break
                 some = slice(at + begin, at + end)
                 if lane.locks_entries and any(lane.locked(copy, put.map, key) for key in self.keys[some]):
-                    # Who asks sends the rest again: a transaction ends sooner or later.
+                    # Reported as moved, so that the client retries after the transaction has ended.
                     moved.append(partition)
                     kept[group] = rows
                     break
@@ -154,7 +154,7 @@ class ColumnPut:
         lane.close_batch(sealing.last(done))
 
     def _store_each(self, grid: Grid, copy: PartitionCopy, rows: slice) -> int:
-        """Do with each of these rows as its kind says. Answers how many to be added were there with another value."""
+        """Store, add or remove each row. Returns the rows to add whose key had another value."""
         put, lane, name = self.put, grid.lane, self.put.map
         kept = 0
         columns = zip(
@@ -176,14 +176,14 @@ class ColumnPut:
                 if present is None:
                     lane.set(copy, name, key, value, ttl_ms, max_idle_ms, key_hash)
                 else:
-                    # Perhaps it came before: that must be safe, too.
+                    # It may be an earlier attempt of this request, and must be safe before it is acknowledged.
                     lane.rest_on(copy, name)
                     kept += present != value
         return kept
 
 
 class Sealing:
-    """The seals of one question's slices, and who is told when all of them are known."""
+    """The batches of one request; calls back when the outcome of all is known."""
 
     __slots__ = ("_done", "_known", "_lane", "_waits", "why")
 
@@ -193,15 +193,15 @@ class Sealing:
         self._known = True
         self._done: Callable[[bool], None] | None = None
         self.why = ""
-        """Why it is unknown whether all is safe."""
+        """The reason for an unknown outcome."""
 
     def begin(self) -> Callable[[bool], None]:
-        """For the seal of a slice."""
+        """The callback for the batch of a slice."""
         self._waits += 1
         return self._sealed
 
     def last(self, done: Callable[[bool], None]) -> Callable[[bool], None]:
-        """For the seal of the last one; `done` is called when all are known."""
+        """The callback for the last batch; `done` is called when all outcomes are known."""
         self._done = done
         return self.begin()
 

@@ -1,4 +1,4 @@
-"""Cuts for clients of Holdfast's own protocol: `Cut` and `HoldCut` (S1)."""
+"""Consistent cuts in the own protocol: `Cut` and `HoldCut` (S1)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CUT_ID_BYTES = 16
 
 
 def rejection(grid: Grid, question: own.Cut | own.HoldCut) -> tuple[own.FaultKind, str] | None:
-    """Why the question is not answered; None when it is."""
+    """The reason to reject the request, or None."""
     malformed = own.FaultKind.MALFORMED
     if len(question.cut) != CUT_ID_BYTES:
         return malformed, f"the id of a cut has {CUT_ID_BYTES} bytes"
@@ -50,8 +50,8 @@ def _begin_rejection(grid: Grid, question: own.Cut) -> tuple[own.FaultKind, str]
 
 
 def make(grid: Grid, question: own.Cut, say: Callable[[own.Answer], None]) -> None:
-    """Take the cut; `say` is called once. Its partitions exist, and the question is not refused. `CutMade.left` names
-    what was not gone through: nobody else waits for longer than some ms.
+    """Take the cut of validated partitions; `say` is called once. To bound the time of a turn, some partitions may be
+    left over: `CutMade.left`.
     """
 
     def done(taken: Taken) -> None:
@@ -62,14 +62,14 @@ def make(grid: Grid, question: own.Cut, say: Callable[[own.Answer], None]) -> No
         marks += [own.Mark(partition, name, 0, 0, 0, []) for partition, name in taken.unwritten]
         say(own.CutMade(question.id, marks, taken.moved, taken.known, taken.why, taken.left))
 
-    # While nothing may be written only this member keeps it. So a map can be read where there is no room for more.
+    # While writes are rejected, only this member keeps the cut, so maps can be read even if memory is full.
     writes = [Request(Op.SET, name, question.partitions) for name in question.maps]
     passive = grid.passive or any(grid.rejection(write) is not None for write in writes)
     grid.take_cut(question.cut, question.maps, question.partitions, question.lease_ms, done, passive=passive)
 
 
 def hold(grid: Grid, question: own.HoldCut, say: Callable[[own.Answer], None]) -> None:
-    """Renew or end the lease, and tell what is kept; `say` is called once."""
+    """Renew or end a lease, and report what is kept; `say` is called once."""
     pins = grid.cuts.kept(question.cut, question.partitions, own.CUT_MAPS_MAX)
     kept = [(pin.partition, pin.map, pin.counter, pin.term) for pin in pins]
 

@@ -1,12 +1,16 @@
-"""How much of one connection may be under way: answers that nobody has read yet, and work that is cut into slices.
+"""Limits of the work in progress for one connection: unread responses, and long work in slices.
 
-- server/F-1: A session stops in the middle of what has come when answers take more room than the connection has, and
-  goes on when they have left. What waits for backups or for other members counts as an answer.
-- server/F-2: Long work is a generator that yields after each slice of some ms. The first slice is made at once; the
-  session looks at nothing else of its connection until the last one is, so that requests are carried out in their
-  order.
-- server/F-3: One turn of a connection does at most `TURN_UNITS` of work, however cheap its requests are in bytes. For
-  example, 256 KB hold 11,000 pings, or 32,000 questions for the table.
+The member has one thread: what one connection does in a turn of the event loop delays all others, timers and
+replication. Bytes alone do not bound it. Example: a read buffer of 256 KB holds 11,000 pings, or 32,000 requests for
+the partition table, whose responses are large. So a session counts units of work (about 1 µs each) and stops in the
+middle of the buffer after `TURN_UNITS`, 5 ms; the rest waits for a later turn, after the other connections' turns.
+The door bounds the sum of all connections by time (server/D-3).
+
+- server/F-1: A session stops in the middle of its input when responses exceed the connection's room, and resumes when
+  they have been sent. Responses that wait for backups or other members count as well.
+- server/F-2: Long work is a generator that yields after slices of some ms. The first slice runs immediately; the
+  session handles no other request of the connection before the last, which keeps their order.
+- server/F-3: One turn of a connection does at most `TURN_UNITS` of work, however few bytes its requests have.
 """
 
 from __future__ import annotations
@@ -15,30 +19,30 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 
 SLICE_ITEMS = 2000
-"""Keys, entries or frames in a slice of work: some ms."""
+"""Keys, entries or frames per slice, some ms of work."""
 SLICE_BYTES = 1 << 20
-"""And so many bytes of them, at about."""
+"""Bytes per slice, approximately."""
 TURN_UNITS = 5000
-"""Work of one connection in one turn of the loop: a unit is about 1 µs."""
+"""Limit of work per connection and turn, in units of about 1 µs."""
 REQUEST_UNITS = 40
-"""What any request costs that does not go through the data lane."""
+"""Cost of a request outside the data lane."""
 EXPECTED_SHARE = 128
-"""An answer whose size is not known yet is taken for this part of `limits.output_buffer_bytes`,"""
+"""A response of unknown size is estimated as this fraction of `limits.output_buffer_bytes`,"""
 EXPECTED_LIST_SHARE = 8
-"""and one that lists entries for this part."""
+"""and one with a list of entries as this fraction."""
 ENDLESS = 1 << 62
 
 Work = Generator[None, None, None]
 
 
 class Pressure:
-    """What all connections of a member share."""
+    """Shared by all connections of a member."""
 
     __slots__ = ("crowded",)
 
     def __init__(self) -> None:
         self.crowded = False
-        """Whether clients have left too many answers unread, all together."""
+        """Whether all unread responses together exceed the limit."""
 
 
 def _endless() -> int:
@@ -50,9 +54,7 @@ def _nobody() -> None:
 
 
 class Flow:
-    """What is under way of one connection. The connection keeps the numbers that are its own, as plain attributes: they
-    are looked at for each buffer that comes.
-    """
+    """Work in progress of one connection. Plain attributes, because they are checked for each buffer."""
 
     __slots__ = (
         "_pressure",
@@ -76,33 +78,33 @@ class Flow:
         most: int = ENDLESS,
         pressure: Pressure | None = None,
     ) -> None:
-        """`room`: how many bytes of answers the connection takes under pressure; below 0: too many are unread. `wake`
-        is called when there is work for `step`. `most`: `limits.output_buffer_bytes`.
+        """`room`: bytes that the connection accepts under pressure; negative: too many are unread. `wake` is called
+        when `step` has work. `most`: `limits.output_buffer_bytes`.
         """
         self._room = room
         self._wake = wake
         self._pressure = pressure or Pressure()
         self.most = most
         self.gathered = 0
-        """Bytes of answers that are to be written. Kept by the connection."""
+        """Bytes of responses to write; set by the connection."""
         self.paused = False
-        """Whether the client does not read what was written. Kept by the connection."""
+        """Whether the client does not read its responses; set by the connection."""
         self.coming = 0
-        """Bytes that have come and cannot be worked on yet. Kept by the session."""
+        """Bytes of incomplete input; set by the session."""
         self.held = 0
-        """Bytes of answers that wait for backups."""
+        """Bytes of responses that wait for backups."""
         self.expected = 0
-        """Bytes for which answers are taken that are still to be made."""
+        """Estimated bytes of responses in progress."""
         self.rest = False
-        """Whether the session has stopped in the middle of what has come. Kept by the session."""
+        """Whether the session has stopped in the middle of its input; set by the session."""
         self.spent = 0
-        """Units of work of this turn. Kept by the session, which sets it to 0 when it is given something to do."""
+        """Units of work in this turn; set by the session, which resets it for each input."""
         self.works: deque[Work] = deque()
-        """What `step` is to go on with."""
+        """Unfinished work for `step`."""
 
     @property
     def left(self) -> int:
-        """Bytes of answers that there is room for; below 0: nothing more should be taken up."""
+        """Room for responses in bytes; negative: accept no further requests."""
         if self.paused:
             return -1
         if self._pressure.crowded:
@@ -111,30 +113,30 @@ class Flow:
 
     @property
     def halted(self) -> bool:
-        """Whether the session has something to do without anything more coming."""
+        """Whether the session has work without further input."""
         return self.rest or bool(self.works)
 
     @property
     def must_halt(self) -> bool:
-        """Whether the session has to stop where it is (server/F-1, server/F-2, server/F-3)."""
+        """Whether the session must stop where it is (server/F-1, server/F-2, server/F-3)."""
         return bool(self.works) or self.spent > TURN_UNITS or self.left < 0
 
     def begin(self, work: Work) -> None:
-        """Make the first slice, and see to the others."""
+        """Run the first slice now and the others later."""
         assert work not in self.works, "work is begun once"
         if _goes_on(work):
             self.works.append(work)
             self._wake()
 
     def step(self) -> None:
-        """Make one slice, if there is any."""
+        """Run one slice, if there is work."""
         if self.works:
             work = self.works.popleft()
             if _goes_on(work):
                 self.works.append(work)
 
     def end(self) -> None:
-        """The connection is over: nothing of it is of use any more, and nothing here refers to it."""
+        """The connection has ended: drop all work and references."""
         self.rest = False
         self._room, self._wake = _endless, _nobody
         works, self.works = self.works, deque()
@@ -144,7 +146,7 @@ class Flow:
 
 
 def slices(sizes: Sequence[int], items: int = SLICE_ITEMS) -> Iterator[tuple[int, int]]:
-    """Where each slice of things of these sizes, in bytes, begins and ends. `items`: the most in one."""
+    """Begin and end of each slice over items of these sizes in bytes; at most `items` per slice."""
     begin = size = 0
     for at, one in enumerate(sizes):
         if at - begin >= items or (size + one > SLICE_BYTES and at > begin):
@@ -156,7 +158,7 @@ def slices(sizes: Sequence[int], items: int = SLICE_ITEMS) -> Iterator[tuple[int
 
 
 def _goes_on(work: Work) -> bool:
-    """Make a slice; answers whether there are more."""
+    """Run a slice; returns whether there are more."""
     try:
         next(work)
     except StopIteration:

@@ -1,7 +1,4 @@
-"""What a session sees of the member it runs in.
-
-The member implements this; sessions of every protocol use nothing else. All calls happen on the member's one thread.
-"""
+"""The interface of a member for its sessions, which use nothing else. All calls happen on the member's one thread."""
 
 from __future__ import annotations
 

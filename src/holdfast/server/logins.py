@@ -1,11 +1,18 @@
-"""Who comes in: what a client says of itself, compared with what is known of users; and those slowed who guess.
+"""Authentication of clients, with delays against guessing.
 
-- server/L-1: An address from which logins have failed `FREE` times waits before each further one, twice as long each
-  time, and has one looked at at a time. Of more than it can wait for it is told at once to come again later.
-- server/L-2: A name with which logins have failed often, from wherever, is looked at later: but only for a moment, so
-  that nobody keeps a user out by guessing.
-- server/L-3: Right and wrong are looked for in the same way, whether there is such a user or not.
-- server/L-4: Checking a password may take long on purpose: it is done elsewhere (`Prover`), the addresses in turn.
+Two attackers have to be slowed down without helping them. One guesses passwords from few addresses: these wait longer
+and longer (server/L-1). One uses many addresses against one user: that name is delayed, but only by half a second,
+because a longer delay would let anyone lock a user out (server/L-2).
+
+The time of a rejection must not reveal whether a user exists. Example: ann has two password hashes (an old and a new
+one), bob has one, eve does not exist. A login as ann computes two slow hashes, so a login as bob computes his and one
+*decoy*, and a login as eve two decoys. Decoys have the same cost and match no password.
+
+- server/L-1: After `FREE` failed logins an address waits before each further one, twice as long each time, and only one
+  is checked at a time. If the wait gets too long, the login is rejected with "try again" at once.
+- server/L-2: A name with many failed logins, from any addresses, is checked after a short delay.
+- server/L-3: The work for a login is the same whether the user exists or not, and whether the password is right or not.
+- server/L-4: Password checks are slow on purpose and run elsewhere (`Prover`); addresses take turns.
 """
 
 from __future__ import annotations
@@ -25,45 +32,42 @@ from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.server.rights import EVERYTHING, Rights
 
 FREE: Final = 5
-"""So many failures cost nothing,"""
+"""Failures without consequence,"""
 FORGIVEN_NS: Final = 12 * SECOND
-"""and one is forgotten after so long."""
+"""and the time after which one failure is forgotten."""
 FIRST_NS, MOST_NS = 100 * MILLISECOND, 2000 * MILLISECOND
-"""How long an address waits after these, and at most."""
+"""First and longest delay of an address."""
 FREE_OF_USER: Final = 20
 USER_NS: Final = 500 * MILLISECOND
-"""The same for a name, and how long it is looked at later."""
+"""Free failures of a name, and its delay."""
 KEPT: Final = 1000
-"""Addresses, and names, of which failures are known; the oldest are forgotten first."""
+"""Addresses, and names, with recorded failures; the oldest are dropped first."""
 PROVEN_MAX: Final = 1000
-"""Passwords that were right, of which it is known that they were."""
+"""Remembered passwords that were right, so that they need no slow check again."""
 
 AGAIN: Final = "too many logins from this address have failed: come again in a moment"
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """What a client says of itself."""
+    """Credentials of a client."""
 
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     token: bytes | None = field(default=None, repr=False)
     address: str = ""
-    """Where it comes from."""
 
     @property
     def named(self) -> str:
-        """As whom it comes, for the log."""
+        """The user for the log."""
         return self.username or ("a token" if self.token is not None else "nobody")
 
 
 class LoginAnswer(NamedTuple):
-    """What comes of it."""
-
     rights: Rights | None
-    """None: the credentials are wrong."""
+    """None: wrong credentials, if `again` is empty."""
     again: str = ""
-    """Why it was not looked at, and may be tried again."""
+    """Reason why the login was not checked and may be retried."""
 
 
 WRONG: Final = LoginAnswer(None)
@@ -71,7 +75,7 @@ LoginDone = Callable[[LoginAnswer], None]
 
 
 class Prover(Protocol):
-    """Checks passwords, which takes long, while the member goes on."""
+    """Checks passwords slowly, outside the event loop."""
 
     def prove(
         self,
@@ -81,29 +85,26 @@ class Prover(Protocol):
         needed: Callable[[], bool],
         done: Callable[[bool], None],
     ) -> None:
-        """Is it one of these? `done` is told later. The addresses have their turns. `needed`: whether anybody still
-        wants to know, asked before it is begun.
+        """Whether any verifier matches; `done` is called later. Addresses take turns. `needed`: asked before the check
+        starts, whether the result is still wanted.
         """
 
 
 class Later(Protocol):
-    """What calls back: the event loop."""
-
-    def call_later(self, delay: float, deed: Callable[[], object], /) -> object:
-        """Call this after so many seconds."""
+    def call_later(self, delay: float, deed: Callable[[], object], /) -> object: ...
 
 
 class _Failures:
-    """How often something has failed lately."""
+    """Recent failures by name."""
 
     __slots__ = ("_kept",)
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, tuple[int, int]] = OrderedDict()
-        """Name -> failures, as of when."""
+        """Failures, and the time of that count."""
 
     def count(self, name: str, now_ns: int) -> int:
-        """So many are not forgiven."""
+        """Failures that are not forgotten yet."""
         failures, as_of_ns = self._kept.get(name, (0, now_ns))
         return max(0, failures - (now_ns - as_of_ns) // FORGIVEN_NS)
 
@@ -118,8 +119,6 @@ class _Failures:
 
 
 class Logins:
-    """Of one member."""
-
     def __init__(
         self,
         settings: Settings,
@@ -128,8 +127,8 @@ class Logins:
         later: Callable[[], Later],
         seed: bytes,
     ) -> None:
-        """`clock`: in nanoseconds. `prover` and `later` are asked for when they are needed. `seed`: bytes that no other
-        process has.
+        """`clock`: in nanoseconds. `prover` and `later` are called when needed. `seed`: random bytes of this
+        process.
         """
         self._open = not settings.clients_authenticate
         self._users = users_of(settings) if settings.users else _only_user(settings)
@@ -142,14 +141,14 @@ class Logins:
         self._by_address = _Failures()
         self._by_name = _Failures()
         self._free_at_ns: OrderedDict[str, int] = OrderedDict()
-        """Addresses that are slowed, and when the next login of each is looked at."""
+        """Delayed addresses, with the time of the next check."""
         self._decoys = _decoys(self._users.values(), seed.ljust(16, b"\0")[:16])
-        """What is checked of somebody whom there is not, and besides the verifiers of who has fewer than others."""
+        """Checked for unknown users, and for users with fewer verifiers than others (server/L-3)."""
         self._most_ns = min(MOST_NS, settings.limits.auth_timeout_ms * MILLISECOND // 3)
-        """Who waits longer for its login is closed before it."""
+        """Longest delay; a third of the time after which the connection is closed."""
 
     def ask(self, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:
-        """Look at a login; `done` is told, now or later. `needed`: whether anybody still waits for that."""
+        """Check a login; `done` is called now or later. `needed`: whether the result is still wanted."""
         if self._open:
             done(LoginAnswer(EVERYTHING))
             return
@@ -163,7 +162,7 @@ class Logins:
             self._look(login, needed, done)
 
     def _wait(self, login: Login, now_ns: int) -> int:
-        """How long until it is looked at."""
+        """Delay before the check, in ns."""
         address = net_of(login.address)
         failures = self._by_address.count(address, now_ns)
         wait_ns = 0
@@ -179,7 +178,7 @@ class Logins:
             wait_ns = max(wait_ns, min(USER_NS, self._most_ns))
         return wait_ns
 
-    # -- looking
+    # -- checks
 
     def _look(self, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:
         if not needed():
@@ -211,10 +210,10 @@ class Logins:
         *,
         possible: bool,
     ) -> None:
-        """`possible`: whether one of the verifiers is the user's."""
+        """`possible`: whether any verifier is the user's own."""
 
         def still_needed() -> bool:
-            """Whether somebody waits, and nobody else has shown meanwhile that it is right."""
+            """Whether the check is still needed. A concurrent login may have proved the same password."""
             if needed() and self._is_known(name, password):
                 self._tell(login, name, done)
                 return False
@@ -232,14 +231,14 @@ class Logins:
         self._prover().prove(verifiers, password, net_of(login.address), still_needed, proven)
 
     def _is_known(self, name: str, password: str) -> bool:
-        """Whether it is right, as far as that is quickly seen."""
+        """Whether the password is right, as far as a fast comparison can tell."""
         user = self._users.get(name)
         passwords = user.passwords if user is not None else ("",)
         same = [hmac.compare_digest(each.encode(), password.encode()) for each in passwords]
         return user is not None and (any(same) or (name, self._digest(password)) in self._proven)
 
     def _digest(self, password: str) -> bytes:
-        """By which a password is known again, in this process alone."""
+        """A keyed hash to recognize a proven password, valid in this process only."""
         return blake2b(password.encode(), key=self._seed[:64], digest_size=32).digest()
 
     def _remember(self, name: str, password: str) -> None:
@@ -248,7 +247,7 @@ class Logins:
             self._proven.popitem(last=False)
 
     def _owner_of(self, token: bytes) -> str | None:
-        """The user whose token it is. All are looked at."""
+        """The owner of a token. All tokens are compared, for equal time."""
         found = None
         for name, user in self._users.items():
             for verifier in user.tokens:
@@ -265,20 +264,20 @@ class Logins:
         done(LoginAnswer(self._rights[name]))
 
     def _failed(self, login: Login) -> None:
-        """Count it, also when nobody waits for the answer any more."""
+        """Count a failure, also when the client has gone."""
         now_ns = self._clock()
         self._by_address.add(net_of(login.address), now_ns)
         self._by_name.add(login.named, now_ns)
 
 
 def _decoys(users: Iterable[User], salt: bytes) -> tuple[PasswordVerifier, ...]:
-    """Verifiers of no password: as many as any user has, each as costly as his. None if nobody has one."""
+    """Verifiers that match no password: as many, and as costly, as those of the user with most."""
     most = max((user.verifiers for user in users), key=len, default=())
     return tuple(PasswordVerifier(one.n, one.r, one.p, salt, bytes(len(one.hashed))) for one in most)
 
 
 def net_of(address: str) -> str:
-    """Whose an address is taken to be: of IPv6 whoever has one has all that begin so."""
+    """The network to count for an address. A client with one IPv6 address usually controls its whole /64."""
     try:
         read = ip_address(address)
     except ValueError:
@@ -289,7 +288,7 @@ def net_of(address: str) -> str:
 
 
 def _only_user(settings: Settings) -> dict[str, User]:
-    """What `[security]` says, where there are no users: one who may do everything."""
+    """The user of section `[security]`, who may do everything, if there are no `users`."""
     security = settings.security
     name = security.username or "token"
     passwords = (security.password,) if security.username else ()

@@ -1,4 +1,4 @@
-"""A member as its sessions see it (`server.grid.Grid`), in whichever world it lives."""
+"""The member as its sessions see it (`server.grid.Grid`), in the real world and in simulation."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SPREAD = 0.618034
 
 
 class Sparing:
-    """Calls a function soon after it is asked to, but never twice within `pause_s`; several wishes make one call."""
+    """Calls a function soon after a request, at most once per `pause_s`."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Sparing:
         loop: Loop,
         delay_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`delay_s`: how long after a wish it is called at the earliest."""
+        """`delay_s`: minimum delay after a request."""
         self._deed = deed
         self._pause_s = pause_s
         self._loop = loop
@@ -64,20 +64,18 @@ class Sparing:
         self._timer: Timer | None = None
 
     def ask(self) -> None:
-        """The function should be called."""
         if self._timer is None:
             earliest_s = self._loop.time() + self._delay_s()
             self._timer = self._loop.call_at(max(earliest_s, self._next_s), self.now)
 
     def now(self) -> None:
-        """Call it now, if that was asked for."""
+        """Call now if requested."""
         if self._timer is not None:
             self.end()
             self._next_s = self._loop.time() + self._pause_s()
             self._deed()
 
     def end(self) -> None:
-        """Nobody wants it to be called any more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -121,11 +119,9 @@ class MemberGrid:
         self._counts = SharedCounts(lambda: counting_maps(self.member))
 
     def now_ns(self) -> int:
-        """This member's monotonic clock."""
         raise NotImplementedError
 
     def knocked(self, kind: str, line: str, *said: object) -> None:
-        """Count something that a client did, and tell it in the log."""
         raise NotImplementedError
 
     @property
@@ -140,7 +136,6 @@ class MemberGrid:
 
     @property
     def cluster_id(self) -> str:
-        """The cluster's UUID; empty before this member is in one."""
         view = self.member.picture.view
         return view.cluster_id if view else ""
 
@@ -344,7 +339,6 @@ class MemberGrid:
         self.times.reads.add(name, count)
 
     def reads_by_map(self) -> Mapping[str, int]:
-        """How often entries of each map were asked for here."""
         return self.times.reads.by_map
 
     def timing(self, operation: str) -> Callable[[], None]:

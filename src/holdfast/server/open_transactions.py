@@ -1,4 +1,4 @@
-"""The transactions that one connection has begun: how many it may have open, and which end with it."""
+"""Transactions of one connection: limits their number, and rolls them back when the connection ends."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ ENDED = "the client's connection has ended"
 
 
 class OpenTransactions:
-    """What one connection has begun, and has not ended itself.
+    """Transactions begun by one connection and not ended by it.
 
-    The member ends transactions, too, when their time is over, and tells no session. So what is kept here is compared
-    with what still runs when there is no place left.
+    The member also ends transactions that time out, without notice. So when the limit is reached, this list is compared
+    with those that still run.
     """
 
     __slots__ = ("_begun", "_expected", "_gone", "_grid")
@@ -22,7 +22,7 @@ class OpenTransactions:
         self._grid = grid
         self._begun: set[TransactionId] = set()
         self._expected = 0
-        """How many the member was asked to begin, and has not answered."""
+        """Requested begins without result."""
         self._gone = False
 
     def __contains__(self, transaction: object) -> bool:
@@ -32,7 +32,7 @@ class OpenTransactions:
         return len(self._begun)
 
     def rejection(self) -> str:
-        """Why this connection may not begin another one now, and what to do; empty: it may."""
+        """The reason against beginning another one now, with advice; empty if allowed."""
         most = self._grid.transactions_per_connection
         if len(self._begun) + self._expected >= most:
             self._begun = {one for one in self._begun if self._grid.runs_transaction(one)}
@@ -44,31 +44,28 @@ class OpenTransactions:
         )
 
     def expect(self) -> None:
-        """The member is asked to begin one; it answers by `began` or `refused`, perhaps already."""
+        """A begin is requested; `began` or `refused` follows."""
         self._expected += 1
 
     def began(self, transaction: TransactionId) -> None:
-        """The member has begun it."""
         self._expected -= 1
         self._begun.add(transaction)
         if self._gone:
             self.roll_back_all()
 
     def refused(self) -> None:
-        """The member has not begun one."""
         self._expected -= 1
 
     def ended(self, transaction: TransactionId) -> None:
-        """It is over, or its outcome is not this connection's affair any more."""
+        """It has ended, or its outcome is left to the member."""
         self._begun.discard(transaction)
 
     def roll_back_all(self) -> None:
-        """The connection has gone, and nothing else can go on with what it has begun."""
+        """The connection has ended; no other one may use its transactions."""
         self._gone = True
         begun, self._begun = self._begun, set()
         for transaction in sorted(begun):
             self._grid.order_transaction(RollBackTransaction(transaction, ENDED), _ignore)
 
 
-def _ignore(_: TransactionAnswer) -> None:
-    """No session is left to be told."""
+def _ignore(_: TransactionAnswer) -> None: ...

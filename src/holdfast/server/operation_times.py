@@ -1,4 +1,4 @@
-"""How long requests took that the data lane does not serve, and which failed."""
+"""Durations and failures of requests outside the data lane."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ ONE_READ = frozenset({Op.GET, Op.CONTAINS_KEY, Op.ENTRY_VIEW})
 
 
 def operation_name(op: Op) -> str:
-    """As metrics call it: `put-if-absent`."""
+    """The name in metrics: `put-if-absent`."""
     return op.name.lower().replace("_", "-")
 
 
 class OperationTimes:
-    """Of one member."""
-
     def __init__(self, clock: Callable[[], int]) -> None:
         """`clock`: in nanoseconds."""
         self._clock = clock
@@ -29,10 +27,10 @@ class OperationTimes:
         self._others: dict[str, LatencyHistogram] = {}
         self._failed: Counter[tuple[Op, Status]] = Counter()
         self.reads = ReadCounts()
-        """How often entries of each map were asked for, by the data lane, too."""
+        """Reads by map, including those of the data lane."""
 
     def timed(self, request: Request, done: Done) -> Done:
-        """What is to be called in place of `done`."""
+        """Measure a request: returns the callback to use instead of `done`."""
         began_ns, op, clock = self._clock(), request.op, self._clock
         if op in ONE_READ:
             self.reads.add(request.map, 1)
@@ -51,7 +49,7 @@ class OperationTimes:
         return told
 
     def timing(self, operation: str) -> Callable[[], None]:
-        """Something that is no `Request` begins, and is called this; what is answered is to be called at its end."""
+        """Measure something that is not a `Request`; call the result at its end."""
         began_ns, clock = self._clock(), self._clock
 
         def ended() -> None:
@@ -63,7 +61,7 @@ class OperationTimes:
         return ended
 
     def timed_batch(self, done: Callable[[ZoneBatchDone], None]) -> Callable[[ZoneBatchDone], None]:
-        """The same of what a read buffer wants of a zone, as one thing."""
+        """Measure all that one read buffer wants of a zone, as one operation."""
         ended = self.timing(ZONE_BATCH)
 
         def told(batch: ZoneBatchDone) -> None:
@@ -73,11 +71,11 @@ class OperationTimes:
         return told
 
     def latencies(self) -> dict[str, LatencyHistogram]:
-        """By name of the operation; `zone-batch`: all that one read buffer wanted of a zone."""
+        """By name of the operation; `zone-batch`: requests of one read buffer for a zone."""
         return {operation_name(op): kept for op, kept in self._by_op.items()} | self._others
 
     def failures(self) -> dict[tuple[str, str], int]:
-        """How many, by name of the operation and what was answered."""
+        """Counts by name of the operation and status."""
         return {
             (operation_name(op), status.name.lower().replace("_", "-")): count
             for (op, status), count in self._failed.items()

@@ -1,4 +1,4 @@
-"""What an order of an operator must be before anybody thinks of carrying it out."""
+"""Validation of operator commands before they are executed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.wire import own
 
 
 def order_problem(order: own.Order) -> str:
-    """What is wrong with it, in words, apart from the partitions that it names; empty: nothing is."""
+    """The reason why the command is invalid, apart from its partitions; empty if valid."""
     if not 0 <= order.timeout_ms <= own.ORDER_MS_MAX:
         return f"an order is waited for between 0 and {own.ORDER_MS_MAX} milliseconds"
     if order.want is own.Want.STATE and order.state not in set(ClusterState):
@@ -25,12 +25,12 @@ def order_problem(order: own.Order) -> str:
 
 
 def named_partitions(order: own.Order) -> list[int]:
-    """The partitions that it names, each of which there must be."""
+    """Partitions that the command names; each must exist."""
     return [order.partition] if order.want is own.Want.REFILL else list(order.partitions)
 
 
 def with_setting_names(order: own.Order) -> own.Order:
-    """The order with its settings under their names here: they are sent under those that builds of all ages know."""
+    """The command with today's names of settings; on the wire they have names that every build knows."""
     if not order.settings:
         return order
     settings = {key_of_encoded(key): value for key, value in order.settings.items()}

@@ -1,4 +1,4 @@
-"""What a read buffer is served with while nothing of its connection has to be looked at for that."""
+"""What the data lane needs to serve a connection's read buffers without the session (the fast path)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from holdfast.server.hazelcast.entries_cy import Served
 
 
 class Plain(NamedTuple):
-    """What a session gives to the data lane. Good until the session is given anything, or goes on by itself, and while
-    nothing is `gathered` in its flow and no partition was lost since.
+    """A session's permission for the data lane. Valid until the session gets input or resumes by itself, while nothing
+    is `gathered` in its flow, and until another partition is lost.
     """
 
     lane: EntryLane
@@ -22,12 +22,12 @@ class Plain(NamedTuple):
     losses: LostPartitions
     losses_seen: int
     collects: bool = False
-    """Whether the client waits for backups itself: then the session has to know of each write."""
+    """Whether the client waits for backups itself; the session must then learn of each write."""
 
 
 class KnownNames:
-    """Names of maps that the data lane serves for whoever may do everything. The connections of a door share them: only
-    the first request of all for a map is looked at by a session.
+    """Maps that the data lane serves for users who may do everything, shared by the connections of a door: only the
+    first request for a map needs a session.
     """
 
     def __init__(self, losses: LostPartitions) -> None:
@@ -36,7 +36,7 @@ class KnownNames:
         self._names: dict[bytes, Served] = {}
 
     def now(self) -> dict[bytes, Served]:
-        """Those of maps of which no partition is lost. After another loss they are others, and begin anew."""
+        """Maps without lost partitions. Another loss clears the list."""
         changes = self._losses.changes
         if changes != self._losses_seen:
             self._losses_seen, self._names = changes, {}

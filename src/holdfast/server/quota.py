@@ -1,4 +1,10 @@
-"""Who goes when there are too many connections: the oldest one of the address that has the most."""
+"""A limit of connections: a new one replaces the oldest of the address that has the most.
+
+Before a client is authenticated its requests cannot be told from an attack, so nothing of it is parsed beyond a bounded
+login message, and it occupies one of few places (server/D-4). Example: 100 places, all held by one address that sends
+nothing. Each client that connects from another address takes the place of that address's oldest connection, and keeps
+it until it has logged in.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +15,20 @@ T = TypeVar("T")
 
 
 class Quota(Generic[T]):
-    """Connections of one kind, by the address that they come from."""
-
     __slots__ = ("_by_address", "_most", "_of")
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._of: dict[T, str] = {}
         self._by_address: dict[str, dict[T, None]] = {}
-        """Each address with its connections, oldest first."""
+        """Connections of each address, oldest first."""
 
     def allow(self, most: int) -> None:
-        """Allow so many from now on. Those that are here stay: none comes before there is room again."""
+        """Change the limit. Present connections stay; new ones wait until there is room."""
         self._most = max(most, len(self._of))
 
     def add(self, connection: T, address: str) -> T | None:
-        """Count one more; answers the one that has to go for it, which is not counted any more."""
+        """Add a connection; returns the one to close for it, which is removed already."""
         assert connection not in self._of, "a connection has one place of a kind"
         self._of[connection] = address
         self._by_address.setdefault(address, {})[connection] = None
@@ -37,7 +41,7 @@ class Quota(Generic[T]):
         return oldest
 
     def remove(self, connection: T) -> None:
-        """It has gone, or is of another kind now."""
+        """It has ended, or counts as another kind now."""
         address = self._of.pop(connection, None)
         if address is not None:
             of_address = self._by_address[address]
@@ -47,7 +51,6 @@ class Quota(Generic[T]):
         assert connection not in self._of and len(self._by_address) <= len(self._of), "each address has some"
 
     def of(self, address: str) -> int:
-        """How many the address has."""
         return len(self._by_address.get(address, ()))
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""What replicas of zones have kept of a place of their log, summed up for clients that compare them."""
+"""Digests of zone replicas at a place of their log, for clients that compare replicas."""
 
 from __future__ import annotations
 
@@ -12,33 +12,31 @@ from holdfast.server.flow import Work, slices
 from holdfast.wire import own
 
 ENTRIES_MAX: Final = 10_000
-"""An answer ends with the partition that reaches so many entries: some 10 ms of work."""
+"""A response ends with the partition that reaches this many entries, about 10 ms of work."""
 NUMBER_MAX: Final = 1 << 53
-"""Of an index."""
+"""Limit of an index."""
 PLACE_MAX: Final = 1 << 31
-"""Of a zone, and of a partition."""
+"""Limit of a zone's or partition's number."""
 BESIDE_ENTRIES: Final = 2000
-"""Ends, or partition-hash words, in one slice of work."""
+"""Expiries, or partition hashes, per slice."""
 _ENDS: Final = b"\xff end of "
 _WORDS: Final = b"\xff word of "
-"""Before the key of what is summed up beside an entry, so that it is none."""
+"""Prefixes that make expiries and hashes differ from entries in the digest."""
 _END = struct.Struct("<qq")
 _WORD = struct.Struct("<q")
 
 
 class ReplicaHolder(Protocol):
-    """Whose replicas are asked for."""
+    """Holder of replicas: see `Grid`."""
 
     @property
-    def node(self) -> str:
-        """See `Grid`."""
+    def node(self) -> str: ...
 
-    def zone_replica(self, zone: int, partition: int, index: int) -> ReplicaAtMark | None:
-        """See `Grid`."""
+    def zone_replica(self, zone: int, partition: int, index: int) -> ReplicaAtMark | None: ...
 
 
 def question_problem(question: own.AskZoneDigests) -> str:
-    """What makes no sense in it; empty when it makes sense."""
+    """The reason why the request is invalid; empty if it is valid."""
     if len(question.partitions) != len(question.indexes):
         return "each partition has one index"
     places = [question.zone, *question.partitions]
@@ -52,7 +50,7 @@ def question_problem(question: own.AskZoneDigests) -> str:
 def summing(
     holder: ReplicaHolder, question: own.AskZoneDigests, say: Callable[[own.ZoneDigests], None]
 ) -> Work:
-    """Sum up what was kept, slice by slice, and say it."""
+    """Compute the digests in slices, and send them."""
     held: list[own.ZoneCopyDigest] = []
     answered = entries = 0
     for partition, index in zip(question.partitions, question.indexes, strict=True):

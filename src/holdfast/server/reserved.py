@@ -1,15 +1,14 @@
-"""Maps that members keep for themselves: every one whose name begins with `__`.
+"""Maps reserved for members: all names that begin with `__`.
 
-Clients of the Hazelcast protocol reach them only through what they are for: schemas, and the list of opened maps. Those
-of the own protocol may read them, for audits and exports read everything. They may write to four of them, and only
-entries that are what the map is for:
+Clients of the Hazelcast protocol reach them only through dedicated requests: schemas, and the list of opened maps.
+Those of the own protocol may read them, for audits and exports, and write valid entries to four:
 
-    __schemas          schemas of compact classes: Spark writes such objects, and a restore brings them back
-    __schemas.spark    what the columns of a map are, as JSON; may also be removed
+    __schemas          schemas of compact classes: written by Spark and by restores
+    __schemas.spark    columns of a map, as JSON; may also be removed
     __overwrites.spark  the cut through a map that a job overwrites, as JSON; may also be removed
-    __streams.spark    how far streaming queries have come, as JSON; may also be removed
+    __streams.spark    progress of streaming queries, as JSON; may also be removed
 
-Files may hold entries from when nobody looked: whoever reads these maps looks again.
+Older files may contain invalid entries, so readers of these maps check them again.
 """
 
 from __future__ import annotations
@@ -25,16 +24,15 @@ from holdfast.wire.hazelcast.compact_schemas import SCHEMAS_MAP, schema_entry_pr
 from holdfast.wire.values import JSON, STRING
 
 _HEAD_BYTES = 8
-"""Of a stored text: type id and length."""
+"""Type id and length before a stored text."""
 
 
 def is_reserved(name: str) -> bool:
-    """Whether members keep a map of this name for themselves."""
     return name.startswith(INTERNAL)
 
 
 def _text(stored: bytes, kind: int) -> bytes | None:
-    """The text in a stored value of this type; None when it is none."""
+    """The text in a stored value of this type, or None."""
     length = int.from_bytes(stored[4:_HEAD_BYTES], "big")
     if stored[:4] != kind.to_bytes(4, "big", signed=True) or len(stored) != _HEAD_BYTES + length:
         return None
@@ -63,7 +61,7 @@ _NOT_MAPS = frozenset({Op.CALL, Op.ASK})
 
 
 def reserved_map_rejection(request: Request) -> str:
-    """Why a client of the own protocol may not do this to a map of this name; empty when it may."""
+    """The reason why a client of the own protocol may not do this; empty if it may."""
     name = request.map
     if request.op is Op.TRANSACT or request.op is Op.SETTLE:
         return f"{request.op.name} is what members say to each other"
@@ -79,7 +77,7 @@ def reserved_map_rejection(request: Request) -> str:
 
 
 def reserved_rows_rejection(put: own.PutColumns, entries: Iterable[tuple[bytes, bytes]]) -> str:
-    """Why these rows may not be stored in a map of this name; empty when they may."""
+    """The reason why these rows may not be stored; empty if they may."""
     if not is_reserved(put.map):
         return ""
     if put.map not in _WRITABLE or put.kinds.strip(bytes((own.PutKind.SET,))):

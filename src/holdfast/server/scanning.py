@@ -1,4 +1,4 @@
-"""The entries of a map in one partition at one moment, handed out page by page (`wire.own.Scan`)."""
+"""A scan: the entries of a map in one partition at one moment, sent page by page (`wire.own.Scan`)."""
 
 from __future__ import annotations
 
@@ -19,21 +19,19 @@ from holdfast.wire import own
 from holdfast.wire.values import JSON
 
 PROJECTED_ROWS_MAX = 2048
-"""Rows of a page whose values are cut down to some fields: some 2 ms of work."""
+"""Rows per page with projected fields, about 2 ms of work."""
 PROJECTED_BYTES_MAX = 2 << 20
-"""Bytes of the values of such a page before they are cut down, but for one value at least: some ms of work, too."""
+"""Bytes of such a page's values before the projection (at least one value), some ms of work, too."""
 FIELDS_MAX = 1000
 _JSON_ID = JSON.to_bytes(4, "big", signed=True)
 _AWKWARD = re.compile(r'["\\\x00-\x1f]')
-"""Characters that are not written as they are in the name of a field."""
+"""Characters that need escapes in a field's name."""
 _HEAD_BYTES = 8
-"""Of a stored JSON value: type id and length."""
+"""Type id and length before stored JSON."""
 
 
 class Scanned:
-    """The entries of a map in one partition at one moment. Costs two references an entry; a table's small
-    values are copied.
-    """
+    """The rows of one scan. Costs two references per entry; small values of a table are copied."""
 
     __slots__ = (
         "_at",
@@ -54,7 +52,7 @@ class Scanned:
     def __init__(
         self, question: own.Scan, held: MapReplica | None, now_ns: int, pin: Pin | None = None
     ) -> None:
-        """What `held` has now, or `pin` at its cut."""
+        """Rows of `held` now, or of `pin` at its cut."""
         self.number = question.id
         self.rows_max = max(1, min(question.rows_max, own.PAGE_ROWS_MAX))
         self.bytes_max = max(1, min(question.bytes_max, own.PAGE_BYTES_MAX))
@@ -66,7 +64,7 @@ class Scanned:
         self._hashes: list[int] = []
         self._project: Callable[[list[bytes]], list[bytes]] | None = None
         self._looks_in = False
-        """Whether values are read, which takes time."""
+        """Whether values are parsed, which takes time."""
         if question.fields is not None:
             self._project = projection(tuple(dict.fromkeys(question.fields)))
             if question.fields:
@@ -106,11 +104,10 @@ class Scanned:
 
     @property
     def ended(self) -> bool:
-        """Whether every row was taken."""
         return self._at >= len(self._keys)
 
     def take(self, number: int) -> own.Page:
-        """The next rows, as many as a page holds, in answer to the question `number`."""
+        """The next page, in response to the request `number`."""
         keys = self._keys[self._at : self._at + self.rows_max]
         values = self._values[self._at : self._at + self.rows_max]
         if self._project is not None:
@@ -137,12 +134,12 @@ class Scanned:
 
 
 def _up_to(sizes: Iterable[int], size_max: int) -> int:
-    """How many of these sizes it takes to reach that one."""
+    """How many of these sizes reach the limit."""
     return bisect_left(list(accumulate(sizes)), size_max) + 1
 
 
 def _of_pin(question: own.Scan, pin: Pin) -> Mapping[bytes, bytes] | list[tuple[bytes, bytes]]:
-    """What had ended was taken out before the cut: everything else counts, whatever the time is now."""
+    """Content of a cut. Expired entries were removed before it, so the present time does not matter."""
     if not question.keys:
         return pin.content()
     return _chosen(question.keys, pin.get)
@@ -167,8 +164,8 @@ def _chosen(keys: Iterable[bytes], get: Callable[[bytes], bytes | None]) -> list
 
 @lru_cache(maxsize=64)
 def projection(fields: tuple[str, ...]) -> Callable[[list[bytes]], list[bytes]]:
-    """Cuts values that are JSON objects down to these fields, in this order and as they are written; leaves out those
-    that an object does not have. Other values stay whole. Without fields nothing is left of any value.
+    """A function that reduces JSON objects to these fields, in this order and form; absent fields are left out. Other
+    values are unchanged. Without fields every value becomes empty.
     """
     if not fields:
         return lambda values: [b""] * len(values)
@@ -192,7 +189,7 @@ def projection(fields: tuple[str, ...]) -> Callable[[list[bytes]], list[bytes]]:
 
 
 def _of_these_fields(fields: tuple[str, ...]) -> Callable[[memoryview], bytes]:
-    """Everything else of the object is passed over."""
+    """Parse only these fields."""
     names = [f"f{at}" for at in range(len(fields))]
     kind: Any = msgspec.Raw | msgspec.UnsetType
     some = msgspec.defstruct(
@@ -206,7 +203,7 @@ def _of_these_fields(fields: tuple[str, ...]) -> Callable[[memoryview], bytes]:
 
 
 def _of_all_fields(fields: tuple[str, ...]) -> Callable[[memoryview], bytes]:
-    """The same, for any names."""
+    """Parse all fields; works for any names."""
     decode, encode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode, msgspec.json.Encoder().encode
 
     def cut_down(document: memoryview) -> bytes:

@@ -1,12 +1,12 @@
-"""The server side of the Hazelcast Open Binary Client Protocol 2.x: what unchanged Hazelcast clients talk to.
+"""The server side of the Hazelcast Open Binary Client Protocol 2.x, for unchanged Hazelcast clients.
 
-session         one connection: bytes in, answers out
-entries_cy      the data lane: single-entry reads and writes, straight from the buffer
-frames          the frame layer: finding, reading and building messages
-layouts         the parameters of a request, declared by name, and their decoder
-conversation    what the handlers of one connection share
-authentication, views, objects, maps, listeners, schemas
-the handlers, each with the table of messages it answers
-refusals        error codes and how an outcome becomes one
-names           what every message of the protocol is called
+hazelcast_session   one connection: bytes in, responses out
+entries_cy          the data lane: reads and writes of single entries, straight from the buffer
+zone_entries        the same for maps in zones
+conversation        the shared state of a connection's handlers
+fragments           reassembly of fragmented requests
+names               names of all requests
+
+The other modules have the handlers, each with a table of the requests that it serves. Frames, layouts of requests and
+error codes are in `wire.hazelcast`.
 """

@@ -1,4 +1,4 @@
-"""The first request of a connection: who are you, and what the cluster tells those it lets in."""
+"""Authentication, the first request of a connection, and the description of the cluster in its response."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ SERIALIZATION_VERSION_WRONG = 2
 
 SERIALIZATION_VERSION = 1
 SPOKEN_VERSION = "5.6.0"
-"""The server version whose protocol is spoken here. Clients take it for a version of Hazelcast and parse it
-as one.
-"""
+"""The server version that clients see. They parse it as a version of Hazelcast and adapt their protocol to it."""
 
 _FIXED = Struct("<B17sBi17s?ii")
 _REASONS = {
@@ -70,8 +68,8 @@ def _conclude(talk: Conversation, call: Call, status: int, rights: Rights = EVER
         talk.client = call.client if rights.everything else _bound(call.client, rights.user)
         talk.say(_welcome(talk, call, card, me))
     elif status == ADMITTED:
-        # The other members announce a new member to their clients, perhaps before it knows the view that admits it. A
-        # client that were refused here would back off, so it waits; limits.auth_timeout_ms bounds that.
+        # Other members announce a new member to their clients, possibly before it knows the view that admits it. A
+        # rejected client would back off, so it waits instead; limits.auth_timeout_ms bounds the wait.
         talk.wait_for_join(lambda: _conclude(talk, call, status, rights))
     else:
         talk.say(_refusal(call, status))
@@ -79,7 +77,7 @@ def _conclude(talk: Conversation, call: Call, status: int, rights: Rights = EVER
 
 
 def _bound(client: bytes, user: str) -> bytes:
-    """The UUID by which a client names itself, as one that no other user can have: the same on every member."""
+    """The client's UUID made unique to its user, in the same way on every member: no other user can claim it."""
     return client[:1] + blake2b(client + user.encode(), digest_size=16).digest()
 
 
@@ -111,7 +109,7 @@ def _welcome(talk: Conversation, call: Call, card: ClusterCard, me: MemberCard) 
 
 
 def _refusal(call: Call, status: int) -> bytes:
-    """A refusal tells nothing about the cluster: a stranger learns only that it is not let in."""
+    """The response to wrong credentials, which reveals nothing about the cluster."""
     fixed = _FIXED.pack(status, uuid(None), SERIALIZATION_VERSION, 0, uuid(None), False, -1, -1)
     nothing = (BEGIN, END)
     return message(

@@ -1,4 +1,4 @@
-"""The cluster as clients see it: members and owners of partitions, pushed at every change."""
+"""The cluster view of clients: members and owners of partitions, pushed at every change."""
 
 from __future__ import annotations
 
@@ -27,25 +27,24 @@ PARTITIONS_VIEW = 0x000303
 
 MEMBER_DOOR = 0
 CLIENT_DOOR = 1
-"""The kinds of endpoint that a member is listed with. Java clients refuse a member whose list lacks the first."""
+"""Kinds of endpoints in the member list. Java clients reject a member without the first."""
 
 CARDS_KEPT = 8
-"""What clients are told is kept for so many cards, the last that were asked for: a process may run several members."""
+"""Encoded views are cached for the latest cards; a process may run several members."""
 _MEMBER = Struct("<17s?")
 _VERSION = frame(bytes((5, 6, 0)))
-"""The member version that clients are shown; see `authentication.SPOKEN_VERSION`."""
+"""The member version in the list; see `authentication.SPOKEN_VERSION`."""
 
 
 def address(host: str, port: int) -> list[bytes]:
-    """An address as a structure."""
     return [BEGIN, frame(INT.pack(port)), text(host), END]
 
 
 def member_list(members: list[MemberCard]) -> list[bytes]:
     """Members, oldest first.
 
-    The address of a member is that of its client door, as Hazelcast's own members tell it. Beside it stands a map of
-    both doors: clients connect to the one for clients, and Java clients name a member by the one for members.
+    A member's address is that of its client port, as with Hazelcast's members. A map of both endpoints follows: clients
+    connect to the client port, and Java clients identify a member by its member port.
     """
     frames = [BEGIN]
     for member in members:
@@ -64,30 +63,30 @@ def member_list(members: list[MemberCard]) -> list[bytes]:
 
 
 def owner_lists(owners: dict[str, list[int]]) -> list[bytes]:
-    """Partitions of each owner; in this type the values come before the keys."""
+    """Partitions by owner; in this type values come before keys."""
     lists = [frame(Struct(f"<{len(held)}i").pack(*held)) for held in owners.values()]
     return [BEGIN, *lists, END, frame(b"".join(uuid(owner) for owner in owners))]
 
 
 @lru_cache(maxsize=CARDS_KEPT)
 def members_of(card: ClusterCard) -> tuple[bytes, bytes]:
-    """The members of the card, as frames that may follow others. All clients are told the same."""
+    """The members as frames that may follow others, shared by all clients."""
     return _joined(member_list(card.members))
 
 
 @lru_cache(maxsize=CARDS_KEPT)
 def owners_of(card: ClusterCard) -> tuple[bytes, bytes]:
-    """And the partitions of each owner."""
+    """The owners as frames."""
     return _joined(owner_lists(card.owners))
 
 
 def _joined(frames: list[bytes]) -> tuple[bytes, bytes]:
-    """The same in two pieces: a message says of its last frame that it is that."""
+    """All frames but the last, and the last, which `message` marks as final."""
     return b"".join(frames[:-1]), frames[-1]
 
 
 class ViewListener:
-    """Pushes what has changed since it last did."""
+    """Pushes changes of members and owners to one client."""
 
     def __init__(self, talk: Conversation, correlation: int) -> None:
         self._talk = talk
@@ -95,13 +94,14 @@ class ViewListener:
         self._members_version = -1
         self._owners_version = -1
         self._told: set[str] = set()
-        """The members that the client knows."""
+        """Members that the client knows."""
 
     def push(self) -> None:
-        """Send the owners and the members, if they are news.
+        """Send owners and members if they have changed, in an order that clients survive.
 
-        A client must know a member before it owns anything, and hangs up on a member that is not listed any more. So
-        the owners come first, which makes it turn away from members that leave, unless one of them is new to it.
+        A client must know a member before that member owns anything, and disconnects from members that are not listed
+        any more. So owners go first, which moves requests away from leaving members, unless an owner is new to the
+        client.
         """
         card = self._talk.grid.cluster()
         owners_first = self._told.issuperset(card.owners)

@@ -1,4 +1,4 @@
-"""What the handlers of one connection share: the way out, the member behind it, and what to undo at last."""
+"""The shared state of a connection's handlers: output, pending requests, and what ends with the connection."""
 
 from __future__ import annotations
 
@@ -38,32 +38,28 @@ from holdfast.wire.hazelcast.refusals import (
 )
 
 JOIN = b"join"
-"""What waits for this member to join its cluster, among what ends with the connection; ids of registrations and
-transactions are longer.
-"""
+"""Key of a pending join in `_undo`; ids of registrations are longer."""
 LISTENERS_MAX = 1000
-"""Registrations of one connection at the same time."""
 
 WAITING_MAX = 100_000
-"""Requests of one connection that may wait for their answer at the same time."""
+"""Pending requests per connection."""
 WAITING = "requests of this connection wait already"
 
 ALONE_BYTES = 32 * 1024
-"""A longer answer is sent as it is; to put it together with others would copy it."""
+"""A longer response is sent by itself; joining it with others would copy it."""
 
 _EXPECTED = {
     **dict.fromkeys((Op.GET, Op.ENTRY_VIEW, Op.PUT, Op.PUT_IF_ABSENT, Op.REPLACE, Op.REMOVE), EXPECTED_SHARE),
     **dict.fromkeys((Op.GET_ALL, Op.KEYS, Op.VALUES, Op.ENTRIES), EXPECTED_LIST_SHARE),
 }
-"""Operations that answer values, and the part of `limits.output_buffer_bytes` that an answer counts for until its size
-is known."""
+"""Estimated size of pending responses with values, as fractions of `limits.output_buffer_bytes`."""
 
 Made = bytes | Generator[None, None, bytes] | Generator[None, None, None]
-"""An answer, or how a long one is made slice by slice; None in the end: another request was made for it."""
+"""A response, or a generator that makes it in slices; None in the end: another request was made instead."""
 
 
 class Conversation:
-    """The state of one connection, apart from bytes that are still coming in."""
+    """The state of one connection, apart from incomplete input."""
 
     def __init__(
         self,
@@ -77,14 +73,14 @@ class Conversation:
         let_in: Callable[[], str],
         peer: str = "",
     ) -> None:
-        """`answer_bytes`: the most that one answer may have. `let_in` says why there is no place for this client.
+        """`answer_bytes`: limit of one response. `let_in` returns the reason why there is no place for this client.
         `peer`: its address.
         """
         self.peer = peer
         self.rights = EVERYTHING
-        """What the client may do, once it is known."""
+        """Rights of the user, after authentication."""
         self.proving = False
-        """Whether it is being found out who the client is: nothing of it is looked at meanwhile."""
+        """Whether authentication is in progress; no other input is handled during it."""
         self.let_in = let_in
         self.grid = grid
         self.flow = flow
@@ -94,14 +90,13 @@ class Conversation:
         self.known = False
         """Whether the client has authenticated."""
         self.client = b""
-        """The client's UUID."""
         self.collects = False
-        """Whether the client waits for backups itself: it has registered for what they tell, and that is allowed."""
+        """Whether the client waits for backups itself: it has registered for acknowledgements, and may."""
         self.gone = False
         self.out = bytearray()
-        """Answers that leave together when the buffer that is being worked on is done."""
+        """Responses that are sent together at the end of the buffer."""
         self.busy = False
-        """Whether a buffer is being worked on."""
+        """Whether a buffer is being handled."""
         self.every_partition = list(range(grid.partition_count))
         self._send = send
         self._close = close
@@ -110,12 +105,12 @@ class Conversation:
         self._registered = 0
         self._waiting = 0
         self.acts = False
-        """Whether the request that is being answered has reached the member's own machinery: see `meet`."""
+        """Whether the current request has changed anything in the member: see `meet`."""
 
-    # -- the way out
+    # -- output
 
     def say(self, answer: bytes) -> None:
-        """Send one message, together with the others of the same buffer."""
+        """Send a message, together with the others of the same buffer."""
         if not self.gone:
             if len(answer) > ALONE_BYTES or not (self.busy or self.out):
                 self.flush()
@@ -126,7 +121,6 @@ class Conversation:
                 self.flush()
 
     def flush(self) -> None:
-        """Send what has gathered, in one piece."""
         out = self.out
         if out and not self.gone:
             whole = bytes(out)
@@ -134,15 +128,14 @@ class Conversation:
             self._send(whole)
 
     def refuse(self, correlation: int, code: ErrorCode, reason: str) -> None:
-        """Answer a request with an error."""
         self.say(error(correlation, code, reason))
 
     def meet(self, what: str, correlation: int, error: Exception) -> None:
-        """An error in this member, for which the request `what` is not answered.
+        """Handle an internal error during the request `what`.
 
-        The rule is that of the own protocol (`server.own_session`): while a request is read and checked nothing of the
-        member changes, so it is answered with the error and the member goes on. Once it was handed on (`acts`) the
-        member's state is in doubt: the error goes on up, and the member stops.
+        While a request is parsed and checked nothing of the member changes, so the error is sent to the client and the
+        member goes on. Once the request was handed on (`acts`) the member's state is in doubt: the error is raised, and
+        stops the member. The own protocol has the same rule (`server.own_session`).
         """
         if self.acts:
             raise error
@@ -154,8 +147,8 @@ class Conversation:
     def telling(
         self, what: str, tell: Callable[..., None], correlation: int | None = None
     ) -> Callable[..., None]:
-        """`tell`, which tells the client something when the member calls back, in the middle of a step of its own. An
-        error in that is answered, if it is the answer to a request; else it ends this connection, and nothing else.
+        """Wrap a callback that the member calls in the middle of a step. An error in it becomes the response to its
+        request, or else closes this connection; the member is not affected.
         """
 
         def told(*words: object) -> None:
@@ -173,14 +166,14 @@ class Conversation:
         return told
 
     def hang_up(self, reason: str) -> None:
-        """Send what has gathered and close the connection."""
+        """Flush, and close the connection."""
         if not self.gone:
             self.flush()
             self.end()
             self._close(reason)
 
     def end(self) -> None:
-        """The connection is over: forget every listener of it."""
+        """The connection has ended: end its registrations and transactions."""
         self.gone = True
         self.out.clear()
         self.flow.end()
@@ -190,7 +183,7 @@ class Conversation:
         self.transactions.roll_back_all()
 
     def log_in(self, login: Login, done: LoginDone) -> None:
-        """Find out whether this client may come in: `done` is told, at once or in a turn of this connection."""
+        """Authenticate; `done` is called at once or in a turn of this connection."""
         self.proving = True
         at_once = True
 
@@ -212,9 +205,7 @@ class Conversation:
             self.known = False
 
     def wait_for_join(self, done: Callable[[], None]) -> None:
-        """Read nothing more of this client until this member is in its cluster; `done` runs in a turn of this
-        connection then.
-        """
+        """Handle no input until this member has joined its cluster; then call `done` in a turn of this connection."""
         self.proving, self.known = True, False
 
         def changed() -> None:
@@ -233,9 +224,9 @@ class Conversation:
     # -- listeners
 
     def register(self, listen: Callable[[], Callable[[], object]]) -> bytes:
-        """Begin a registration, undone when the connection ends; answers its id as the protocol writes UUIDs.
+        """Begin a registration, which ends with the connection; returns its id in the protocol's form of UUIDs.
 
-        Ids are unique on this connection, which is all that clients need.
+        Ids are unique on this connection only, which is sufficient for clients.
         """
         if len(self._undo) >= LISTENERS_MAX:
             raise CallRefused(
@@ -249,17 +240,17 @@ class Conversation:
         return registration
 
     def unregister(self, registration: bytes) -> bool:
-        """End a registration; False when there is none of this id."""
+        """End a registration; returns False if it does not exist."""
         forget = self._undo.pop(registration, None)
         if forget is None:
             return False
         forget()
         return True
 
-    # -- work for the grid
+    # -- requests to the grid
 
     def partition_of(self, call: Call) -> int:
-        """The partition of a request on one key: the one the client names, else the one of the key."""
+        """The partition of a request for one key: as the client says, or by the key."""
         count = self.grid.partition_count
         if 0 <= call.partition < count:
             return call.partition
@@ -270,7 +261,7 @@ class Conversation:
         )
 
     def execute(self, call: Call, request: Request, answer: Callable[[Value], Made]) -> None:
-        """Have the grid carry out a request; `answer` makes the message out of what it answers."""
+        """Execute a request; `answer` makes the response from its result."""
         if self._waiting >= WAITING_MAX:
             raise CallRefused(AGAIN, f"{self._waiting} {WAITING}; the request was not applied")
         expected = self.flow.most // _EXPECTED[request.op] if request.op in _EXPECTED else 0
@@ -295,8 +286,8 @@ class Conversation:
         answer: Callable[[TransactionAnswer], Made],
         heard: Callable[[TransactionAnswer], None] = lambda told: None,
     ) -> None:
-        """Have the member do something in a transaction; `answer` makes the message, or raises CallRefused. `heard` is
-        called also when the connection has gone meanwhile.
+        """Execute a step of a transaction; `answer` makes the response or raises CallRefused. `heard` is called even if
+        the connection has ended.
         """
         if self._waiting >= WAITING_MAX:
             raise CallRefused(AGAIN, f"{self._waiting} {WAITING}; nothing was done")
@@ -321,11 +312,11 @@ class Conversation:
         *,
         pardon: frozenset[Status] = frozenset(),
     ) -> None:
-        """The same with several requests and one answer, which is an error if one of them fails. They are carried out
-        slice by slice, so each should be no more than a slice. None stands for a slice without one.
+        """Execute several requests with one response, an error if any of them fails. They are started in slices, so
+        each should be no more than a slice; None in the sequence ends one.
 
-        pardon: failures that do not matter; the answer is made without them. Without any, nothing is begun of what must
-        not be done as a whole, as far as the requests are listed.
+        pardon: failures to ignore. Without any, listed writes are all checked before the first is started, so that a
+        rejected one leaves none applied.
         """
         if isinstance(requests, list) and len(requests) > 1 and not pardon and requests[0].op not in READS:
             for request in requests:
@@ -333,7 +324,7 @@ class Conversation:
         self.flow.begin(self._executing(call, requests, answer, pardon))
 
     def require(self, request: Request, size: int = 0) -> None:
-        """Raises CallRefused if the request must not be taken now. size: the bytes it brings, if they may be many."""
+        """Raises CallRefused if the request must be rejected now. size: its bytes, if there may be many."""
         refused = self.grid.rejection(request, size)
         if refused is not None:
             raise CallRefused(*refusal(refused))
@@ -372,7 +363,7 @@ class Conversation:
                 expected += size
                 self._expect(0, size)
                 if listed > self.answer_bytes:
-                    # What has come is of no use: the answer cannot be given.
+                    # Drop the results: the response would be too large.
                     outcome = Outcome(Status.TOO_LARGE, None, too_long(self.answer_bytes))
                     outcomes[:] = [each and outcome for each in outcomes]
             outcomes[place] = outcome
@@ -407,18 +398,18 @@ class Conversation:
         over()
 
     def _expect(self, requests: int, size: int) -> None:
-        """So many more requests wait for their answers, and so many bytes are expected of these."""
+        """Change the number of pending requests, and the expected bytes of their responses."""
         self._waiting += requests
         self.flow.expected += size
         assert self._waiting >= 0, "each request is answered once"
         assert self.flow.expected >= 0, "no more is made than was expected"
 
     def answer(self, call: Call, make: Callable[[], Made]) -> None:
-        """Say what `make` makes, slice by slice if it is long."""
+        """Send what `make` returns, made in slices if it is a generator."""
         self._answer(call, make)
 
     def _answer(self, call: Call, make: Callable[[], Made], size: int = 0) -> None:
-        """Say what `make` makes, if there is still somebody to hear it. size: bytes of what it is made from."""
+        """Like `answer`, unless the connection has ended. size: bytes of the result that it is made from."""
         if self.gone:
             return
         try:
@@ -450,14 +441,14 @@ class Conversation:
 
 
 def _size_of(value: Value) -> int:
-    """Bytes of the keys and values that an answer lists."""
+    """Bytes of keys and values in a list."""
     return sum(len(part) for part in value if isinstance(part, bytes)) if isinstance(value, list) else 0
 
 
 def worst(outcomes: list[Outcome], *, may_repeat: bool) -> Outcome | None:
-    """What to answer when not all parts of one request are OK; None when they are.
+    """The failure of a request in several parts, or None.
 
-    "Certainly not applied" is said only when no part was, or when the parts may be repeated.
+    "Certainly not applied" is reported only if no part was applied, or if the parts may be repeated.
     """
     failed = [outcome for outcome in outcomes if outcome.status is not Status.OK]
     if not failed:
@@ -475,7 +466,7 @@ Handler = Callable[[Conversation, Call], None]
 
 @dataclass(frozen=True, slots=True)
 class RequestKind:
-    """A kind of request that is answered: its layout and what answers it."""
+    """A supported kind of request: its layout and handler."""
 
     layout: RequestLayout
     handler: Handler

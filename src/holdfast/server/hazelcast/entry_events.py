@@ -1,4 +1,4 @@
-"""Entry listeners: which changes a client hears of, and the events that tell it."""
+"""Entry listeners: registration, and the events."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _add(talk: Conversation, call: Call) -> None:
 
 
 def entry_event(call: Call, change: EntryEvent, partition_count: int) -> bytes:
-    """The event for the client that made the registration `call`. It hears of the changes of one key in their order."""
+    """The event for a registration. Changes of one key arrive in order."""
     with_value = call.include_value
     fixed = _FIXED.pack(change.kind, uuid(change.member), change.count)
     partition = 0 if change.key is None else partition_of(change.key, change.key_hash, partition_count)

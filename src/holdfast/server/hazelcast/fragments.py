@@ -1,10 +1,10 @@
-"""Requests that come in fragments, put together again.
+"""Reassembly of requests that arrive in fragments.
 
-A fragment is a message of its own. Its first frame holds a number that its request has on this connection, and says by
-its flags whether it is the first or the last one; what follows are frames of the request.
+A fragment is a message. Its first frame has a number that identifies the request on this connection, and flags for the
+first and last fragment; frames of the request follow.
 
-- server/N-4: All requests that are not whole take no more room together than one request may: one whose fragments make
-  it more is refused, and the rest of it is passed over.
+- server/N-4: All incomplete requests together take no more memory than one request may. One that exceeds the limit is
+  rejected, and its remaining fragments are skipped.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from holdfast.wire.hazelcast.hazelcast_frames import (
 )
 
 OPEN_MAX = 64
-"""Requests of one connection that may be in the middle of coming at the same time."""
+"""Incomplete requests per connection."""
 
 _NUMBER = Struct("<q")
 
 
 @dataclass(slots=True)
 class _Coming:
-    """A request of which some fragments have come."""
+    """An incomplete request."""
 
     parts: list[bytes | memoryview] = field(default_factory=list)
     lasts: list[int] = field(default_factory=list)
-    """Where in each of them its last frame begins."""
+    """Offset of the last frame in each part."""
     size: int = 0
     refused: bool = False
 
 
 class RequestTooLarge(TooLarge):
-    """The request that a fragment belongs to is too large; `head` is the request's first frame."""
+    """`head` is the first frame of the request that is too large."""
 
     def __init__(self, reason: str, head: bytes) -> None:
         super().__init__(reason)
@@ -50,20 +50,20 @@ class RequestTooLarge(TooLarge):
 
 
 class Fragments:
-    """What has come of the requests of one connection that are not whole yet."""
+    """Incomplete requests of one connection."""
 
     __slots__ = ("_coming", "_limit", "held")
 
     def __init__(self, limit: int) -> None:
-        """`limit`: bytes that a request may have, and all together that are not whole."""
+        """`limit`: bytes of a request, and of all incomplete ones."""
         self._coming: dict[int, _Coming] = {}
         self._limit = limit
         self.held = 0
-        """Bytes of requests that are not whole."""
+        """Bytes of incomplete requests."""
 
     def take(self, data: bytes, start: int, last: int, end: int) -> bytes | None:
-        """The fragment `data[start:end]` has come, whose last frame begins at `last`; answers the request if it is
-        whole now. Raises ProtocolError, and RequestTooLarge once for a request.
+        """Add the fragment `data[start:end]` with its last frame at `last`. Returns the request if it is complete.
+        Raises ProtocolError, and RequestTooLarge once per request.
         """
         length, flags = FRAME.unpack_from(data, start)
         (number,) = _NUMBER.unpack_from(data, start + HEADER_BYTES)
@@ -103,14 +103,14 @@ class Fragments:
 
 
 def _part(data: bytes, begin: int, end: int) -> bytes | memoryview:
-    """This part of what has come: not copied if it is most of it, for that takes some ms."""
+    """A part of the buffer: a view if it is most of it, because copying takes some ms."""
     if end - begin > len(data) // 2:
         return memoryview(data)[begin:end]
     return data[begin:end]
 
 
 def _joined(coming: _Coming) -> bytes:
-    """The request as if it had come whole: only its last frame is final. It is copied once."""
+    """The request as one message: only its last frame is final. Copies once."""
     length, flags = FRAME.unpack_from(coming.parts[0])
     check_first_frame(length, flags | UNFRAGMENTED)
     pieces: list[bytes | memoryview] = []

@@ -1,7 +1,10 @@
-"""One client's connection: bytes in, answers out.
+"""One client's connection: bytes in, responses out.
 
-A pure object: it is given the bytes that arrive and calls `send` and `close`; it knows no socket. Nothing
-that a client sends makes it raise, and the worst that bad bytes do is to close their own connection.
+Pure: it gets received bytes and calls `send` and `close`. Input never makes it raise; at worst, invalid input closes
+its own connection.
+
+Before authentication a message is limited to `limits.auth_frame_bytes`, and only authentication is parsed: everything
+else is expensive for the member and free for an attacker (see also server/D-4 and `server.quota`).
 """
 
 from __future__ import annotations
@@ -72,20 +75,20 @@ from holdfast.wire.hazelcast.refusals import (
 )
 
 _MOST_NAMES = 1000
-"""Map names that the data lane remembers: of all connections together, then for each that uses others."""
+"""Maps that the data lane serves by name: a shared list for all connections, or one per connection with others."""
 _GATHERED_MAX = 8 * 1024
-"""Bytes of answers that are kept together while the next request of a buffer is looked at."""
+"""Bytes of responses that are kept back while the next request of a buffer is handled."""
 _LONG_BYTES = SLICE_BYTES // 64
-"""A message from this size on is worked on in slices."""
+"""A message from this size on is handled in slices."""
 
 
 def _hear(talk: Conversation, call: Call) -> None:
-    """Pings, and statistics of the client itself, are answered and otherwise not used."""
+    """Pings, and the client's statistics, which are ignored."""
     talk.say(maps.nothing(call, None))
 
 
 def _backup_listener(talk: Conversation, call: Call) -> None:
-    """Clients offer to collect the acknowledgements of backups. Unless that is wanted members do: no event comes."""
+    """Clients offer to collect acknowledgements of backups. Unless that is configured, no event is sent."""
 
     def heard(correlation: int) -> None:
         talk.say(message([backup_event(call.kind + 2, call.correlation, correlation)]))
@@ -105,7 +108,7 @@ def _nothing_to_undo() -> None:
 
 
 def _unknown(answer: bytes, why: str) -> bytes:
-    """What to say instead of an answer that was held back for nothing. What has changed nothing may be repeated."""
+    """The error instead of a withheld response. A request that changed nothing may be repeated."""
     _, _, kind, correlation, _ = RESPONSE.unpack_from(answer)
     if kind - 1 in (GET, CONTAINS_KEY) or found_nothing(answer, kind - 1):
         return error(correlation, AGAIN, f"nothing was changed; ask again: {why}")
@@ -127,14 +130,13 @@ MESSAGES: dict[int, RequestKind] = {
     0x000C00: RequestKind(RequestLayout("|"), _hear),
     0x000F00: RequestKind(RequestLayout("|"), _backup_listener),
 }
-"""Every kind of request that is answered with something other than "unsupported"."""
+"""Supported kinds of requests; all others get "unsupported"."""
 
 
 class HazelcastSession:
-    """One connection of a Hazelcast client, after the `CP2` it begins with.
+    """One connection of a Hazelcast client, after its initial `CP2`.
 
-    `send` takes bytes to write; `close` ends the connection once they are written, and takes the reason for
-    the log.
+    `send` queues bytes; `close` ends the connection after they are written, and gets a reason for the log.
     """
 
     def __init__(
@@ -152,9 +154,9 @@ class HazelcastSession:
         tally: Tally | None = None,
         known_names: KnownNames | None = None,
     ) -> None:
-        """`client_acks`: clients that can may wait for backups themselves. `flow`: how much may be under way. `let_in`
-        says why there is no place for a client that has authenticated. `serve`: the loop of the data lane. `peer`: the
-        client's address. `tally` is told what the lane has served. `known_names`: those that other connections know.
+        """`client_acks`: clients may wait for backups themselves. `flow`: limits of work in progress. `let_in`: the
+        reason why there is no place for an authenticated client. `serve`: the loop of the data lane. `peer`: the
+        client's address. `tally`: counts what the lane serves. `known_names`: shared by all connections.
         """
         self._send = send
         self._grid = grid
@@ -179,35 +181,33 @@ class HazelcastSession:
         )
         self._known_names = known_names or KnownNames(grid.losses)
         self._names: dict[bytes, Served] = {}
-        """Maps that the data lane serves: none before the client is known, then its own, or those that all know."""
+        """Maps for the data lane: none before authentication, then the shared ones or the connection's own."""
         self._losses = grid.losses
         self._losses_seen = self._losses.changes
-        """`_names` has no map of which partitions are lost, as of so many changes of these."""
+        """State of the losses at which `_names` contains no map with lost partitions."""
         self._zone_maps: dict[bytes, ZoneMap] = {}
-        """Maps that live in zones, which the data lane remembers."""
+        """Maps in zones, for their data lane."""
         self._unsealed = bytearray()
         self._held: BytesIO | None = None
-        """A message that has not arrived whole. It grows as it comes, and is not copied at its end: to put 16 MB
-        together is 12 ms of work.
-        """
+        """An incomplete message. It grows in place, because joining 16 MB at its end would take 12 ms."""
         self._unseen = b""
-        """The end of these that was not looked at: part of a frame's header, or more after too many frames."""
+        """Its end that was not scanned: part of a frame header, or more after too many frames."""
         self._many = False
-        """Whether it has too many frames for one look."""
+        """Whether it has too many frames for one turn."""
         self._whole = b""
-        """What `_scan` has found the end of its first message in: it is not looked for again."""
+        """A complete message whose end `_scan` has found already."""
         self._rest = (b"", 0)
-        """What has arrived and was not looked at, because the session had to stop (`flow`), and where it begins."""
+        """Input that was not handled because the session had to stop (`flow`), with its offset."""
         self._scan = Scan()
         self._fragments = Fragments(self._limits.frame_bytes)
         self._skip: Skip | None = None
-        """While a message that is too large is stepped over."""
+        """Skips the rest of a message that is too large."""
         self._buffers = 0
         self._buffers_seen = -1
         self._heard_ns = 0
 
     def receive(self, data: bytes) -> None:
-        """Take one read buffer. Never raises for what is in it."""
+        """Handle one read buffer. Never raises for its content."""
         talk = self._talk
         self._buffers += 1
         flow = self._flow
@@ -239,7 +239,7 @@ class HazelcastSession:
             self._send(whole)
 
     def plain(self) -> Plain | None:
-        """What may serve the next buffer in place of `receive`, until this session is given anything else."""
+        """What the data lane needs to serve the next buffer directly, if possible (`server.plain`)."""
         talk, flow = self._talk, self._flow
         if (
             self._held is not None
@@ -256,14 +256,14 @@ class HazelcastSession:
         return Plain(self._lane, self._names, self._longest, flow, losses, self._losses_seen, talk.collects)
 
     def served(self, data: bytes, at: int, out: bytes, unsealed: bytes) -> None:
-        """The data lane was given a buffer that way, and has come so far."""
+        """The data lane has served a buffer up to `at`."""
         self._buffers += 1
         self._talk.out += out
         self._unsealed += unsealed
         self._go_on_from(data, at)
 
     def _go_on_from(self, data: bytes, at: int) -> None:
-        """The data lane has served a buffer so far."""
+        """Handle the rest of a buffer after the data lane."""
         talk = self._talk
         talk.busy = True
         try:
@@ -277,7 +277,7 @@ class HazelcastSession:
         talk.flush()
 
     def go_on(self) -> None:
-        """Do what was left to do when the session stopped: one slice of work, or what has arrived and waits."""
+        """Continue after a stop: one slice of work, or waiting input."""
         talk, flow = self._talk, self._flow
         if talk.gone:
             return
@@ -298,12 +298,12 @@ class HazelcastSession:
             self._forget_whole()
 
     def _forget_whole(self) -> None:
-        """Keep nothing of a message that was served."""
+        """Release a served message."""
         if not self._flow.rest:
             self._whole = b""
 
     def _halts(self, data: bytes, at: int) -> bool:
-        """Whether the session has to stop here; then the rest is kept for `go_on`."""
+        """Whether the session must stop here; then it keeps the rest for `go_on`."""
         talk, flow = self._talk, self._flow
         if len(talk.out) > _GATHERED_MAX:
             talk.flush()
@@ -312,7 +312,7 @@ class HazelcastSession:
         return flow.rest
 
     def _receive_piece(self, data: bytes) -> None:
-        """The same, of a client that is not known yet, or whose last message is not whole yet."""
+        """Handle input before authentication, or during an incomplete message."""
         talk, flow = self._talk, self._flow
         if talk.gone:
             return
@@ -326,9 +326,7 @@ class HazelcastSession:
         if self._skip is not None:
             data = self._step_over(data, self._skip)
         elif self._held is not None and (data := self._gather(data, self._held)) and talk.known:
-            if (
-                self._many
-            ):  # To step over its last frames and to put it together was work enough for one turn.
+            if self._many:  # Joining it and scanning its last frames was enough work for one turn.
                 self._rest, flow.rest = (data, 0), True
                 return
             self.receive(data)
@@ -343,7 +341,7 @@ class HazelcastSession:
             talk.flush()
 
     def _step_over(self, data: bytes, skip: Skip) -> bytes:
-        """Step over what has come of a message that is too large; answers what is behind it."""
+        """Skip input of a message that is too large; returns what follows it."""
         flow = self._flow
         try:
             end = skip.over(data, 0)
@@ -358,7 +356,7 @@ class HazelcastSession:
         return b""
 
     def _gather(self, data: bytes, held: BytesIO) -> bytes:
-        """Look whether the message that is held has an end now, or one that cannot be: then all that is here."""
+        """Scan the incomplete message; returns it with all input if its end, or an error, is found."""
         flow, scan = self._flow, self._scan
         held.write(data)
         flow.coming += len(data)
@@ -373,19 +371,18 @@ class HazelcastSession:
                 self._many = self._many or scan.tired
                 return b""
         except (ProtocolError, TooLarge):
-            pass  # To be found again, and answered, by who looks at it next.
+            pass  # The caller's next scan meets the error again, and reports it.
         self._whole = held.getvalue()
         self._let_go()
         return self._whole
 
     def _let_go(self) -> None:
-        """Nothing of a message is held any more."""
         self._held = None
         self._unseen = b""
         self._flow.coming = self._fragments.held
 
     def closed(self) -> None:
-        """The connection is gone: listeners end, and answers that come later are dropped."""
+        """The connection has ended: end listeners, and drop later responses."""
         self._talk.end()
         self._fragments = Fragments(self._limits.frame_bytes)
         self._let_go()
@@ -398,14 +395,13 @@ class HazelcastSession:
 
     @property
     def coming(self) -> int:
-        """Bytes of a message that has not arrived whole, and of what has, while the session had to stop."""
+        """Bytes of incomplete messages and of waiting input."""
         return self._flow.coming + len(self._rest[0])
 
     def silent_ns(self) -> int:
-        """For how long nothing has come from the client, as far as is known: to be asked again and again.
+        """Time since the last input, if called regularly.
 
-        What arrives counts as heard at the first call after it, so that the data lane need not look at the
-        clock.
+        Input counts as received at the first call after it, so that the data lane need not read the clock.
         """
         now_ns = self._grid.now_ns()
         if self._buffers != self._buffers_seen:
@@ -416,7 +412,7 @@ class HazelcastSession:
     # -- the data lane
 
     def _look_at_losses(self) -> None:
-        """Maps with lost partitions go the general way, which refuses by name (routing/R-12)."""
+        """Remove maps with lost partitions from the lane; the session rejects them by name (routing/R-12)."""
         self._losses_seen = self._losses.changes
         self._names = {}
 
@@ -441,7 +437,7 @@ class HazelcastSession:
         return at
 
     def _serve_zones(self, data: bytes, at: int) -> int:
-        """The same of maps that live in zones; where others come between them, these are the general way's."""
+        """Serve maps in zones; the session handles anything else in between."""
         grid, flow = self._grid, self._flow
         while flow.left >= 0:
             came = at
@@ -457,7 +453,7 @@ class HazelcastSession:
         return at
 
     def _settle_zone(self, buffer: ZoneBuffer, done: ZoneBatchDone) -> None:
-        """What a buffer wanted of a zone is done, or was not done here: then it takes the general way."""
+        """A zone batch has finished. Requests that were not executed here are handled by the session."""
         talk = self._talk
         self._flow.held -= buffer.size
         assert self._flow.held >= 0, "each batch is settled once"
@@ -474,7 +470,7 @@ class HazelcastSession:
             talk.flush()
 
     def _seal(self) -> None:
-        """Hold back the answers to writes until these are safe."""
+        """Hold back responses to writes until these are safe."""
         if not self._unsealed:
             return
         if self._lane.settled:
@@ -498,7 +494,7 @@ class HazelcastSession:
     def _settle(
         self, answers: bytes, taken: tuple[int, int, int, int] | None, began_ns: int, safe: bool
     ) -> None:
-        """The batch is on every sync backup, or nobody will ever know. `taken`: the writes in it, by the tally."""
+        """The batch is safe on every sync backup, or its outcome will never be known. `taken`: its writes, counted."""
         talk = self._talk
         if taken is not None and self._tally is not None:
             self._tally.settle(taken, self._grid.now_ns() - began_ns, safe)
@@ -517,7 +513,7 @@ class HazelcastSession:
             talk.flush()
 
     def unknown(self, answers: bytes) -> None:
-        """These were held back by whoever served in place of this session, and nobody will ever know."""
+        """The outcome of writes that were served without this session will never be known."""
         talk = self._talk
         if not talk.gone:
             self._say_unknown(answers)
@@ -529,10 +525,10 @@ class HazelcastSession:
         for answer in messages_in(answers):
             self._talk.out += _unknown(answer, why)
 
-    # -- the general way
+    # -- all other requests
 
     def _serve(self, data: bytes, at: int) -> None:
-        """Everything in the buffer from `at`. The start of an incomplete message is held for the next."""
+        """Handle the buffer from `at`. An incomplete message at its end is held."""
         talk, scan, flow = self._talk, self._scan, self._flow
         if data is not self._whole or at:
             scan.begin(at)
@@ -564,7 +560,7 @@ class HazelcastSession:
         self._hold(data, at)
 
     def _wait(self, data: bytes) -> None:
-        """Keep this until it is known who the client is, if it is as little as a stranger may send."""
+        """Keep input until authentication is finished, within the limit for unauthenticated clients."""
         rest = self._rest[0] + data
         if len(rest) > self._limits.auth_frame_bytes:
             self._talk.hang_up("the client sent much before it was known who it is")
@@ -572,7 +568,7 @@ class HazelcastSession:
         self._rest = (rest, 0)
 
     def _permit(self, call: Call) -> None:
-        """Raises CallRefused when the client may not do this."""
+        """Raises CallRefused if the user lacks a permission; audited."""
         talk = self._talk
         why = call_rejection(talk.rights, call)
         if why:
@@ -581,7 +577,7 @@ class HazelcastSession:
             raise CallRefused(ACCESS_CONTROL, why)
 
     def _hold(self, data: bytes, at: int) -> None:
-        """Keep the beginning of a message for when more of it has come, or for the next turn."""
+        """Keep an incomplete message, for more input or the next turn."""
         flow, scan = self._flow, self._scan
         held = data[at:]
         scan.move(at)
@@ -593,7 +589,7 @@ class HazelcastSession:
         flow.rest = self._many = bool(held) and scan.tired
 
     def _answer(self, data: bytes, start: int, end: int) -> None:
-        """One complete message."""
+        """Handle one complete message."""
         talk = self._talk
         if FRAME.unpack_from(data, start)[1] & UNFRAGMENTED != UNFRAGMENTED:
             self._take_fragment(data, start, end)
@@ -628,7 +624,7 @@ class HazelcastSession:
             talk.meet(name_of(kind), correlation, error)
 
     def _take_fragment(self, data: bytes, start: int, end: int) -> None:
-        """A fragment of a request; the last one has it answered (server/N-4)."""
+        """Add a fragment; handle its request if it is complete (server/N-4)."""
         if not self._talk.known:
             raise ProtocolError("a fragment before authentication")
         try:
@@ -641,7 +637,7 @@ class HazelcastSession:
             self._answer(whole, 0, len(whole))
 
     def _answer_slowly(self, message: RequestKind, data: bytes, start: int, end: int) -> Work:
-        """The same for a long message, whose parameters take a while to be read."""
+        """Decode and handle a long message in slices."""
         talk = self._talk
         kind, correlation = REQUEST.unpack_from(data, start)[2:4]
         try:
@@ -661,7 +657,7 @@ class HazelcastSession:
             talk.meet(name_of(kind), correlation, error)
 
     def _remember(self, call: Call) -> None:
-        """Let the data lane serve this map from now on."""
+        """Let the data lane serve this map from now on, if it can and may."""
         name, grid = call.name, self._talk.grid
         if not 0 < len(name) <= MAP_NAME_MAX or name.startswith(INTERNAL):
             return
@@ -691,8 +687,8 @@ class HazelcastSession:
         )
 
     def _refuse_large(self, data: bytes, at: int, reason: str) -> None:
-        """Answer a message that is too large, and step over the rest of it: others wait on this connection. A
-        stranger is hung up on.
+        """Reject a message that is too large, and skip the rest of it, since the connection has other requests. An
+        unauthenticated client is disconnected.
         """
         talk = self._talk
         _, flags, kind, correlation, _ = REQUEST.unpack_from(data, at)
@@ -704,7 +700,7 @@ class HazelcastSession:
             talk.hang_up(reason)
             return
         self._say_too_large(kind, correlation, reason)
-        # Frames that were looked at are not looked at again: there may be millions.
+        # Do not scan frames twice; there may be millions.
         begin = max(at, self._scan.at)
         self._skip = Skip()
         rest = self._step_over(data[begin:], self._skip)

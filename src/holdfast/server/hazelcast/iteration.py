@@ -1,8 +1,9 @@
-"""Walking through a map, page by page, as Java clients do: the keys or entries of one partition in each request.
+"""Iteration over a map, page by page: each request reads keys or entries of one partition, as Java clients do.
 
-The members keep nothing of a walk. Keys come in the order of a checksum, and the pointer that client and member hand to
-each other says how far in that order it is. So a walk goes on after the partition has moved, and what is there from its
-beginning to its end is told once. What comes or goes meanwhile may be told or not.
+Members keep no cursor. Keys are ordered by their CRC-32, and the client returns a pointer: the checksum of the last
+key. Example: of keys with checksums 10, 20, 30 the page after 10 is 20; if 20 is removed and 25 added, the next page
+after 20 is 25, 30. So an iteration survives a migration, and returns every key that exists throughout exactly once;
+keys that are added or removed meanwhile may be missed.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ FETCH_KEYS = 0x013700
 FETCH_ENTRIES = 0x013800
 
 _POINTER = Struct("<ii")
-"""The two halves of a place in the order of the checksums: its upper 31 bits, and its last one."""
+"""A checksum as the protocol's two halves: its upper 31 bits and its lowest bit."""
 _ENDED = frame(_POINTER.pack(-1, -1))
-"""Clients go on until the first half is negative."""
+"""A negative first half ends the client's iteration."""
 _BEFORE_ALL = -1
 _FRESH = -1
-"""The second half of the pointer with which clients begin."""
+"""Second half of the pointer at the beginning."""
 
 Page = tuple[list[bytes], bytes]
-"""Keys, and the pointer behind them as a frame."""
+"""Keys, and the next pointer as a frame."""
 
 
 def _fetch(talk: Conversation, call: Call) -> None:
@@ -67,7 +68,7 @@ def _telling_keys(call: Call, keys: list[bytes], place: int, count: int) -> Gene
 
 
 def page_after(keys: Iterable[bytes], place: int, count: int) -> Generator[None, None, Page]:
-    """The next keys behind a place in the order: `count` of them, and more if the last one shares its checksum."""
+    """The next `count` keys after a place, and those that share the last one's checksum."""
     rest = iter(keys)
     nearest: list[tuple[int, bytes]] = []
     further = False

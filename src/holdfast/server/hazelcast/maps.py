@@ -1,4 +1,4 @@
-"""Operations on maps, as one table: message, layout, the operation it is, and the form of its answer."""
+"""Map operations in one table: request, layout, operation, and form of the response."""
 
 from __future__ import annotations
 
@@ -29,59 +29,56 @@ from holdfast.wire.hazelcast.layouts import Call, RequestLayout
 from holdfast.wire.hazelcast.refusals import BAD_ARGUMENT, UNSUPPORTED, CallRefused
 
 TRUE_PREDICATE = bytes.fromhex("fffffffe01ffffffec0000000e")
-"""The predicate that every entry satisfies: an identified object of factory -20, class 14, without fields."""
+"""The predicate that is always true: an identified object of factory -20, class 14, without fields."""
 
 SLICE = SLICE_ITEMS // 2
-"""Keys of a request, with their values, that are sorted by partition in one go."""
+"""Entries of a request that are grouped by partition per slice."""
 PART_ITEMS = 500
-"""Keys and values of a request that wait for others of their partition: few, for the collector looks at each."""
+"""Keys and values per partition that are collected into one request; few, because the garbage collector visits each."""
 SHOWN_MAX = 64
-"""Characters of a name that an error repeats."""
+"""Characters of a name in an error."""
 NO_END = (1 << 63) - 1
-"""How the protocol writes "never" where it wants a time or duration in milliseconds."""
+"""The protocol's "never", where it has times in milliseconds."""
 NOT_KEPT = -1
-"""For the statistics of an entry view that no entry here pays for: how the protocol says that they are unknown."""
+"""The protocol's "unknown", for statistics of entries that are not kept here."""
 
 Answering = Callable[[Call, Value], Made]
 
 
-# -- forms of answers
+# -- responses
 
 
 def nothing(call: Call, _: Value) -> bytes:
-    """No parameter at all."""
     return message([response(call.kind + 1, call.correlation)])
 
 
 def value_or_null(call: Call, value: Value) -> bytes:
-    """One `Data`, null when there is none."""
     return message([response(call.kind + 1, call.correlation), data(cast("bytes | None", value))])
 
 
 def null(call: Call, _: Value) -> bytes:
-    """A null `Data`: the layout of the message has one, but the operation answers nothing."""
+    """Null, for operations without a result whose layout has a value."""
     return value_or_null(call, None)
 
 
 def truth(call: Call, value: Value) -> bytes:
-    """A boolean."""
     return message([response(call.kind + 1, call.correlation, bytes((bool(value),)))])
 
 
 def number(call: Call, value: Value) -> bytes:
-    """An int32; a count above what fits in it is told as the greatest that does."""
+    """An int32; larger counts are sent as its maximum."""
     return message(
         [response(call.kind + 1, call.correlation, INT.pack(min(cast("int", value), 0x7FFF_FFFF)))]
     )
 
 
 def many(call: Call, value: Value) -> Made:
-    """A list of `Data`, or of pairs of them."""
+    """A list of values, or of alternating keys and values."""
     return listed(call, cast("list[bytes]", value or []))
 
 
 def listed(call: Call, values: Iterable[bytes], before: bytes = b"") -> Generator[None, None, bytes]:
-    """The same, slice by slice; `before`: frames that come first."""
+    """Like `many`, in slices; `before`: frames that come first."""
     pieces = [response(call.kind + 1, call.correlation), before, BEGIN]
     rest = iter(values)
     while part := list(islice(rest, SLICE_ITEMS)):
@@ -98,7 +95,7 @@ _VIEW = Struct("<10q")
 
 
 def entry_view(call: Call, value: Value, wall_ms: int) -> bytes:
-    """An entry with what is known about it; `value` is as `Op.ENTRY_VIEW` says."""
+    """An entry with its metadata; `value`: the result of `Op.ENTRY_VIEW`."""
     if value is None:
         return message([response(call.kind + 1, call.correlation, LONG.pack(NO_END)), NULL])
     content, ttl_ms, max_idle_ms, remaining_ms, version = cast("list[int]", value)
@@ -129,7 +126,7 @@ def entry_view(call: Call, value: Value, wall_ms: int) -> bytes:
     )
 
 
-# -- forms of requests
+# -- requests
 
 
 def keyed(op: Op, answer: Answering) -> Handler:
@@ -161,14 +158,14 @@ def _entry_view(talk: Conversation, call: Call) -> None:
 
 
 def _is_locked(talk: Conversation, call: Call) -> None:
-    """Whether a transaction has locked the entry; nothing else locks entries here."""
+    """Whether a transaction has locked the entry; there are no other locks."""
     kept = lock_key(call.name, call.key)
     request = Request(Op.CONTAINS_KEY, TRANSACTIONS_MAP, [talk.partition_of(call)], key=kept)
     talk.execute(call, request, lambda value: truth(call, value))
 
 
 def whole(op: Op, answer: Answering) -> Handler:
-    """An operation on the whole map; with a predicate, only if it is the one that is always true."""
+    """An operation on the whole map; only the predicate that is always true is supported."""
 
     def handle(talk: Conversation, call: Call) -> None:
         if call.predicate:
@@ -180,7 +177,7 @@ def whole(op: Op, answer: Answering) -> Handler:
 
 
 def reject_other_predicates(call: Call) -> None:
-    """Raises CallRefused unless the predicate of the request is the one that is always true."""
+    """Raises CallRefused unless the predicate is the one that is always true."""
     if call.predicate != TRUE_PREDICATE:
         raise CallRefused(
             UNSUPPORTED,
@@ -199,7 +196,7 @@ def _get_all(talk: Conversation, call: Call) -> None:
 
 
 def _put_all(talk: Conversation, call: Call) -> None:
-    # Which partitions these are is not known yet, unless the client has sorted them: then it may be any.
+    # Unless the client has grouped the entries, their partitions are not known yet, so it may be any.
     named = [talk.partition_of(call)] if call.partition != -1 and call.keys else talk.every_partition
     talk.require(Request(Op.PUT_ALL, call.name, named), call.size)
     parts = _by_partition(talk, call)
@@ -213,10 +210,9 @@ def _put_all(talk: Conversation, call: Call) -> None:
 def _by_partition(
     talk: Conversation, call: Call, *, once: bool = False
 ) -> Iterator[tuple[int, list[bytes]] | None]:
-    """The keys of the request by partition, each followed by its value if there are values. If the client has sorted
-    them, all are in one. Of one partition no more come at a time than a slice of work; None comes after each slice in
-    which nothing was found. `once`: a key that comes again is left out, for clients take what they are answered as a
-    map.
+    """Entries of the request grouped by partition, each group no more than a slice of work; None ends a slice without
+    a group. If the client has grouped them, they are all in one partition. `once`: drop repeated keys, because clients
+    treat the response as a map.
     """
     keys, values, hashes = call.keys, call.values, call.hashes
     named = talk.partition_of(call) if call.partition != -1 and keys else -1
@@ -224,8 +220,8 @@ def _by_partition(
     most = SLICE_ITEMS if named >= 0 else PART_ITEMS
     found: dict[int, list[bytes]] = {}
     sizes: dict[int, int] = {}
-    # Several, for one of a million keys is copied in one go, for 30 ms, whenever it outgrows its room. Dictionaries,
-    # for the collector does not look into those of bytes alone, and looks at each element of a set.
+    # Shards, because a dictionary of a million keys takes 30 ms to grow. Dictionaries, because the garbage collector
+    # skips those that hold only bytes, and visits every element of a set.
     shards = 1 + len(keys) // SLICE_ITEMS
     seen: list[dict[bytes, None]] = [{} for _ in range(shards)]
     for place in range(len(keys)):
@@ -257,17 +253,17 @@ def _by_partition(
 
 
 def _flush(talk: Conversation, call: Call) -> None:
-    """Writes out what waits for a map store. There is no map store, so nothing waits."""
+    """There is no map store, so nothing has to be written."""
     talk.say(nothing(call, None))
 
 
 def _load(talk: Conversation, call: Call) -> None:
-    """Loads from a map store. There is no map store, so nothing comes."""
+    """There is no map store, so nothing is loaded."""
     talk.say(nothing(call, None))
 
 
 def guarded(handler: Handler) -> Handler:
-    """No client may reach what members keep for themselves."""
+    """Reject reserved and invalid names of maps first."""
 
     def handle(talk: Conversation, call: Call) -> None:
         reject_reserved(call.name)
@@ -277,7 +273,7 @@ def guarded(handler: Handler) -> Handler:
 
 
 def reject_reserved(name: str) -> None:
-    """Raises CallRefused for the name of a map that members keep for themselves, and for one that no map can have."""
+    """Raises CallRefused for reserved and invalid names of maps."""
     if name.startswith(INTERNAL):
         raise CallRefused(
             BAD_ARGUMENT,

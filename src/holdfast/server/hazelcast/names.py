@@ -1,4 +1,4 @@
-"""What the messages of the protocol are called, so that an error can name what is not supported."""
+"""Names of the protocol's requests, for error messages."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ fe Jet
     getJobSuspensionCause getJobAndSqlSummaryList isJobUserCancelled uploadJobMetaData
     uploadJobMultipart addJobStatusListener removeJobStatusListener updateJobConfig
 """
-"""Service id and name, then its requests in the order of their method ids, which begin at 1; `-`: there is none of this
-id any more. As in the Java client 5.6.
+"""Service id and name, then its requests in the order of their method ids, which begin at 1; `-`: unused id. As in
+the Java client 5.6.
 """
 
 
@@ -155,11 +155,11 @@ def _read_table() -> tuple[dict[int, str], dict[int, str]]:
 
 
 SERVICES, NAMES = _read_table()
-"""Service id -> its name, as in `Map`. Message type of a request -> its name, as in `Map.put`."""
+"""Service id -> name, as in `Map`. Type of a request -> name, as in `Map.put`."""
 
 
 def name_of(kind: int) -> str:
-    """What a message type is called, for people; also for one that nobody has heard of."""
+    """The name of a request, for people; also for unknown types."""
     known = NAMES.get(kind)
     if known is not None:
         return known

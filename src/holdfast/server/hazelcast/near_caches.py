@@ -1,14 +1,15 @@
-"""What feeds the near caches of clients: which entries to forget, and how a client finds out that it has missed that.
+"""Invalidations for clients' near caches, and the metadata by which clients detect missed ones.
 
-Each invalidation has a sequence, the update counter of the map in this partition, and the UUID of the partition's
-history, which is another one for each term of a primary. So a client that sees a gap has missed something, and one that
-sees another UUID has to forget all that it holds of the partition. No member keeps anything for this.
+Each invalidation has a sequence (the map's update counter in the partition) and the UUID of the partition's history,
+which differs for each term of a primary. Example: after sequence 5 a client gets 7: it has missed one, and refetches.
+If the UUID differs, another primary has taken over, and the client drops everything of that partition. Members keep
+no state for this.
 
-- server/N-1: The invalidation of a write leaves in the next turn of the loop at the latest, after all answers that have
-  left with what the key was before it.
-- server/N-2: Whoever takes over a partition says so to all near caches that are fed here: the primary before it may
-  have died with invalidations that nobody was sent.
-- server/N-3: A registration that follows others is told to forget everything first, if anything was ever written.
+- server/N-1: The invalidation of a write is sent in the next turn of the loop at the latest, and after all responses
+  that contain the previous value.
+- server/N-2: A new primary notifies all near caches connected to it, because its predecessor may have crashed before
+  it sent some invalidations.
+- server/N-3: A new registration gets "invalidate all" first, if the map was ever written.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from holdfast.wire.hazelcast.refusals import UNSUPPORTED, CallRefused
 FETCH_METADATA = 0x013D00
 ADD_LISTENER = 0x013F00
 BATCH_MAX = 1000
-"""Keys of one event."""
+"""Keys per event."""
 
 _ONE = Struct("<17s17sq")
 _SEQUENCE = Struct("<iq")
@@ -51,28 +52,26 @@ _ALL_CHANGED = frozenset({EventKind.INVALIDATED, EventKind.CLEAR_ALL, EventKind.
 
 
 def history_uuid(cluster: str, partition: int, term: int) -> bytes:
-    """The UUID of a partition's history since a primary took office, as the protocol writes it: the same on every
-    member, and on none another one has it.
-    """
+    """The UUID of a partition's history under one primary: the same on every member, and unique."""
     drawn = blake2b(f"{cluster}/{partition}/{term}".encode(), digest_size=16).digest()
     return b"\0" + drawn
 
 
 class Invalidations:
-    """One near cache that is fed: gathers what one turn of the loop brings."""
+    """One near cache, with the invalidations of the current turn."""
 
     def __init__(self, talk: Conversation, call: Call) -> None:
         self._talk = talk
         self._call = call
         self._count = talk.grid.partition_count
         self._named = partition_of(stored_text(call.name), 0, self._count)
-        """Where Java clients take the sequence of an invalidation of all keys to be."""
+        """The partition of the map's name; Java clients attribute "invalidate all" to it."""
         self._keys: list[EntryEvent] = []
         self._all = False
         self._soon = talk.grid.gather(talk.telling("what near caches forget", self.tell))
 
     def listen(self) -> Callable[[], None]:
-        """Hear of changes from now on; answers the function that ends it."""
+        """Subscribe; returns the function that unsubscribes."""
         grid, call = self._talk.grid, self._call
         unlisten = grid.listen(
             call.name, key=None, local_only=call.local_only, heard=self._heard, invalidations=True
@@ -94,12 +93,12 @@ class Invalidations:
         self._soon.ask()
 
     def forget_all(self) -> None:
-        """Let the client forget all that it holds of the map."""
+        """Send "invalidate all"."""
         self._all = True
         self.tell()
 
     def tell(self) -> None:
-        """Say what has gathered, in as few events as it can be."""
+        """Send collected invalidations in as few events as possible."""
         talk, keys = self._talk, self._keys
         whole, self._all = self._all, False
         self._keys = []
@@ -128,7 +127,7 @@ class Invalidations:
         return message([event(call.kind + 2, call.correlation, fixed, self._named), key])
 
     def _stands(self) -> tuple[int, int]:
-        """Term and sequence of the partition that the map's name belongs to, as far as this member knows."""
+        """Term and sequence of the partition of the map's name, as far as this member knows."""
         copy = self._talk.grid.lane.leading[self._named]
         held = copy.maps.get(self._call.name) if copy is not None else None
         return (copy.term if copy is not None else 0, held.counter if held is not None else 0)
@@ -163,7 +162,7 @@ def _add(talk: Conversation, call: Call) -> None:
 
 
 def _was_written(talk: Conversation, name: str) -> bool:
-    """Whether a client may hold something of the map that it has missed changes of: not if there never were any."""
+    """Whether a client may have missed changes of the map, which needs at least one write."""
     for copy in talk.grid.lane.leading:
         if copy is not None:
             held = copy.maps.get(name)
@@ -173,7 +172,7 @@ def _was_written(talk: Conversation, name: str) -> bool:
 
 
 def _metadata(talk: Conversation, call: Call) -> None:
-    """Sequences and UUIDs of the partitions that are served here; each member tells of its own."""
+    """Sequences and UUIDs of the partitions that this member serves; clients ask every member."""
     for name in call.names:
         reject_reserved(name)
     talk.answer(call, lambda: _telling_metadata(talk, call))

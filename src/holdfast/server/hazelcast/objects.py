@@ -1,8 +1,7 @@
-"""Distributed objects: which maps clients have opened by name, and who is told when one appears or is
-destroyed.
+"""Distributed objects: the list of maps that clients have opened, and its listeners.
 
-Maps need no creation, they come into being with their first entry. What is kept here, in a map that only
-members name, is the list of names that clients have asked for, so that every member can show it.
+Maps are created by their first entry. Names that clients open are recorded in an internal map, so that every member can
+list them.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ from holdfast.wire.hazelcast.refusals import UNSUPPORTED, CallRefused, refusal
 OBJECTS_MAP = "__objects"
 MAP_SERVICE = "hz:impl:mapService"
 NAMES_PER_SLICE = SLICE_ITEMS // REQUEST_UNITS
-"""Names that are noted in one go."""
+"""Names recorded per slice."""
 SERVICE_SHOWN_MAX = 200
-"""Characters that are shown of what a client calls a service."""
+"""Characters of a service's name in an error."""
 
 _STRING_TYPE = (-11).to_bytes(4, "big", signed=True)
 _STRING_HEADER_BYTES = 8
-"""Type id and length in front of the text of a stored string."""
+"""Type id and length before a stored string."""
 
 
 def stored_text(value: str) -> bytes:
-    """A text as clients store it."""
+    """A string in the clients' serialization."""
     encoded = value.encode()
     return _STRING_TYPE + len(encoded).to_bytes(4, "big") + encoded
 
 
 def _name_of(stored: bytes) -> str | None:
-    """The name of a map in such a key; None when there is none: the map may hold what nobody looked at."""
+    """The map's name in a stored key, or None if the key is invalid: the internal map may have invalid entries."""
     encoded = stored[_STRING_HEADER_BYTES:]
     if stored[:_STRING_HEADER_BYTES] != _STRING_TYPE + len(encoded).to_bytes(4, "big"):
         return None
@@ -91,15 +90,15 @@ def _create_all(talk: Conversation, call: Call) -> None:
 
 
 def _open(talk: Conversation, call: Call, names: list[str]) -> None:
-    """Note the names, which is for lists alone: where there is no room a client must still be able to begin to read;
-    and where nobody serves the partition in which a name is noted, to use all others. Who may not store there has
-    nothing noted.
+    """Record the names, which matters only for lists. So failures are ignored: without room, or without a primary of
+    the partition that records a name, clients must still be able to use the map. Without the right to store, nothing
+    is recorded.
     """
     talk.execute_all(call, _noting(talk, names), lambda _: nothing(call, None), pardon=NO_ROOM_FOR_NAMES)
 
 
 def _noting(talk: Conversation, names: list[str]) -> Iterator[Request | None]:
-    """Requests that note these names; None after a slice of them."""
+    """Requests to record these names; None ends a slice."""
     rights = talk.rights
     for place, name in enumerate(names):
         if place % NAMES_PER_SLICE == NAMES_PER_SLICE - 1:
@@ -114,12 +113,12 @@ def _noting(talk: Conversation, names: list[str]) -> Iterator[Request | None]:
 
 
 def _waits(talk: Conversation, partition: int) -> bool:
-    """Whether the partition was assigned, and its primary is no member now."""
+    """Whether the partition was assigned and has no primary now."""
     return talk.grid.row(partition).version > 0 and talk.grid.owner(partition) is None
 
 
 def _unheard(_: Outcome) -> None:
-    """Whether the name was noted: the client was answered already."""
+    """The client has its response already."""
 
 
 def _destroy(talk: Conversation, call: Call) -> None:
@@ -128,13 +127,13 @@ def _destroy(talk: Conversation, call: Call) -> None:
         raise CallRefused(*refusal(Outcome(Status.PASSIVE)))
     destroy = Request(Op.DESTROY, call.name, talk.every_partition)
     talk.require(destroy)
-    # Before anything is removed: listeners end with their map, and hear nothing of its end.
+    # End listeners before entries are removed; they get no events of the destruction.
     talk.grid.end_listeners(call.name)
     talk.execute_all(call, [destroy, _on(talk, Op.DELETE, call.name)], lambda _: nothing(call, None))
 
 
 def _list(talk: Conversation, call: Call) -> None:
-    """Names that clients have opened, and maps that this member knows for other reasons."""
+    """Opened maps, and others that this member knows."""
 
     def answer(value: Value) -> bytes:
         opened = cast("list[bytes]", value or [])[::2]

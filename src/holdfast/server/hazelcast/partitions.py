@@ -1,7 +1,7 @@
-"""Listeners for what happens to partitions: migrations, and copies that are lost.
+"""Listeners for migrations and lost partitions.
 
-With `local_only` a client registers at every member, and each tells only what is its own: of a migration the master, of
-a loss the partition's owner, or the master where there is none. So such a client, too, hears of everything once.
+With `local_only` a client registers at every member, and each reports its own events: the master reports migrations,
+the partition's owner (or else the master) a loss. So such a client gets each event once.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ ADD_MIGRATION, REMOVE_MIGRATION = 0x001100, 0x001200
 ADD_MAP_LOST, REMOVE_MAP_LOST = 0x011B00, 0x011C00
 
 STARTED, FINISHED = 0, 1
-"""The types of a migration event."""
+"""Types of migration events."""
 
 _STATE = Struct("<qiiq")
-"""Start in milliseconds since 1970, planned, completed, and milliseconds that have passed."""
+"""Start in ms since 1970, planned, completed, elapsed ms."""
 _REPLICA = Struct("<ii17s17s?q")
 _LOST = Struct("<ii17s")
 _MAP_LOST = Struct("<i17s")
@@ -85,7 +85,7 @@ def _add_migration(talk: Conversation, call: Call) -> None:
 
 
 def migration_event(call: Call, news: News, began_ms: int) -> bytes:
-    """The event for the client that made the registration `call`; `began_ms`: when the process did, since 1970."""
+    """The event for a registration; `began_ms`: start of the rebalance in ms since 1970."""
     state = [BEGIN, frame(_STATE.pack(began_ms, news.planned, news.completed, news.elapsed_ms)), END]
     if news.migration is None:
         kind = STARTED if news.kind is Kind.STARTED else FINISHED

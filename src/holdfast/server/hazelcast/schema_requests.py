@@ -1,8 +1,7 @@
-"""Requests about schemas of Compact classes: clients register a schema before they write such objects, and fetch
-those that they do not know.
+"""Schemas of Compact classes: clients send a schema before they write such objects, and fetch unknown ones.
 
-Schemas are entries of a map that only members name. They are replicated, moved and kept like all others, and every
-member can answer for each of them: that is what the response to "send schema" promises.
+Schemas are entries of an internal map, replicated like all others, so every member can serve each of them; the response
+to "send schema" promises that.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from holdfast.wire.hazelcast.hazelcast_frames import END, NULL, frame, message, 
 from holdfast.wire.hazelcast.layouts import FIELD_BYTES, Call, RequestLayout, Schema
 
 SCHEMA_BYTES_PER_SLICE = 8 * 1024
-"""Of schemas whose ids are computed at a time."""
+"""Bytes of schemas whose ids are computed per slice."""
 
 
 def _store(talk: Conversation, schema: Schema) -> Request:
@@ -53,7 +52,7 @@ def _send_schema(talk: Conversation, call: Call) -> None:
 
 
 def _storing(talk: Conversation, schemas: list[Schema]) -> Iterator[Request | None]:
-    """Requests that store these. To make the ids takes long: None stands for a slice of that."""
+    """Requests to store these; None ends a slice, because computing ids takes long."""
     made = 0
     for schema in schemas:
         made += FIELD_BYTES * len(schema.fields) + sum(len(name) for name, _ in schema.fields)
@@ -87,7 +86,7 @@ def _fetch_schema(talk: Conversation, call: Call) -> None:
                 stored = None
         schema = NULL if stored is None else stored[STORED_HEADER_BYTES:]
         first = response(call.kind + 1, call.correlation)
-        # The stored frames are several; only the last of them, which is an end, may be flagged final.
+        # The stored value consists of several frames; only the last one, an end frame, may be flagged final.
         return message([first, NULL]) if stored is None else message([first + schema[: -len(END)], END])
 
     talk.execute(call, _on(talk, Op.GET, schema_key(call.schema_id)), found)

@@ -1,11 +1,10 @@
-"""Transactions of Hazelcast clients: begin, commit, rollback, and what is done to maps in between.
+"""Transactions of Hazelcast clients: begin, commit, rollback, and map operations.
 
-All requests of a transaction come over one connection: this member runs it. When the connection ends, what has not
-begun to commit is rolled back. Clients choose between one and two phases, and how many backups hold a transaction's
-log; here a transaction takes a second phase when it needs one, and everything is held by the backups of the maps.
+All requests of a transaction use one connection, and its member coordinates. When the connection ends, a transaction
+that has not begun to commit is rolled back. The client's choices of one or two phases, and of backups for the log, are
+ignored: a second phase is used when needed, and the maps' backups hold everything.
 
-What is written, and what is read for update, is locked at that moment. A plain read locks nothing, and sees what others
-have committed.
+Writes, and reads for update, lock entries immediately. Plain reads lock nothing and see committed values.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def _as_uuid(transaction: TransactionId) -> bytes:
 
 
 def _of(talk: Conversation, call: Call) -> TransactionId:
-    """The transaction that is meant; of users with limited rights one that this connection has begun."""
+    """The transaction of a request. Users with limited rights can use only those of this connection."""
     is_null, most, least = UUID.unpack(call.transaction)
     if is_null:
         raise CallRefused(BAD_ARGUMENT, "the id of a transaction is null")
@@ -72,7 +71,7 @@ _CODES: dict[TransactionFate, tuple[ErrorCode, str]] = {
 
 
 def _check(told: TransactionAnswer) -> None:
-    """Raises CallRefused unless it was done."""
+    """Raises CallRefused unless the step succeeded."""
     if told.fate is not TransactionFate.DONE:
         code, what = _CODES[told.fate]
         raise CallRefused(code, f"{what}: {told.why}" if told.why else what)
@@ -114,7 +113,6 @@ def _end(order: Callable[[TransactionId], CommitTransaction | RollBackTransactio
 
 
 def _in_map(op: Op, answer: Answering, *, for_update: bool = False) -> Handler:
-    """An operation on one key, or on the whole map."""
 
     def handle(talk: Conversation, call: Call) -> None:
         if call.predicate:

@@ -1,10 +1,10 @@
-"""What keeps a page of somebody else from using a browser that may come in here.
+"""Protection against foreign web pages that use a browser with access to this port (CSRF, DNS rebinding).
 
-- server/B-1: Where no credentials are asked for, a request that names a host by another name than those of this door is
-  refused: such a name may lead here only because its owner wants it (DNS rebinding).
-- server/B-2: A request that changes something comes from a page of this door, or from no page: its `Origin`, if it has
-  one, names this door. It brings JSON, which forms of other pages cannot.
-- server/B-3: A page of somebody else gets nothing, not even what it could not read.
+- server/B-1: Without credentials, a request must name this host by an address or a known name. An attacker can make
+  `evil.example` resolve to this member (DNS rebinding), and would then read it from his own page.
+- server/B-2: A request with side effects must come from a page of this port, or from no page: its `Origin`, if present,
+  names this port. Its content type is JSON, which a form of another page cannot send.
+- server/B-3: Requests from foreign pages are rejected, even where the page could not read the response.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ HEADERS: Final[Mapping[str, str]] = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-"""Of every answer that does not say otherwise."""
+"""Default headers of all responses."""
 PAGE_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
-"""The `content-security-policy` of a page that needs scripts, styles and pictures of this door."""
+"""The `content-security-policy` of a page that uses scripts, styles and images of this port."""
 SAFE: Final = ("GET", "HEAD")
-"""Methods that change nothing."""
+"""Methods without side effects."""
 
 
 def host_of(header: str) -> str:
-    """The host in a Host header, without its port, in lower case."""
+    """The host of a Host header in lower case, without its port."""
     if header.startswith("["):
         return header.partition("]")[0].removeprefix("[").lower()
     return header.rpartition(":")[0].lower() if header.count(":") == 1 else header.lower()
 
 
 def is_own_name(header: str, names: Collection[str]) -> bool:
-    """Whether a Host header names this door: by an address, as `localhost`, or by one of `names`."""
+    """Whether a Host header names this port: an address, `localhost`, or one of `names`."""
     host = host_of(header).rstrip(".")
     if host == "localhost" or host in names:
         return True
@@ -54,7 +54,7 @@ def is_own_name(header: str, names: Collection[str]) -> bool:
 
 
 def origin_problem(request: HttpRequest, *, secure: bool) -> str:
-    """Why this request may not come from where it comes; empty: it may. `secure`: whether this door speaks TLS."""
+    """The reason to reject the origin of this request; empty if allowed. `secure`: whether this port uses TLS."""
     headers = request.headers
     changes = request.method not in SAFE
     site = headers.get("sec-fetch-site", "")

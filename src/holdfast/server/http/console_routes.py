@@ -1,10 +1,9 @@
-"""The routes of the console: its page, what it shows, and the orders that it gives.
+"""The routes of the console: its page, its data, and the commands that it sends.
 
-The page and its files are served to everybody: nothing in them is secret. What it shows it asks for with the rights of
-who looks at it, and so it is with what it orders.
+The page and its files are public and contain nothing secret. Data and commands need the rights of the user who looks.
 
-- server/C-1: What a page orders goes through `access`, like the same order from anywhere else; what a page does not
-  show is refused as well.
+- server/C-1: Commands are authorized by `access` like those from anywhere else. A page hides buttons that its user may
+  not press, but the check does not depend on that.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from holdfast.wire import own
 from holdfast.wire.values import Serialized, from_stored, to_stored
 
 AT_A_TIME: Final = 400
-"""Happenings in one event of the stream."""
+"""Events per message of the stream."""
 VALUE_SHOWN: Final = 20_000
 """Characters of a value that are shown."""
 ORDERS: Final[Mapping[str, own.Order]] = {
@@ -47,57 +46,51 @@ ORDERS: Final[Mapping[str, own.Order]] = {
     "state": own.Order(1, own.Want.STATE, 0),
     "repair": own.Order(1, own.Want.REFILL, 0),
 }
-"""What the page has buttons for; who may not do it sees none."""
+"""Commands with buttons, to check which of them the user may see."""
 
 
 class ConsoleFile(msgspec.Struct, frozen=True):
-    """One file of the page."""
-
     body: bytes
     kind: str
-    """Its content type."""
     tag: str
-    """Its entity tag: another one for other bytes."""
+    """Entity tag, which changes with the content."""
 
 
 class ConsoleMember(Protocol):
-    """What the console asks of the member, besides what all sessions do."""
+    """What the console needs of the member, in addition to `HttpMember`."""
 
     @property
     def files(self) -> Mapping[str, ConsoleFile]:
-        """Those of the page, by name."""
+        """Files of the page by name."""
 
     @property
-    def happenings(self) -> Happenings:
-        """What has happened."""
+    def happenings(self) -> Happenings: ...
 
     def history(self, since: int, done: Callable[[bytes], None]) -> None:
-        """How the table has changed after that change, as JSON (`observe.table_history`)."""
+        """Changes of the table after that number, as JSON (`observe.table_history`)."""
 
     def watch(self, heard: Callable[[str], None]) -> Callable[[], None]:
-        """`heard` is told `table`, `happened` or `beat` whenever there is something new of that kind; answers the
-        function that ends it.
+        """Call `heard` with `table`, `happened` or `beat` when there is something new of that kind; returns the
+        function that unsubscribes.
         """
 
     def survey(self, request: HttpRequest, done: Callable[[bytes], None]) -> None:
-        """What each member says of itself, asked in the name of who asks here; as JSON, perhaps a moment old."""
+        """Data of all members as JSON, fetched with the requester's credentials, possibly a moment old."""
 
     def order_of(
         self, request: HttpRequest, uuid: str, order: own.Order, done: Callable[[own.Fate, str], None]
     ) -> None:
-        """Give an order to that other member, in the name of who asks here. Raises BadRequest when there is none."""
+        """Send a command to another member with the requester's credentials. Raises BadRequest if it does not exist."""
 
     def verify(self, request: HttpRequest, done: Callable[[dict[str, object]], None]) -> None:
-        """Compare all copies, in the name of who asks here. Raises BadRequest when that is being done."""
+        """Compare all copies with the requester's credentials. Raises BadRequest if a comparison is running."""
 
 
 class _EntryAsked(msgspec.Struct, forbid_unknown_fields=True):
-    """Which entry is looked for."""
-
     map: str
     key: str
     kind: str = "string"
-    """How the key is meant: one of `KEYS`."""
+    """Type of the key: one of `KEYS`."""
 
 
 def _hexadecimal(text: str) -> Serialized:
@@ -114,23 +107,20 @@ KEYS: Final[Mapping[str, Callable[[str], bytes]]] = {
     "json": lambda text: to_stored(msgspec.json.decode(text)),
     "stored": lambda text: to_stored(_hexadecimal(text)),
 }
-"""How what was typed becomes a stored key."""
+"""Conversions of typed text to stored keys."""
 
 
 def _long(number: int) -> bytes:
-    """In 64 bits, however small: as Java's Long, and as most clients write keys that are numbers."""
+    """A 64-bit integer, like Java's Long; most clients write numeric keys so."""
     return (-8).to_bytes(4, "big", signed=True) + number.to_bytes(8, "big", signed=True)
 
 
 class ConsoleRoutes:
-    """Of one member."""
-
     def __init__(self, member: HttpMember, console: ConsoleMember) -> None:
         self._member = member
         self._console = console
 
     def all(self) -> list[Route]:
-        """The routes."""
         return [
             Route("GET", "/console", self.page),
             Route("GET", "/console/*", self.file),
@@ -146,11 +136,9 @@ class ConsoleRoutes:
     # -- the page
 
     def page(self, request: HttpRequest, responder: Responder) -> None:
-        """The page itself."""
         self._serve("console.html", request, responder)
 
     def file(self, request: HttpRequest, responder: Responder) -> None:
-        """What it consists of besides."""
         self._serve(request.path.removeprefix("/console/"), request, responder)
 
     def _serve(self, name: str, request: HttpRequest, responder: Responder) -> None:
@@ -158,7 +146,7 @@ class ConsoleRoutes:
         if found is None:
             responder.answer(text_answer(404, "there is nothing of this name"))
             return
-        # It is asked each time whether it is still so: then a page never has files of two releases.
+        # The browser revalidates each file, so a page never mixes files of two releases.
         headers = {
             "cache-control": "no-cache",
             "content-security-policy": PAGE_POLICY,
@@ -170,7 +158,7 @@ class ConsoleRoutes:
     # -- what it shows
 
     def me(self, request: HttpRequest, responder: Responder) -> None:
-        """Who looks at it, what he may do, and at whom."""
+        """The user, his rights, and this member."""
         grid = self._member.grid
         rights = request.rights
         may = {name: not access.question_rejection(rights, order, ()) for name, order in ORDERS.items()}
@@ -188,7 +176,6 @@ class ConsoleRoutes:
         responder.answer(json_answer(told))
 
     def history(self, request: HttpRequest, responder: Responder) -> None:
-        """How the table has changed."""
         try:
             since = int(request.query.get("since", "-1"))
         except ValueError:
@@ -196,21 +183,20 @@ class ConsoleRoutes:
         self._console.history(since, lambda body: responder.answer(HttpAnswer(200, body, JSON)))
 
     def cluster(self, request: HttpRequest, responder: Responder) -> None:
-        """What each member says of itself."""
         self._console.survey(request, lambda body: responder.answer(HttpAnswer(200, body, JSON)))
 
     def events(self, request: HttpRequest, responder: Responder) -> None:
-        """What happens, as it happens."""
+        """Events as they happen, as server-sent events."""
         try:
             since = int(request.headers.get("last-event-id", request.query.get("since", "0")))
         except ValueError:
             raise BadRequest("since is the number of an event") from None
         _Listener(self._console, responder.stream(), since)
 
-    # -- what it orders
+    # -- commands
 
     def order(self, request: HttpRequest, responder: Responder) -> None:
-        """An order of an operator to a member of the cluster, `{"want": "leave", "to": UUID}`."""
+        """An operator command for any member: `{"want": "leave", "to": UUID}`."""
         content = request.json()
         if not isinstance(content, dict):
             raise BadRequest("this is no order")
@@ -229,12 +215,11 @@ class ConsoleRoutes:
             self._console.order_of(request, str(to), order, done)
 
     def verify(self, request: HttpRequest, responder: Responder) -> None:
-        """Compare all copies of everything."""
         if self._permits(request, _VERIFY, "VERIFY", responder):
             self._console.verify(request, lambda told: responder.answer(json_answer(told)))
 
     def _permits(self, request: HttpRequest, question: own.Question, what: str, responder: Responder) -> bool:
-        """Whether who asks may do it (server/C-1); if not, that is answered. Either is told to the audit log."""
+        """Authorize and audit a command (server/C-1); responds itself if it is rejected."""
         grid, rights = self._member.grid, request.rights
         if why := access.question_rejection(rights, question, ()):
             grid.audit(AuditEvent(AuditKind.REFUSED, rights.user, request.peer, what, why))
@@ -246,7 +231,7 @@ class ConsoleRoutes:
     # -- entries
 
     def entry(self, request: HttpRequest, responder: Responder) -> None:
-        """One entry of a map, `{"map": NAME, "key": TEXT, "kind": "string"}`."""
+        """One entry of a map: `{"map": NAME, "key": TEXT, "kind": "string"}`."""
         grid, rights = self._member.grid, request.rights
         try:
             asked = msgspec.convert(request.json(), _EntryAsked)
@@ -290,7 +275,7 @@ def _entry_answer(outcome: Outcome, partition: int, replicas: list[str]) -> Http
 
 
 def shown(stored: bytes) -> dict[str, object]:
-    """A stored value, for people: its type, its bytes, and as much text as can be shown."""
+    """A stored value for people: type, size, and its first characters."""
     try:
         value = from_stored(stored)
     except (ValueError, IndexError, msgspec.DecodeError):
@@ -313,7 +298,7 @@ def shown(stored: bytes) -> dict[str, object]:
 
 
 class _Listener:
-    """One page that hears what happens. What it has not read yet is kept once for all, and bounded (observe/E-1)."""
+    """One open page. Its unread events are kept once for all pages, and bounded (observe/E-1)."""
 
     def __init__(self, console: ConsoleMember, stream: Stream, since: int) -> None:
         self._console = console

@@ -1,4 +1,4 @@
-"""A request over HTTP, an answer, and how a handler answers: at once, later, or bit by bit."""
+"""HTTP requests and responses, and how a handler responds: at once, later, or as a stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream; charset=utf-8"
 TOKEN_USER: Final = "token"  # noqa: S105  (the name of a user)
-"""Under this name a browser, which can only give a name and a password, gives a token."""
+"""A browser, which can send only a name and a password, sends a token as the password of this name."""
 
 
 ONCE: Final = frozenset(
@@ -26,29 +26,29 @@ ONCE: Final = frozenset(
         *("sec-fetch-mode", "sec-fetch-site", "transfer-encoding"),
     }
 )
-"""Headers that a request has once. If two differ, what stands before this member may have gone by the other one."""
+"""Headers that may appear once. With two, a proxy before this member may have checked the other one (request
+smuggling)."""
 
 
 class BadRequest(Exception):
-    """The request cannot be carried out as it is; the message says why, and is told."""
+    """The request is invalid; the message is sent to the client."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """One request, whole."""
+    """A complete request."""
 
     method: str
     path: str
     """Decoded, without the query."""
     query: Mapping[str, str] = field(default_factory=dict)
-    """Decoded; of a name that is there twice the last value."""
+    """Decoded; the last value of a repeated name."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """By their names in lower case; of those of `ONCE` there is one."""
+    """By name in lower case; those of `ONCE` are unique."""
     body: bytes = b""
     peer: str = ""
-    """The address that it comes from."""
     rights: Rights = field(default_factory=Rights)
-    """Of who asks. On open routes those of nobody in particular: ask nothing of them there."""
+    """Rights of the user; none on open routes, which must not check them."""
 
     def json(self) -> object:
         """The body as JSON. Raises BadRequest."""
@@ -60,19 +60,19 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """One answer, whole."""
+    """A complete response."""
 
     status: int
     body: bytes
     kind: str = TEXT
-    """Its content type."""
+    """Content type."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Further headers, and those that are to be other than usual (`browser_rules.HEADERS`); names in lower case."""
+    """Further headers, or replacements of the defaults (`browser_rules.HEADERS`); names in lower case."""
 
 
 def headers_of(pairs: Iterable[tuple[bytes, bytes]], head: bytes) -> dict[str, str]:
-    """The headers of a request, by their names in lower case; a list that comes in several is put together. `head`: the
-    head as it came, in which equal headers are still two. Raises BadRequest.
+    """Headers by name in lower case, repeated ones joined. `head`: the raw head, in which duplicates can be counted.
+    Raises BadRequest.
     """
     names = [line.partition(b":")[0].strip().lower().decode("latin-1") for line in head.split(b"\n")[1:]]
     for name in ONCE:
@@ -85,69 +85,65 @@ def headers_of(pairs: Iterable[tuple[bytes, bytes]], head: bytes) -> dict[str, s
 
 
 def text_answer(status: int, text: str, **headers: str) -> HttpAnswer:
-    """Words for people, as one line."""
+    """Text for people, as one line."""
     return HttpAnswer(status, text.encode() + b"\n", TEXT, headers)
 
 
 def json_answer(content: object, status: int = 200) -> HttpAnswer:
-    """Plain data."""
     return HttpAnswer(status, msgspec.json.encode(content), JSON)
 
 
 class Stream(Protocol):
-    """An answer that goes on: of server-sent events, say."""
+    """A response that continues, for example with server-sent events."""
 
     @property
     def closed(self) -> bool:
-        """Whether nobody reads it any more."""
+        """Whether the client has gone, or the stream has ended."""
 
     def send(self, data: bytes) -> bool:
-        """Send some more. False: it was not sent, for the other side has not read what it has; send the newest later
-        (`on_room`), or nothing. An event that tells the state anew can be left out so.
+        """Send more. Returns False if it was not sent, because the client has not read earlier data: send newer data
+        later (`on_room`), or nothing. An event with the complete state can be skipped that way.
         """
 
-    def end(self) -> None:
-        """That was all."""
+    def end(self) -> None: ...
 
     def on_room(self, tell: Callable[[], None]) -> None:
-        """Call this each time that the other side has read everything after something was not sent."""
+        """Call this each time that the client has read everything after data was not sent."""
 
     def on_closed(self, tell: Callable[[], None]) -> None:
-        """Call this once when it is over, whoever has ended it; at once if it is."""
+        """Call this once when the stream ends, from either side; immediately if it has ended."""
 
 
 class Responder(Protocol):
-    """How a handler answers one request: with one of these, once, now or later."""
+    """How a handler responds to one request: with exactly one of these, now or later."""
 
     @property
     def gone(self) -> bool:
-        """Whether nobody waits for the answer any more."""
+        """Whether the client has gone."""
 
-    def answer(self, answer: HttpAnswer) -> None:
-        """Answer as a whole."""
+    def answer(self, answer: HttpAnswer) -> None: ...
 
     def stream(self, kind: str = EVENTS, headers: Mapping[str, str] | None = None) -> Stream:
-        """Answer with status 200, and what will be sent. Over when either side ends it."""
+        """Respond with status 200 and a stream."""
 
 
 RouteHandler = Callable[[HttpRequest, Responder], None]
-"""Serves one request. It returns at once: what takes long is done in turns, or by somebody else. A BadRequest that it
-raises is answered with status 400, an error of `holdfast.errors` with 409; any other is told to the log, and answered
-with 500.
+"""Handles one request, and returns at once: long work runs in slices or elsewhere. BadRequest becomes status 400,
+errors of `holdfast.errors` 409; any other error is logged and becomes 500.
 """
 
 
 def event(name: str, content: object) -> bytes:
-    """One server-sent event with data as JSON."""
+    """A server-sent event with JSON data."""
     return b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(content) + b"\n\n"
 
 
 COMMENT: Final = b":\n\n"
-"""Is no event: sent now and again, it shows that somebody is there."""
+"""Not an event; sent regularly as a sign of life."""
 
 
 def login_of(header: str, peer: str) -> Login | None:
-    """What an Authorization header says; None: nothing that is known. `peer`: the address that it comes from."""
+    """Credentials of an Authorization header, or None. `peer`: the client's address."""
     scheme, _, rest = header.partition(" ")
     rest = rest.strip()
     match scheme.lower():

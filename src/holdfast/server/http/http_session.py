@@ -1,19 +1,20 @@
-"""One connection over HTTP/1.1: bytes in, requests out, answers in, bytes out. How to read and write HTTP is h11's.
+"""One HTTP/1.1 connection: bytes in, requests out, responses in, bytes out. h11 parses and writes HTTP.
 
-Requests of a connection are served one after the other, each in a turn of the loop of its own: who sends hundreds at
-once keeps nobody else waiting. Whatever is wrong with what comes ends this connection alone.
+Requests of a connection are served one by one, each in its own turn of the loop, so hundreds of pipelined requests
+delay nobody else. Any error of the input ends this connection alone.
 
-A request is decided by its head: route, size, origin and credentials. Only then its body is parsed. The body of a
-request that its head has refused is stepped over unparsed; if its length is not known, the connection ends.
+A request is decided by its head: route, size, origin, credentials. Its body is parsed only after that, because parsing
+is expensive and anyone can send bodies. Example: before this rule, 260,000 chunks of one byte (1.6 MB) from a client
+without a login took one turn of 5 s. The body of a rejected request is skipped unparsed; if its length is unknown, the
+connection ends.
 
-- server/H-1: A request's head is at most `HEAD_BYTES` in `LINES_MAX` lines, its body `BODY_BYTES` as they come over the
-  wire, in `CHUNKS_MAX` chunks, and what comes before it is answered `EARLY_BYTES`; more, and the connection ends.
-- server/H-2: A request comes whole within `WHOLE_NS` of its first byte. Who sends nothing for `IDLE_NS`, or does not
-  read for `UNREAD_NS` what he was answered, is closed.
-- server/H-3: Nothing but open routes is served to somebody who has not shown who he is, where that is asked for.
-- server/H-4: No body is parsed before the head of its request was accepted, and one turn of the loop takes at most
-  `EVENTS_PER_TURN` pieces of it. For example, 260,000 chunks of one byte (1.6 MB) from a client without a login took
-  one turn of 5 s.
+- server/H-1: A head has at most `HEAD_BYTES` in `LINES_MAX` lines; a body `BODY_BYTES` as sent, in `CHUNKS_MAX` chunks;
+  pipelined input before the response `EARLY_BYTES`. More ends the connection.
+- server/H-2: A request must arrive within `WHOLE_NS` of its first byte. A client that sends nothing for `IDLE_NS`, or
+  does not read its response for `UNREAD_NS`, is disconnected.
+- server/H-3: If credentials are required, clients without them get open routes only.
+- server/H-4: No body is parsed before the head is accepted, and one turn of the loop parses at most `EVENTS_PER_TURN`
+  pieces of it.
 """
 
 from __future__ import annotations
@@ -52,25 +53,23 @@ BODY_BYTES: Final = 256 * 1024
 CHUNKS_MAX: Final = 1024
 EARLY_BYTES: Final = 64 * 1024
 EVENTS_PER_TURN: Final = 256
-"""Chunks, or pieces of a body without chunks, that one turn parses: some ms."""
+"""Chunks, or pieces of an unchunked body, parsed per turn; some ms."""
 PIECE_BYTES: Final = 4096
-"""So much of a body is given to h11 at a time."""
+"""Bytes of a body passed to h11 at a time."""
 DRAINED_BYTES: Final = 1024 * 1024
-"""So much is read of what a client still sends after its request was refused, so that it can read why."""
+"""Bytes read and dropped after a rejection, so that the client can read the response before the connection closes."""
 VERSIONS: Final = (b"1.0", b"1.1")
 WHOLE_NS: Final = 10 * SECOND
 IDLE_NS: Final = 120 * SECOND
 UNREAD_NS: Final = 30 * SECOND
 DRAIN_NS: Final = 2 * SECOND
-"""How long a client may go on sending that was refused."""
+"""Time for a rejected client to stop sending."""
 NOBODY: Final = Rights()
-"""Whose rights the requests to open routes have: these ask nothing of them."""
+"""Rights on open routes, which must not check them."""
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 
 
 class HttpSession:
-    """One connection."""
-
     def __init__(
         self,
         member: HttpMember,
@@ -82,8 +81,8 @@ class HttpSession:
         hosts: tuple[str, ...] = (),
         secure: bool = False,
     ) -> None:
-        """`close` is told why. `peer`: the address that it comes from. `hosts`: names by which this door is reached.
-        `secure`: whether it speaks TLS.
+        """`close` gets the reason. `peer`: the client's address. `hosts`: names of this host. `secure`: whether the
+        port uses TLS.
         """
         self._member = member
         self._grid = member.grid
@@ -95,37 +94,37 @@ class HttpSession:
         self._secure = secure
         self._http = _connection()
         self._raw = bytearray()
-        """What has come and was not parsed."""
+        """Received and not parsed."""
         self._searched = 0
-        """How much of it has no end of a head in it."""
+        """Bytes of it that contain no end of a head."""
         self._length = 0
-        """Bytes of the body that were not parsed; below 0: it comes in chunks, and nobody knows how many."""
+        """Bytes of the body not parsed yet; negative: chunked, of unknown length."""
         self._accepted: tuple[Route, HttpRequest] | None = None
-        """The request whose body is being read, because its head was accepted."""
+        """The request whose body is being read, after its head was accepted."""
         self._body: list[bytes] = []
         self._fed = 0
-        """Bytes of the body that were parsed, as they came over the wire."""
+        """Parsed bytes of the body, as sent."""
         self._chunks = 0
         self._skip = 0
-        """Bytes still to come of the body of a request that was refused."""
+        """Bytes still to skip of a rejected request's body."""
         self._drained = -1
-        """After a request was refused whose end is not known: how much has come since. The connection is ending."""
+        """Bytes received since a rejection after which the connection ends; -1: none."""
         self._exchange: Exchange | None = None
-        """The request that is being served."""
+        """The request being served."""
         self._over = self._ended = self._queued = False
         self.paused = False
-        """Whether the other side does not read what was sent."""
+        """Whether the client does not read."""
         self._since_ns = self._grid.now_ns()
-        """Since when this is waited for: for a request, for the rest of one, or for what was answered to be read."""
+        """Beginning of the present wait: for a request, its rest, or the client to read."""
         self._partial = False
-        """Whether a request has begun to come."""
+        """Whether a part of a request has arrived."""
         self._known: tuple[str, Rights] | None = None
-        """The last credentials that were right, and whose rights these give."""
+        """The last valid credentials with their rights, to check them once per connection."""
 
-    # -- what comes
+    # -- input
 
     def receive(self, data: bytes) -> None:
-        """Some bytes; none: the other side sends no more."""
+        """Input; empty: the client sends no more."""
         if self._over:
             return
         if not data:
@@ -142,7 +141,7 @@ class HttpSession:
         self._bound_early()
 
     def _bound_early(self) -> None:
-        """End what sends more than can be looked at now."""
+        """Limit input that arrives during a request."""
         exchange = self._exchange
         if exchange is None:
             return
@@ -154,13 +153,13 @@ class HttpSession:
             self._end("it has gone")
 
     def go_on(self) -> None:
-        """Serve what had come before the last answer, or parse more of a body."""
+        """Serve pipelined input after a response, or continue with a body."""
         self._queued = False
         if not self._over and (self._exchange is None or self._accepted is not None):
             self._look()
 
     def _look(self) -> None:
-        """See what has come, up to one whole request."""
+        """Handle input, up to one complete request."""
         try:
             self._step_over()
             if self._accepted is None and not self._skip:
@@ -173,7 +172,7 @@ class HttpSession:
             self._refuse(error.error_status_hint, "this is no HTTP/1.1 that is understood here")
 
     def _take_head(self) -> None:
-        """If the head of a request is here, decide by it."""
+        """Parse a complete head, and decide the request."""
         raw = self._raw
         if not raw:
             return
@@ -197,7 +196,7 @@ class HttpSession:
             self._decide(event, head)
 
     def _decide(self, event: h11.Request, head: bytes) -> None:
-        """Whose is this request, and may he?"""
+        """Decide by the head: check route, size, origin and credentials."""
         if event.http_version not in VERSIONS:
             self._refuse(505, "this door speaks HTTP/1.1")
             return
@@ -239,7 +238,7 @@ class HttpSession:
             self._identify(route, request, exchange)
 
     def _accept(self, route: Route, request: HttpRequest, exchange: Exchange) -> None:
-        """The head is all right: serve the request, when its body has come."""
+        """Serve an accepted request when its body is complete."""
         if not self._length:
             self._whole()
             self._serve(route, request, exchange)
@@ -249,7 +248,7 @@ class HttpSession:
             self._put(self._http.send(h11.InformationalResponse(status_code=100, headers=[])))
 
     def _take_body(self) -> None:
-        """Parse what is here of the body, as far as one turn may; serve its request when it is whole."""
+        """Parse available parts of the body, within the limit of a turn."""
         exchange = self._exchange
         if self._accepted is None or exchange is None:
             return
@@ -287,7 +286,7 @@ class HttpSession:
         self._serve(route, replace(request, body=body), exchange)
 
     def _whole(self) -> None:
-        """Nothing more comes of the request."""
+        """The request is complete."""
         self._length, self._partial, self._body = 0, False, []
         self._since_ns = self._grid.now_ns()
 
@@ -295,13 +294,13 @@ class HttpSession:
         return text_answer(413, f"a body has at most {BODY_BYTES} bytes, in at most {CHUNKS_MAX} chunks")
 
     def _step_over(self) -> None:
-        """Step over the body of a request that was refused, as far as it is here."""
+        """Skip the body of a rejected request."""
         gone = min(self._skip, len(self._raw))
         del self._raw[:gone]
         self._skip -= gone
 
     def _drain(self, size: int) -> None:
-        """A client that was refused still sends: read some of it, so that the client can read the refusal."""
+        """Drop input after a rejection, so that the client can read the response."""
         self._drained += size
         if self._ended or self._drained > DRAINED_BYTES:
             self._end("its request was refused")
@@ -322,7 +321,7 @@ class HttpSession:
             )
         return origin_problem(request, secure=self._secure)
 
-    # -- who it is
+    # -- authentication
 
     def _identify(self, route: Route, request: HttpRequest, exchange: Exchange) -> None:
         if not self._member.asks_credentials:
@@ -377,10 +376,10 @@ class HttpSession:
             self._grid.faulty(f"HTTP {route.name}", error)
             exchange.fail()
 
-    # -- what leaves
+    # -- output
 
     def write(self, exchange: Exchange, answer: HttpAnswer) -> None:
-        """The whole answer of the request that is being served."""
+        """Send a complete response."""
         if self._over or exchange is not self._exchange:
             return
         headers = {**HEADERS, "content-type": answer.kind, **answer.headers}
@@ -394,29 +393,26 @@ class HttpSession:
         self._next()
 
     def begin_stream(self, exchange: Exchange, kind: str, more: Mapping[str, str]) -> None:
-        """The head of an answer that goes on."""
         if self._over or exchange is not self._exchange:
             return
         headers = {**HEADERS, "content-type": kind, **more}
         self._put(self._http.send(_head(200, headers)))
 
     def write_more(self, exchange: Exchange, data: bytes) -> None:
-        """More of such an answer."""
         if not self._over and exchange is self._exchange and not exchange.head_only:
             self._put(self._http.send(h11.Data(data=data)))
 
     def end_stream(self, exchange: Exchange) -> None:
-        """Its end."""
         if not self._over and exchange is self._exchange:
             self._put(self._http.send(h11.EndOfMessage()))
             self._next()
 
     def break_off(self, why: str) -> None:
-        """What was begun cannot be ended as it should."""
+        """End a response that cannot be completed."""
         self._end(why)
 
     def _refuse(self, status: int, why: str) -> None:
-        """Say what is wrong, if that can still be said, and end."""
+        """Send an error if that is still possible, and close."""
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             answer = text_answer(status, why)
             headers = {**HEADERS, "content-type": answer.kind, "connection": "close"}
@@ -425,7 +421,7 @@ class HttpSession:
             try:
                 said += self._http.send(h11.Data(data=answer.body)) or b""
             except h11.LocalProtocolError:
-                pass  # It was HEAD, of which nobody had come to know.
+                pass  # A HEAD request, which gets no body.
             self._put(said)
         self._end(why)
 
@@ -434,7 +430,7 @@ class HttpSession:
             self._send_bytes(data)
 
     def _next(self) -> None:
-        """An answer has left: the next request, in another turn."""
+        """After a response: serve the next request in another turn."""
         self._exchange = self._accepted = None
         self._since_ns = self._grid.now_ns()
         if self._ends_with_answer:
@@ -454,7 +450,7 @@ class HttpSession:
 
     @property
     def _ends_with_answer(self) -> bool:
-        """Whether the body of the request was not read, and where it ends is not known, or too far away."""
+        """Whether the unread body's end is unknown or too far, so that the connection must close."""
         return self._length < 0 or self._length > BODY_BYTES or (self._length > 0 and self._fed > 0)
 
     def _queue(self) -> None:
@@ -463,11 +459,9 @@ class HttpSession:
             self._member.soon(self.go_on)
 
     def pause(self) -> None:
-        """The other side does not read what was sent."""
         self.paused, self._since_ns = True, self._grid.now_ns()
 
     def resume(self) -> None:
-        """It has read what was sent."""
         self.paused, self._since_ns = False, self._grid.now_ns()
         if self._exchange is not None:
             self._exchange.room()
@@ -477,7 +471,6 @@ class HttpSession:
     # -- the end
 
     def close_reason(self) -> str:
-        """Why this connection has to end now, because of what has not come; empty: it has not."""
         waited_ns = self._grid.now_ns() - self._since_ns
         if self.paused and waited_ns > UNREAD_NS:
             return "it does not read what it was answered"
@@ -495,7 +488,6 @@ class HttpSession:
             self._close(why)
 
     def closed(self) -> None:
-        """The connection is gone."""
         self._over = True
         exchange, self._exchange, self._accepted = self._exchange, None, None
         self._body = []
@@ -505,7 +497,7 @@ class HttpSession:
 
 
 def _connection() -> h11.Connection:
-    """For one request and its answer."""
+    """For one request and its response."""
     return h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
 
 
@@ -518,43 +510,38 @@ def _countable(query: str) -> bool:
 
 
 class Exchange:
-    """A request and its answer: what a handler answers by (`http_messages.Responder`), and its stream."""
+    """A request with its response (`http_messages.Responder`), and its stream."""
 
     def __init__(self, session: HttpSession, head_only: bool) -> None:
         self._session = session
         self.head_only = head_only
         self._answered = self._gone = self._begun = self._missed = False
         self.streams = False
-        """Whether the answer goes on."""
         self._on_closed: list[Callable[[], None]] = []
         self._on_room: list[Callable[[], None]] = []
 
     @property
     def gone(self) -> bool:
-        """Whether nobody waits for the answer any more."""
         return self._gone
 
     @property
     def closed(self) -> bool:
-        """The same, of a stream; also when it has ended."""
         return self._gone or not self.streams
 
     def answer(self, answer: HttpAnswer) -> None:
-        """The whole answer."""
         assert not self._answered, "a request is answered once"
         self._answered = True
         self._session.write(self, answer)
         self._gone = True
 
     def fail(self) -> None:
-        """An error inside the member: say so, if nothing was said."""
+        """Respond to an internal error, or break off a response that has begun."""
         if self._answered:
             self._session.break_off("an error inside the member")
         else:
             self.answer(text_answer(500, "an error inside this member: its log has it"))
 
     def stream(self, kind: str = EVENTS, headers: Mapping[str, str] | None = None) -> Stream:
-        """An answer that goes on."""
         assert not self._answered, "a request is answered once"
         self._answered = self.streams = True
         self._session.begin_stream(self, kind, headers or {})
@@ -563,7 +550,6 @@ class Exchange:
         return self
 
     def send(self, data: bytes) -> bool:
-        """Some more of it, if the other side has read what it has."""
         if self.closed:
             return False
         if self._session.paused:
@@ -574,7 +560,6 @@ class Exchange:
         return True
 
     def end(self) -> None:
-        """That was all."""
         if not self.closed:
             self._session.end_stream(self)
             self.lose()
@@ -589,14 +574,12 @@ class Exchange:
             self._on_closed.append(tell)
 
     def room(self) -> None:
-        """The other side has read everything."""
         if self._missed and not self.closed:
             self._missed = False
             for tell in list(self._on_room):
                 tell()
 
     def lose(self) -> None:
-        """Nobody waits for any more."""
         if not self._gone:
             self._gone, self.streams = True, False
             told, self._on_closed = self._on_closed, []

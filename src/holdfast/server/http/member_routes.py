@@ -1,4 +1,4 @@
-"""The routes of every member: health, metrics, status, and orders of an operator."""
+"""The routes of every member: health, metrics, status, and operator commands."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from holdfast.server.order_bounds import named_partitions, order_problem
 from holdfast.wire import own
 
 STATUS_OF = {own.Fate.DONE: 200, own.Fate.ACCEPTED: 202, own.Fate.REJECTED: 409}
-"""What an order's end is as a status of HTTP."""
+"""HTTP status by result of a command."""
 
 
 def _told(body: bytes, kind: str) -> HttpAnswer:
-    """What was asked of the member; nothing: an error has kept it from that."""
+    """A response with this body; empty: an internal error."""
     return (
         HttpAnswer(200, body, kind)
         if body
@@ -34,13 +34,10 @@ def _told(body: bytes, kind: str) -> HttpAnswer:
 
 
 class MemberRoutes:
-    """Of one member."""
-
     def __init__(self, member: HttpMember) -> None:
         self._member = member
 
     def all(self) -> list[Route]:
-        """The routes."""
         return [
             Route("GET", "/", self.index),
             Route("GET", "/health/live", self.live),
@@ -52,7 +49,6 @@ class MemberRoutes:
         ]
 
     def index(self, request: HttpRequest, responder: Responder) -> None:
-        """What there is."""
         responder.answer(
             text_answer(
                 200, "A member of Holdfast: /console /health/live /health/ready /metrics /status /cluster"
@@ -60,33 +56,33 @@ class MemberRoutes:
         )
 
     def live(self, request: HttpRequest, responder: Responder) -> None:
-        """Whether it has to be started anew."""
+        """Liveness: 503 if the member must be restarted."""
         why = self._member.health().not_live
         responder.answer(text_answer(503 if why else 200, why or "it lives"))
 
     def ready(self, request: HttpRequest, responder: Responder) -> None:
-        """Whether somebody should be sent to it, and why not."""
+        """Readiness: 503 with the reason if clients should not use it."""
         health = self._member.health()
         why = health.not_live or health.not_ready
         responder.answer(text_answer(503 if why else 200, f"not ready: {why}" if why else "ready"))
 
     def metrics(self, request: HttpRequest, responder: Responder) -> None:
-        """What is measured, for Prometheus."""
+        """Metrics for Prometheus."""
         self._member.metrics(
             request.headers.get("accept", ""), lambda body, kind: responder.answer(_told(body, kind))
         )
 
     def status(self, request: HttpRequest, responder: Responder) -> None:
-        """What the member knows, as JSON (`observe.status`)."""
+        """The member's status as JSON (`observe.status`)."""
         self._member.status(lambda body: responder.answer(_told(body, JSON)))
 
     def cluster(self, request: HttpRequest, responder: Responder) -> None:
-        """What all members know, as JSON: each is asked, with the same credentials."""
+        """The status of all members as JSON, fetched with the requester's credentials."""
         login = login_of(request.headers.get("authorization", ""), request.peer)
         self._member.cluster(login, lambda body: responder.answer(_told(body, JSON)))
 
     def order(self, request: HttpRequest, responder: Responder) -> None:
-        """An order of an operator to this member, `{"want": "leave"}`: answered when it is so, or will not be."""
+        """An operator command for this member, `{"want": "leave"}`; responds when it has taken effect or failed."""
         grid = self._member.grid
         order = read_order(request.json(), grid.partition_count)
         what, rights = order_of(order, ()), request.rights
@@ -103,7 +99,7 @@ class MemberRoutes:
 
 
 class _Asked(msgspec.Struct, forbid_unknown_fields=True):
-    """An order as JSON; see `own.Order`."""
+    """A command as JSON; see `own.Order`."""
 
     want: str
     timeout_ms: int = 60_000
@@ -117,7 +113,6 @@ class _Asked(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _order(member: HttpMember, request: HttpRequest, responder: Responder) -> None:
-    """One of the orders of an operator to this member: `{"want": "leave"}`. Answered when it is so, or will not be."""
     grid = member.grid
     order = read_order(request.json(), grid.partition_count)
     what = order_of(order, ())
@@ -135,7 +130,7 @@ def _order(member: HttpMember, request: HttpRequest, responder: Responder) -> No
 
 
 def read_order(content: object, partitions: int) -> own.Order:
-    """An order as JSON has it; `partitions`: how many there are. Raises BadRequest."""
+    """Parse and validate a command; `partitions`: their number. Raises BadRequest."""
     try:
         asked = msgspec.convert(content, _Asked)
     except msgspec.ValidationError as error:

@@ -1,21 +1,19 @@
-"""Which handler serves which path.
+"""Routing of HTTP requests to handlers.
 
 To add a route:
 
-1. Write a handler: a function of the request and a responder (`http_messages.RouteHandler`), in a module of its own
-   beside `member_routes.py`. It asks the member by what it was made with (an `HttpMember`), and answers by the
-   responder: with `json_answer(...)` or another `HttpAnswer` at once or later, or with `responder.stream()`, to which
-   events are sent as long as somebody listens. It never blocks and takes some ms at most; what is larger goes in turns
-   (`HttpMember.soon`).
-2. Make it a `Route`, in a function of that module that answers a list of these, and add that list where `Routes` are
-   made (`runtime/http/http_door.py`). A path is matched as a whole; one that ends in `/*` serves all that begin so.
-3. Say in `server/access.py`, in `HTTP`, what has to be permitted. What is missing there is refused to all who may not
-   do everything, and a test fails. A route that gives orders is a `question` there: the handler makes the
-   `own.Question` that says the same, and asks `access.question_rejection(request.rights, question, ())` before anything
-   else (`member_routes.MemberRoutes.order` is an example).
+1. Write a handler: a function of a request and a responder (`http_messages.RouteHandler`), in a module beside
+   `member_routes.py`. It gets an `HttpMember` when it is made, and responds with `json_answer(...)` or another
+   `HttpAnswer`, now or later, or with `responder.stream()`. It must not block, and takes some ms at most; longer work
+   runs in slices (`HttpMember.soon`).
+2. Return its `Route` from a function of that module, and add that to `Routes` in `runtime/http/http_door.py`. A path
+   that ends in `/*` matches all paths with that prefix.
+3. Add its permissions to `HTTP` in `server/access.py`. A route without an entry is rejected for users with limited
+   rights, and a test fails. A route with commands is a `question`: its handler makes the equivalent `own.Question`, and
+   calls `access.question_rejection(request.rights, question, ())` first (example: `MemberRoutes.order`).
 
-Whoever asks has been let in by then, his page was looked at (`browser_rules`), and the body is whole. HEAD is served as
-GET. Routes that change something are POST, and get JSON.
+When a handler is called, the user is authenticated, the origin is checked (`browser_rules`), and the body is complete.
+HEAD is served as GET. Routes with side effects are POST with JSON.
 """
 
 from __future__ import annotations
@@ -31,46 +29,42 @@ from holdfast.server.logins import Login, LoginDone
 
 
 class HttpMember(Protocol):
-    """This member, for sessions over HTTP: as for all others (`grid`), and what only these ask."""
+    """The member for HTTP sessions: `grid` as for all sessions, and what only these need."""
 
     @property
     def grid(self) -> Grid:
-        """What sessions of every protocol see of it."""
+        """The member as sessions of every protocol see it."""
 
     @property
     def started(self) -> bool:
-        """Whether there is something to ask: until then only open routes are served."""
+        """Whether the member can be asked; before that only open routes are served."""
 
     @property
     def asks_credentials(self) -> bool:
-        """Whether whoever comes has to show who he is."""
+        """Whether credentials are required."""
 
     def log_in(self, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:
-        """Whether these credentials open this door, and what for: as `Grid.log_in`, and `http.token` does too."""
+        """Like `Grid.log_in`; also accepts `http.token`."""
 
-    def health(self) -> Health:
-        """How it is now."""
+    def health(self) -> Health: ...
 
     def metrics(self, accept: str, done: Callable[[bytes, str], None]) -> None:
-        """What is measured of this member, as text for Prometheus, with its content type; `done` is told, perhaps
-        later: nothing, if an error has kept it from that, and so it is with the next two. `accept`: the header of who
-        asks.
+        """Metrics as text for Prometheus, with the content type; `accept`: the client's header. `done` is called now or
+        later; with nothing after an internal error, which also holds for `status` and `cluster`.
         """
 
     def status(self, done: Callable[[bytes], None]) -> None:
-        """`Grid.status` as JSON; a moment old, if several ask; `done` is told, perhaps later."""
+        """`Grid.status` as JSON, possibly a moment old; `done` is called now or later."""
 
     def cluster(self, login: Login | None, done: Callable[[bytes], None]) -> None:
-        """What all members say of themselves, as JSON; they are shown these credentials. `done` is told later."""
+        """The status of all members as JSON, fetched with these credentials; `done` is called later."""
 
     def soon(self, deed: Callable[[], None]) -> None:
-        """Do this in the next turn of the loop. It raises nothing."""
+        """Call this in the next turn of the loop. It must not raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One path."""
-
     method: str
     """GET or POST."""
     path: str
@@ -78,13 +72,11 @@ class Route:
 
     @property
     def name(self) -> str:
-        """As `access.HTTP` names it."""
+        """The name in `access.HTTP`."""
         return f"{self.method} {self.path}"
 
 
 class Routes:
-    """All of a door."""
-
     def __init__(self, routes: Iterable[Route]) -> None:
         self._whole: dict[tuple[str, str], Route] = {}
         self._prefixes: dict[tuple[str, str], Route] = {}
@@ -95,7 +87,7 @@ class Routes:
             known[key] = route
 
     def find(self, method: str, path: str) -> Route | None:
-        """The route that serves this; None: there is none."""
+        """The matching route, or None."""
         method = "GET" if method == "HEAD" else method
         whole = self._whole.get((method, path))
         if whole is not None:
@@ -104,7 +96,7 @@ class Routes:
         return self._prefixes[max(fitting, key=len)] if fitting else None
 
     def methods(self, path: str) -> list[str]:
-        """With which methods the path is served, if not with that which was tried."""
+        """Methods that the path supports."""
         return [method for method in ("GET", "HEAD", "POST") if self.find(method, path) is not None]
 
     def __iter__(self) -> Iterator[Route]:
