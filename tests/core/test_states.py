@@ -160,9 +160,9 @@ def hand_over(one: One, message: Any) -> None:
         case m.JoinAnswer():
             membership.on_join_answer(sender, message)
         case m.EvictMembersWithoutMajority():
-            membership.on_evict_members_without_majority(message)
+            membership.evictions.on_evict_members_without_majority(message)
         case m.EvictMembers():
-            membership.on_evict_members(message)
+            membership.evictions.on_evict_members(message)
         case _:
             raise TypeError(type(message).__name__)
 

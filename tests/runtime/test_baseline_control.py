@@ -105,8 +105,8 @@ def test_an_order_that_cannot_be_carried_out_in_time_is_given_up() -> None:
         async with Crew() as crew:
             await crew.start(2)
             one, two = crew.members
-            two._node.member.membership.on_baseline_wanted = lambda order: None  # type: ignore[method-assign]
-            one._node.member.membership.on_baseline_wanted = lambda order: None  # type: ignore[method-assign]
+            two._node.member.membership.orders.on_baseline_wanted = lambda order: None  # type: ignore[method-assign]
+            one._node.member.membership.orders.on_baseline_wanted = lambda order: None  # type: ignore[method-assign]
             with pytest.raises(TimeoutError, match="the baseline is another one"):
                 await change(one, SET, timeout_s=0.3)
             await one.change_cluster_state(ClusterState.FROZEN)

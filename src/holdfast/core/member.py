@@ -442,16 +442,16 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.TableReport: lambda member, sender, message: member.table_replication.on_report(sender, message),
     m.TableCheck: lambda member, sender, message: member.table_replication.on_check(sender, message),
     m.TableDiffers: lambda member, sender, message: member.table_replication.on_differs(sender, message),
-    m.StateWanted: lambda member, sender, message: member.membership.on_state_wanted(sender, message),
+    m.StateWanted: lambda member, sender, message: member.membership.orders.on_state_wanted(sender, message),
     m.Holdings: lambda member, sender, message: member.migrations.returned(sender, message),
     m.AcceptLoss: lambda member, _, __: member.migrations.accept_loss(),
     m.ResetLost: lambda member, _, message: member.migrations.reset_lost(message.partitions, message.maps),
-    m.BaselineWanted: lambda member, _, message: member.membership.on_baseline_wanted(message),
-    m.LevelWanted: lambda member, _, message: member.membership.on_level_wanted(message),
+    m.BaselineWanted: lambda member, _, message: member.membership.orders.on_baseline_wanted(message),
+    m.LevelWanted: lambda member, _, message: member.membership.orders.on_level_wanted(message),
     m.EvictMembersWithoutMajority: lambda member, _, message: (
-        member.membership.on_evict_members_without_majority(message)
+        member.membership.evictions.on_evict_members_without_majority(message)
     ),
-    m.EvictMembers: lambda member, _, message: member.membership.on_evict_members(message),
+    m.EvictMembers: lambda member, _, message: member.membership.evictions.on_evict_members(message),
     m.GroupMessages: lambda member, sender, message: member.agreed.groups.on_messages(sender, message),
     m.GroupState: lambda member, sender, message: member.agreed.groups.on_state(sender, message),
     m.GroupStateTaken: lambda member, sender, message: member.agreed.groups.transfers.on_state_taken(
@@ -560,18 +560,18 @@ EVENTS: dict[type[e.Event], Callable[[Member, Any], object]] = {
     e.SubscriptionEnded: lambda member, event: member.on_unsubscribe(event),
     e.LeaveRequested: lambda member, event: member.membership.leave(),
     e.Become: lambda member, event: member.membership.become(event.wish),
-    e.ChangeState: lambda member, event: member.membership.order(event.state, ending=event.ending),
-    e.EvictionWithoutMajorityOrdered: lambda member, event: member.membership.evict_without_majority(
-        set(event.members)
+    e.ChangeState: lambda member, event: member.membership.orders.set_state(event.state, ending=event.ending),
+    e.EvictionWithoutMajorityOrdered: lambda member, event: (
+        member.membership.evictions.evict_without_majority(set(event.members))
     ),
-    e.EvictionOrdered: lambda member, event: member.membership.evict(set(event.members)),
+    e.EvictionOrdered: lambda member, event: member.membership.evictions.evict(set(event.members)),
     e.LossAccepted: lambda member, event: member.on_loss_accepted(),
     e.FlightBounded: lambda member, event: member.source.bound_flight(event.bytes),
     e.LostReset: Member.on_lost_reset,
-    e.BaselineOrdered: lambda member, event: member.membership.order_baseline(
+    e.BaselineOrdered: lambda member, event: member.membership.orders.set_baseline(
         event.after, event.members, event.adjust_ms
     ),
-    e.LevelOrdered: lambda member, event: member.membership.order_level(event.level),
+    e.LevelOrdered: lambda member, event: member.membership.orders.set_level(event.level),
 }
 NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     n.ViewInstalled: (

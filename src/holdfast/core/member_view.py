@@ -193,7 +193,7 @@ class MemberView:
 
     def unheard(self) -> Sequence[MemberId]:
         """Of whom this member has heard nothing for some heartbeats, so that an operator may evict them."""
-        return tuple(self._membership.unheard())
+        return tuple(self._membership.evictions.unheard())
 
     def eviction_rejection(self, ended: Collection[MemberId], *, without_majority: bool) -> str:
         """Why these members cannot be evicted; empty: they can."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 from tests.core.membership.one_member import (
     HEARTBEAT_NS,
@@ -11,13 +10,11 @@ from tests.core.membership.one_member import (
     B,
     C,
     D,
-    E,
     One,
     a,
     b,
     c,
     d,
-    e,
     home,
     info,
     parting,
@@ -25,21 +22,17 @@ from tests.core.membership.one_member import (
     view,
 )
 
-from holdfast.core.effects import Datagram, Note, Send, SetTimer, Stop
-from holdfast.core.membership.membership import EVICTED_KEPT, LAST_WORDS_NS
+from holdfast.core.effects import Datagram, SetTimer, Stop
+from holdfast.core.membership.membership import LAST_WORDS_NS
 from holdfast.core.membership.membership_status import RETURN_FACTOR, MembershipState
 from holdfast.core.messages import (
     Accept,
-    EvictMembers,
-    EvictMembersWithoutMajority,
     Heartbeat,
-    JoinAnswer,
     Prepare,
-    StateWanted,
     ViewDecided,
 )
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
-from holdfast.core.model.views import ClusterState, FilesProof, FilesSeen, Intent, MemberInfo, Room
+from holdfast.core.model.views import ClusterState, FilesProof, FilesSeen, Intent, Room
 
 # -- what others ask
 
@@ -175,19 +168,6 @@ def test_a_wish_is_told_at_once_and_considered() -> None:
     assert (one.out.effects, one.membership.intents.mine) == ([], Intent.LITE)
 
 
-def test_orders_for_the_cluster_go_to_the_master() -> None:
-    one = One(B, A, B)
-    one.membership.order(ClusterState.FROZEN)
-    assert one.sent(StateWanted) == [(a, StateWanted(5, ClusterState.FROZEN, False))]
-    one.membership.order(ClusterState.ACTIVE, ending=True)
-    assert one.sent(StateWanted) == [(a, StateWanted(5, ClusterState.ACTIVE, True))]
-    one.membership.state = MembershipState.PARTING
-    one.membership.order(ClusterState.FROZEN)
-    joining = One()
-    joining.membership.order(ClusterState.FROZEN)
-    assert one.out.effects == joining.out.effects == []
-
-
 def test_want_of_room_is_told_at_once() -> None:
     one = One(A, A, B)
     one.membership.note_full(full=True)
@@ -201,98 +181,6 @@ def test_want_of_room_is_told_at_once() -> None:
     one.membership.note_room(Room.NONE)
     assert one.out.effects == []
     assert (one.membership.intents.full, one.membership.intents.short) == ({a}, {a: Room.NONE})
-
-
-@pytest.mark.rule("membership/V-6")
-def test_the_operator_may_evict_silent_members_without_a_majority() -> None:
-    """membership/V-6."""
-    one = One(A, A, B, C, D, E)
-    one.silence(C, D, E)
-    one.membership.consider()
-    assert not one.proposes, "two of five"
-    assert one.membership.evict_without_majority({b, c, d}) == {b}, "of B something was heard"
-    assert one.proposes, "two of three"
-    told = EvictMembersWithoutMajority(5, [c, d])
-    effects = one.out.take()
-    assert [effect for effect in effects if isinstance(effect, Send) and effect.message == told] == [
-        Send(b, told)
-    ]
-    notes = [effect for effect in effects if isinstance(effect, Note) and effect.kind.startswith("evicted")]
-    assert notes == [
-        Note("evicted by the operator, without a majority", {"member": name}, "warning")
-        for name in ("name-c", "name-d")
-    ]
-    assert one.membership.evict_without_majority({c}) == set()
-    assert one.noted("evicted by the operator, without a majority") == [], "once"
-    assert One(A, A, B).membership.evict_without_majority({b}) == {b}
-
-
-def test_no_member_is_notified_when_none_is_evicted() -> None:
-    one = One(A, A, B, C)
-    one.silence(C)
-    one.membership.evict_without_majority({b})
-    assert (one.out.effects, one.proposes) == ([], False)
-    joining = One()
-    assert joining.membership.evict_without_majority({b}) == {b}
-    assert joining.out.effects == []
-    joining.membership.evicted_without_majority = {b}
-    assert joining.membership.evict_without_majority({b}) == {b}, "it is in no view"
-
-
-def test_the_word_of_somebody_elses_operator_counts_in_this_view() -> None:
-    one = One(A, A, B, C, D, E)
-    one.silence(C, D, E)
-    one.membership.on_evict_members_without_majority(EvictMembersWithoutMajority(4, [c, d]))
-    one.membership.on_evict_members_without_majority(EvictMembersWithoutMajority(6, [c, d]))
-    assert not one.proposes
-    one.membership.on_evict_members_without_majority(EvictMembersWithoutMajority(5, [c, d]))
-    assert one.proposes
-    one.membership.install(view(A, B, C, D, E, number=6))
-    assert not one.membership.may_decide(view(A, B, C, D, E), {a, b}), "it was for one view"
-    one.membership.state = MembershipState.PARTING
-    one.membership.on_evict_members_without_majority(EvictMembersWithoutMajority(6, [c, d]))
-    assert one.membership.evicted_without_majority == set()
-    joining = One()
-    joining.membership.on_evict_members_without_majority(EvictMembersWithoutMajority(5, [c]))
-    assert joining.membership.evicted_without_majority == set()
-
-
-def test_who_is_heard_of_is_not_dead_whatever_was_said() -> None:
-    one = One(A, A, B, C, D, E)
-    one.membership.on_evict_members_without_majority(EvictMembersWithoutMajority(5, [c, d]))
-    assert one.membership.may_decide(view(A, B, C, D, E), {b, e})
-    one.beat(C)
-    assert not one.membership.may_decide(view(A, B, C, D, E), {b, e})
-
-
-def test_the_master_takes_orders_of_this_view() -> None:
-    one = One(A, A, B, C)
-    one.membership.on_state_wanted(b, StateWanted(4, ClusterState.FROZEN, False))
-    assert not one.proposes
-    one.membership.on_state_wanted(b, StateWanted(5, ClusterState.FROZEN, False))
-    assert one.proposes
-    assert one.wanted().state is ClusterState.FROZEN
-    one = One(A, A, B, C)
-    one.membership.on_state_wanted(b, StateWanted(6, ClusterState.FROZEN, False))
-    assert one.proposes, "somebody knows a newer view already"
-    for other in (One(B, A, B), One()):
-        other.membership.on_state_wanted(a, StateWanted(5, ClusterState.FROZEN, False))
-        other.silence(A)
-        assert not other.proposes
-        assert other.membership.intents.wanted(view(A))[0] is ClusterState.ACTIVE
-
-
-def test_an_ending_cluster_keeps_its_state() -> None:
-    one = One(A)
-    one.membership.install(view(A, B, ending=True))
-    one.fresh()
-    one.membership.on_state_wanted(b, StateWanted(5, ClusterState.FROZEN, True))
-    assert one.out.effects == [], "it ends already"
-    one.membership.on_state_wanted(b, StateWanted(5, ClusterState.FROZEN, False))
-    assert one.noted("state change refused: the cluster is shutting down") == [
-        {"wanted": ClusterState.FROZEN, "level": "warning"}
-    ]
-    assert one.membership.intents.wanted(view(A, ending=True)) == (ClusterState.ACTIVE, True)
 
 
 def test_who_was_removed_a_short_time_ago_may_come_back() -> None:
@@ -588,96 +476,3 @@ def test_who_hears_no_majority_asks_the_seeds_whether_the_others_have_gone_on() 
     alone.silence(B, C)
     alone.membership.on_timer("heartbeat")
     assert "d" not in [host for host, _ in alone.whispered(Heartbeat)], "it goes on alone"
-
-
-def pass_beats(one: One, *heard: MemberInfo) -> None:
-    """Four heartbeats pass, in which these are heard, and nobody else."""
-    for _ in range(4):
-        one.out.now_ns += HEARTBEAT_NS
-        one.membership.detector.awake(one.out.now_ns)
-        for info_ in heard:
-            one.beat(info_)
-
-
-@pytest.mark.rule("membership/V-9")
-def test_an_operator_ends_the_wait_for_a_silent_member_and_nobodys_majority() -> None:
-    """membership/V-9."""
-    one = One(A, A, B, C)
-    pass_beats(one, B)
-    one.membership.consider()
-    one.out.take()
-    assert not one.proposes, "nobody was silent for long"
-    assert one.membership.evict({b}) == {b}, "of B something was heard"
-    assert not one.proposes
-    assert one.membership.evict({c}) == set()
-    assert one.proposes
-    effects = one.out.take()
-    told = [
-        effect for effect in effects if isinstance(effect, Send) and isinstance(effect.message, EvictMembers)
-    ]
-    assert told == [Send(b, EvictMembers(5, [c]))]
-    note = Note("evicted by the operator", {"member": "name-c"}, "warning")
-    assert note in effects
-
-    few = One(A, A, B, C)
-    pass_beats(few)
-    assert few.membership.evict({b, c}) == set()
-    assert not few.proposes, "one of three is no majority, whatever an operator says"
-    assert few.membership.evict({d}) == set(), "who is no member is no matter"
-    joining = One()
-    assert joining.membership.evict({b}) == set()
-    assert joining.out.effects == []
-
-
-@pytest.mark.rule("membership/V-9")
-def test_who_still_hears_a_member_does_not_suspect_it_because_somebodys_operator_does() -> None:
-    one = One(A, A, B, C)
-    pass_beats(one, B, C)
-    one.membership.on_evict_members(EvictMembers(5, [c]))
-    assert one.membership.evicted == {}
-    assert not one.proposes
-    pass_beats(one, B)
-    one.membership.on_evict_members(EvictMembers(4, [c]))
-    assert not one.proposes, "that was said in another view"
-    one.membership.on_evict_members(EvictMembers(5, [c]))
-    assert one.proposes
-    one.beat(C)
-    assert one.membership.evicted == {}, "it lives"
-    assert one.membership.wanted() is None
-
-
-@pytest.mark.rule("membership/V-9")
-def test_who_was_said_to_have_ended_is_told_so_when_it_asks_to_return() -> None:
-    one = One(A, A, B, C)
-    pass_beats(one, B)
-    one.membership.evict({c})
-    one.ask(C)
-    assert [answer for _, answer in one.whispered(JoinAnswer) if answer.refusal] == [], "it is still a member"
-    one.membership.install(view(A, B, number=6))
-    one.ask(C)
-    (answer,) = [answer for _, answer in one.whispered(JoinAnswer) if answer.asker == c]
-    assert answer.evicted
-    one.ask(D)
-    assert not [answer for _, answer in one.whispered(JoinAnswer) if answer.asker == d], "others may join"
-
-    exiled = One(C, A, B, C)
-    exiled.membership.on_join_answer(home(A), answer)
-    assert exiled.membership.state == "member", "it is in the view that it knows"
-    exiled.membership.install(view(A, B, number=6))
-    other = msgspec.structs.replace(answer, asker=d)
-    exiled.membership.on_join_answer(home(A), other)
-    assert exiled.membership.state == "exiled", "that was said to another process"
-    exiled.membership.on_join_answer(home(A), answer)
-    assert exiled.membership.state == "gone"
-    (stop,) = exiled.done(Stop)
-    assert stop.why == exiled.membership.refusal
-    assert "this member was evicted by an operator" in stop.why
-
-
-def test_only_so_many_are_remembered_of_whom_an_operator_has_seen_the_end() -> None:
-    one = One(A, A, *(info(f"m{number}") for number in range(EVICTED_KEPT + 3)))
-    pass_beats(one)
-    for other in one.membership.members()[1:]:
-        one.membership.evict({other.uuid})
-    assert len(one.membership.evicted) == EVICTED_KEPT
-    assert one.membership.members()[-1].uuid in one.membership.evicted

@@ -38,7 +38,7 @@ def master(*members: MemberInfo, level: int = 1) -> One:
 
 
 def order(one: One, level: int = 2) -> None:
-    one.membership.on_level_wanted(LevelWanted(5, level))
+    one.membership.orders.on_level_wanted(LevelWanted(5, level))
 
 
 # -- what several can do
@@ -119,7 +119,7 @@ def test_an_order_is_forgotten_that_nobody_repeats() -> None:
 
 def test_nobody_but_the_master_hears_it() -> None:
     one = One(of(B, NEW), *new(A, B))
-    one.membership.on_level_wanted(LevelWanted(5, 2))
+    one.membership.orders.on_level_wanted(LevelWanted(5, 2))
     assert one.membership.intents.level_order(START_NS) == LOWEST
 
 

@@ -355,7 +355,7 @@ def test_why_somebody_was_removed_is_told_as_far_as_it_is_known() -> None:
 def test_a_new_view_ends_what_was_wanted_of_the_old_one() -> None:
     one = One(A, A, B, C, D, E)
     one.ask(F)
-    one.membership.on_evict_members_without_majority(EvictMembersWithoutMajority(5, [c]))
+    one.membership.evictions.on_evict_members_without_majority(EvictMembersWithoutMajority(5, [c]))
     one.beat(B, sealed=True)
     one.membership.intents.ordered(StateWanted(5, ClusterState.FROZEN, False))
     one.membership.install(view(A, B, C, D, E, F, number=6, state=ClusterState.FROZEN))

@@ -47,7 +47,9 @@ def test_a_member_that_is_heard_of_is_not_evicted() -> None:
     process = stage.processes[0]
     refused: list[set[str]] = []
     process.step(
-        lambda: refused.append(set(process.driver.member.membership.evict_without_majority({alive})))
+        lambda: refused.append(
+            set(process.driver.member.membership.evictions.evict_without_majority({alive}))
+        )
     )
     stage.wait(10)
     assert refused == [{alive}]

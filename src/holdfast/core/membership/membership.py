@@ -1,38 +1,32 @@
-"""Who is here, and who leads? Heartbeats, the orders of operators, and the installation of views.
+"""The members of the cluster and their master: heartbeats, and the installation of views.
 
-- membership/V-1: Views are numbered and agreed (`agreement`); nobody shrinks the cluster alone. The oldest member is
-  the master.
-- membership/V-5: The state of the cluster, and who is a lite member, are part of the view: they change for all at once.
-  What the operator wants is repeated to each master until it is so.
-- membership/V-8: A member that hears no majority of its view lets the seeds hear of it, too: the others may have gone
-  on without it, and those whom it knows have left or ended since, so that nobody else would tell it.
-- membership/V-9: A member that an operator evicts is suspected at once by the members that have heard nothing of it for
-  some heartbeats, and a majority removes it like any suspected member. If it still runs, it is not admitted again: it
-  ends.
+- membership/V-1: Views are numbered and agreed (`view_agreement`); no member shrinks the cluster alone. The oldest
+  member is the master.
+- membership/V-5: The state of the cluster and the list of lite members are part of the view, so they change for all
+  members at once. The desired state is repeated to each master until it is in force.
+- membership/V-8: A member that hears no majority of its view sends its heartbeats to the seeds, too. The others may
+  have continued without it, and all members that it knows may have left since. Example: {1, 2, 3} lost 3, then 4 and 5
+  joined, and 1 and 2 left. Only a seed can lead 3 to 4 and 5.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 from holdfast.core.effects import CloseLink, OpenLink, Stop
 from holdfast.core.membership import admission
 from holdfast.core.membership.admission import Admission
+from holdfast.core.membership.cluster_orders import ClusterOrders
+from holdfast.core.membership.evictions import Evictions
 from holdfast.core.membership.identity import Identity, Timing
 from holdfast.core.membership.joining import JOIN_INTERVAL_NS, Joining
 from holdfast.core.membership.membership_status import MembershipState, MembershipStatus, MembershipStep
 from holdfast.core.membership.next_view import NextView, Permissions
 from holdfast.core.membership.view_agreement import ViewAgreement, is_quorum
 from holdfast.core.messages import (
-    BaselineWanted,
-    EvictMembers,
-    EvictMembersWithoutMajority,
     Heartbeat,
     JoinAnswer,
     JoinRequest,
-    LevelWanted,
-    StateWanted,
     ViewDecided,
 )
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
@@ -46,34 +40,28 @@ from holdfast.core.model.notices import (
 )
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timer_name import TimerName
-from holdfast.core.model.views import ClusterState, Intent, MemberInfo, Room, View
+from holdfast.core.model.views import Intent, MemberInfo, Room, View
 from holdfast.core.outbox import Outbox
 
-SILENT_BEATS = 3
-"""Of whom nothing was heard for so many heartbeats an operator may say that it has ended."""
-EVICTED_KEPT = 64
-"""So many of those are remembered: longer than one that lives after all takes to ask to return."""
 LAST_WORDS_NS = 1000 * MILLISECOND
-"""When all leave together, how long the others have to say that they know, after the last that did not."""
+"""Time for the others to learn of a view that all leave with, counted from the last heartbeat of an older view."""
 
 
 class MembershipDelegate(Permissions, Protocol):
-    """What the membership asks of the machines above it."""
+    """Questions of the membership to the machines above it."""
 
     def unsafe_reason(self) -> str:
-        """Why a crash could cost something now; empty when, as far as this member knows, it could not."""
+        """The reason why a crash could lose data now, as far as this member knows, or ""."""
 
     def rounds(self) -> tuple[int, int]:
-        """The last round of the table that is applied and durable here, and up to which one all have, as the master
-        knows.
-        """
+        """The last round of the table that is applied and durable here, and, at the master, on all members."""
 
     def known_assignments(self) -> list[tuple[int, Assignment]]:
-        """The newest row of each assigned partition, stored or applied."""
+        """The newest assignment of each assigned partition, stored or applied."""
 
 
 class Membership(MembershipStatus):
-    """What changes how this member stands to its cluster."""
+    """Everything that changes the membership status of this member."""
 
     def __init__(
         self,
@@ -91,12 +79,14 @@ class Membership(MembershipStatus):
         self.joining = Joining(self, self._candidates, out)
         self.next_view = NextView(self, self._candidates, out, delegate)
         self._reached: dict[MemberId, int] = {}
-        """As a member that is parting: which view each other one has."""
+        """While parting: the newest view that each other member has."""
         self.agreement = ViewAgreement(self.me, out, self)
+        self.evictions = Evictions(self, out, self)
+        self.orders = ClusterOrders(self, out, self)
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """What should be empty when nothing is under way, by name."""
+        """Counts that are 0 when nothing is pending, by name."""
         here = {info.uuid for info in self.members()}
         noted = self.intents.noted | self.fenced_since.keys()
         return {
@@ -104,15 +94,14 @@ class Membership(MembershipStatus):
             "notes about members that are gone": len(noted - here),
         }
 
-    # -- start, time, and the operator
+    # -- start, time, and orders about this member
 
     def start(self) -> None:
-        """Begin to look for the cluster."""
+        """Begin to seek the cluster."""
         self._out.timer(TimerName.JOIN, 1 * MILLISECOND)
         self._out.timer(TimerName.HEARTBEAT, self.timing.heartbeat_ns)
 
     def leave(self) -> None:
-        """The operator wants this member to leave."""
         if self.state is MembershipState.JOINING:
             self.step(MembershipStep.ENDED)
             self._out.effects.append(Stop("left before it had joined a cluster"))
@@ -120,143 +109,25 @@ class Membership(MembershipStatus):
             self.become(Intent.LEAVE)
 
     def become(self, wish: Intent) -> None:
-        """The operator wants this member to leave, to own nothing (LITE) or to own partitions (DATA)."""
+        """Wish to leave, to hold no partitions (LITE) or to hold some (DATA)."""
         self.intents.become(wish)
         if self.admitted:
             self._beat()
             self.consider()
         self._out.tell(IntentsChanged())
 
-    def order(self, state: ClusterState, *, ending: bool = False) -> None:
-        """The operator wants the cluster in this state, or to end; repeated to each master until it is so."""
-        if self.view is not None and self.admitted:
-            self.intents.order(self.view, state, ending=ending)
-
-    def order_baseline(self, after: str, members: Sequence[str], adjust_ms: int) -> None:
-        """The operator wants just these to own data, if `after` is still the end of the history. Who gives the order
-        repeats it: a new master has not heard it.
-        """
-        if self.view is not None and self.admitted:
-            wanted = BaselineWanted(self.view.number, after, list(members), adjust_ms)
-            self._out.send(self.view.members[0].uuid, wanted)
-
-    def on_baseline_wanted(self, order: BaselineWanted) -> None:
-        """As master: somebody's operator wants others to own data (membership/B-2)."""
-        if self.view is not None and self.is_master and not self.view.ending:
-            self.intents.order_baseline(order, self._out.now_ns)
-            self.consider()
-
-    def order_level(self, level: int) -> None:
-        """The operator wants this feature level in force. Who gives the order repeats it, as with the baseline."""
-        if self.view is not None and self.admitted:
-            self._out.send(self.view.members[0].uuid, LevelWanted(self.view.number, level))
-
-    def on_level_wanted(self, order: LevelWanted) -> None:
-        """As master: somebody's operator wants this feature level in force (membership/L-1)."""
-        if self.view is not None and self.is_master and not self.view.ending:
-            self.intents.order_level(order.level, self._out.now_ns)
-            self.consider()
-
     def note_full(self, *, full: bool) -> None:
-        """This member's disk is full, or has room again: the others are to know at once."""
+        """The disk of this member is full, or has room again: inform the others at once."""
         self.intents.note_full(self.me, full=full)
         if self.admitted:
             self._beat()
         self._out.tell(DiskRoomChanged())
 
     def note_room(self, room: Room) -> None:
-        """How much room is left in this member's memory: the others are to know at once."""
+        """The free memory of this member changed: inform the others at once."""
         self.intents.note_room(self.me, room)
         if self.admitted:
             self._beat()
-
-    def evict_without_majority(self, dead: set[MemberId]) -> set[MemberId]:
-        """The operator evicts these members, and vouches that they have ended. Answers those that were heard of not
-        long ago, which are not evicted; all others are left out of the next view, whatever remains.
-        """
-        silent = set(self.detector.suspects(self._out.now_ns))
-        assert self.me not in silent, "nobody suspects itself"
-        for info in self.members():
-            if info.uuid in dead & silent and info.uuid not in self.evicted_without_majority:
-                self._note_evicted([info.uuid])
-                self._out.note(
-                    "evicted by the operator, without a majority", level="warning", member=info.name
-                )
-        assert self.me not in self.evicted_without_majority, "no member evicts itself"
-        if self.view is not None and self.evicted_without_majority:
-            for info in self.view.members:
-                if info.uuid not in silent and info.uuid != self.me:
-                    self._out.send(
-                        info.uuid,
-                        EvictMembersWithoutMajority(self.view.number, sorted(self.evicted_without_majority)),
-                    )
-            self.consider()
-        return dead - silent
-
-    def on_evict_members_without_majority(self, message: EvictMembersWithoutMajority) -> None:
-        """Another member's operator evicts these members although the rest is no majority."""
-        if self.view is not None and message.view == self.view.number and self.admitted:
-            self._note_evicted(message.members)
-            self.consider()
-
-    def _note_evicted(self, members: Sequence[MemberId]) -> None:
-        """Leave these members out of the next view, and do not admit them again: the others go on without them."""
-        for member in members:
-            self.evicted_without_majority.add(member)
-            self.evicted.pop(member, None)
-            self.evicted[member] = None
-        while len(self.evicted) > EVICTED_KEPT:
-            del self.evicted[next(iter(self.evicted))]
-
-    def evict(self, ended: set[MemberId]) -> set[MemberId]:
-        """The operator evicts these members. Answers those that were heard of just now, which are not evicted
-        (membership/V-9).
-        """
-        taken = self._suspect_evicted(ended)
-        if self.view is not None and self.admitted and taken:
-            for info in self.view.members:
-                if info.uuid not in ended and info.uuid != self.me:
-                    self._out.send(info.uuid, EvictMembers(self.view.number, sorted(taken)))
-            self.consider()
-        return {info.uuid for info in self.members() if info.uuid in ended - taken}
-
-    def unheard(self) -> list[MemberId]:
-        """Of whom nothing has been heard for `SILENT_BEATS`."""
-        return self.detector.not_heard_for(SILENT_BEATS * self.timing.heartbeat_ns, self._out.now_ns)
-
-    def on_evict_members(self, message: EvictMembers) -> None:
-        """Another member's operator evicts these members."""
-        if self.view is not None and message.view == self.view.number and self.admitted:
-            self._suspect_evicted(set(message.members))
-            self.consider()
-
-    def _suspect_evicted(self, ended: set[MemberId]) -> set[MemberId]:
-        """Suspect those of whom nothing is heard here either; answers who that is."""
-        unheard = set(self.unheard())
-        assert self.me not in unheard, "nobody suspects itself"
-        for info in self.members():
-            if info.uuid in ended & unheard:
-                if info.uuid not in self.evicted:
-                    self._out.note("evicted by the operator", level="warning", member=info.name)
-                self.evicted.pop(info.uuid, None)
-                self.evicted[info.uuid] = None
-                self.detector.silent(info.uuid)
-        while len(self.evicted) > EVICTED_KEPT:
-            del self.evicted[next(iter(self.evicted))]
-        return ended & unheard
-
-    def on_state_wanted(self, sender: MemberId, order: StateWanted) -> None:
-        """As master: somebody's operator wants another state. It is said again in each view: older words are void."""
-        if self.view is None or not self.is_master or order.view < self.view.number:
-            return
-        if self.view.ending:
-            if not order.ending:
-                self._out.note(
-                    "state change refused: the cluster is shutting down", level="warning", wanted=order.state
-                )
-            return
-        self.intents.ordered(order)
-        self.consider()
 
     def on_timer(self, name: str) -> None:
         if name == "join":
@@ -299,7 +170,7 @@ class Membership(MembershipStatus):
             self._out.send_datagram(address, beat)
 
     def _elsewhere(self) -> list[Address]:
-        """Where somebody may know a newer view than the one of which no majority is heard (membership/V-8)."""
+        """Seeds to ask for a newer view while no majority of this one is heard (membership/V-8)."""
         assert self.view is not None
         silent = set(self.detector.suspects(self._out.now_ns))
         if self.may_decide(self.view, {info.uuid for info in self.view.members} - silent):
@@ -308,7 +179,6 @@ class Membership(MembershipStatus):
         return [seed for seed in self.identity.seeds if seed not in homes]
 
     def on_heartbeat(self, sender: Address, beat: Heartbeat) -> None:
-        """A member says that it is there, and what it knows."""
         self._hear(sender, beat)
         self._out.tell(BeatHeard(beat.uuid, beat.life, beat.view, beat.applied, beat.known))
 
@@ -316,13 +186,13 @@ class Membership(MembershipStatus):
         view = self.view
         if view is None:
             if self.last_view is not None and beat.view < self.last_view.number:
-                # Nobody else may be left who knows of the view that removed this member.
+                # This member was removed, perhaps by a view that no other member of it has survived.
                 self._out.send_datagram(sender, ViewDecided(self.last_view, self.carried))
             return
         info = self.member(beat.uuid)
         if info is not None and info.life == beat.life:
             self.detector.heard(beat.uuid, self._out.now_ns)
-            # Whoever is heard of is not dead, whatever was said.
+            # It runs, so the order to evict it was wrong.
             self.evicted_without_majority.discard(beat.uuid)
             self.evicted.pop(beat.uuid, None)
             self.detector.accuse(beat.uuid, beat.suspects)
@@ -334,31 +204,31 @@ class Membership(MembershipStatus):
                 self.fenced_since.pop(beat.uuid, None)
         if beat.view < view.number:
             if info is None and self.evicted_at_ns is not None:
-                # Alive, and removed perhaps: it will hear of that now, and ask to return.
+                # It runs and was perhaps removed: it learns of that now, and asks to return.
                 self.evicted_at_ns = self._out.now_ns
             self._out.send_datagram(sender, ViewDecided(view, self.carried))
         elif self.admitted and (beat.view > view.number or (info is None and beat.view == view.number)):
-            # It knows a newer view, and is to learn that it is needed here; or it is parting, and wants to be told that
-            # its going is known.
+            # It has a newer view, and sends it in response to this older number; or it is parting, and learns that
+            # this member knows.
             self._out.send_datagram(sender, Heartbeat(self.me, self.info.life, view.number))
         if self.state is MembershipState.PARTING:
             self._note_reached(beat)
 
     def _note_reached(self, beat: Heartbeat) -> None:
-        """membership/V-4: go when enough members know the view that this one has left with to hold on to it without it;
-        where nobody stays, when all who left with it know.
+        """membership/V-4: end when a majority of the view that this member left with knows it and can continue
+        without this member; if no member stays, when all that left with it know it.
         """
         view = self.view
         assert view is not None
         self._reached[beat.uuid] = max(beat.view, self._reached.get(beat.uuid, 0))
-        told = {uuid for uuid, number in self._reached.items() if number >= view.number}
-        known = is_quorum(view, told) if view.members else told >= set(view.left) - {self.me}
+        reached = {uuid for uuid, number in self._reached.items() if number >= view.number}
+        known = is_quorum(view, reached) if view.members else reached >= set(view.left) - {self.me}
         if beat.view > view.number or known:
             self._depart()
         elif not view.members and beat.view < view.number:
             self._out.timer(TimerName.PART, LAST_WORDS_NS)
 
-    # -- who asks to be let in
+    # -- joins
 
     def _seek(self) -> None:
         formed = self.joining.seek()
@@ -366,7 +236,6 @@ class Membership(MembershipStatus):
             self.install(formed)
 
     def on_join_request(self, sender: Address, request: JoinRequest) -> None:
-        """Somebody looks for its cluster."""
         if self.joining.refuses(request):
             return
         why = self.joining.own_stale_files_reason(request)
@@ -376,15 +245,14 @@ class Membership(MembershipStatus):
             self.consider()
 
     def on_join_answer(self, sender: Address, answer: JoinAnswer) -> None:
-        """An answer to this member's own request."""
         self.joining.on_join_answer(sender, answer)
 
     def _end_with_old_files(self, request: JoinRequest, why: str) -> None:
-        """membership/F-3: with an old copy of its files this member is none of this cluster."""
+        """membership/F-3: a member with an old copy of its files does not belong to this cluster."""
         self._out.note("join refused", level="error", by=request.info.name, reason=why)
         if self.view is not None:
             self._go_into_exile(self.view, self.view)
-        assert self.view is None, "who goes is in no view"
+        assert self.view is None, "a member in exile is in no view"
         self.step(MembershipStep.ENDED)
         self.refusal = why
         assert self.state is MembershipState.GONE, "no cluster takes this process any more"
@@ -398,7 +266,7 @@ class Membership(MembershipStatus):
             self.files.heard(self.info, self.files.position)
 
     def _write_down_files(self) -> None:
-        """Let the journal say how far the journals of the others are."""
+        """Have the positions of the others' journals written to this member's journal."""
         if self.view is not None and self.admitted:
             view = self.files.to_write_down(self.view, self._out.now_ns)
             if view is not None:
@@ -407,11 +275,11 @@ class Membership(MembershipStatus):
     # -- agreeing on the next view
 
     def may_propose(self, candidate: MemberId) -> bool:
-        """membership/A-4, for this member as a consenting one."""
+        """Whether this member consents to a proposal of the candidate (membership/A-4)."""
         return self.next_view.may_propose(candidate)
 
     def wanted(self) -> View | None:
-        """The next view this member would like, or None when the present one is right (or no majority could agree)."""
+        """The next view that this member would propose; None: the present one is right, or there is no majority."""
         return self.next_view.wanted(self.agreement)
 
     def consider(self) -> None:
@@ -420,24 +288,24 @@ class Membership(MembershipStatus):
             self.agreement.propose()
 
     def known_assignments(self) -> list[tuple[int, Assignment]]:
-        """The newest row of each assigned partition, which those who agree carry over (membership/A-2)."""
+        """The newest assignment of each assigned partition, which the agreement carries over (membership/A-2)."""
         return self._delegate.known_assignments()
 
     def decided(self, view: View, rows: list[tuple[int, Assignment]]) -> None:
-        """The next view is agreed."""
+        """The next view is agreed: send it to all members of both views, and install it."""
         old = self.view
         assert old is not None
-        assert not self.agreement.proposing, "what is decided is proposed no more"
+        assert not self.agreement.proposing, "a decided view is not proposed any more"
         self.carried = rows
-        told: set[MemberId] = {self.me}
+        notified: set[MemberId] = {self.me}
         for info in [*old.members, *view.members]:
-            if info.uuid not in told:
-                told.add(info.uuid)
+            if info.uuid not in notified:
+                notified.add(info.uuid)
                 self._out.send_datagram(Address(info.host, info.port), ViewDecided(view, rows))
         self.install(view)
 
     def on_view(self, message: ViewDecided) -> None:
-        """A view was decided, says a message; every decided view may be believed, the newest counts."""
+        """Install a decided view of another member, if it is newer. All decided views are on one line of history."""
         view = message.view
         if self.last_view is not None and view.cluster_id != self.last_view.cluster_id:
             return
@@ -454,13 +322,13 @@ class Membership(MembershipStatus):
         self.install(view)
 
     def install(self, view: View) -> None:
-        """Take the view as the present one: open and close links, and tell the other machines."""
+        """Make this the present view: open and close links, and notify the other machines."""
         old = self.view
-        assert not self.has_left, "who has left is in no later view"
+        assert not self.has_left, "a member that has left is in no later view"
         mine = _entry(view, self.me)
         admitted = mine is not None
         if mine is not None and mine.life != self.info.life and self.admitted:
-            # Removed and admitted again, and told of the latter only.
+            # Removed by one view and admitted again by another, of which only the second has arrived.
             self._go_into_exile(old, view)
             old = None
         belongs = admitted or self.me in view.left
@@ -491,10 +359,10 @@ class Membership(MembershipStatus):
                 self._tell_all_left(before, view)
         else:
             self._go_into_exile(old, view)
-        assert self.last_view.number >= view.number, "what is told of a view may lead to the next, never back"
+        assert self.last_view.number >= view.number, "notices of a view may lead to the next one, never back"
 
     def _tell_all_left(self, before: list[MemberInfo], view: View) -> None:
-        """What told them of this view may have gone with the links: who asks now is told again."""
+        """The messages with this view may be lost with the links: wait for heartbeats, and answer them."""
         others = [info for info in before if info.uuid != self.me]
         self._out.timer(TimerName.PART, LAST_WORDS_NS if others else 0)
         for info in others:
@@ -510,15 +378,15 @@ class Membership(MembershipStatus):
         )
         gone, came = (frozenset(uuid for uuid, _ in lives) for lives in (before - after, after - before))
         assert self.admitted is (self.view is not None and self.me not in self.view.left), (
-            "who is in the view is admitted, and nobody else"
+            "exactly the members of the view are admitted"
         )
         assert (self.agreement.view is not None) is self.admitted, (
-            "members agree on what comes after their view"
+            "exactly the members of a view agree on the next one"
         )
         self._out.tell(ViewInstalled(old, new, self.admitted, gone, came))
 
     def _link(self, before: list[MemberInfo], after: list[MemberInfo]) -> None:
-        """Links follow the members and their lives."""
+        """Open and close links, by members and their lives."""
         was, is_now = ({(info.uuid, info.life) for info in members} for members in (before, after))
 
         for info in before:
@@ -529,10 +397,7 @@ class Membership(MembershipStatus):
                 self._out.effects.append(OpenLink(info.uuid, info.life, Address(info.host, info.port)))
 
     def _tell_lost(self, lost: list[MemberInfo], *, surely: bool) -> None:
-        """Who is gone, and where he was: the first thing that somebody who is called at night wants to know.
-
-        `surely`: no view was missed here in which he may have left in order.
-        """
+        """Log the lost members with their addresses. `surely`: no view was missed in which they left in order."""
         how = "without leaving: it crashed, or was cut off or stopped for too long"
         for info in lost:
             self._out.note(
@@ -545,7 +410,6 @@ class Membership(MembershipStatus):
             )
 
     def _removal_reason(self, member: MemberId) -> str:
-        """As far as this member knows."""
         if member in self.evicted_without_majority:
             return "evicted by the operator, without a majority"
         return self.detector.silence_reason(member, self._out.now_ns)
@@ -553,13 +417,13 @@ class Membership(MembershipStatus):
     def _enter(self, old: View | None, view: View) -> None:
         assert old is None or view.number > old.number, "views are numbered"
         self.view = view
-        # Before anybody hears of the view, and sends something because of it.
+        # Before the notices of the view make a machine send something.
         self._out.level = view.level
         self.step(MembershipStep.ADMITTED)
         self.refusal = self.way_in = ""
         mine = self.member(self.me)
         assert mine is not None
-        assert mine.life >= self.info.life, "nobody comes back as an earlier life"
+        assert mine.life >= self.info.life, "lives only rise"
         self.info = mine
         self.agreement.install(view)
         self.detector.watch([info.uuid for info in view.members if info.uuid != self.me], self._out.now_ns)
@@ -576,7 +440,7 @@ class Membership(MembershipStatus):
         if old is not None and view.level > old.level:
             self._out.note("feature level in force", feature_level=view.level, before=old.level)
         self._tell_view(old, view)
-        # After all machines know the view: what the heartbeat says is of this view.
+        # After all machines know the view: the heartbeat reports their state in it.
         self._beat()
 
     def _go_into_exile(self, old: View | None, view: View) -> None:
@@ -587,7 +451,7 @@ class Membership(MembershipStatus):
         )
         self.view = None
         self.step(MembershipStep.REMOVED)
-        assert self.last_view is not None, "who was removed knows from what"
+        assert self.last_view is not None, "a removed member had a view"
         self.intents.exiled()
         for info in old.members if old is not None else []:
             if info.uuid != self.me:
@@ -599,7 +463,7 @@ class Membership(MembershipStatus):
         self._tell_view(old, None)
 
     def _depart(self) -> None:
-        assert self.view is not None, "a view says that it has left"
+        assert self.view is not None, "it leaves with a view"
         self.step(MembershipStep.ENDED)
         assert self.has_left, "its process ends"
         whole = "left the cluster, which was shut down as a whole"
@@ -611,7 +475,7 @@ class Membership(MembershipStatus):
 
 
 def _changes(old: View | None, view: View, me: MemberId) -> dict[str, Any]:
-    """Who came and who went, by name, and how; what has not happened is left out."""
+    """Names of the members that came and went, by kind of change; without empty kinds."""
     before = {info.uuid: info for info in old.members} if old is not None else {}
     here = {info.uuid: info for info in view.members}
     others = [info for info in view.members if old is not None and info.uuid != me]
@@ -627,5 +491,4 @@ def _changes(old: View | None, view: View, me: MemberId) -> dict[str, Any]:
 
 
 def _entry(view: View, member: MemberId) -> MemberInfo | None:
-    """The member's entry in a view that may not be the present one."""
     return next((info for info in view.members if info.uuid == member), None)
