@@ -1,14 +1,14 @@
-"""Rounds of faults on real processes under load; official clients' every answer is judged.
+"""Rounds of faults on real processes under load; every answer to official clients is judged.
 
     python -m holdfast_lab chaos --nemesis pause --minutes 10 --seed 7
 
-Official Hazelcast clients, of Python and of Java, call a few hot keys all the while, and a thousand more that are
-seldom called; some clients route to owners, some speak to one member each. The hot keys are others each minute; what is
-left of earlier ones stays. After each fault has healed, all of them that were ever called are read. The map has
-confirmed reads, so the judge of linearizability holds every answer against one register for each key, in three modes:
+Official Hazelcast clients, in Python and Java, call a few hot keys all the time, and a thousand more keys
+rarely; some clients route to owners, others use one member each. The hot keys change each minute; former ones
+keep their values. After each fault has healed, all keys that were ever called are read. The map has confirmed
+reads, so the judge of linearizability checks every answer against one register for each key, in three modes:
 calls that changed something; also those that changed nothing; also reads.
 
-With `--zones` there is a metastore, and hot keys are also called in a map that lives in a zone.
+With `--zones` there is a metastore, and hot keys are also called in a map in a zone.
 """
 
 from __future__ import annotations
@@ -39,15 +39,14 @@ from holdfast_lab.processes.hazelcast_writer import DemoError
 HOT = Keys(8, "k", 60)
 COLD = Keys(1000, "c")
 ZONED = Keys(8, "z", 60)
-"""The hot keys of the map in a zone; their names tell the judge apart which map it was."""
+"""Hot keys of the map in a zone; their names tell the judge which map they belong to."""
 LOAD_S = 0.7
-"""How long clients call undisturbed before each fault, at least; a random part of it is added."""
+"""Least undisturbed load before each fault; a random time is added."""
 ROUTING = {"threads": 8, "pause-us": 80_000, "ops": ",".join([*CHOSEN, *["get"] * 20])}
-"""A client that calls owners. It mostly reads: what nobody reads may have been anything."""
+"""A client that routes to owners and mostly reads: a value that is never read proves nothing."""
 PINNED = {"threads": 12, "pause-us": 1_500_000, "ops": ",".join(CHOSEN)}
-"""A client that speaks to one member, whoever owns the key. Its threads rest long: who has called before a pause sees
-only what was so before. A replaced primary must not answer calls that began when others had taken its place, and for
-those some threads have to be left.
+"""A client that uses one member, whoever owns the key. Its threads rest long. A replaced primary must not
+answer calls that begin after its replacement, and only threads that rested at that time can make such calls.
 """
 SPREAD = {"threads": 4, "pause-us": 40_000, "ops": ",".join([*CHOSEN, "put", "replace"])}
 """A client that calls the many keys."""
@@ -56,18 +55,18 @@ MODES = {
     "also what changed nothing": {"quiet": True, "reads": False},
     "also reads": {"quiet": True, "reads": True},
 }
-"""Whom the judge believes, from few to all."""
+"""Calls that the judge considers, from few to all."""
 MOST = 1_000_000
-"""Configurations that the judge may look at for one key at a time: some gigabyte, and some minutes."""
+"""Most configurations of one key at a time: about a gigabyte, and some minutes."""
 READY_S = 120.0
 READ_S = 200.0
-"""How long a client may take to read every key: longer than it goes on trying by itself."""
+"""Time for a client to read every key: longer than its own retries."""
 FINISH_S = 240.0
 SHOWN = 10
 
 
 def kind_of(call: Call) -> str:
-    """What the call did, or what became of it."""
+    """The operation of the call, or its outcome if it was not done."""
     if call.outcome is not Outcome.DONE:
         return str(call.outcome.value)
     if call.operation in READS:
@@ -77,20 +76,20 @@ def kind_of(call: Call) -> str:
 
 @dataclass(slots=True)
 class Judged:
-    """What the judge says of all keys."""
+    """Verdict on all keys."""
 
     counts: dict[str, int]
-    """Mode -> how many calls were held against the register."""
+    """Checked calls by mode."""
     broken: dict[str, list[Broken]]
-    """Mode -> what breaks in it, and in none before."""
+    """By mode: failures that no narrower mode has."""
     undecided: dict[str, str] = field(default_factory=dict)
-    """Keys with too many calls under way at a time, and what the judge says of that."""
+    """Keys with too many calls in progress at a time, and the judge's message."""
 
 
 def judge_modes(calls: list[Call]) -> Judged:
     """Judge every key in all modes.
 
-    What holds with all calls holds with fewer: so the narrower modes are only asked about keys that do not.
+    A history that holds with all calls holds with fewer, so narrower modes are only tried for keys that fail.
     """
     kinds = Counter(
         kind_of(call) for call in calls if not (call.operation in READS and call.outcome is not Outcome.DONE)
@@ -122,39 +121,35 @@ def judge_modes(calls: list[Call]) -> Judged:
 
 @dataclass(slots=True)
 class Verdict:
-    """What a run found."""
-
     rounds: int = 0
     seconds: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
     calls: Counter[str] = field(default_factory=Counter)
-    """By kind, or by outcome when not done."""
+    """By operation, or by outcome if not done."""
     zoned: Counter[str] = field(default_factory=Counter)
-    """The same, of those calls that were of the map in a zone."""
+    """The same for calls on the map in a zone."""
     judged: Judged = field(default_factory=lambda: judge_modes([]))
     keys: int = 0
     diverged: int = 0
     failure: str = ""
-    """Why the rounds ended before their time."""
+    """Why the rounds ended early."""
     served_s: list[float] = field(default_factory=list)
 
     @property
     def good(self) -> bool:
-        """Whether every answer holds, all copies are alike, and nothing got stuck."""
+        """Whether every answer holds, all copies are equal, and nothing got stuck."""
         judged = self.judged
         return not (any(judged.broken.values()) or judged.undecided or self.diverged or self.failure)
 
 
 class CallingProcess:
-    """A client's process, and its history."""
-
     def __init__(self, command: list[str], folder: Path, name: str) -> None:
-        """What it prints is the history; `folder` keeps that and its log."""
+        """Its output is the history; `folder` has that and its log."""
         self.calls: list[Call] = []
         self._log = folder / f"{name}.log"
         self._ready = False
         self._unread: list[list[str]] = []
-        """For each time that it was to read keys: which it could not read."""
+        """Unreadable keys of each request to read keys."""
         file, self._rest = folder / f"{name}.json", b""
         with self._log.open("wb") as errors, file.open("wb") as out:
             self._process = subprocess.Popen(
@@ -171,13 +166,12 @@ class CallingProcess:
         self._file.close()
 
     def wait_ready(self) -> None:
-        """Until it is connected."""
         deadline_s = time.monotonic() + READY_S
         while not self._ready:
             self._wait("does not connect", deadline_s)
 
     def read_each(self, keys: list[str]) -> list[str]:
-        """Let it read each of these keys; answers those that it could not read."""
+        """Let it read each of these keys; returns those that it could not read."""
         before = len(self._unread)
         assert self._process.stdin is not None, "it is a pipe"
         self._process.stdin.write(json.dumps(keys).encode() + b"\n")
@@ -188,7 +182,6 @@ class CallingProcess:
         return self._unread[-1]
 
     def finish(self) -> None:
-        """Let it end."""
         try:
             self._process.communicate(b"stop\n", timeout=FINISH_S)
         except subprocess.TimeoutExpired:
@@ -198,7 +191,7 @@ class CallingProcess:
         self.gather()
 
     def gather(self) -> None:
-        """Take what it has printed since."""
+        """Parse its output since the last call."""
         *lines, self._rest = (self._rest + self._file.read()).split(b"\n")
         for line in lines:
             said = json.loads(line)
@@ -222,7 +215,7 @@ class CallingProcess:
 def python_client(
     addresses: list[str], folder: Path, name: str, load: dict[str, object], keys: Keys, *, smart: bool
 ) -> CallingProcess:
-    """The official Python client. Keys of `ZONED` are of the map in a zone."""
+    """The official Python client. Keys of `ZONED` are in the map in a zone."""
     called = ZONED_MAP if keys is ZONED else MAP
     command = [sys.executable, "-m", "holdfast_lab.chaos.recorded_calls", "--map", called, "--client", name]
     options = {"keys": keys.count, "prefix": keys.prefix, "rotate-s": keys.rotate_s, **load}
@@ -258,7 +251,7 @@ def java_client(
 
 
 class Chaos:
-    """One run, replayable in its choices (not in its timing) by its seed."""
+    """One run. Its choices, but not its timing, are determined by its seed."""
 
     def __init__(
         self,
@@ -271,9 +264,9 @@ class Chaos:
         keep: Path | None = None,
         pinned: int = 3,
     ) -> None:
-        """Rounds begin for so many `seconds`, or there are so many `rounds`. `java`: where the Java client's program
-        was built; without it the Python client calls alone. `keep`: the folder for logs, files and histories; without
-        it they are thrown away. `pinned`: how many Python clients speak to one member each.
+        """Rounds begin for so many `seconds`, or there are so many `rounds`. `java`: folder of the built Java
+        client; without it only Python clients call. `keep`: folder for logs, files and histories; otherwise
+        they are deleted. `pinned`: number of Python clients that use one member each.
         """
         self.nemesis = nemesis
         self.console = console
@@ -285,7 +278,7 @@ class Chaos:
         self.verdict = Verdict(faults=nemesis.faults, served_s=nemesis.served_s)
 
     def run(self) -> Verdict:
-        """All rounds, and the judge after them."""
+        """All rounds, followed by the judgement."""
         with ExitStack() as stack:
             folder = self.keep or Path(
                 stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-chaos-"))
@@ -304,7 +297,7 @@ class Chaos:
             try:
                 self._rounds()
             except HoldfastError as failure:
-                # What the clients were told is judged all the same.
+                # Judge the answers so far anyway.
                 self.verdict.failure = str(failure)
             self._end()
         return self.verdict
@@ -320,7 +313,7 @@ class Chaos:
         else:
             clients.append(python_client(addresses, folder, "python-many", SPREAD, COLD, smart=True))
         for number, one in enumerate(ones[: self.pinned]):
-            # With zones the clients of one member each are shared between the maps: two cores have enough with these.
+            # With zones the pinned clients are shared between the maps, which is enough load for two cores.
             keys = ZONED if self.nemesis.zones and number % 3 != 1 else HOT
             clients.append(python_client(one, folder, f"python-{number}", PINNED, keys, smart=False))
         if self.java is not None:
@@ -354,7 +347,7 @@ class Chaos:
             raise DemoError(f"{len(unread)} keys cannot be read: {', '.join(unread[:SHOWN])}")
 
     def _end(self) -> None:
-        """Let the clients end, the reader last, and judge."""
+        """End the clients, the reader last, and judge."""
         verdict = self.verdict
         try:
             for client in self.clients[len(self.readers) :]:
@@ -387,7 +380,7 @@ class Chaos:
 
 
 def table(verdict: Verdict) -> Table:
-    """What was found, for the terminal."""
+    """Findings for the terminal."""
     found = Table(show_header=False)
     found.add_row("rounds", f"{verdict.rounds} in {verdict.seconds:.0f} s")
     for fault, count in sorted(verdict.faults.items()):
@@ -427,7 +420,7 @@ def main(
     zones: bool = False,
     console: Console | None = None,
 ) -> int:
-    """Run the rounds and show what was found; answers 0 when every answer holds, else 1."""
+    """Run the rounds and show the findings; returns 0 if every answer holds, else 1."""
     console = console or Console()
     seed = random.randrange(1_000_000) if seed is None else seed  # noqa: S311 - who is struck is no secret
     dice = random.Random(seed)  # noqa: S311 - as above

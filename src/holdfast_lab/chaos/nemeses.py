@@ -1,7 +1,7 @@
-"""What is done to a cluster while clients call: kill, pause, cut, resize, clock, blackout. (The word is Jepsen's.)
+"""Nemeses, a term of Jepsen: faults for a cluster under load: kill, pause, cut, resize, clock, blackout.
 
-A nemesis knows which cluster it needs, and strikes once a round. What it does to a cluster stays within what the
-cluster survives by its guarantees; when it is over, the members are as many as before, or at least three.
+A nemesis defines the cluster it needs, and strikes once a round. Its faults stay within what the cluster
+guarantees to survive; afterwards there are as many members as before, or at least three.
 """
 
 from __future__ import annotations
@@ -31,62 +31,61 @@ from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
 
 MAP = "chaos"
 ZONED_MAP, ZONE = "chaos-zoned", "chaos"
-"""The map in a zone, and that zone."""
+"""The map in a zone, and its zone."""
 VOTERS = 3
 ZONE_PARTITIONS = 31
-"""Of the cluster and of the zone, where there is one: each is a group on three members or more."""
+"""Partitions of cluster and zone, if there is one: each is a group on three members or more."""
 SCALE_DOWN_S = 3
-"""How long a member is waited with that has gone, where others are to take its replicas."""
+"""Wait before others take the replicas of a lost member."""
 HEARTBEAT_MS, SUSPECT_MS = 300, 1500
 FAULT_S = (1.0, 15.0)
-"""How long a member is paused, or a link cut."""
+"""Duration of a pause or cut."""
 SETTLE_S = 240.0
 READY_S = 120.0
 AGAIN_S = 2.0
-"""How long after its restart a member is killed once more, at most."""
+"""Longest time between a member's restart and a second kill."""
 FAKETIME = ("/usr/lib", "faketime/libfaketimeMT.so.1")
 JUMP_S = 3600.0
 DRIFT = 0.2
-"""A drifting clock gains or loses up to so much of each second."""
+"""Largest drift of a clock, in seconds per second."""
 CLOCK_S = 1
-"""How often a member looks what time it is to be."""
+"""Interval at which members read their fake time."""
 
 
 def choose_s(dice: random.Random) -> float:
-    """The length of a fault in seconds: as many below 4 as above."""
+    """Random length of a fault in seconds: as many below 4 as above."""
     low, high = FAULT_S
     return float(low * (high / low) ** dice.random())
 
 
 class Nemesis:
-    """What all have in common. One object is for one run."""
+    """Base class; one object for one run."""
 
     name: ClassVar[str]
     members: ClassVar[int] = 3
     backups: ClassVar[int] = 1
     journal: ClassVar[str] = "off"
     keeps_doors: ClassVar[bool] = True
-    """Whether whoever comes back has the doors it had: then a client may keep to one of them."""
+    """Whether returning members keep their ports, so that a client may stay with one."""
     replicas: ClassVar[int] = 3
-    """Of the zone, if there is one."""
+    """Replicas of the zone, if there is one."""
     replaces: ClassVar[bool] = False
-    """Whether the zone gives the replicas of those who have gone to others; else it waits for their return."""
+    """Whether the zone moves the replicas of lost members to others; otherwise it waits for their return."""
     zones = False
-    """Whether a map lives in a zone, beside the other one."""
+    """Whether there is also a map in a zone."""
     local_reads = False
-    """Whether leaders answer for reads of the map in the zone alone: then they may show the past."""
+    """Whether leaders answer reads of the map in the zone alone: reads may then be outdated."""
 
     def __init__(self, dice: random.Random) -> None:
         self.dice = dice
         self.faults: Counter[str] = Counter()
         self.served_s: list[float] = []
-        """For each blackout, from the last start of the processes until every partition was served."""
+        """For each blackout: time from the last start of a process until every partition was served."""
         self.hot: Callable[[], list[str]] = list
-        """The keys that clients call just now."""
+        """Returns the keys that clients call now."""
 
     @property
     def config(self) -> str:
-        """The configuration of all members."""
         zoned = (
             f"[metastore]\nvoters = {VOTERS}\n[partitions]\ncount = {ZONE_PARTITIONS}\n"
             f'[maps.{ZONED_MAP}]\nraft_zone = "{ZONE}"\n' + ('reads = "local"\n' if self.local_reads else "")
@@ -109,7 +108,7 @@ class Nemesis:
         )
 
     def prepare(self, stack: ExitStack, folder: Path) -> LocalCluster:
-        """The cluster for this nemesis, which begins later; `stack` ends what it needs besides."""
+        """The cluster for this nemesis, not started yet; `stack` ends other resources."""
         self.cluster = LocalCluster(self.members, self.config, **self._options(folder))
         return self.cluster
 
@@ -118,25 +117,23 @@ class Nemesis:
         return {"log_dir": folder / "logs", "ready_timeout": READY_S, **data}
 
     def strike(self) -> str:
-        """One fault, and its end; answers what it was."""
+        """Strike, and heal; returns a description."""
         raise NotImplementedError
 
-    # -- whom
+    # -- victims
 
     def master(self) -> ManagedMember:
-        """The member that leads now."""
         uuid = self.cluster.status()["master"]
         return next(member for member in self.cluster.alive if member.uuid == uuid)
 
     def primary(self) -> ManagedMember:
-        """The primary of a hot key."""
         with Client(self.cluster.client_addresses()) as client:
             table = client.table()
         uuid = table.owner(partition_of(to_stored(self.dice.choice(self.hot())), 0, len(table)))
         return next(member for member in self.cluster.alive if member.uuid == uuid)
 
     def zone_leader(self) -> ManagedMember:
-        """Who leads the group of some partition of the zone; the primary of a hot key while nobody says who does."""
+        """Leader of some partition of the zone; the primary of a hot key while no leader is known."""
         addresses = parse_addresses(self.cluster.client_addresses())
         try:
             shown = order_zone(addresses, Credentials(), ShowZone(ZONE))
@@ -150,32 +147,32 @@ class Nemesis:
         return self.dice.choice(led)
 
     def victim(self) -> ManagedMember:
-        """The master, once in three times, or else the primary of a hot key; with zones as often who leads in it."""
+        """The master, once in three times, otherwise the primary of a hot key; with zones, as often a leader there."""
         if self.zones and self.dice.randrange(2) == 0:
             return self.zone_leader()
         return self.master() if self.dice.randrange(3) == 0 else self.primary()
 
     def told(self, member: ManagedMember) -> str:
-        """Its name, for people; counts when it is the master."""
+        """Its name for display; counts strikes at the master."""
         if member.uuid != self.cluster.status()["master"]:
             return member.name
         self.faults["of the master"] += 1
         return f"{member.name} (the master)"
 
     def removed(self, unheard: Sequence[ManagedMember] = ()) -> list[ManagedMember]:
-        """Those without whom others have gone on. `unheard`: those that cannot be asked."""
+        """Members that others have removed from their view. `unheard`: members that cannot be asked."""
         running = self.cluster.alive
         views = []
         for member in running:
             if member not in unheard:
                 view = {row["uuid"] for row in self.cluster.status(member)["members"]}
-                if member.uuid in view:  # Else it has just heard that it was removed itself.
+                if member.uuid in view:  # Otherwise it has just learned of its own removal.
                     views.append(view)
         return [member for member in running if any(member.uuid not in view for view in views)]
 
 
 class Kill(Nemesis):
-    """A member is killed, and comes back with its files, or without."""
+    """A member is killed, and comes back with or without its files."""
 
     name = "kill"
     members = 4
@@ -208,9 +205,9 @@ class Kill(Nemesis):
 
 
 class Pause(Nemesis):
-    """One member stands still (SIGSTOP), or two at once, and goes on.
+    """One member, or two at once, are paused (SIGSTOP) and resumed.
 
-    What clients had sent to a primary meanwhile it answers before it has heard that it was replaced.
+    A deposed primary may still answer requests that it had already queued.
     """
 
     name = "pause"
@@ -281,7 +278,7 @@ class Cut(Nemesis):
             return {link for link in sorted(between(everybody, everybody)) if self.dice.random() < 0.3}
         few, many = [one, rest[0]], rest[1:]
         if shape == "bridge":
-            many = many[1:]  # The one left out speaks with both sides.
+            many = many[1:]  # The remaining member reaches both sides.
         return between(few, many) | between(many, few)
 
 
@@ -302,7 +299,7 @@ class Resize(Nemesis):
         drains = min(drains, len(alive) - 2)
         kills = dice.random() < 0.7
         if self.zones:
-            # A group shrinks to as many replicas as there are members that stay: of two of these none may be lost.
+            # A group shrinks to as many replicas as there are remaining members; with two, none may be lost.
             drains = min(drains, max(0, len(alive) + joins - 1 - self.replicas))
             kills = kills and len(alive) + joins - drains > self.replicas
         leaving = dice.sample(alive, drains)
@@ -354,8 +351,8 @@ class Resize(Nemesis):
 class Blackout(Nemesis):
     """All members are killed at once, and come back with their files.
 
-    What a killed process has handed to the operating system stays. Whether it had also reached the disk, the simulator
-    shows: its disks lose what was not synced.
+    Data that a killed process has passed to the operating system survives. The simulator, whose disks lose
+    unsynced data, tests that it also reached the disk.
     """
 
     name = "blackout"
@@ -383,15 +380,15 @@ class Blackout(Nemesis):
 
 
 class Clock(Nemesis):
-    """The calendar of one member, or of several, jumps by up to an hour, or drifts; in some rounds it restarts.
+    """The calendar of one member, or of several, jumps by up to an hour, or drifts; in some rounds the member restarts.
 
-    The clocks are those of the processes alone: libfaketime stands before the C library. The monotonic clock, which
-    never jumps on any system, is left as it is. There are no files, for these have threads, and under libfaketime a
-    thread that waits for another one does not rest.
+    Only the processes' clocks change: libfaketime wraps the C library. The monotonic clock, which never jumps
+    on any system, is not changed. There are no files, since these need threads, and under libfaketime a waiting
+    thread spins.
     """
 
     name = "clock"
-    replaces = True  # Who comes back has no files.
+    replaces = True  # Returning members have no files.
 
     def __init__(self, dice: random.Random, library: Path | None = None) -> None:
         super().__init__(dice)
@@ -432,8 +429,6 @@ class Clock(Nemesis):
 
 
 class FakedCluster(LocalCluster):
-    """Members with calendars of their own."""
-
     def __init__(self, library: Path, members: int, config: str, **options: Any) -> None:
         super().__init__(members, config, **options)
         self._library = library
@@ -453,22 +448,20 @@ class FakedCluster(LocalCluster):
         }
 
     def offset_s(self, member: ManagedMember) -> float:
-        """By how much its calendar is ahead."""
         return self._offsets_s[member.name]
 
     def set_offset(self, member: ManagedMember, offset_s: float) -> None:
-        """From now on its calendar is ahead by so much."""
         self._write(member.name, offset_s)
 
     def _write(self, name: str, offset_s: float) -> None:
         self._offsets_s[name] = offset_s
         new = self._file(name).with_suffix(".new")
         new.write_text(f"{offset_s:+.3f}\n", encoding="ascii")
-        new.replace(self._file(name))  # At once: whoever reads half a number would see another time.
+        new.replace(self._file(name))  # Atomically: half a number would be another time.
 
 
 def find_faketime() -> Path:
-    """The library that fakes time. Raises DemoError when it is not installed."""
+    """The library that fakes time. Raises DemoError if it is not installed."""
     folder, name = FAKETIME
     found = sorted(Path(folder).glob(f"*/{name}"))
     if not found:
@@ -481,7 +474,7 @@ def find_faketime() -> Path:
 
 @contextmanager
 def paused(member: ManagedMember) -> Iterator[None]:
-    """The member's process stands still while the block runs."""
+    """Pause the member's process during the block."""
     member.process.send_signal(signal.SIGSTOP)
     try:
         yield

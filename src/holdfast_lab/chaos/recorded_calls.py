@@ -1,13 +1,13 @@
-"""A client whose every call on a few hot keys is noted, with its answer: for the judge of linearizability.
+"""A client that records every call on a few hot keys, with its answer, for the judge of linearizability.
 
     python -m holdfast_lab.chaos.recorded_calls --address HOST:PORT ... --map NAME --client NAME > HISTORY
 
-The official Hazelcast client with several threads, until standard input ends or says "stop". Every value is written
-once only. The client sends no call again by itself that may have been carried out (its default), so an error leaves its
-call unknown, unless the error says that nothing was done. It prints one line of JSON for each call, as `history` reads
-it; the Java client's program (`tests/interop/java`, `HotKeys`) writes the same.
+It runs the official Hazelcast client with several threads until standard input ends or has the line "stop".
+Every value is written only once. The client does not retry calls that may have been applied (its default), so
+after an error the outcome is unknown, unless the error says that nothing was done. It prints one line of JSON
+for each call, which `history` reads; the Java client's program (`tests/interop/java`, `HotKeys`) does the same.
 
-Any other line of standard input is a JSON list of keys, each of which is read once, besides.
+Any other line of standard input is a JSON list of keys, which are all read once.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ OPERATIONS = {
     "replaceIfSame": "replace_if_same",
     "removeIfSame": "remove_if_same",
 }
-"""What the lines call an operation, and what the judge does."""
+"""Operations of the lines, and of the judge."""
 CHOSEN = (
     ("set",) * 4 + ("get",) * 3 + ("replaceIfSame",) * 2 + ("putIfAbsent", "remove", "delete", "removeIfSame")
 )
-"""What a thread chooses from: mostly what leaves a value, for an absent key looks like every other absent key."""
+"""Weights of operations: mostly those that leave a value, since all absent keys look alike."""
 REFUSALS = ("IllegalArgumentError", "UnsupportedOperationError", "NoDataMemberInClusterError")
-"""Errors of the client that mean: certainly not applied. Whatever is not named here may have been."""
+"""Client errors that mean: certainly not applied. After all others a call may have been applied."""
 REFUSED = "was not applied"
-"""What members say in a refusal that is an error of another kind."""
+"""Text of members in rejections that are other errors."""
 LAST_WAIT_S = 130.0
 
 
 REREAD = 8
-"""One in so many reads of a key that changes with time is of an earlier one."""
+"""One in so many reads of rotating keys reads an earlier key."""
 READ_AGAIN_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Which keys are called now. With `rotate_s` there are new ones every so many seconds, the same for all clients of
-    a machine, so that no key's history becomes too long for the judge.
+    """The keys to call now. With `rotate_s` they change at that interval, for all clients of a machine at once,
+    so that no key's history becomes too long for the judge.
     """
 
     count: int
@@ -64,18 +64,15 @@ class Keys:
     rotate_s: int = 0
 
     def turn(self, now_ns: int) -> int:
-        """Which set of keys it is at this time of the monotonic clock."""
+        """Number of the set of keys at this time of the monotonic clock."""
         return now_ns // (self.rotate_s * 1_000_000_000) if self.rotate_s else 0
 
     def names(self, turn: int) -> list[str]:
-        """The keys of one turn."""
         middle = f"{turn}." if self.rotate_s else ""
         return [f"{self.prefix}{middle}{number}" for number in range(self.count)]
 
 
 class Caller:
-    """One thread of the client."""
-
     def __init__(
         self,
         target: Any,
@@ -93,15 +90,14 @@ class Caller:
         self._operations = operations
         self._out = out
         self._seen: dict[str, str] = {}
-        """The last value that this thread knows of each key: what it compares with."""
+        """Last value of each key that this thread knows, for comparisons."""
         self._number = 0
 
     def rest_s(self, mean_s: float) -> float:
-        """How long to rest before the next call, in seconds: up to twice the mean."""
+        """Pause before the next call in seconds: up to twice the mean."""
         return self._dice.uniform(0, 2 * mean_s)
 
     def step(self) -> None:
-        """One call."""
         self._number += 1
         operation = self._dice.choice(self._operations)
         turn = self._keys.turn(time.monotonic_ns())
@@ -138,9 +134,9 @@ class Caller:
 
 
 def read_each(target: Any, name: str, keys: list[str], out: Callable[[dict[str, Any]], None]) -> None:
-    """Read each of these keys once, all at the same time; what fails is read again, until `LAST_WAIT_S` are over.
+    """Read each of these keys once, all at the same time; failed reads are repeated for `LAST_WAIT_S`.
 
-    `target`: the map, without blocking.
+    `target`: the non-blocking map.
     """
     deadline_s = time.monotonic() + LAST_WAIT_S
     again: list[str] = []
@@ -164,18 +160,15 @@ def read_each(target: Any, name: str, keys: list[str], out: Callable[[dict[str, 
 
 
 def history(lines: Iterable[str]) -> Iterator[Call]:
-    """The calls that a client has noted, as the judge takes them.
-
-    Raises ValueError for a line that is none of a call.
-    """
+    """The recorded calls of a client in the form of the judge. Raises ValueError for an invalid line."""
     for line in lines:
         noted = json.loads(line)
-        if "op" in noted:  # Else "ready", or the counts at the end.
+        if "op" in noted:  # Otherwise "ready", or the counts at the end.
             yield call_of(noted)
 
 
 def call_of(noted: dict[str, Any]) -> Call:
-    """One line of a history, as the judge takes it."""
+    """One line of a history in the form of the judge."""
     operation = OPERATIONS[noted["op"]]
     argument, expected = noted["arg"], None
     if operation == "replace_if_same":
@@ -197,7 +190,7 @@ def call_of(noted: dict[str, Any]) -> Call:
 
 
 def open_client(addresses: tuple[str, ...], name: str, *, smart: bool) -> Any:
-    """The official client; without `smart` it speaks to one member only, whoever owns the key."""
+    """The official client; without `smart` it uses one member only, whoever owns the key."""
     from hazelcast.client import HazelcastClient
 
     return HazelcastClient(
@@ -211,7 +204,7 @@ def open_client(addresses: tuple[str, ...], name: str, *, smart: bool) -> Any:
 
 
 def run(caller: Caller, pause_s: float, ended: threading.Event) -> None:
-    """Call until it is enough."""
+    """Call until `ended` is set."""
     while not ended.wait(caller.rest_s(pause_s)):
         caller.step()
 

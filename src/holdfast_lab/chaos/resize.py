@@ -1,13 +1,13 @@
-"""A cluster grows and shrinks under load, again and again, with crashes in between: nothing is lost, and who waits?
+"""Grows and shrinks a cluster under load, with crashes in between, and measures lost data and waiting times.
 
-Each round: 3 members, four more join (all at once, or one after the other), one of the seven is killed and another one
-joins in its place, and all but three are drained (all at once, or one after the other). An official Hazelcast client
-reads and writes at a fixed rate all the while. At the end everything acknowledged is read back, what was there before
-is read whole, and every replica is compared with its owner.
+Each round begins with 3 members. Four more join (all at once, or one after the other), one of the seven is
+killed and another one joins in its place, and all but three are drained (all at once, or one after the other).
+An official Hazelcast client reads and writes at a fixed rate all the time. At the end everything acknowledged
+is read back, initial entries are read completely, and every replica is compared with its owner.
 
-With `--zones` there is a metastore, and one more map of the client, and of ballast, lives in a zone whose replicas
-follow the members. Then "safe" and "settled" are also said of the zone, so that nobody is killed before it has all its
-replicas again.
+With `--zones` there is a metastore, and one more map of the client, and of ballast, is in a zone whose replicas
+follow the members. Then "safe" and "settled" include the zone, so that no member is killed before it has all
+its replicas again.
 """
 
 from __future__ import annotations
@@ -47,46 +47,44 @@ from holdfast_lab.processes.paced import PacedProcess
 
 SMALL, LARGE = 3, 7
 ZONE, ZONED_CLIENT, ZONED_BALLAST = "resize", "client-zoned", "ballast-zoned"
-"""The zone, and the maps that live in it."""
+"""The zone and its maps."""
 VOTERS, REPLICAS = 3, 3
 SCALE_DOWN_S = 3
-"""How long a member that was killed is waited with before others take its replicas: it keeps no files."""
+"""Wait before others take the replicas of a killed member, which keeps no files."""
 SETTLE_S = 180.0
 ENTRY_BYTES = 1000
 BALLAST_STEP = 2000
-"""Entries of ballast that are written, or looked at, together."""
+"""Entries of ballast that are written, or read, together."""
 ADMITTED, LEFT = " INFO view ", " INFO left the view "
-"""What a member's log says when it is admitted, and when the others go on without it."""
+"""Log texts of a member that is admitted, and of others that go on without it."""
 TIME_DIGITS = len("2026-01-01 00:00:00,000")
 SHOWN = 5
 AIM_RATIO, AIM_PAUSE_MS = 3.0, 250.0
-"""What is aimed at: p99 during movement against p99 at rest, and the longest pause outside of crashes."""
+"""Targets: p99 during movement relative to p99 at rest, and the longest pause outside crashes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run does."""
-
     rounds: int = 10
     backups: tuple[int, ...] = (1, 2)
-    """One map for the client, and one of ballast, with each of these numbers of sync backups."""
+    """Sync backups of maps: the client and the ballast have one map for each number."""
     rate: float = 400.0
-    """Operations of the client, a second; half of them write."""
+    """Operations of the client in a second; half of them write."""
     megabytes: int = 32
-    """Ballast in each map: what has to move besides the client's own entries."""
+    """Ballast of each map, which has to move in addition to the client's entries."""
     small: int = SMALL
     large: int = LARGE
     rest_s: float = 5.0
-    """How long the cluster is left at rest before it grows, and before it shrinks."""
+    """Time at rest before the cluster grows, and before it shrinks."""
     kills: bool = True
     """Whether a member is killed in each round."""
     seed: int = 0
     zones: bool = False
-    """Whether one more map of each kind lives in a zone, of as many partitions as the cluster has."""
+    """Whether one more map of each kind is in a zone with as many partitions as the cluster."""
 
     @property
     def config(self) -> str:
-        """The members' configuration: nothing but the maps, and a metastore where there is a zone."""
+        """Configuration of the members: only the maps, and a metastore if there is a zone."""
         names = [(name, count) for count in self.backups for name in (client_map(count), ballast_map(count))]
         led = "".join(f'[maps."{name}"]\nbackups = {count}\n' for name, count in names)
         if not self.zones:
@@ -96,33 +94,29 @@ class Plan:
 
     @property
     def client_maps(self) -> list[str]:
-        """The maps that the client reads and writes."""
         return [client_map(count) for count in self.backups] + [ZONED_CLIENT] * self.zones
 
 
 def client_map(backups: int) -> str:
-    """The client's map with so many backups."""
     return f"client-{backups}"
 
 
 def ballast_map(backups: int) -> str:
-    """The map of entries that are written before the rounds begin and never again."""
+    """Name of the map of entries that are written before the rounds and never again."""
     return f"ballast-{backups}"
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What a run found."""
-
     rounds: int = 0
     seconds: float = 0.0
     kills: int = 0
     joins: int = 0
     drains: int = 0
     migrations: int = 0
-    """As the masters counted them; what a master did after it was last asked and before it was killed is missing."""
+    """As counted by the masters, without what a master did between the last question and its death."""
     moved_megabytes: float = 0.0
-    """What primaries have sent for migrations and repairs, counted likewise."""
+    """Sent by primaries for migrations and repairs, counted likewise."""
     acknowledged: int = 0
     unknown: int = 0
     read: int = 0
@@ -134,11 +128,10 @@ class Verdict:
 
     @property
     def good(self) -> bool:
-        """Whether every acknowledged write was read back, and all copies are alike."""
+        """Whether every acknowledged write was read back, and all copies are equal."""
         return not (self.lost or self.diverged or self.wrong_reads)
 
     def as_dict(self) -> dict[str, object]:
-        """Plain data, for scripts."""
         plain = asdict(self)
         plain["measured"] = self.measured.as_dict() if self.measured is not None else None
         plain["good"] = self.good
@@ -146,7 +139,7 @@ class Verdict:
 
 
 class Resize:
-    """One run, replayable in its choices (not in its timing) by its seed."""
+    """One run. Its choices, but not its timing, are determined by its seed."""
 
     def __init__(self, plan: Plan, console: Console, log_dir: Path | None = None) -> None:
         self.plan = plan
@@ -156,7 +149,7 @@ class Resize:
         self.verdict = Verdict()
         self.spans = self.verdict.spans
         self._counted: dict[str, tuple[int, int]] = {}
-        """Member -> migrations completed and bytes sent, when it was last asked."""
+        """Completed migrations and sent bytes of each member, when it was last asked."""
 
     def run(self) -> Verdict:
         """All rounds, and the comparisons after them."""
@@ -200,7 +193,7 @@ class Resize:
     # -- a round
 
     def _round(self, number: int) -> None:
-        """Grow, lose one and replace it, shrink. When the kill comes, whom it meets, and who leaves, the dice say."""
+        """Grow, lose one member and replace it, shrink, with random victims and times."""
         plan = self.plan
         at_once = number % 2 == 1
         moment = self.dice.choice(["growing", "at rest", "shrinking"]) if plan.kills else "never"
@@ -223,7 +216,7 @@ class Resize:
         self._replace(self.plan.large)
 
     def _join(self, count: int, *, kill: bool = False) -> None:
-        """So many join, and partitions move to them; the movement begins with the first that is admitted."""
+        """Add members, and wait for the movement of partitions, which begins with the first admitted one."""
         started = [self.cluster.start_member(wait=False) for _ in range(count)]
         names = ", ".join(member.name for member in started)
         self.verdict.joins += count
@@ -239,7 +232,7 @@ class Resize:
         self._moved(f"join {names}", min(admitted_s.values()), self.cluster.seen_s)
 
     def _shrink(self, *, at_once: bool, kill: bool) -> None:
-        """All but the small number leave; half of the times, the master is one of them."""
+        """Drain all but `small` members, half of the times including the master."""
         alive = self.cluster.alive
         count = len(alive) - self.plan.small
         leaving = self.dice.sample(alive, count)
@@ -268,7 +261,7 @@ class Resize:
             self.spans.append(Span(PROCESSES, left_s, self.cluster.seen_s, f"end {names}"))
 
     def _replace(self, wanted: int) -> None:
-        """Whoever is missing joins."""
+        """Start missing members."""
         if missing := wanted - len(self.cluster.alive):
             self._join(missing)
 
@@ -296,7 +289,7 @@ class Resize:
         self.console.print(words if words.startswith("round") else f"  {words}", highlight=False)
 
     def _count(self) -> str:
-        """Ask every member what it has done so far: it may not be there to be asked later. Answers who leads."""
+        """Ask every member for its counts, since it may be gone later. Returns the master."""
         master = ""
         for member in self.cluster.alive:
             try:
@@ -319,7 +312,7 @@ class Resize:
             yield {number: f"{number:08d}" * (ENTRY_BYTES // 8) for number in numbers}
 
     def _ballast(self) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        """The same as keys and values, as they are stored."""
+        """The same as stored keys and values."""
         for entries in self._entries():
             yield list(map(to_stored, entries)), list(map(to_stored, entries.values()))
 
@@ -329,7 +322,7 @@ class Resize:
                 client.put_columns(name, keys, values)
 
     def _ballast_lost(self, name: str) -> int:
-        """Entries that are missing, wrong or invented."""
+        """Number of missing, wrong or additional entries."""
         found: dict[bytes, bytes] = {}
         with Client(self.cluster.client_addresses()) as client:
             for partition in range(client.partition_count):
@@ -341,7 +334,7 @@ class Resize:
         return lost + len(found)
 
     def _write_zoned_ballast(self) -> None:
-        """By a Hazelcast client: columns are not written to maps in zones, and such maps are not scanned."""
+        """Write with a Hazelcast client: columns and scans do not work for maps in zones."""
         client = connect(tuple(self.cluster.client_addresses()), "holdfast-ballast")
         try:
             ballast = client.get_map(ZONED_BALLAST).blocking()
@@ -351,7 +344,7 @@ class Resize:
             client.shutdown()
 
     def _zoned_ballast_lost(self) -> int:
-        """Entries of the map in the zone that are missing, wrong or invented."""
+        """Number of missing, wrong or additional entries of the map in the zone."""
         lost = found = 0
         client = connect(tuple(self.cluster.client_addresses()), "holdfast-ballast-check")
         try:
@@ -386,7 +379,7 @@ class Resize:
 
 
 def said_s(member: ManagedMember, words: str) -> float:
-    """When a member first said this in its log, by the monotonic clock of this machine; now, if it never did."""
+    """When a member first logged these words, by this machine's monotonic clock; now, if it never did."""
     offset_s = time.time() - time.monotonic()
     with member.log.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
@@ -396,11 +389,11 @@ def said_s(member: ManagedMember, words: str) -> float:
     return time.monotonic()
 
 
-# -- what is shown
+# -- output
 
 
 def waits(title: str, phases: dict[str, Summary]) -> Table:
-    """How long the client waited, by phase."""
+    """Waiting times of the client, by phase."""
     shown = Table(title, "operations", "errors", "p50", "p99", "p99.9", "longest")
     for phase in PHASES:
         one = phases[phase]
@@ -414,7 +407,7 @@ def waits(title: str, phases: dict[str, Summary]) -> Table:
 
 
 def show(verdict: Verdict, console: Console) -> None:
-    """Tables: what was found, and how long the client waited, of this also for the map in a zone if there is one."""
+    """Show tables of findings and of the client's waiting times, also for the map in a zone if there is one."""
     found = Table(show_header=False)
     found.add_row("rounds", f"{verdict.rounds} in {verdict.seconds:.0f} s")
     found.add_row(
@@ -449,10 +442,10 @@ def show(verdict: Verdict, console: Console) -> None:
 def main(
     plan: Plan, *, as_json: bool = False, logs: Path | None = None, console: Console | None = None
 ) -> int:
-    """Run, and show what was found; answers 0 when nothing was lost, else 1.
+    """Run, and show the findings; returns 0 if nothing was lost, else 1.
 
-    `as_json` writes one object to standard output, and all else to standard error. `logs` is a folder for the logs of
-    the members and of the client, which are else thrown away.
+    `as_json`: write one object to standard output, and everything else to standard error. `logs`: folder for
+    the logs of members and client, which are deleted otherwise.
     """
     console = console or Console(stderr=as_json)
     maps = " and ".join(str(count) for count in plan.backups) + ", and a zone" * plan.zones

@@ -1,6 +1,5 @@
-"""`python -m holdfast_lab demo`, `chaos`, `resize`, `fuzz`: jobs around a cluster.
-
-What they need is imported when asked for.
+"""`python -m holdfast_lab demo`, `chaos`, `resize`, `fuzz`: jobs around a cluster. Each command imports its job when it
+runs.
 """
 
 from __future__ import annotations

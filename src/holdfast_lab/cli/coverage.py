@@ -1,4 +1,4 @@
-"""What a campaign of simulated clusters has exercised, as a table, and what it has not."""
+"""A table of the marks that a campaign of simulated clusters has hit and missed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GROUPS: tuple[tuple[str, Mapping[str, str]], ...] = (
 
 
 def show(figures: Sequence[Mapping[str, int | float]], console: Console) -> None:
-    """For each mark how often it was hit, and in how many of the runs that these are the figures of."""
+    """Print for each mark its number of hits, and in how many runs it was hit."""
     tables = []
     for title, names in GROUPS:
         if not names:
@@ -49,6 +49,6 @@ def show(figures: Sequence[Mapping[str, int | float]], console: Console) -> None
 
 
 def line(figures: Sequence[Mapping[str, int | float]]) -> str:
-    """The same in a few words."""
+    """The same in one line."""
     seen = sum(1 for name in MARKS if any(each.get(MARK + name) for each in figures))
     return f"{seen} of {len(MARKS) - len(NEVER)} marks were hit"

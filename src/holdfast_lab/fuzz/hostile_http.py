@@ -1,6 +1,6 @@
-"""What a hostile stranger says at the door for HTTP: requests whole and broken, and pages of somebody else.
+"""Hostile HTTP requests: valid and broken ones, and requests from foreign pages.
 
-Not said: an order of an operator that would be taken.
+Not sent: valid orders of an operator.
 """
 
 from __future__ import annotations
@@ -68,7 +68,6 @@ BODIES = (
 
 
 def http_pieces(draw: random.Random, count: int) -> list[bytes]:
-    """So many requests."""
     pieces = []
     for _ in range(count):
         host = HEADERS[0] if draw.random() < 0.6 else b""

@@ -1,4 +1,4 @@
-"""Members of a job that speak TLS: what they are told, and how strangers and clients come to them."""
+"""TLS of a fuzzed cluster: configuration of members, and connections of strangers and clients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.config.client_tls import ClientTls
 
 
 def config_of(tls: ClientTls | None) -> str:
-    """The part of a member's file: it shows what a client of these files shows. Empty without TLS."""
+    """TLS part of a member's configuration, with the client's own files; empty without TLS."""
     if tls is None:
         return ""
     told = {"certificate": tls.certificate, "key": tls.key, "ca": tls.ca}
@@ -17,7 +17,7 @@ def config_of(tls: ClientTls | None) -> str:
 
 
 def connected(address: tuple[str, int], timeout_s: float, tls: ClientTls | None) -> socket.socket:
-    """A connection, with TLS if that is wanted. Raises OSError."""
+    """A connection, with TLS if wanted. Raises OSError."""
     plain = socket.create_connection(address, timeout_s)
     if tls is None:
         return plain
@@ -29,7 +29,7 @@ def connected(address: tuple[str, int], timeout_s: float, tls: ClientTls | None)
 
 
 def channel_of(connection: socket.socket) -> bytes:
-    """What only the two ends of its TLS channel know; empty without TLS (`runtime.peering.greetings`)."""
+    """Channel binding of the TLS channel; empty without TLS (`runtime.peering.greetings`)."""
     return (
         (connection.get_channel_binding("tls-unique") or b"")
         if isinstance(connection, ssl.SSLSocket)

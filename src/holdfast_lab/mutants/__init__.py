@@ -1,1 +1,1 @@
-"""Small deliberate mistakes in the safety-critical modules. A unit test must notice each one."""
+"""Mutation tests of the safety-critical modules: a unit test must fail for every small deliberate mistake."""

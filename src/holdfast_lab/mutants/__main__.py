@@ -1,6 +1,7 @@
-"""`python -m holdfast_lab.mutants`: run the unit tests against small mutations, and list those that survive.
+"""`python -m holdfast_lab.mutants`: run the unit tests against small mutations, and list the surviving ones.
 
-The exit status is 1 if a module, or the total, is below its floor, or if the list of equivalents is wrong.
+The exit status is 1 if the score of a module, or of all, is below its minimum, or if the list of equivalents is
+wrong.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ HERE = Path(__file__).parent
 
 @dataclass
 class Module:
-    """One module, and what came out."""
+    """One module and its results."""
 
     path: str
     tests: list[str]
@@ -37,24 +38,24 @@ class Module:
     verdicts: dict[str, str] = field(default_factory=dict)
     by: dict[str, str] = field(default_factory=dict)
     equivalent: dict[str, str] = field(default_factory=dict)
-    """Why a mutant is none, by its key."""
+    """Mutant key -> the reason why the mutant changes no behaviour."""
     seconds: float = 0.0
 
     @property
     def killed(self) -> int:
-        """How many the tests noticed."""
+        """Number of mutants that the tests noticed."""
         return sum(1 for verdict in self.verdicts.values() if verdict in {KILLED, TIMED_OUT})
 
     @property
     def counted(self) -> int:
-        """How many of those that were judged change what the module does."""
+        """Number of judged mutants that are not equivalent."""
         noticed = {KILLED, TIMED_OUT}
         silent = sum(1 for key in self.equivalent if self.verdicts.get(key, KILLED) not in noticed)
         return len(self.verdicts) - silent
 
     @property
     def survivors(self) -> list[str]:
-        """What no test noticed, and is not explained."""
+        """Mutants that no test noticed and no reason explains."""
         return [
             key
             for key, verdict in self.verdicts.items()
@@ -63,7 +64,7 @@ class Module:
 
     @property
     def wrong(self) -> list[str]:
-        """What the list of equivalents says, and is not so."""
+        """Wrong entries of the list of equivalents."""
         gone = [
             f"no such mutant any more: {key}" for key in self.equivalent if key not in self.target.mutants
         ]
@@ -76,12 +77,11 @@ class Module:
 
 
 def share(killed: int, counted: int) -> float:
-    """In percent."""
     return 100 * killed / counted if counted else 100.0
 
 
 def read(names: list[str], tests: list[str]) -> tuple[list[Module], float]:
-    """The modules that are asked for, by their path or the end of it, and the floor of all."""
+    """The requested modules (by path or its end), and the minimum of the total."""
     table = tomllib.loads((HERE / "modules.toml").read_text(encoding="utf-8"))
     reasons = tomllib.loads((HERE / "equivalents.toml").read_text(encoding="utf-8"))
     floor = float(table.pop("floor"))
@@ -105,7 +105,7 @@ def read(names: list[str], tests: list[str]) -> tuple[list[Module], float]:
 
 
 def stale(table: dict[str, Any], reasons: list[dict[str, Any]]) -> list[str]:
-    """What the lists name, and is not there."""
+    """Listed modules and mutants that do not exist."""
     unknown = sorted({reason["module"] for reason in reasons} - table.keys())
     found = [
         f"src/holdfast_lab/mutants/equivalents.toml: {path} is no module of src/holdfast_lab/mutants/modules.toml"
@@ -125,7 +125,7 @@ def _names(name: str, path: str) -> bool:
 
 
 def choose(modules: list[Module], sample: int, seed: int, match: str) -> None:
-    """Which mutants are judged: all, or some of those whose text contains `match`, the same ones for the same seed."""
+    """Choose the mutants to judge: those that contain `match`, all or a sample that depends only on the seed."""
     everything = [(module, key) for module in modules for key in module.target.mutants if match in key]
     if sample and sample < len(everything):
         drawn = set(random.Random(f"{seed}/mutants").sample(range(len(everything)), sample))
@@ -135,7 +135,7 @@ def choose(modules: list[Module], sample: int, seed: int, match: str) -> None:
 
 
 def judge(module: Module, workers: int) -> None:
-    """Let a process of its own judge them."""
+    """Judge the chosen mutants in a separate process."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
         answers = Path(scratch) / "answers"
@@ -157,7 +157,7 @@ def judge(module: Module, workers: int) -> None:
                 said, _ = process.communicate()
             finally:
                 if process.poll() is None:
-                    # This is being ended itself: its children, and theirs, go with it.
+                    # This process is ending: end its children, and theirs, with it.
                     os.killpg(process.pid, signal.SIGKILL)
         if process.returncode:
             raise SystemExit(f"{said[-6000:]}\n{module.path}: the tests could not be run, see above")
@@ -170,7 +170,7 @@ def judge(module: Module, workers: int) -> None:
 
 
 def tell(module: Module, *, kills: bool) -> None:
-    """One line of figures, then what survived."""
+    """Print one line of figures, then the survivors."""
     verdicts = list(module.verdicts.values())
     equivalent = len(verdicts) - module.counted
     print(
@@ -191,7 +191,7 @@ def tell(module: Module, *, kills: bool) -> None:
 
 
 def main() -> int:
-    """The status that the command ends with."""
+    """Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m holdfast_lab.mutants", description=__doc__)
     parser.add_argument(
         "modules",

@@ -1,8 +1,12 @@
-"""Do the tests of one module notice its mutants? To be run as a process of its own: it forks for each mutant.
+"""Runs the tests of one module against its mutants, as a separate process that forks for each mutant.
 
-Everything is imported and collected once. A child then gives the mutated function its new code and runs the tests that
-reach the changed lines. What is no function's code (constants, default values) needs the import again: such a mutant is
-judged by a child of a process that has not imported the package yet. Nothing is written into the checkout.
+Everything is imported and collected once. A child then replaces the code of the mutated function and runs the
+tests that reach the changed lines. Constants and default values are evaluated by the import: a child of a
+process that has not imported the package yet judges such mutants. The checkout is never written to.
+
+Example: for `if count < limit` in Ledger.add the child gets a new code object for Ledger.add with `<=`, and
+runs only the tests whose trace contains that line. For `LIMIT = 8` -> `LIMIT = 9` the child must import the
+mutated module, as other modules may already have copied LIMIT.
 """
 
 from __future__ import annotations
@@ -36,30 +40,30 @@ ROOT = Path(__file__).parents[3]
 SOURCE = ROOT / "src" / "holdfast"
 KILLED, SURVIVED, TIMED_OUT, UNREACHED, UNJUDGED = "killed", "survived", "time-out", "unreached", "unjudged"
 LATER = "later"
-"""To be judged by a process that has not imported the module yet."""
+"""Verdict for now: to be judged by a process that has not imported the module yet."""
 WALL_SECONDS = 120
-"""Against a test that sleeps for ever; one that runs for ever is ended by its processor time."""
+"""Ends a test that sleeps for ever; the limit of processor time ends one that loops for ever."""
 MEMORY_BYTES = 2 << 30
 BROKEN = 70
-"""How a child ends that could not even begin."""
+"""Exit status of a child that failed before its tests."""
 
 
 @dataclass
 class Orders:
-    """What this process is to judge, as its parent wrote it."""
+    """The task of this process, written by its parent."""
 
     module: str
     tests: list[str]
     keys: list[str]
     workers: int
     answers: str
-    """The file that gets a line for each mutant."""
+    """File for one line per mutant."""
     scratch: str
-    """A directory for the files of tests."""
+    """Directory for the tests' files."""
 
 
 class Target:
-    """The module, its tree, and what is made of it."""
+    """The module with its tree and its mutants."""
 
     def __init__(self, module: str) -> None:
         self.path = (ROOT / "src" if module.startswith("holdfast_lab/") else SOURCE) / module
@@ -69,12 +73,12 @@ class Target:
         self.mutants = {mutant.key: mutant for mutant in mutants(self.tree)}
 
     def code(self, mutant: Mutant) -> types.CodeType:
-        """What the module is compiled to, with this mistake."""
+        """The module's code with this mutation."""
         with mutant.made():
             return compile(self.tree, str(self.path), "exec")
 
     def live(self, mutant: Mutant) -> types.FunctionType | None:
-        """The function that the mutant changes, if it is one whose code can be exchanged."""
+        """The function that the mutant changes, if its code can be replaced."""
         if not mutant.inside:
             return None
         owner: Any = importlib.import_module(self.name)
@@ -92,7 +96,7 @@ class Target:
         return None
 
     def exchange(self, mutant: Mutant) -> None:
-        """Let the function that is there make the mistake."""
+        """Replace the live function's code by the mutated one."""
         function = self.live(mutant)
         assert function is not None
         code = _find(self.code(mutant), function)
@@ -127,7 +131,7 @@ class Child:
 
 
 def fork(work: Callable[[int], int], cpu_seconds: int) -> tuple[int, int]:
-    """A child that does the work, which is given the file to write an answer into, and ends with its status."""
+    """Fork a child that runs `work` with the file descriptor for its answer, and ends with the result as its status."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid:
@@ -148,7 +152,7 @@ def fork(work: Callable[[int], int], cpu_seconds: int) -> tuple[int, int]:
 
 
 class Nursery:
-    """So many children at a time; each one's verdict is written down."""
+    """A limited number of children at a time; writes down each verdict."""
 
     def __init__(self, orders: Orders) -> None:
         self._workers = orders.workers
@@ -160,7 +164,7 @@ class Nursery:
         while len(self._children) >= self._workers:
             self._wait()
         pid, pipe = fork(work, cpu_seconds)
-        # On a busy machine a second of processor time may take many.
+        # On a busy machine, one second of processor time may take many seconds.
         child = Child(pid, key, pipe, time.monotonic() + WALL_SECONDS + 10 * cpu_seconds)
         self._children[pid] = child
         self._selector.register(pipe, selectors.EVENT_READ, child)
@@ -199,7 +203,7 @@ class Nursery:
 
 
 def answer_of(work: Callable[[int], int], cpu_seconds: int) -> tuple[int, bytes]:
-    """What one child says, at once."""
+    """Run one child and return its status and answer."""
     pid, pipe = fork(work, cpu_seconds)
     said = bytearray()
     while part := os.read(pipe, 65536):
@@ -209,11 +213,11 @@ def answer_of(work: Callable[[int], int], cpu_seconds: int) -> tuple[int, bytes]
     return status, bytes(said)
 
 
-# -- mutants that need the import again
+# -- mutants that need a new import
 
 
 class Hook(importlib.abc.MetaPathFinder):
-    """Imports the one module with a mistake."""
+    """Imports the module with its mutation."""
 
     def __init__(self, target: Target, mutant: Mutant) -> None:
         self._target = target
@@ -241,7 +245,7 @@ def arguments(orders: Orders) -> list[str]:
 
 
 def judge_imported(target: Target, orders: Orders, chosen: list[Mutant], nursery: Nursery) -> None:
-    """Those that only a new import brings about."""
+    """Judge mutants that only a new import applies."""
     if not chosen:
         return
 
@@ -268,7 +272,7 @@ def judge_imported(target: Target, orders: Orders, chosen: list[Mutant], nursery
 
 
 class Judge:
-    """A plugin of pytest that, when all tests are collected, runs them for each mutant in a child."""
+    """A plugin of pytest: after the collection it runs the tests for each mutant in a child."""
 
     def __init__(self, target: Target, orders: Orders, chosen: list[Mutant], nursery: Nursery) -> None:
         self._target = target
@@ -286,7 +290,7 @@ class Judge:
         reached, seconds = self._look(session, items)
         if self.failed:
             return True
-        gc.freeze()  # so that the children do not copy the pages of what is there
+        gc.freeze()  # so that the children do not copy the pages of existing objects
         for mutant in self._chosen:
             if self._target.live(mutant) is None:
                 self._nursery.tell(mutant.key, LATER)
@@ -325,7 +329,7 @@ class Judge:
         factory._basetemp = None
 
     def _look(self, session: pytest.Session, items: list[pytest.Item]) -> tuple[list[set[int]], list[float]]:
-        """Which lines of the module each test reaches, and how many seconds of processor time it takes to."""
+        """The module's lines that each test reaches, and its processor time in seconds."""
         file = str(self._target.path)
 
         def run(pipe: int) -> int:
@@ -375,8 +379,7 @@ def _watch(file: str, lines: set[int]) -> Callable[..., Any]:
 
 
 def main(orders: Orders) -> None:
-    """Judge what is ordered."""
-    # Not to shrink what failed, nor to remember it: it has failed.
+    # No shrinking and no database: the first failure decides.
     quick = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
     hypothesis.settings.register_profile(
         "mutants", max_examples=60, deadline=None, derandomize=True, phases=quick
@@ -400,7 +403,7 @@ def main(orders: Orders) -> None:
 
 
 def judge_functions(target: Target, orders: Orders, chosen: list[Mutant]) -> int:
-    """The status that a process ends with which has judged these."""
+    """Judge these mutants; returns the exit status of the process."""
     judge = Judge(target, orders, chosen, Nursery(orders))
     status = pytest.main(arguments(orders), plugins=[judge])
     if judge.failed or status:

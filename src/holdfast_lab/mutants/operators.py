@@ -1,6 +1,6 @@
-"""Which small mistakes can be made in a module? Each is one change of its syntax tree.
+"""The possible mutations of a module. Each is one change of its syntax tree.
 
-What is not mutated: texts, annotations, assertions, what only a type checker reads, and names.
+Not mutated: strings, annotations, assertions, type-checking code, and names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.In: (ast.NotIn,),
     ast.NotIn: (ast.In,),
 }
-"""An order is shifted by one, and turned round."""
+"""Shift the boundary by one, or reverse the comparison."""
 ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
@@ -37,7 +37,7 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 }
 FUNCTIONS = {"max": "min", "min": "max", "any": "all", "all": "any"}
 TEXT_LIMIT = 16
-"""A change is shown within an expression of about this length, so that it is clear where it is."""
+"""A change is shown inside an expression of about this length, so that its place is clear."""
 
 type_only = {"annotation", "returns", "decorator_list", "type_comment", "type_params"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -45,26 +45,26 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass
 class Mutant:
-    """One mistake: `new` stands where `old` was, in the field `name` (at `index`, if it is a list) of `parent`."""
+    """One mutation: replaces `old` by `new` in the field `name` (at `index`, for a list) of `parent`."""
 
     parent: ast.AST
     name: str
     index: int | None
     new: ast.AST | list[ast.AST] | None
     function: tuple[str, ...]
-    """The names of the classes and functions around, the outermost first, down to the outermost function."""
+    """Names of the enclosing classes and functions, outermost first, down to the outermost function."""
     inside: bool
-    """Whether it is in the body of that function, so that it changes nothing but that function's code."""
+    """Whether the change is in the body of that function, and so changes only that function's code."""
     first_line: int
     last_line: int
-    """Lines of the statement; of a compound one, those of its head."""
+    """Lines of the statement; for a compound statement, of its head."""
     change: str
     key: str = ""
-    """How it is told from all others, whatever the lines around: the function and the change."""
+    """Unique key that does not depend on line numbers: the function and the change."""
 
     @contextmanager
     def made(self) -> Iterator[None]:
-        """The tree with this mistake."""
+        """The tree with this mutation inside the block."""
         place = getattr(self.parent, self.name)
         if self.index is None:
             setattr(self.parent, self.name, self.new)
@@ -83,7 +83,7 @@ class Mutant:
 
 @dataclass
 class Site:
-    """Where the walk is."""
+    """Position of the walk."""
 
     names: tuple[str, ...] = ()
     function: tuple[str, ...] = ()
@@ -91,13 +91,13 @@ class Site:
     first_line: int = 0
     last_line: int = 0
     exprs: tuple[ast.expr, ...] = ()
-    """The expressions around, within the statement, the outermost first."""
+    """Enclosing expressions within the statement, outermost first."""
     bound: set[str] = field(default_factory=set)
-    """Local names that have a value already."""
+    """Local names that already have a value."""
 
 
 def mutants(tree: ast.Module) -> list[Mutant]:
-    """All mutants of a module, in the order of its lines, no two alike."""
+    """All mutants of a module, ordered by line, without duplicates."""
     found: list[Mutant] = []
     _walk(tree, Site(), found)
     distinct: dict[tuple[int, int, str], Mutant] = {}
@@ -243,7 +243,7 @@ def _dropped(node: ast.stmt) -> tuple[ast.stmt, str]:
 
 
 def _repeats(target: ast.expr, site: Site) -> bool:
-    """Whether the function can go on without this assignment."""
+    """Whether the function still runs without this assignment."""
     match target:
         case ast.Attribute() | ast.Subscript():
             return bool(site.function)
@@ -290,7 +290,7 @@ def _calls(node: ast.Call) -> Iterator[ast.expr]:
 
 
 def _conditions(parent: ast.AST, name: str, node: ast.expr) -> Iterator[ast.expr]:
-    """Negated, always, never."""
+    """Negate, always true, always false."""
     conditional = (isinstance(parent, ast.If | ast.IfExp | ast.While) and name == "test") or (
         isinstance(parent, ast.comprehension) and name == "ifs"
     )
@@ -304,7 +304,7 @@ def _conditions(parent: ast.AST, name: str, node: ast.expr) -> Iterator[ast.expr
     yield ast.Constant(False)
 
 
-# -- how a change is told
+# -- the text of a change
 
 
 def _shown(exprs: tuple[ast.expr, ...], node: ast.expr, new: ast.expr) -> str:
@@ -321,7 +321,7 @@ def _shown_part(
     place: tuple[ast.AST, str, int | None],
     new: ast.AST,
 ) -> str:
-    """An operator is told with the expression that it is in."""
+    """Shows an operator together with its expression."""
     old_text = ast.unparse(around)
     with Mutant(*place, new, (), False, 0, 0, "").made():
         new_text = ast.unparse(around)
@@ -329,7 +329,7 @@ def _shown_part(
 
 
 def _in_context(exprs: tuple[ast.expr, ...], node: ast.expr, old: str, new: str) -> str:
-    """The change, with so much of what is around that it can be found."""
+    """The change with enough of its context to find it."""
     change = f"{old} -> {new}"
     if len(old) >= TEXT_LIMIT:
         return change

@@ -1,14 +1,14 @@
-"""The demo's client: the official Hazelcast client, unchanged, in a process of its own with one thread.
+"""The demo's client: the official Hazelcast client, unmodified, in a process of its own with one thread.
 
     python -m holdfast_lab.processes.hazelcast_writer write --address HOST:PORT ... --map NAME --ledger FILE
     python -m holdfast_lab.processes.hazelcast_writer check --address HOST:PORT ... --map NAME --ledger FILE
 
-`write` puts and gets its own keys until its standard input ends, tells every quarter of a second how it fares (a line
-of JSON), and leaves a ledger of what was acknowledged. `check` compares a ledger with what it reads back.
+`write` puts and gets its own keys until its standard input ends, prints its progress every quarter of a second
+(a line of JSON), and writes a ledger of acknowledged values. `check` compares a ledger with what it reads back.
 
-Every value is written once in the whole run, and one client writes each key. A key whose write was not answered is
-written no more (the write may take effect at any later time). So what may be read is known exactly: the last
-acknowledged value, or the one whose write was not answered.
+Every value is written once in the whole run, and one client writes each key. A key whose write was not answered
+is not written any more, because that write may take effect at any later time. So the possible values are known
+exactly: the last acknowledged one, or the unanswered one.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from holdfast.errors import HoldfastError
 
 REPORT_S = 0.25
 FRESH_SHARE = 2
-"""Every so many steps write a new key; the steps between overwrite or read an old one."""
+"""One in so many steps writes a new key; the others overwrite or read an old one."""
 
 STEP_PAUSE_S = 0.0005
-"""Between two steps: the demo shows that service goes on, and leaves the cores to the members."""
+"""Pause between steps, which leaves the cores to the members."""
 
 
 class DemoError(HoldfastError):
@@ -41,15 +41,13 @@ class DemoError(HoldfastError):
 
 @dataclass(slots=True)
 class KeyRecord:
-    """What is known of one key."""
-
     acknowledged: int = 0
-    """The last value whose write was answered; 0 when none was."""
+    """The last acknowledged value; 0: none."""
     unknown: int = 0
-    """A later value whose write was not answered: it may or may not be there. 0 when there is none."""
+    """A later value whose write was not answered, so it may or may not be there; 0: none."""
 
     def may_be(self, value: int | None) -> bool:
-        """Whether a read may answer this."""
+        """Whether a read may return this."""
         if self.unknown and value == self.unknown:
             return True
         return value == self.acknowledged if self.acknowledged else value is None
@@ -57,22 +55,22 @@ class KeyRecord:
 
 @dataclass(slots=True)
 class Progress:
-    """How the client fares: totals since it began, and the worst of the last period."""
+    """Progress of the client: totals, and the worst of the last period."""
 
     acknowledged: int = 0
     unknown: int = 0
     read: int = 0
     wrong_reads: int = 0
     longest_pause_ms: float = 0.0
-    """The longest time for which the client waited for one answer, in the whole run."""
+    """The longest wait for one answer in the whole run."""
     pause_ms: float = 0.0
     """The same since the last report."""
     at_s: float = 0.0
-    """When, by the machine's monotonic clock (the same for all its processes)."""
+    """Time of the report, by the machine's monotonic clock."""
 
 
 class Writer:
-    """Writes and reads its own keys, and remembers what was answered."""
+    """Writes and reads its own keys, and remembers the answers."""
 
     def __init__(self, grid_map: Any, unknown_errors: tuple[type[Exception], ...]) -> None:
         self.map = grid_map
@@ -82,7 +80,6 @@ class Writer:
         self.value = 0
 
     def step(self, number: int) -> None:
-        """One write or one read."""
         if number % FRESH_SHARE == 0 or not self.keys:
             self.keys.append(KeyRecord())
             self._write(len(self.keys) - 1)
@@ -126,7 +123,7 @@ class Writer:
 
 
 def connect(addresses: tuple[str, ...], name: str) -> Any:
-    """The official client, with its own defaults for routing, timeouts and retries."""
+    """The official client, with its defaults for routing, timeouts and retries."""
     from hazelcast.client import HazelcastClient
 
     return HazelcastClient(
@@ -181,7 +178,7 @@ def write(addresses: tuple[str, ...], name: str, ledger: Path) -> None:
 
 
 def report(progress: Progress) -> None:
-    """Say how it fares, as a line of JSON; the period begins anew."""
+    """Print the progress as a line of JSON, and begin a new period."""
     progress.at_s = time.monotonic()
     click.echo(json.dumps(asdict(progress)))
     sys.stdout.flush()
@@ -224,7 +221,7 @@ def check(addresses: tuple[str, ...], name: str, ledger: Path, *, by_key: bool) 
 
 
 class ClientProcess:
-    """A client's process, as whoever started it sees it. A context manager: the process is gone after the block."""
+    """A client's process for its starter. A context manager: the process is gone after the block."""
 
     def __init__(self, command: list[str], log: Path) -> None:
         self.log = log
@@ -254,11 +251,9 @@ class ClientProcess:
 
     @property
     def progress(self) -> Progress:
-        """The newest report."""
         return self.history[-1] if self.history else Progress()
 
     def wait_started(self, timeout: float = 60.0) -> None:
-        """Until the first write is acknowledged."""
         deadline = time.monotonic() + timeout
         while not self.progress.acknowledged:
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -266,7 +261,7 @@ class ClientProcess:
             time.sleep(0.05)
 
     def finish(self, timeout: float = 150.0) -> Progress:
-        """Let it end its run and leave the ledger; answers its last report."""
+        """Let it finish and write the ledger; returns its last report."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -290,8 +285,6 @@ class ClientProcess:
 
 
 class WorkloadProcess(ClientProcess):
-    """The demo's client."""
-
     def __init__(self, addresses: list[str], name: str, ledger: Path, log: Path) -> None:
         self.name = name
         self.ledger = ledger
@@ -301,9 +294,9 @@ class WorkloadProcess(ClientProcess):
 def read_back(
     addresses: list[str], name: str, ledger: Path, timeout: float = 120.0, *, by_key: bool = False
 ) -> dict[str, Any]:
-    """What a fresh client process finds of a ledger: `keys`, `lost` (wrong, missing or invented), `examples`.
+    """Findings of a fresh client process about a ledger: `keys`, `lost` (wrong, missing or additional), `examples`.
 
-    `by_key`: the map lives in a zone. What is invented there is counted, and not named.
+    `by_key`: the map is in a zone. Additional keys are counted there, but not named.
     """
     command = _command("check", addresses, name, ledger) + ["--by-key"] * by_key
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)

@@ -1,8 +1,8 @@
-"""How long operations took, by what the cluster was doing meanwhile.
+"""Durations of operations, by the state of the cluster.
 
-A client notes for each operation when it was due and how long after that it was answered; whoever changes the cluster
-notes the spans of what it did. An operation counts for the gravest of the spans that it touches, so that what was asked
-for at rest and then waited for a crash counts as the crash's.
+A client records for each operation its due time and how long after it the answer came; the controller of the
+cluster records the spans of its actions. An operation counts for the gravest span that it touches: one that was
+sent at rest and then waited for a crash counts for the crash.
 """
 
 from __future__ import annotations
@@ -26,12 +26,10 @@ WRITE, OK, MAP_SHIFT = 1, 2, 2
 
 
 class Operation(NamedTuple):
-    """One read or write of the client."""
-
     due_s: float
-    """When it was to be sent, by the machine's monotonic clock."""
+    """Scheduled time by the machine's monotonic clock."""
     took_s: float
-    """From then until it was answered."""
+    """Time from then until the answer."""
     writes: bool
     done: bool
     """Whether the answer was no error."""
@@ -40,7 +38,7 @@ class Operation(NamedTuple):
 
 
 class Log:
-    """The operations of one client: seventeen bytes each, and a file of the same."""
+    """Operations of one client: seventeen bytes each, in memory and in a file."""
 
     def __init__(self) -> None:
         self._due = array("d")
@@ -48,7 +46,6 @@ class Log:
         self._flags = array("B")
 
     def add(self, operation: Operation) -> None:
-        """Note one operation."""
         self._due.append(operation.due_s)
         self._took.append(operation.took_s)
         self._flags.append(
@@ -63,7 +60,6 @@ class Log:
             yield Operation(due_s, took_s, bool(flags & WRITE), bool(flags & OK), flags >> MAP_SHIFT)
 
     def save(self, path: Path) -> None:
-        """Write the file."""
         with path.open("wb") as out:
             out.write(len(self).to_bytes(8, sys.byteorder))
             for column in (self._due, self._took, self._flags):
@@ -71,7 +67,7 @@ class Log:
 
     @classmethod
     def load(cls, path: Path) -> Log:
-        """Read the file. Raises EOFError when it is not whole."""
+        """Read the file. Raises EOFError if it is incomplete."""
         log = cls()
         with path.open("rb") as file:
             count = int.from_bytes(file.read(8), sys.byteorder)
@@ -82,22 +78,22 @@ class Log:
 
 @dataclass(slots=True)
 class Span:
-    """Something that was done to the cluster, until it was over."""
+    """An action on the cluster, until its effects are over."""
 
     phase: str
     begin_s: float
     end_s: float
     what: str = ""
-    """For people: who was killed, joined or left."""
+    """Description: who was killed, joined or left."""
 
 
 @dataclass(slots=True)
 class Summary:
-    """The operations of one phase. Times in milliseconds."""
+    """Operations of one phase. Times in milliseconds."""
 
     operations: int = 0
     errors: int = 0
-    """Operations that the client was told an error for."""
+    """Operations that were answered with an error."""
     p50_ms: float = 0.0
     p99_ms: float = 0.0
     p999_ms: float = 0.0
@@ -105,7 +101,6 @@ class Summary:
 
     @classmethod
     def of(cls, took_s: Sequence[float], errors: int) -> Summary:
-        """Of these durations."""
         if not took_s:
             return cls()
         ordered = sorted(took_s)
@@ -115,32 +110,29 @@ class Summary:
 
 @dataclass(slots=True)
 class Judged:
-    """All operations of a run, by phase."""
-
     phases: dict[str, Summary]
     maps: dict[str, dict[str, Summary]]
     """The same for each map."""
     slowest: list[dict[str, object]] = field(default_factory=list)
-    """The longest waits outside of crashes, longest first: phase, what was done to the cluster, and when."""
+    """Longest waits outside crashes, longest first: phase, action, and time."""
 
     @property
     def ratio(self) -> float:
-        """p99 during movement against p99 at rest; 0 when either is unknown."""
+        """p99 during movement relative to p99 at rest; 0 if either is unknown."""
         rest, movement = self.phases[REST].p99_ms, self.phases[MOVEMENT].p99_ms
         return movement / rest if rest else 0.0
 
     @property
     def longest_pause_ms(self) -> float:
-        """The longest wait for one answer outside of crashes."""
+        """The longest wait for one answer outside crashes."""
         return max(self.phases[phase].max_ms for phase in PHASES if phase != CRASH)
 
     @property
     def errors(self) -> int:
-        """Errors that the client was told outside of crashes."""
+        """Errors of the client outside crashes."""
         return sum(self.phases[phase].errors for phase in PHASES if phase != CRASH)
 
     def as_dict(self) -> dict[str, object]:
-        """Plain data."""
         return {
             "phases": {phase: asdict(found) for phase, found in self.phases.items()},
             "maps": {
@@ -155,21 +147,21 @@ class Judged:
 
 
 class Phases:
-    """The spans of a run, to be asked which phase an operation belongs to."""
+    """Spans of a run, which give the phase of an operation."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
         self.spans = sorted(spans, key=lambda span: span.begin_s)
         self._of_phase: dict[str, tuple[list[float], list[float], list[Span]]] = {}
         for phase in PHASES:
             mine = [span for span in self.spans if span.phase == phase]
-            # The latest end so far grows with the begins, so that both can be searched.
+            # Running maxima of the ends grow with the begins, so both can be searched.
             ends: list[float] = []
             for span in mine:
                 ends.append(max(span.end_s, ends[-1]) if ends else span.end_s)
             self._of_phase[phase] = ([span.begin_s for span in mine], ends, mine)
 
     def find(self, begin_s: float, end_s: float) -> tuple[str, Span | None]:
-        """The gravest phase that this time touches, and a span of it; at rest, none."""
+        """The gravest phase that this time touches, and a span of it; None at rest."""
         for phase in reversed(PHASES):
             begins, ends, spans = self._of_phase[phase]
             first = bisect_left(ends, begin_s)
@@ -179,7 +171,6 @@ class Phases:
 
 
 def judge(logs: Iterable[Log], names: Sequence[str], spans: Iterable[Span], show: int = 10) -> Judged:
-    """Sort the operations by phase, and measure."""
     phases = Phases(spans)
     took: dict[tuple[int, str], list[float]] = {
         (number, phase): [] for number in range(len(names)) for phase in PHASES

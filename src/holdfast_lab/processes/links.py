@@ -1,12 +1,13 @@
-"""Links between members that can be cut: each is reached through a proxy, which learns from the greeting who calls.
+"""Links between members that can be cut: each member is reached through a proxy, which learns the sender from
+the greeting.
 
-A member listens at an address of loopback that nobody is told, and the proxy at the one that it gives to others
+A member listens at a hidden loopback address, and the proxy at the address that it announces
 (`member.public_host`). Each connection between members carries packets in one direction only
-(`runtime/peering/peers.py`), and begins with the address of whoever sends: so each directed pair of members can be cut,
-or slowed down, on its own.
+(`runtime/peering/peers.py`), and begins with the sender's address, so each directed pair of members can be cut,
+or slowed down, separately.
 
-A link that is cut swallows what comes, and lets new connections wait; the kernel goes on acknowledging. When it is
-whole again, what it has swallowed arrives late, or its connections break, as the cut says.
+A cut link holds what arrives, and lets new connections wait, while the kernel still acknowledges. When it is
+healed, the held bytes arrive late, or its connections break, depending on the cut.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
 
 PIECE_BYTES = 65_536
 OCTETS = range(20, 220)
-"""The second part of the addresses: one for each process that has such a cluster, as far as they go."""
+"""Second parts of the addresses: one for each process with such a cluster."""
 
 Link = tuple[str, str]
-"""From the member at this address (`host:port`, as others know it) to the one at that."""
+"""From the member at the first address (`host:port`, as announced) to the member at the second."""
 
 
 class Links:
@@ -42,11 +43,11 @@ class Links:
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._cut: dict[Link, asyncio.Event] = {}
-        """The links that are cut, and the event of their end."""
+        """Cut links, with the event of their healing."""
         self._late = True
         self._delay_s: dict[Link, float] = {}
         self.swallowed = 0
-        """Pieces that have met a cut link."""
+        """Pieces that arrived at a cut link."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -65,14 +66,14 @@ class Links:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # -- who is reached how
+    # -- routes
 
     def to_member(self, public: str, real_host: str) -> None:
-        """From now on the member at this host is reached by other members at `public` (`host:port`, the same port)."""
+        """Other members reach the member at this host through `public` (`host:port`, the same port) from now on."""
         self._listen(public, real_host, self._member)
 
     def to_client(self, public: str, real_host: str) -> None:
-        """The same for its door for clients; these links stay whole."""
+        """The same for its client port; these links are never cut."""
         self._listen(public, real_host, self._client)
 
     def _listen(self, public: str, real_host: str, serve: Callable[..., Any]) -> None:
@@ -99,13 +100,13 @@ class Links:
         port: int,
         serve: Callable[..., Any],
     ) -> None:
-        """One connection, until one of its ends is over, or both."""
+        """Serve one connection until one of its ends closes."""
         there: asyncio.StreamWriter | None = None
         try:
             answers, there = await asyncio.open_connection(host, port)
             await serve(reader, there, answers, writer, public)
         except (OSError, asyncio.IncompleteReadError, msgspec.MsgspecError, asyncio.CancelledError):
-            pass  # Whoever is left sees that the connection has ended.
+            pass  # The other end sees that the connection has ended.
         finally:
             for end in (writer, there):
                 if end is not None:
@@ -141,7 +142,7 @@ class Links:
         )
 
     async def _gate(self, link: Link) -> None:
-        """Until the link is whole. Raises ConnectionResetError when what has come meanwhile is lost."""
+        """Wait until the link is whole. Raises ConnectionResetError if held bytes are lost."""
         if delay_s := self._delay_s.get(link):
             await asyncio.sleep(delay_s)
         healed = self._cut.get(link)
@@ -154,7 +155,7 @@ class Links:
     # -- faults
 
     def cut(self, links: Collection[Link], *, late: bool) -> None:
-        """Cut these links, until `heal`. `late`: what is sent meanwhile arrives then; otherwise it is lost."""
+        """Cut these links, until `heal`. `late`: bytes sent in between arrive afterwards; otherwise they are lost."""
 
         def deed() -> None:
             self._late = late
@@ -164,11 +165,11 @@ class Links:
         self._loop.call_soon_threadsafe(deed)
 
     def slow(self, links: Collection[Link], delay_s: float) -> None:
-        """Each piece of up to 64 KiB takes so much longer on these links, until `heal`."""
+        """Delay each piece of up to 64 KiB on these links, until `heal`."""
         self._loop.call_soon_threadsafe(lambda: self._delay_s.update(dict.fromkeys(links, delay_s)))
 
     def heal(self) -> None:
-        """All links are whole, and as fast as they are."""
+        """Restore all links to full speed."""
 
         def deed() -> None:
             healed, self._cut = self._cut, {}
@@ -182,18 +183,18 @@ class Links:
 async def _pump(
     source: asyncio.StreamReader, sink: asyncio.StreamWriter, gate: Callable[[], Any] | None = None
 ) -> None:
-    """Carry on what comes, until nothing more does."""
+    """Copy everything until the end."""
     while piece := await source.read(PIECE_BYTES):
         if gate is not None:
             await gate()
         sink.write(piece)
         await sink.drain()
     if gate is not None:
-        await gate()  # Nor does the news of an end pass.
+        await gate()  # The end of a stream does not pass a cut link either.
 
 
 async def _first_of(*ways: Any) -> None:
-    """Until one of the two ways is at its end."""
+    """Wait until one of the two directions ends."""
     tasks = [asyncio.ensure_future(way) for way in ways]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -204,7 +205,7 @@ async def _first_of(*ways: Any) -> None:
 
 
 class LinkedCluster(LocalCluster):
-    """Members that reach each other, and are reached by clients, through proxies. `links` have to run before it."""
+    """Members that reach each other, and are reached by clients, through proxies. `links` must be running."""
 
     def __init__(self, links: Links, members: int = 3, config: str = "", **options: Any) -> None:
         super().__init__(members, config, **options)
@@ -230,5 +231,5 @@ class LinkedCluster(LocalCluster):
 
 
 def between(these: Collection[str], those: Collection[str]) -> set[Link]:
-    """All links from these to those; addresses of members."""
+    """All links from the first to the second group of member addresses."""
     return {(one, other) for one in these for other in those if one != other}

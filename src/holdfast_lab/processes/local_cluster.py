@@ -6,12 +6,12 @@
         cluster.wait_safe(60)                    # every partition has all its copies again
         cluster.drain(cluster.members[0])        # leaves in order, exit status 0
 
-With a `data_dir` each member keeps its files in a directory of its own there, and may come back to them:
+With a `data_dir` each member keeps its files in a directory of its own, and can be restarted with them:
 
         gone = cluster.kill_all()                # a power cut, as far as processes are concerned
-        cluster.restart(gone)                    # the same names, doors and directories
+        cluster.restart(gone)                    # the same names, ports and directories
 
-Everything it starts it ends, by pid, whatever happens in between; and it ends nothing else.
+All processes that it starts are ended by pid, whatever happens in between; it ends no others.
 """
 
 from __future__ import annotations
@@ -43,53 +43,48 @@ from holdfast.errors import HoldfastError
 
 HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)
-"""Below the range from which the kernel takes ports for outgoing connections, so that none of those is in the way."""
+"""Below the range from which the kernel takes ports for outgoing connections, to avoid collisions."""
 
 UUID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 LOG_TAIL_LINES = 25
 COMMAND = [sys.executable, "-c", "from holdfast.cli.main import main; main()"]
-"""The program `holdfast` of this very environment."""
+"""The program `holdfast` of this environment."""
 POLL_S = 0.05
 PATIENCE_S = 5.0
 
 Status = dict[str, Any]
-"""What a member says of itself and the cluster: see `holdfast.observe`."""
+"""Status of a member: see `holdfast.observe`."""
 
 
 class ClusterError(HoldfastError):
-    """A member process did not do what was asked of it; the message ends with the last lines of the logs."""
+    """A member process misbehaved; the message ends with the last lines of the logs."""
 
 
 @dataclass(slots=True, eq=False)
 class ManagedMember:
-    """A member process started here."""
-
     name: str
     process: subprocess.Popen[bytes]
     client_address: str
-    """`host:port` of the door for clients."""
+    """`host:port` of the client port."""
     member_address: str
-    """`host:port` of the door for other members."""
+    """`host:port` of the member port."""
     log: Path
     lite: bool = False
     uuid: str = ""
-    """Known once the member is ready; another one each time it is started."""
+    """Known once the member is ready; a new one after each start."""
     starts: int = 1
-    """How often a process of this name was started; each has a log of its own."""
+    """Number of starts of a process with this name; each has its own log."""
     started_s: float = field(default_factory=time.monotonic)
 
     @property
     def pid(self) -> int:
-        """The process id."""
         return self.process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
         return self.process.poll() is None
 
     def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:
-        """The end of what it wrote to its log."""
         try:
             text = self.log.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
@@ -98,7 +93,7 @@ class ManagedMember:
 
 
 def free_ports(count: int, taken: Iterable[int] = ()) -> list[int]:
-    """Ports on loopback that nobody listens on now. Another process may still be faster: members report that."""
+    """Free ports on loopback. Another process may still take one first: members report that."""
     avoid = set(taken)
     found: list[int] = []
     for port in random.sample(PORTS, len(PORTS)):
@@ -132,13 +127,12 @@ class LocalCluster:
         user: tuple[str, str] | None = None,
         tls: ClientTls | None = None,
     ) -> None:
-        """`config` is the text of a TOML file for every member; seeds and ports are chosen here.
+        """`config`: text of a TOML file for every member, without seeds and ports, which are chosen here.
 
-        `log_dir` keeps the logs (a temporary folder otherwise). `data_dir`: each member's `persistence.directory` is
-        the folder of its name in there. `grace` is how many seconds the members are given to end by themselves when
-        the block ends, before they are killed. `address_space`: so many bytes each member may map (`RLIMIT_AS`); 0: as
-        many as it likes. `user`: name and password of one who may see the status. `tls`: how members
-        are asked that speak TLS.
+        `log_dir`: folder for logs (temporary by default). `data_dir`: each member's `persistence.directory` is
+        the folder with its name in there. `grace`: seconds that members have to end by themselves after the
+        block, before they are killed. `address_space`: most bytes that a member may map (`RLIMIT_AS`); 0: no
+        limit. `user`: name and password of a user who may see the status. `tls`: for members that use TLS.
         """
         self.members: list[ManagedMember] = []
         """Every process ever started here, in order; see `alive`."""
@@ -156,7 +150,7 @@ class LocalCluster:
         self.data_dir = Path(data_dir) if data_dir is not None else None
         self._ports: set[int] = set()
         self.seen_s = 0.0
-        """When, by the monotonic clock, the last wait began to see what it waited for."""
+        """When the last wait first saw its condition, by the monotonic clock."""
 
     # -- the block
 
@@ -178,7 +172,7 @@ class LocalCluster:
         self.close()
 
     def close(self) -> None:
-        """End every member that still runs: asked twice, which means at once, and killed after `grace` seconds."""
+        """End every running member: with two signals, so at once, and by a kill after `grace` seconds."""
         running = self.alive
         for _ in range(2):
             for member in running:
@@ -202,11 +196,11 @@ class LocalCluster:
         return [member for member in self.members if member.alive]
 
     def client_addresses(self) -> list[str]:
-        """`host:port` of the client doors of the members that run."""
+        """`host:port` of the client port of each running member."""
         return [member.client_address for member in self.alive]
 
     def start_member(self, lite: bool = False, *, wait: bool = True) -> ManagedMember:
-        """Start one more member, which joins those that run; ready when this returns, unless `wait` is false."""
+        """Start one more member, which joins the running ones. With `wait`, it is ready on return."""
         member_port, client_port = free_ports(2, self._ports)
         self._ports |= {member_port, client_port}
         name = f"m{len(self.members) + 1}"
@@ -219,9 +213,9 @@ class LocalCluster:
         return member
 
     def restart(self, members: Iterable[ManagedMember], *, wait: bool = True) -> list[ManagedMember]:
-        """Start members that have ended once more, all at the same time: same names, doors and directories.
+        """Restart ended members, all at the same time, with the same names, ports and directories.
 
-        They look for the members that run; when there is none, for each other.
+        Their seeds are the running members; when none runs, each other.
         """
         gone = list(members)
         seeds = [running.member_address for running in self.alive]
@@ -237,32 +231,32 @@ class LocalCluster:
         return started
 
     def directory(self, member: ManagedMember) -> Path:
-        """Where a member keeps its files; only with a `data_dir`."""
+        """A member's data directory; only with a `data_dir`."""
         assert self.data_dir is not None, "the cluster has no data_dir"
         return self.data_dir / member.name
 
-    # -- what a member has for itself; for clusters in special surroundings
+    # -- per member; a cluster in special surroundings overrides these
 
     def host_of(self, name: str) -> str:
-        """The address at which others reach this member; the doors of its last start have it, too."""
+        """The address at which other members reach this one; its ports of the last start use it, too."""
         return HOST
 
     def program(self, name: str) -> list[str]:
-        """The command that is `holdfast` for this member."""
+        """The command `holdfast` for this member."""
         return COMMAND
 
     def arguments(self, name: str) -> list[str]:
-        """What `holdfast start` is told besides, for this member."""
+        """Additional arguments of `holdfast start`."""
         return []
 
     def environment(self, name: str) -> dict[str, str]:
-        """What its process has in its environment besides."""
+        """Additional environment variables."""
         return {}
 
     def _start(
         self, name: str, doors: tuple[str, str], seeds: list[str], log: Path, *, lite: bool, starts: int = 1
     ) -> ManagedMember:
-        """Start a process. `doors`: for members, and for clients, as `host:port`."""
+        """`doors`: `host:port` for members, and for clients."""
         member_port, client_port = (door.rpartition(":")[2] for door in doors)
         command = [*self.program(name), "start", "--name", name]
         command += ["--member-port", member_port, "--client-port", client_port]
@@ -280,7 +274,7 @@ class LocalCluster:
             file.write_text(self.config, encoding="utf-8")
             command += ["--config", str(file)]
         with log.open("wb") as out:
-            # A session of its own: Ctrl-C at the terminal reaches us alone, and we end the members in order.
+            # A session of its own: Ctrl-C at the terminal reaches only this process, which ends the members in order.
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -290,20 +284,20 @@ class LocalCluster:
                 env={**os.environ, **self.environment(name)},
             )
         if self.address_space:
-            # From outside, for code between fork and exec is not safe in a process with threads.
+            # From outside: code between fork and exec is not safe in a process with threads.
             resource.prlimit(process.pid, resource.RLIMIT_AS, (self.address_space, self.address_space))
         member = ManagedMember(name, process, doors[1], doors[0], log, lite, starts=starts)
         self.members.append(member)
         return member
 
     def start_members(self, count: int, *, lite: bool = False) -> list[ManagedMember]:
-        """Start several at the same time and wait until all are ready."""
+        """Start several members at the same time and wait until all are ready."""
         started = [self.start_member(lite, wait=False) for _ in range(count)]
         self.wait_ready(started)
         return started
 
     def wait_ready(self, members: Iterable[ManagedMember] | None = None) -> None:
-        """Wait until the members (all, without a list) have said in their logs that they have joined."""
+        """Wait until these members (default: all) have logged that they joined."""
         waiting = list(self.alive if members is None else members)
         deadline = time.monotonic() + self.ready_timeout
         while waiting:
@@ -322,12 +316,12 @@ class LocalCluster:
                 time.sleep(POLL_S)
 
     def kill(self, member: ManagedMember) -> None:
-        """A crash: SIGKILL, and wait until the process is gone."""
+        """Crash a member: SIGKILL, then wait for its end."""
         member.process.kill()
         member.process.wait()
 
     def kill_all(self) -> list[ManagedMember]:
-        """SIGKILL every member that runs, one straight after the other, and wait until all are gone; answers them."""
+        """SIGKILL every running member in one loop, then wait for their ends. Returns them."""
         victims = self.alive
         for member in victims:
             member.process.kill()
@@ -336,13 +330,13 @@ class LocalCluster:
         return victims
 
     def drain(self, member: ManagedMember, wait: bool = True, timeout: float = 120.0) -> None:
-        """Ask the member to leave (SIGTERM); with `wait`, until it has left with exit status 0."""
+        """Ask a member to leave (SIGTERM); with `wait`, until it has left with exit status 0."""
         member.process.send_signal(signal.SIGTERM)
         if wait:
             self.wait_drained(member, timeout)
 
     def wait_drained(self, member: ManagedMember, timeout: float = 120.0) -> None:
-        """Wait until a member that was asked to leave has ended; anything but exit status 0 is an error."""
+        """Wait for the end of a leaving member. Raises ClusterError for an exit status other than 0."""
         try:
             status = member.process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -354,10 +348,10 @@ class LocalCluster:
                 f"member {member.name} ended with status {status} instead of leaving in order"
             )
 
-    # -- what they say
+    # -- status
 
     def status(self, member: ManagedMember | None = None) -> Status:
-        """What a member (the oldest that runs, if none is named) knows of the cluster."""
+        """The cluster's status from this member; by default, from the oldest running one."""
         if member is None:
             member = self._oldest()
         with Client(
@@ -370,19 +364,18 @@ class LocalCluster:
             return cast("Status", client.status())
 
     def wait_safe(self, timeout: float = 60.0) -> Status:
-        """Wait until the members that run agree on who is here and on the table, and no partition lacks a copy.
-
-        Answers the last status.
+        """Wait until the running members agree on the member list and the table, and no partition lacks a copy.
+        Returns the last status.
         """
         return self._wait(self._unsafe_reason, timeout, "safe")
 
     def wait_settled(self, timeout: float = 60.0) -> Status:
-        """Like `wait_safe`, and no partition is moving or still to move, in two looks one after the other."""
+        """Like `wait_safe`; also no partition is migrating or about to, in two successive statuses."""
         return self._wait(self._unsettled_reason, timeout, "settled", looks=2)
 
     def create_zone(self, name: str, replicas: int, scale_down_s: int) -> str:
-        """Create a zone; answers what was done, in words. Its replicas follow whoever comes at once, and whoever goes
-        after so many seconds.
+        """Create a zone; returns a summary. Its replicas move to a new member at once, and away from a member
+        that has been absent for `scale_down_s`.
         """
         settings: list[tuple[str, SettingValue]] = [
             ("replicas", replicas),
@@ -393,7 +386,7 @@ class LocalCluster:
         return order_zone(parse_addresses(self.client_addresses()), Credentials(), order).done
 
     def wait_served(self, timeout: float = 60.0) -> Status:
-        """Wait until every partition is served by one of the members that run, whether or not it has its backups."""
+        """Wait until every partition has a running owner, with or without its backups."""
         return self._wait(_unserved_reason, timeout, "served", everyone=True)
 
     def _wait(
@@ -405,9 +398,9 @@ class LocalCluster:
         *,
         everyone: bool = False,
     ) -> Status:
-        """Until `problem` has nothing to say in so many looks at one and the same partition table.
+        """Wait until `problem` returns an empty text in `looks` successive statuses with the same partition table.
 
-        `everyone`: it needs to hear all members before it can say anything.
+        `everyone`: `problem` needs the status of every member.
         """
         deadline = time.monotonic() + timeout
         why = "no member runs"
@@ -431,7 +424,7 @@ class LocalCluster:
         raise self._failure(f"not {wanted} after {timeout:g} s: {why}")
 
     def _statuses(self, problem: Callable[[list[Status]], str] | None) -> list[Status]:
-        """What the members say; only the oldest one when that is enough for `problem` to know that it is not over."""
+        """The members' statuses; only that of the oldest member if `problem` already finds a problem in it."""
         running = self.alive
         statuses: list[Status] = []
         for member in running:
@@ -441,7 +434,7 @@ class LocalCluster:
         return statuses
 
     def _unsafe_reason(self, statuses: list[Status]) -> str:
-        """What is still missing, in words; empty when every member says that all is safe, of the same cluster."""
+        """The first unmet condition of `wait_safe`, in words; empty if all members report a safe, identical cluster."""
         here = {member.uuid for member in self.alive}
         if not statuses:
             return "no member runs"
@@ -455,7 +448,7 @@ class LocalCluster:
         return "" if len(stamps) == 1 else "the members have different partition tables"
 
     def _unsettled_reason(self, statuses: list[Status]) -> str:
-        """The same, for `wait_settled`."""
+        """The same for `wait_settled`."""
         if why := self._unsafe_reason(statuses):
             return why
         for status in statuses:
@@ -472,7 +465,7 @@ class LocalCluster:
         return ""
 
     def log_tails(self) -> str:
-        """The last lines of every member's log, of its last start."""
+        """The last lines of every member's newest log."""
         last = {member.name: member for member in self.members}
         return "\n".join(
             f"--- {member.name} (pid {member.pid}) ---\n{member.log_tail()}" for member in last.values()
@@ -489,7 +482,7 @@ class LocalCluster:
 
 
 def _unserved_reason(statuses: list[Status]) -> str:
-    """What is still missing, in words, for `wait_served`."""
+    """The first unmet condition of `wait_served`, in words."""
     if not statuses:
         return "no member runs"
     served = sum(status["partitions"]["serving"] for status in statuses)
@@ -502,7 +495,7 @@ def _unserved_reason(statuses: list[Status]) -> str:
 
 
 def _uuid_when_ready(log: Path) -> str:
-    """The UUID in the first log line that says "ready"; empty until there is one."""
+    """The UUID in the first "ready" line of a log; empty without one."""
     try:
         with log.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:

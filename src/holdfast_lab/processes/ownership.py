@@ -1,4 +1,6 @@
-"""Who owned which partition over time, and who led those of a zone: a member is asked while the demo runs."""
+"""The owners of each partition over time, and the leaders of a zone's partitions, sampled from a member during
+the demo.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,20 @@ from holdfast_lab.processes.local_cluster import LocalCluster, Status
 
 SAMPLE_S = 0.1
 PATIENCE_S = 2.0
-"""A member that does not answer for so long is left for another one."""
+"""The sampler asks another member after this time without an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The cluster at one moment, as one member told it."""
+    """The cluster at one moment, according to one member."""
 
     at_s: float
-    """By the machine's monotonic clock."""
+    """Monotonic clock."""
     owners: tuple[str, ...]
-    """UUID of the owner of each partition, or what its leader is called in assignments; empty where there is none."""
+    """UUID of each partition's owner, or the leader's name in assignments; empty for none."""
     copies: int
-    """Replicas of all partitions that have a member to live on, the owners included. Of a zone: partitions whose
-    replicas are all on members that are there.
+    """Number of replicas with a live member, owners included. For a zone: number of partitions whose replicas
+    are all on live members.
     """
     migrations_active: int
     safe: bool
@@ -37,18 +39,17 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that was done to the cluster."""
+    """A kill, join or drain."""
 
     at_s: float
     kind: str
     """`kill`, `join` or `drain`."""
     member: str
-    """The member's name."""
 
 
 @dataclass(slots=True)
 class Stretch:
-    """One partition belonged to one member from one sample to another."""
+    """A time span in which one partition belonged to one member."""
 
     owner: str
     begin_s: float
@@ -57,18 +58,18 @@ class Stretch:
 
 @dataclass(slots=True)
 class Timeline:
-    """All samples and events of one run, of the table or of a zone, and the members that took part."""
+    """All samples and events of a run, of the table or of a zone, and the members."""
 
     partition_count: int = 0
     names: dict[str, str] = field(default_factory=dict)
-    """Member UUID, or what it is called in assignments -> name, in the order in which they joined."""
+    """UUID (or the name in assignments) of each member -> its display name, in the order of joins."""
     snapshots: list[Snapshot] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     moves: int = 0
-    """How many replicas came to a member that had not held the partition in the sample before."""
+    """Number of replicas that reached a member which lacked them in the previous sample."""
 
     def stretches(self) -> list[list[Stretch]]:
-        """For each partition, its owners one after the other."""
+        """The successive owners of each partition."""
         found: list[list[Stretch]] = [[] for _ in range(self.partition_count)]
         for snapshot in self.snapshots:
             for partition, owner in enumerate(snapshot.owners):
@@ -81,16 +82,15 @@ class Timeline:
 
 
 class Sampler(threading.Thread):
-    """Asks a member for the table ten times a second. A context manager: it samples inside the block."""
+    """Samples a member's table ten times a second. A context manager: it samples inside the block."""
 
     def __init__(self, cluster: LocalCluster, timeline: Timeline, zone_line: Timeline | None = None) -> None:
-        """`zone_line`: of the one zone of the cluster, if there is one."""
+        """`zone_line`: timeline of the cluster's only zone, if any."""
         super().__init__(name="sampler", daemon=True)
         self.cluster = cluster
         self.timeline = timeline
         self.zone_line = zone_line
         self.status: Status = {}
-        """The newest status."""
         self._over = threading.Event()
         self._held: list[set[str]] = []
 
@@ -103,7 +103,6 @@ class Sampler(threading.Thread):
         self.join(timeout=10)
 
     def run(self) -> None:
-        """Until the block ends."""
         client: Client | None = None
         address = ""
         while not self._over.wait(SAMPLE_S):
@@ -147,7 +146,7 @@ class Sampler(threading.Thread):
         )
 
     def _see(self, members: Iterable[Mapping[str, str]], now_s: float) -> None:
-        """Learn the names of members. Who is new has joined now: when its process was started says nothing of that."""
+        """Learn members' names. A new member joins now: the start of its process says nothing about that."""
         for member in members:
             if member["uuid"] in self.timeline.names:
                 continue
@@ -157,7 +156,7 @@ class Sampler(threading.Thread):
                     line.events.append(Event(now_s, "join", member["name"]))
 
     def _sample_zone(self, client: Client, line: Timeline) -> None:
-        """Who leads, as the member that answers knows, and which replicas are there, as the metastore says."""
+        """Sample the leaders, as the asked member knows them, and the live replicas, from the metastore."""
         (zone,) = self.status["zones"]
         answer = ask_of_zones(client, WhoLeads())
         line.names.update(answer.members)

@@ -1,11 +1,13 @@
-"""The client of a resize run: the official Hazelcast client at a fixed rate, in a process of its own.
+"""The client of a resize run: the official Hazelcast client at a fixed rate, as a separate process.
 
     python -m holdfast_lab.processes.paced --address HOST:PORT ... --map NAME=LEDGER ... --log FILE --rate 400
 
-Reads and writes are due at fixed moments, whether earlier ones have been answered or not, and each is timed from when
-it was due: so a pause is felt by everything that falls into it, as by the users of a service. The client keeps its own
-defaults for timeouts and retries. Every value is written once in the whole run, no key has two operations under way,
-and a key whose write was not answered is written no more: so what may be read is known exactly (see `workload`).
+Operations are due at fixed moments, whether or not earlier ones have finished, and latencies count from the due
+time. So a pause delays every operation that falls into it, as it delays the users of a service: at 400
+operations a second, a pause of one second shows as 400 slow operations, not as one. The client keeps its
+default timeouts and retries. Every value is written once per run, a key has at most one operation in flight,
+and a key whose write was not answered is not written again: so the possible results of each read are known
+exactly (see `workload`).
 """
 
 from __future__ import annotations
@@ -34,24 +36,22 @@ from holdfast_lab.processes.hazelcast_writer import (
 from holdfast_lab.processes.latency import Log, Operation
 
 KEYS = 5000
-"""Keys of each map, all written before the first measured operation."""
+"""Keys per map. All are written before the first measured operation."""
 FILL_AT_ONCE = 200
 TRIES = 20
-"""How often a key that is free is looked for, before a turn is left out."""
+"""Attempts to find a free key before a turn is skipped."""
 LAST_WAIT_S = 60.0
-"""How long the client waits at its end for what is still under way."""
+"""Longest wait for operations in flight at the end."""
 
 
 class Answer(Protocol):
-    """The client's future."""
-
     def add_done_callback(self, callback: Any) -> None: ...
 
     def result(self) -> Any: ...
 
 
 class Keys:
-    """The keys of one map: what is known of each, and which are in use."""
+    """The keys of one map: last known values, and operations in flight."""
 
     def __init__(self, number: int, grid_map: Any, name: str, ledger: Path) -> None:
         self.number = number
@@ -62,7 +62,9 @@ class Keys:
         self.busy = [False] * KEYS
 
     def pick(self, dice: random.Random, *, to_write: bool) -> int | None:
-        """A key that no operation is under way for, and that may be written; None when none was found."""
+        """A random key with no operation in flight (and, with `to_write`, that may be written); None if none
+        was found.
+        """
         for _ in range(TRIES):
             key = dice.randrange(KEYS)
             if not self.busy[key] and not (to_write and self.records[key].unknown):
@@ -70,27 +72,27 @@ class Keys:
         return None
 
     def save(self) -> None:
-        """Write down what was acknowledged, for the check."""
+        """Write the acknowledged values to the ledger, for the check."""
         text = json.dumps([[record.acknowledged, record.unknown] for record in self.records])
         self.ledger.write_text(text, encoding="utf-8")
 
 
 class Pacer:
-    """Sends operations when they are due, and notes when they are answered (on the client's own thread)."""
+    """Sends operations when they are due, and records their responses on the client's thread."""
 
     def __init__(self, maps: list[Keys], seed: int) -> None:
         self.maps = maps
         self.log = Log()
         self.progress = Progress()
         self.skipped = 0
-        """Turns that were left out, for want of a free key."""
+        """Turns skipped for want of a free key."""
         self.under_way = 0
         self._value = 0
         self._dice = random.Random(seed)  # noqa: S311 - which key is read is no secret
         self._lock = threading.Lock()
 
     def fill(self) -> None:
-        """Write every key once, before anything is measured."""
+        """Write every key once, before the measurement."""
         for keys in self.maps:
             for begin in range(0, KEYS, FILL_AT_ONCE):
                 part = range(begin, min(begin + FILL_AT_ONCE, KEYS))
@@ -104,7 +106,7 @@ class Pacer:
                 self.progress.acknowledged += len(part)
 
     def send(self, number: int, due_s: float) -> None:
-        """The operation of this number: maps take turns, and so do writes and reads."""
+        """Send operation `number`: it alternates between the maps, and between writes and reads."""
         keys = self.maps[number % len(self.maps)]
         writes = number // len(self.maps) % 2 == 0
         key = keys.pick(self._dice, to_write=writes)
@@ -123,7 +125,7 @@ class Pacer:
         answer.add_done_callback(partial(self._answered, keys, key, value, due_s))
 
     def _answered(self, keys: Keys, key: int, written: int, due_s: float, answer: Answer) -> None:
-        """Note the answer. `written` is 0 for a read."""
+        """`written`: the value; 0 for a read."""
         took_s = time.monotonic() - due_s
         record = keys.records[key]
         progress = self.progress
@@ -150,7 +152,7 @@ class Pacer:
             self.under_way -= 1
 
     def run(self, rate: float) -> None:
-        """Send until standard input ends, `rate` operations a second."""
+        """Send `rate` operations a second until standard input ends."""
         begin_s = next_report_s = time.monotonic()
         number = 0
         while True:
@@ -167,7 +169,7 @@ class Pacer:
             number += 1
 
     def end(self) -> None:
-        """Wait for what is under way; what then still is, is unknown."""
+        """Wait for operations in flight; the rest have unknown outcomes."""
         deadline_s = time.monotonic() + LAST_WAIT_S
         while self.under_way and time.monotonic() < deadline_s:
             time.sleep(0.01)
@@ -195,7 +197,7 @@ def main(addresses: tuple[str, ...], maps: tuple[str, ...], log: Path, rate: flo
         seed,
     )
     pacer.fill()
-    # What lives as long as the client is kept out of its collector's sight, lest its own pauses be measured.
+    # Hide long-lived objects from the garbage collector, so that its pauses are not measured.
     gc.collect()
     gc.freeze()
     pacer.run(rate)
@@ -206,12 +208,12 @@ def main(addresses: tuple[str, ...], maps: tuple[str, ...], log: Path, rate: flo
 
 
 class PacedProcess(ClientProcess):
-    """The client's process, as the resize run sees it."""
+    """The client process, seen from the resize run."""
 
     def __init__(
         self, addresses: list[str], ledgers: dict[str, Path], folder: Path, log: Path, rate: float, seed: int
     ) -> None:
-        """`ledgers`: map name -> file for what was acknowledged. `log` is for what the client says of itself."""
+        """`ledgers`: map name -> file for acknowledged values. `log`: the client's own log file."""
         self.operations = folder / "operations"
         self.ledgers = ledgers
         command = [sys.executable, "-m", "holdfast_lab.processes.paced", "--log", str(self.operations)]
