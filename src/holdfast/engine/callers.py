@@ -30,10 +30,7 @@ from holdfast.core.primary_backup.cuts import Taken
 
 
 class Callers:
-    """Pending requests to one member, and its subscribers."""
-
     def __init__(self, put: Callable[[Event], None]) -> None:
-        """`put` gives the member an event."""
         self._put = put
         self._last: Token = 0
         self._waiting: dict[Token, Callable[[Any], None]] = {}
@@ -71,27 +68,27 @@ class Callers:
         *,
         passive: bool = False,
     ) -> None:
-        """Pin these maps as they are now: see `Cuts.take`."""
+        """See `Cuts.take`."""
         self._put(CutRequested(self.expect(done), cut, maps, partitions, lease_ms, passive))
 
     def hold_cut(self, cut: bytes, lease_ms: int, done: Callable[[int], None]) -> None:
-        """Renew the lease of a cut, or release it (0): see `Cuts.hold`."""
+        """Renew the lease of a cut, or release it (0)."""
         self._put(CutLeased(self.expect(done), cut, lease_ms))
 
     def ask_changes(self, asked: Asked, done: Callable[[ChangesSince], None]) -> None:
-        """Read changes of a map: see `ChangeStreams.ask`."""
+        """See `ChangeStreams.ask`."""
         self._put(ChangesAsked(self.expect(done), asked))
 
     def ask_metastore(self, question: MetastoreQuestion, done: Callable[[MetastoreAnswer], None]) -> None:
-        """Read or change the metastore: see `OperatorQuestions`."""
+        """See `OperatorQuestions`."""
         self._put(MetastoreAsked(self.expect(done), question))
 
     def order_zone(self, order: ZoneOrder, done: Callable[[ZoneAnswer], None]) -> None:
-        """Execute an operator's command on zones: see `ZoneOrders`."""
+        """See `ZoneOrders`."""
         self._put(ZoneOrdered(self.expect(done), order))
 
     def order_transaction(self, order: TransactionOrder, done: Callable[[TransactionAnswer], None]) -> None:
-        """Execute a step of a transaction: see `Transactions.take`."""
+        """See `Transactions.take`."""
         self._put(TransactionAsked(self.expect(done), order))
 
     # -- subscriptions
@@ -105,7 +102,7 @@ class Callers:
         heard: Callable[[EntryEvent], None],
         invalidations: bool = False,
     ) -> Callable[[], None]:
-        """Call `heard` for each change of a map's entries; returns the function that unsubscribes."""
+        """Call `heard` for each change of entries; returns the function that unsubscribes."""
         return self._subscribe(
             heard, lambda token: ListenerAdded(token, name, key, local_only, invalidations)
         )
@@ -133,7 +130,7 @@ class Callers:
         return end
 
     def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` after steps that changed members or assignments; returns the function that unsubscribes."""
+        """Call `changed` after changes of members or assignments; returns the function that unsubscribes."""
         token = self._token()
         self._watchers[token] = changed
 

@@ -26,8 +26,6 @@ KEPT = 2
 
 @dataclass(slots=True)
 class RunningCheckpoint:
-    """A checkpoint in progress."""
-
     ticket: int
     snapshot: Snapshot
     lsn: int = -1
@@ -39,8 +37,6 @@ class RunningCheckpoint:
 
 @dataclass(slots=True)
 class PartitionFiles:
-    """Files and position of one partition."""
-
     files: list[tuple[int, str]] = field(default_factory=list)
     """lsn and name of its checkpoints, newest first."""
     dirty: tuple[int, int] | None = None
@@ -151,7 +147,6 @@ class Checkpoints:
     # -- checkpoints
 
     def begin(self, ticket: int, snapshot: Snapshot) -> RunningCheckpoint:
-        """Start a checkpoint with this content."""
         assert all(cut.ticket != ticket for cut in self.under_way), "a ticket names one checkpoint"
         cut = RunningCheckpoint(ticket, snapshot)
         self.under_way.append(cut)
@@ -195,7 +190,6 @@ class Checkpoints:
         return Checkpointed(cut.snapshot.partition, cut.lsn, file)
 
     def failed(self, cut: RunningCheckpoint) -> None:
-        """The checkpoint was not written: the disk is full."""
         self.under_way.remove(cut)
 
     def superfluous(self, first_lsn: int) -> list[str]:

@@ -44,8 +44,7 @@ class EntryLane(Protocol):
     def read(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
         """The value or None; counts as a use of the entry."""
 
-    def remove(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
-        """Remove an entry and queue its record; returns the old value."""
+    def remove(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None: ...
 
     @property
     def open_puts(self) -> list[MapReplica] | None:
@@ -54,22 +53,20 @@ class EntryLane(Protocol):
         `set` and `remove`.
         """
 
-    def record(self, copy: PartitionCopy, held: AnyReplica, record: Record) -> None:
-        """Queue the record of a write that is applied and counted."""
+    def record(self, copy: PartitionCopy, held: AnyReplica, record: Record) -> None: ...
 
     @property
     def now_ns(self) -> int:
         """The member's clock, by which entries expire."""
 
     def lifetimes(self, name: str) -> tuple[int, int]:
-        """Default time to live and maximum idle time of the map, in ms."""
+        """Default time to live and maximum idle time, in ms."""
 
     @property
     def settled(self) -> bool:
         """Whether `close_batch` can be skipped: nothing to wait for, and no backup holds these writes."""
 
-    def close_batch(self, done: Callable[[bool], None]) -> None:
-        """Close the batch of all writes since the last call."""
+    def close_batch(self, done: Callable[[bool], None]) -> None: ...
 
     def close_batch_for(self, done: Callable[[bool], None], client: bytes, correlations: list[int]) -> None:
         """Like `close_batch`, for a client that counts the backups' acknowledgements itself. If all backups can reach

@@ -18,7 +18,7 @@ from holdfast.engine.checkpoints import Checkpoints, RunningCheckpoint
 
 @dataclass(slots=True)
 class WriteGroup:
-    """Entries that belong into one block; number 0 is the journal's own."""
+    """Entries of one block; number 0 is the journal's own."""
 
     number: int
     entries: list[Entry]
@@ -31,7 +31,6 @@ class WriteGroup:
 
 class Intake:
     def __init__(self, checkpoints: Checkpoints, made_lsn: Callable[[], int]) -> None:
-        """made_lsn: returns the lsn of the last block that was made."""
         self.pending: deque[WriteGroup] = deque()
         self._checkpoints = checkpoints
         self._made_lsn = made_lsn
@@ -46,7 +45,6 @@ class Intake:
 
     @property
     def early(self) -> int:
-        """Effects that wait for an earlier one."""
         return len(self._appends) + len(self._early) + len(self._questions)
 
     def take(self, effect: Append | Checkpoint | ReadHistory) -> None:

@@ -28,8 +28,6 @@ SLICE_BYTES = 1 << 20
 
 
 class Search:
-    """One question, with the records found so far."""
-
     def __init__(self, asked: ReadHistory, cut_lsn: int, lineage: list[tuple[int, int]] | None) -> None:
         """cut_lsn, lineage: of the newest checkpoint; records up to that block must agree with its lineage."""
         self.asked = asked
@@ -125,18 +123,15 @@ class JournalHistory:
         return self._steps is not None
 
     def ask(self, asked: ReadHistory, lsn: int) -> None:
-        """Answer this when the blocks up to `lsn` are written."""
         (self._patient if asked.patient else self._waiting).append((lsn, asked))
         self._turn()
 
     def written(self, lsn: int) -> None:
-        """Blocks up to this one can be read."""
         self._written_lsn = lsn
         if self.busy and not self.searching:
             self._turn()
 
     def _turn(self) -> None:
-        """Schedule one slice for the next turn, however many questions wait."""
         if not self._turn_comes:
             self._turn_comes = True
             self._disk.after(0, self._go_on)
@@ -175,7 +170,6 @@ class JournalHistory:
         self._answer(search.answer())
 
     def _walk(self, search: Search) -> Iterator[None]:
-        """Search the blocks, newest first; yields after each slice."""
         slice_bytes = 0
         for position in range(len(self._segments.all) - 1, -1, -1):
             segment = self._segments.all[position]
@@ -197,7 +191,6 @@ class JournalHistory:
                     yield
 
     def _index(self, segment: Segment, end_lsn: int) -> Iterator[None]:
-        """Find the blocks of a segment that the restart did not read."""
         fresh = Segment(segment.name, segment.first_lsn, segment.seed, segment.size, segment.wall_ms)
         slice_bytes = 0
         for block in JournalReader([segment.name], self._disk.read, self._store):

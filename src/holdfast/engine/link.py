@@ -43,8 +43,6 @@ def road_between(here: Life, there: Life) -> int:
 
 
 class Link(Generic[Read]):
-    """The state of one end."""
-
     __slots__ = (
         "_again",
         "_ahead",
@@ -92,7 +90,6 @@ class Link(Generic[Read]):
         return HEADER.pack(self._road, number, self._received) + payload
 
     def carries(self, packet: bytes | memoryview) -> bool:
-        """Whether the packet is of this link, between these lives."""
         return packet[:8] == self._road.to_bytes(8, "little")
 
     def receive(
@@ -158,7 +155,7 @@ class Link(Generic[Read]):
         return packets
 
     def repeat(self, now_ns: int, limit: int | None = None) -> list[bytes]:
-        """Unacknowledged packets, oldest first, after a timeout or on a new connection."""
+        """Unacknowledged packets, oldest first."""
         self._resend_at_ns = now_ns + RESEND_NS
         oldest = list(self._unsure)[:limit]
         assert not oldest or oldest[-1][0] <= self._sent, "only what was sent is sent again"
@@ -172,7 +169,6 @@ class Link(Generic[Read]):
 
     @property
     def owes_bytes(self) -> bool:
-        """Whether enough bytes have arrived for an acknowledgement at once."""
         return self._owed_bytes >= ACKNOWLEDGE_BYTES
 
     @property

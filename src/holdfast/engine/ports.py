@@ -11,19 +11,18 @@ from holdfast.core.model.ids import Address, MemberId
 
 
 class World(Protocol):
-    """Clock, network, entropy, and what the process does with notes and the member's end."""
+    """Clock, network and entropy of a member; receives its notes and its end."""
 
     def now_ns(self) -> int:
-        """Monotonic nanoseconds of this member."""
+        """Monotonic."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, by this host's clock."""
+        """By this host's clock; since 1970."""
 
     def jitter(self, limit_ns: int) -> int:
-        """A random number of nanoseconds from 0 to `limit_ns`."""
+        """Random, from 0 to `limit_ns`."""
 
-    def open(self, member: MemberId, address: Address) -> None:
-        """Prepare a connection to a member."""
+    def open(self, member: MemberId, address: Address) -> None: ...
 
     def close(self, member: MemberId) -> None: ...
 
@@ -31,16 +30,14 @@ class World(Protocol):
         """Send a packet; it may be lost, delayed, duplicated or reordered."""
 
     def send_datagram(self, address: Address, data: bytes) -> None:
-        """Send a message to an address; it may be lost."""
+        """May be lost."""
 
     def shuffle(self, effects: list[object]) -> None:
         """Reorder the effects of one step arbitrarily. The real world keeps their order."""
 
-    def note(self, note: Note) -> None:
-        """Log an event."""
+    def note(self, note: Note) -> None: ...
 
-    def stopped(self, why: str) -> None:
-        """The member has stopped by itself."""
+    def stopped(self, why: str) -> None: ...
 
     def soon(self, deed: Callable[[], None]) -> None:
         """Call this when everything that has arrived by now has been handled."""
@@ -50,13 +47,10 @@ class World(Protocol):
 
 
 class Writer(Protocol):
-    """Persists what a member wants to keep: the journal (`engine.journal`)."""
-
     def carry_out(self, effect: Append | Checkpoint | ReadHistory) -> None:
         """Start this; its result comes as an event, never before this call returns."""
 
-    def close(self) -> None:
-        """Write what is pending, and release the files."""
+    def close(self) -> None: ...
 
 
 # -- the disk ---------------------------------------------------------------------------------------------------------
@@ -98,7 +92,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Remove a file; no error if it does not exist."""
+    """No error if the file does not exist."""
 
     name: str
 
@@ -138,16 +132,15 @@ class Disk(Protocol):
     `done` has been called with None, and not before.
     """
 
-    def names(self) -> list[str]:
-        """All file names, sorted."""
+    def names(self) -> list[str]: ...
 
     def size(self, name: str) -> int: ...
 
     def read(self, name: str, offset: int = 0, size: int = -1) -> bytes:
-        """Bytes of a file, fewer at its end. Raises FileNotFoundError or DiskFailed."""
+        """Fewer bytes at the end. Raises FileNotFoundError or DiskFailed."""
 
     def submit(self, deeds: Sequence[Deed], done: DeedsDone, *, line: str = "journal") -> None:
-        """Carry these out in order; `line` is "journal" or "checkpoint"."""
+        """`line` is "journal" or "checkpoint"."""
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970, for the age of history; no safety rule depends on it."""
@@ -156,4 +149,4 @@ class Disk(Protocol):
         """Call this after a delay, on the member's thread."""
 
     def close(self) -> None:
-        """Wait for submitted deeds, and release the files."""
+        """Finish submitted deeds."""

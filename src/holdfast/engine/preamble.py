@@ -12,15 +12,12 @@ from holdfast.engine.restore import IdentityFile
 
 
 class Preamble:
-    """The newest assignments and view in the journal, and the stores of the members that these name."""
-
     def __init__(self, rows: dict[int, Assignment], view: View | None, stores: dict[MemberId, str]) -> None:
         self._rows = rows
         self._view = view
         self._stores = dict(stores)
 
     def note(self, entries: Iterable[Entry]) -> None:
-        """Take over assignments and views from entries that were written."""
         for entry in entries:
             if isinstance(entry, TableAssignments):
                 self._rows.update(entry.rows)
@@ -30,7 +27,6 @@ class Preamble:
                 self._stores.update({info.uuid: info.store for info in entry.view.members if info.store})
 
     def entries(self, mine: IdentityFile) -> list[Entry]:
-        """The entries for the next segment."""
         named = {member for row in self._rows.values() for member in row.replicas}
         self._stores = {uuid: store for uuid, store in self._stores.items() if uuid in named}
         start: list[Entry] = [Meta(mine.store, mine.incarnation, mine.cluster_id, self._stores)]

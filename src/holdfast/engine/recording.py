@@ -54,7 +54,6 @@ _FIRST_NAMES = {
 
 
 def event_name(kind: type[Any]) -> str:
-    """The name of this class of events in recordings."""
     return _FIRST_NAMES.get(kind, kind.__name__)
 
 
@@ -86,8 +85,6 @@ class RecordBroken(HoldfastError):
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """The head of a recording."""
-
     format: int
     told: dict[str, str]
     """For people: seed, version of Holdfast."""
@@ -138,8 +135,6 @@ class Stepped(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class LaneCall(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """A session called the data lane."""
-
     life: int
     at_ns: int
     now_ns: int
@@ -167,8 +162,6 @@ class Told(msgspec.Struct, frozen=True, array_like=True, tag=6):
 
 
 class ToldEnd(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """The callback returned."""
-
     life: int
 
 
@@ -238,7 +231,6 @@ _HEARD = msgspec.msgpack.Decoder(tuple[ids.Address, bytes])
 
 
 def fields_of(event: Event) -> bytes:
-    """Fields of an event as bytes, without its name."""
     if isinstance(event, Received):
         return _encoder.encode((event.sender, codec.encode(event.message)))
     if isinstance(event, Heard):
@@ -264,7 +256,6 @@ def event_of(name: str, fields: bytes) -> Event:
 
 
 def _plain(value: object) -> object:
-    """A canonical form of values that MessagePack does not know."""
     if hasattr(value, "holders"):  # A pin of a cut.
         return [value.partition, value.map, value.counter, value.term, value.entries, list(value.holders)]  # type: ignore[attr-defined]
     return str(value)
@@ -283,8 +274,6 @@ def digest_of(before: bytes, effects: Sequence[Effect]) -> bytes:
 
 
 class RecordedRecovery:
-    """A `Recovery` that records every call; see there for its methods."""
-
     def __init__(self, now_ns: int, wall_ms: int) -> None:
         self._recovery = Recovery(now_ns, wall_ms)
         self.now_ns = now_ns
@@ -365,7 +354,6 @@ def settings_of(life: Begun) -> Settings:
 
 
 def _unchecked(kind: Any, value: Any) -> object:
-    """Convert plain data to this type without checking limits."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         hints = typing.get_type_hints(kind)
@@ -386,15 +374,12 @@ def identity_of_life(life: Begun) -> Identity:
 
 
 class Clock(Protocol):
-    """The clock of the recorded world."""
-
     now_ns: int
     """Nanoseconds since the run began, the same for all members."""
 
 
 class Recorder:
     def __init__(self, write: Callable[[bytes], object], clock: Clock, told: dict[str, str]) -> None:
-        """`write` appends bytes to the file."""
         self._write = write
         self.clock = clock
         self._lives = 0
@@ -413,7 +398,6 @@ class Recorder:
         services: Sequence[str],
         restored: Restored | None,
     ) -> LifeRecorder:
-        """Record that a member was made; returns the recorder of its life."""
         self._lives += 1
         life = Begun(
             self._lives,
@@ -435,17 +419,14 @@ class LifeRecorder:
         self._digest = b""
 
     def step(self, event: Event, now_ns: int) -> None:
-        """Before the member gets this event."""
         at_ns = self._recorder.clock.now_ns
         self._recorder.put(Step(self._life, at_ns, now_ns, event_name(type(event)), fields_of(event)))
 
     def stepped(self, effects: Sequence[Effect]) -> None:
-        """After the step, with its effects."""
         self._digest = digest_of(self._digest, effects)
         self._recorder.put(Stepped(self._life, self._digest))
 
     def lane(self, lane: Lane, now_ns: Callable[[], int]) -> RecordedLane:
-        """The recorded data lane for the member's sessions."""
         return RecordedLane(lane, now_ns, self)
 
     def called(self, now_ns: int, call: str, copy: PartitionCopy | None, *arguments: object) -> None:
@@ -454,12 +435,10 @@ class LifeRecorder:
         self._recorder.put(LaneCall(self._life, at_ns, now_ns, call, partition, _encoder.encode(arguments)))
 
     def outside(self, what: str, *arguments: object) -> None:
-        """Before the world does this to the member."""
         at_ns = self._recorder.clock.now_ns
         self._recorder.put(Outside(self._life, at_ns, what, _encoder.encode(arguments)))
 
     def told(self, seal: int, done: Callable[[bool], None], *, known: bool) -> None:
-        """Run a session's callback between `Told` and `ToldEnd`."""
         self._recorder.put(Told(self._life, seal, known))
         done(known)
         self._recorder.put(ToldEnd(self._life))

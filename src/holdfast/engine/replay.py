@@ -37,12 +37,12 @@ _ARGUMENTS: dict[str, msgspec.msgpack.Decoder[tuple[object, ...]]] = {
 
 
 class Differs(Exception):
-    """A member does something else than it did in the recording."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """One replayed step, call of the data lane, or beginning of a life (`event` is None)."""
+    """One replayed step, call of the lane, or (`event` is None) beginning of a life."""
 
     number: int
     """Steps and calls, counted from 1 over all members."""
@@ -99,7 +99,6 @@ class Replay:
                 raise Differs(f"after {self._at}: {_words(piece)}, and now nothing of the kind happens")
 
     def hashes(self) -> dict[str, str]:
-        """The final hash of each life, by its number and name."""
         return {f"{number} {life.name}": life.digest.hex() for number, life in self._lives.items()}
 
     def _begin(self, piece: Begun) -> Happened:
@@ -176,7 +175,6 @@ class Replay:
         return Happened(self.steps, piece.life, life.name, life.member, piece.at_ns, piece, ())
 
     def _told(self, life: int, seal: object, known: bool) -> None:
-        """A callback of the lane must come with the same result, and the session must do the same calls."""
         said = self._next()
         if said != Told(life, seal, known):  # type: ignore[arg-type]
             words = f"seal {seal} is told that its outcome is {'known' if known else 'unknown'}"

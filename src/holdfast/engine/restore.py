@@ -58,8 +58,6 @@ UNREADABLE = b"\xff"
 
 
 class IdentityFile(msgspec.Struct, frozen=True):
-    """The owner of a directory, as JSON."""
-
     format: int
     store: str
     incarnation: int
@@ -159,8 +157,6 @@ def identity_of(
 
 @dataclass(slots=True)
 class _Base:
-    """The checkpoint in use, and the other files of its partition."""
-
     snapshot: Snapshot
     lsn: int
     files: list[tuple[int, str]]
@@ -168,8 +164,6 @@ class _Base:
 
 @dataclass(slots=True)
 class _Opening:
-    """State of one recovery."""
-
     disk: Disk
     identity: IdentityFile
     recovered: Recovered
@@ -360,13 +354,11 @@ class _Opening:
                     self.recovery.missing(entry.partition, said.lsn, "its newest checkpoint is missing")
 
     def _needed(self) -> list[int]:
-        """The first block that each partition needs."""
         return [
             kept.dirty[0] if kept.dirty else kept.clean_lsn + 1 for kept in self.checkpoints.kept.values()
         ]
 
     def _history(self, name: str, first_lsn: int) -> None:
-        """Add a segment that this restart does not read."""
         header = self._header(name)
         seed, wall_ms = b"", 0
         if header is not None:

@@ -54,7 +54,6 @@ class Segment:
         return self.first_lsn + len(self.offsets)
 
     def add(self, offset: int, size: int, partitions: Iterable[int]) -> None:
-        """Record the next block."""
         assert offset >= self.used and size > 0, "blocks follow each other"
         number = len(self.offsets)
         self.offsets.append(offset)
@@ -68,7 +67,6 @@ class Segment:
                 blocks.append(number)
 
     def place(self, number: int) -> tuple[int, int]:
-        """Offset and size of a block."""
         offset = self.offsets[number]
         end = self.offsets[number + 1] if number + 1 < len(self.offsets) else self.used
         return offset, end - offset
@@ -81,7 +79,6 @@ class Segments:
         self.all: list[Segment] = []
 
     def end_of(self, position: int) -> int:
-        """The lsn after the segment's last block."""
         if position + 1 < len(self.all):
             return self.all[position + 1].first_lsn
         return self.all[position].next_lsn

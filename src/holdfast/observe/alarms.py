@@ -103,5 +103,4 @@ class Alarms:
 
 
 def _new(now: Mapping[MemberId, str], before: Mapping[MemberId, str]) -> list[tuple[MemberId, str]]:
-    """Ids and names that are in `now` and not in `before`."""
     return sorted((uuid, name) for uuid, name in now.items() if uuid not in before)

@@ -41,7 +41,6 @@ class Happening(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Happenings:
     def __init__(self, told: Callable[[], None] = lambda: None, kept: int = KEPT) -> None:
-        """`told` is called after events were added."""
         self._told = told
         self._kept: deque[Happening] = deque(maxlen=kept)
         self._names: dict[str, str] = {}
@@ -81,7 +80,7 @@ class Happenings:
         )
 
     def look(self, at_ms: int, member: Member) -> None:
-        """Compare the member with the previous look, and add an event for each change."""
+        """Add an event for each change since the previous look."""
         before = self.number
         picture = member.picture
         left = self._leaving.union(picture.view.left if picture.view is not None else ())
@@ -160,7 +159,6 @@ class Happenings:
         self._full = now_full
 
     def heard(self, at_ms: int, news: News) -> None:
-        """Add migrations, rebalances and lost partitions."""
         match news.kind:
             case Kind.STARTED:
                 self.add(at_ms, "rebalance", f"a rebalance has begun: {news.planned} migrations planned")
@@ -204,7 +202,6 @@ class Happenings:
         return text
 
     def name(self, uuid: str) -> str:
-        """The name of a member, or the beginning of its unknown UUID."""
         return self._names.get(uuid, uuid[:8])
 
 

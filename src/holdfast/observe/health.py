@@ -33,7 +33,6 @@ STANDINGS = {
 
 
 def unready_reason(member: Member) -> str:
-    """The reason why clients should not use this member now; empty if it is ready."""
     picture = member.picture
     if picture.refusal:
         return f"no cluster takes it: {picture.refusal}"

@@ -45,12 +45,10 @@ class LatencyHistogram:
         """Sum of all durations."""
 
     def add(self, took_ns: int, count: int = 1) -> None:
-        """Count `count` durations of `took_ns` each."""
         self.counts[bucket_of(took_ns)] += count
         self.sum_ns += took_ns * count
 
     def absorb(self, counts: Sequence[int], sum_ns: int) -> None:
-        """Add the counts of another histogram."""
         self.counts = [one + other for one, other in zip(self.counts, counts, strict=True)]
         self.sum_ns += sum_ns
 
@@ -60,7 +58,7 @@ class LatencyHistogram:
 
 
 def told_buckets(counts: Sequence[int]) -> list[tuple[float, int]]:
-    """Cumulative counts with their bounds in seconds, as Prometheus wants them; without the last, infinite bound."""
+    """Bounds in seconds with cumulative counts, without the infinite one."""
     found: list[tuple[float, int]] = []
     total = 0
     at = 0

@@ -36,8 +36,6 @@ class MapFigure(msgspec.Struct, array_like=True):
 
 
 class MemberCount(msgspec.Struct):
-    """Counts of one member."""
-
     maps: dict[str, MapFigure] = {}
     primary: int = 0
     """Entries in partitions that this member serves, without zones."""
@@ -48,7 +46,7 @@ class MemberCount(msgspec.Struct):
 
 
 def counting_maps(member: Member) -> Generator[None, None, MemberCount]:
-    """Count all maps; yields between slices (observe/F-1)."""
+    """Yields between slices (observe/F-1)."""
     count = MemberCount()
     sampled: dict[str, list[int]] = {}
     """By map: sampled copies, sampled entries, and their bytes."""

@@ -43,8 +43,6 @@ class Beside:
 
 @dataclass(slots=True)
 class HistogramTold:
-    """A histogram in the form of Prometheus."""
-
     buckets: list[tuple[float, int]]
     """Bounds in seconds with cumulative counts."""
     count: int
@@ -57,7 +55,7 @@ Collected = dict[str, list[tuple[tuple[str, ...], Value]]]
 
 
 def collecting(member: Member, beside: Beside) -> Generator[None, None, Collected]:
-    """Collect all metrics; yields between slices."""
+    """Yields between slices."""
     found: Collected = {name: [] for name in METRICS}
 
     def tell(name: str, value: float, *labels: str) -> None:
@@ -147,7 +145,7 @@ def _partitions(member: Member, tell: Any) -> Generator[None, None, None]:
 
 
 def _maps(member: Member, reads: Mapping[str, int], tell: Any) -> Generator[None, None, None]:
-    """Entries of all local copies, and of each map that is served here (observe/M-1)."""
+    """See observe/M-1."""
     count = yield from counting_maps(member)
     tell("holdfast_entries", count.primary, "primary")
     tell("holdfast_entries", count.all, "all")

@@ -12,7 +12,6 @@ from holdfast.core.model.baseline import FIXED
 
 
 def _process(member: Member) -> dict[str, int] | None:
-    """The running rebalance, if there is one."""
     news = member.picture.open_news
     if news is None:
         return None
@@ -75,8 +74,6 @@ COUNTED: Final = 2000
 
 
 class EntriesHeld(NamedTuple):
-    """Entries in the copies of one member."""
-
     primary: int
     """In the partitions that it serves."""
     every: int
@@ -84,7 +81,7 @@ class EntriesHeld(NamedTuple):
 
 
 def counting(member: Member) -> Generator[None, None, EntriesHeld]:
-    """Count the entries of a member; yields between slices of a few ms."""
+    """Yields between slices of a few ms."""
     primary = every = looked = 0
     leading = {copy.partition for copy in member.picture.leading if copy is not None}
     for partition, copy in list(member.picture.held.items()):
@@ -100,7 +97,6 @@ def counting(member: Member) -> Generator[None, None, EntriesHeld]:
 
 
 def _held(member: Member) -> EntriesHeld:
-    """Count in one go."""
     return EntriesHeld(
         sum(copy.entry_count() for copy in member.picture.leading if copy is not None),
         sum(copy.entry_count() for copy in member.picture.held.values()),

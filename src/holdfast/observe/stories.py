@@ -136,7 +136,6 @@ def _record(record: Record) -> str:
 
 
 def concerned(message: m.Message) -> set[int]:
-    """Partitions that a message mentions."""
     found: set[int] = set()
     for of in (message, getattr(message, "migration", None), getattr(message, "request", None)):
         if isinstance(partition := getattr(of, "partition", None), int):
@@ -170,7 +169,7 @@ class Narrator:
         return self._partition is None or self._partition in partitions
 
     def event(self, event: Event) -> list[str]:
-        """Lines about an event; none for frequent or foreign ones."""
+        """Lines about an event; none for frequent ones."""
         match event:
             case Received(sender, message) if not isinstance(message, QUIET):
                 if not self._about(concerned(message)):
@@ -191,7 +190,6 @@ class Narrator:
         return [] if self._partition is not None else _of_all(event, self._names)
 
     def effects(self, effects: Sequence[Effect]) -> list[str]:
-        """Lines about the effects of an event."""
         lines: list[str] = []
         for effect in effects:
             match effect:
@@ -210,7 +208,6 @@ class Narrator:
         return lines
 
     def state(self, view: View | None, rows: Sequence[Assignment]) -> list[str]:
-        """Lines about changes of the view and of assignments."""
         lines: list[str] = []
         number = view.number if view is not None else -1
         if number != self._view:
@@ -235,7 +232,6 @@ def _named(message: m.Message, names: Mapping[str, str]) -> str:
 
 
 def _of_all(event: Event, names: Mapping[str, str]) -> list[str]:
-    """Events that concern the member as a whole."""
     match event:
         case PeerSilent(member):
             return [f"hears that nobody listens where {names.get(member, member)} was"]

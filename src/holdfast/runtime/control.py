@@ -42,8 +42,6 @@ LAST_ANSWERS_S = 1.0
 
 
 class Operated(Protocol):
-    """A member in its process, as commands need it."""
-
     settings: Settings
     driver: Driver
     member: Member
@@ -56,10 +54,9 @@ class Operated(Protocol):
         """Run a step; an error in it stops the member."""
 
     def check(self) -> None:
-        """Raise the error that has stopped the member, if there is one."""
+        """Raise the error that has stopped the member."""
 
-    def leave(self) -> None:
-        """Start leaving the cluster."""
+    def leave(self) -> None: ...
 
 
 class Control:
@@ -100,7 +97,7 @@ class Control:
             raise Refused("the cluster is being shut down: its state cannot be changed any more")
 
     async def accept_loss(self, timeout_s: float) -> None:
-        """Give up missing members or parts of files; returns when every partition has an owner."""
+        """Give up missing members and files; returns when every partition has an owner."""
         self._must_be_member()
         if rejection := self._member.picture.accept_loss_rejection():
             raise Refused(rejection)
@@ -204,7 +201,7 @@ class Control:
     async def change_baseline(
         self, change: BaselineChange, names: Sequence[str], adjust_ms: int, timeout_s: float
     ) -> None:
-        """Change the owners of data (`core.membership.baseline_orders`); returns when all members have acknowledged."""
+        """Change the owners of data; returns when every member has acknowledged."""
         picture = self._member.picture
         self._must_be_member()
         self._must_go_on()
@@ -274,19 +271,17 @@ class Control:
         self.live.change(given)
 
     async def shut_down_cluster(self, timeout_s: float) -> None:
-        """Make the cluster passive and let all members leave; returns when this one has left."""
+        """Make the cluster passive and let all members leave."""
         if not self._ended.is_set() and not self._member.picture.ending:
             self._must_be_member()
             self._node.guard(lambda: self._driver.change_state(ClusterState.PASSIVE, ending=True))
         await self._until_ended(timeout_s)
 
     async def leave(self, timeout_s: float) -> None:
-        """Drain this member; returns when it has left."""
         self._node.leave()
         await self._until_ended(timeout_s)
 
     async def promote(self, timeout_s: float) -> None:
-        """Make this lite member a data member."""
         self._must_not_leave()
         settings = self._node.settings
         journalled = [
@@ -388,7 +383,7 @@ class Control:
     # -- commands of clients
 
     def take(self, order: own.Order, done: Callable[[own.Fate, str], None]) -> None:
-        """Execute a client's command; `done` is called once."""
+        """Execute a client's command; calls `done` once."""
         task = asyncio.get_running_loop().create_task(self._answer(order, done))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

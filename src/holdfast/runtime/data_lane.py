@@ -28,8 +28,6 @@ PUTS = "holdfast.core.primary_backup.packed_puts_compiled"
 
 @dataclass(frozen=True, slots=True)
 class DataLane:
-    """The selected implementation."""
-
     kind: Literal["compiled", "python"]
     serve: ServeEntries
     ways: Ways = PLAIN
@@ -68,6 +66,5 @@ def data_lane(choice: LaneChoice = "auto") -> DataLane:
 
 
 def lane_sources() -> tuple[Path, ...]:
-    """Sources of the lane and its table."""
     table = Path(entry_mapping.__file__).parent / "entry_table.pyx"
     return Path(entries_cy.__file__), table, table.with_suffix(".pxd"), table.with_name("murmur3.pxd")

@@ -49,17 +49,15 @@ class LiveSettings:
         log.info("settings changed: %s", " ".join(f"{key}={quoted(value)}" for key, value in given.items()))
 
     def allow(self) -> None:
-        """Apply the limits of connections and of output buffers."""
         room_for_sockets(self._member.settings)
         for one in self.limited:
             one.allow(self._member.settings.limits)
 
     def allow_memory(self) -> None:
-        """Apply the memory limit; the interval of measuring stays."""
+        """The interval of measuring stays."""
         self._member.gauge.limit = limit_of(self._member.settings.limits.memory_bytes)
 
     def bound_flight(self) -> None:
-        """Apply the limit of bytes in flight to members that are being filled."""
         max_in_flight_bytes = self._member.settings.partitions.max_in_flight_bytes
         self._member.guard(lambda: self._member.driver.bound_flight(max_in_flight_bytes))
 

@@ -62,7 +62,6 @@ class MemberWatch:
     def order(
         self, order: own.Order, done: Callable[[own.Fate, str], None]
     ) -> Callable[[own.Fate, str], None]:
-        """A command starts: returns the callback to use instead of `done`."""
         return self._traces.order(order, done) if self._traces is not None else done
 
     def note(self, note: Note) -> None:
@@ -77,7 +76,6 @@ class MemberWatch:
             log.log(level, "%s %s", note.kind, fields, extra={FIELDS: {"event": note.kind, **said}})
 
     def begin(self, loop: asyncio.AbstractEventLoop, picture: MemberView, disk: RealDisk | None) -> None:
-        """Start watching."""
         self._loop = loop
         self._alarms = Alarms(picture)
         settings = self._settings
@@ -103,7 +101,6 @@ class MemberWatch:
 
     @property
     def stall_s(self) -> float:
-        """Longest turn of the loop in the last minute."""
         return self._stalls.recent_s if self._stalls is not None else 0.0
 
     def _look(self) -> None:
@@ -132,7 +129,6 @@ class MemberWatch:
             )
 
     def figures(self) -> dict[str, object]:
-        """For the status."""
         return {
             "stalls": self._stalls.figures() if self._stalls is not None else None,
             "slow_operations": self._slow.figures() if self._slow is not None else None,
@@ -146,7 +142,6 @@ class MemberWatch:
             self._stalls.stop()
 
     async def close_traces(self, why: str) -> None:
-        """Send the last spans, within a bounded time."""
         if self._traces is not None:
             await self._traces.stop(why, self._stopped_ns or time.time_ns())
 

@@ -64,8 +64,6 @@ TRIM_PART = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The memory limit of this process."""
-
     size: int
     because: str
     """The source of the number, in words."""
@@ -122,7 +120,6 @@ def prepare(*, files: bool, memory_bytes: int = 0) -> None:
 
 
 def address_space() -> int | None:
-    """`RLIMIT_AS` of this process in bytes, or None."""
     soft = resource.getrlimit(resource.RLIMIT_AS)[0]
     return None if soft == resource.RLIM_INFINITY else soft
 
@@ -177,8 +174,6 @@ def _taken() -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """Bytes that the allocators of this process hold."""
-
     used: int
     free: int
 
@@ -242,7 +237,6 @@ class Allocators:
         return told
 
     def trim(self) -> None:
-        """Return free memory of the C library's heap to the kernel."""
         if self._malloc:
             self._libc.malloc_trim(0)
 
@@ -255,8 +249,6 @@ def _number(text: bytes) -> int:
 
 
 class Gauge:
-    """Measures used memory against the limit."""
-
     def __init__(self, limit: Limit) -> None:
         self.limit = limit
         self.used = self.resident = 0
@@ -275,7 +267,6 @@ class Gauge:
         self.look()
 
     def look(self) -> Room:
-        """Measure; returns how much room there is."""
         limit = self.limit.size
         resident, size = _taken()
         top = resident
@@ -318,12 +309,11 @@ class Gauge:
             self._next_trim_s = done_s + max(TRIM_S, PAUSES * (done_s - now_s))
 
     def fits(self, size: int) -> bool:
-        """Measure, and check whether there is room for a request of this size."""
+        """Measure, and check for room."""
         self.look()
         return size * COPIES <= min(TAKEN_AT * self.limit.size - self.used, LARGEST_PART * self.limit.size)
 
     def figures(self) -> dict[str, object]:
-        """For the status."""
         return {
             "limit_bytes": self.limit.size,
             "limit_from": self.limit.because,

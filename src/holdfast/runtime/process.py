@@ -111,7 +111,6 @@ async def _run(settings: Settings) -> int:
 
 
 async def _announce(node: Node) -> None:
-    """Log when the member has joined; until then, what it waits for."""
     told = ""
     loop = asyncio.get_running_loop()
     began_s = warned_s = loop.time()
@@ -146,15 +145,12 @@ async def _announce(node: Node) -> None:
 
 
 def no_cluster_reason(node: Node, waited_s: float) -> str:
-    """An explanation of the missing cluster, with advice."""
     seeds = ", ".join(node.settings.cluster.seeds) or "none"
     advice = node.member.picture.way_in or "Start the first seed, or start one member with --bootstrap"
     return f"not in a cluster after {waited_s:.3g} s; seeds: {seeds}. {'; '.join(node.troubles) or advice}"
 
 
 class LeavingLog:
-    """Logs why the member leaves, its progress, and what it waits for."""
-
     def __init__(self, node: Node) -> None:
         self._node = node
         self._told = ""
@@ -173,7 +169,6 @@ class LeavingLog:
             )
 
     async def follow(self) -> None:
-        """Log progress until cancelled."""
         node = self._node
         while True:
             self.tell_why()
@@ -195,7 +190,6 @@ def _progress(node: Node) -> str:
 
 
 async def _drained(node: Node, at_once: asyncio.Event) -> None:
-    """Wait until the member has left, a second signal comes, or the time is over."""
     limit_s = node.settings.partitions.drain_timeout_s
     waits = {asyncio.create_task(node.ended.wait()), asyncio.create_task(at_once.wait())}
     _, pending = await asyncio.wait(waits, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)

@@ -77,7 +77,6 @@ class StallGauge:
         return max(0.0, recent_s)
 
     def figures(self) -> dict[str, object]:
-        """For the status, in milliseconds."""
         return {
             "longest_in_last_minute_ms": round(1000 * self.recent_s, 1),
             "longest_ms": round(1000 * self._longest_s, 1),
@@ -108,7 +107,6 @@ class KeptShort:
         loop.call_later(LOOK_S, self._again, loop)
 
     def look(self) -> None:
-        """Run a full collection if enough objects have been made since the last one."""
         if gc.get_count()[2] < PENDING:
             return
         began_s = self._clock()

@@ -44,8 +44,6 @@ PROGRAM = (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Settings of one of the members."""
-
     name: str
     own: Mapping[str, object]
     """Settings that differ from the common ones, by dotted key."""
@@ -98,7 +96,6 @@ def places(settings: Settings, count: int) -> list[Place]:
 
 
 def told(settings: Mapping[str, object]) -> list[str]:
-    """These settings as arguments of `holdfast start`."""
     found = []
     for dotted, value in settings.items():
         if isinstance(value, bool):
@@ -123,8 +120,6 @@ def belong() -> None:
 
 @dataclass(slots=True)
 class Supervised:
-    """One member over all its processes."""
-
     place: Place
     process: asyncio.subprocess.Process | None = None
     lives: int = 0
@@ -144,7 +139,7 @@ class Supervisor:
         self._stopping = asyncio.Event()
 
     async def run(self) -> int:
-        """Start all members; returns the exit status when the last one has ended for good."""
+        """Returns the exit status when the last member has ended for good."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
@@ -189,7 +184,6 @@ class Supervisor:
             pass
 
     async def _live(self, one: Supervised) -> int:
-        """Run the process and forward its output; returns its exit status."""
         core = "" if one.place.core is None else str(one.place.core)
         command = [sys.executable, "-P", "-c", PROGRAM, f"{os.getpid()}/{core}", "start"]
         # In its own session: Ctrl-C reaches only the supervisor, which passes it on.
@@ -222,7 +216,6 @@ def _ask_to_leave(process: asyncio.subprocess.Process | None) -> None:
 
 
 async def passed_on(lines: asyncio.StreamReader, before: str) -> None:
-    """Copy a member's output to ours, each line with this prefix."""
     prefix, rest = before.encode(), b""
     while chunk := await lines.read(CHUNK_BYTES):
         *whole, rest = (rest + chunk).split(b"\n")

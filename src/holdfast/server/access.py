@@ -40,8 +40,6 @@ SHOWN_MAX = 256
 
 
 class Needed(NamedTuple):
-    """A permission that a request needs."""
-
     kind: Kind
     name: str
     action: Action
@@ -168,7 +166,7 @@ SERVICES: dict[str, Kind] = {"hz:impl:mapService": Kind.MAP}
 
 
 class AnyCall(Protocol):
-    """A request of the Hazelcast protocol, as far as it matters here (`wire.hazelcast.layouts.Call`)."""
+    """See `wire.hazelcast.layouts.Call`."""
 
     kind: int
     name: str
@@ -401,7 +399,6 @@ of the own protocol, which the route's handler checks (`question_rejection`). Ot
 
 
 def is_open(route: str) -> bool:
-    """Whether this route needs no login."""
     return HTTP.get(route) == ("open",)
 
 
@@ -425,7 +422,6 @@ def route_rejection(rights: Rights, route: str) -> str:
 
 
 def _rejection(rights: Rights, need: Needed, what: str) -> str:
-    """Text that says which permission is missing; empty if it is granted."""
     kind, name, action, reach = need
     shown = f" {name[:SHOWN_MAX]!r}" if name else ""
     match reach:

@@ -20,15 +20,12 @@ SETTINGS_MAX: Final = 64
 
 
 class AgreedAsker(Protocol):
-    """Executes these requests: see `Grid`."""
-
     def ask_metastore(self, question: MetastoreQuestion, done: Callable[[MetastoreAnswer], None]) -> None: ...
 
     def order_zone(self, order: ZoneOrder, done: Callable[[ZoneAnswer], None]) -> None: ...
 
 
 def question_problem(question: own.AskMetastore | own.OrderZone) -> str:
-    """The reason why the request is invalid; empty if it is valid."""
     if isinstance(question, own.AskMetastore):
         asked = msgspec.structs.asdict(question.question)
         numbers = [value for value in asked.values() if isinstance(value, int)]
@@ -58,7 +55,6 @@ def ask(
     question: own.AskMetastore | own.OrderZone,
     say: Callable[[own.MetastoreSays | own.ZoneSays], None],
 ) -> None:
-    """Execute the request; `say` gets the response, now or later."""
     number = question.id
     if isinstance(question, own.AskMetastore):
         asker.ask_metastore(question.question, lambda found: say(own.MetastoreSays(number, found)))

@@ -34,7 +34,6 @@ class AuditEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str = ""
 
     def shortened(self) -> AuditEvent:
-        """With fields cut to `SHOWN_MAX`."""
         cut = {
             name: text[:SHOWN_MAX] + "..."
             for name in ("user", "address", "what", "detail")

@@ -25,14 +25,12 @@ class StreamAsker(Protocol):
 
 
 def stream_problem(changes: StreamHeads, name: str) -> str:
-    """The reason why the map has no change stream; empty if it has one."""
     if changes.streams(name):
         return ""
     return f"map {name!r} has no change stream: set maps.{name}.changes_bytes on every member"
 
 
 def question_problem(question: own.AskChanges) -> str:
-    """The reason why the request is invalid; empty if it is valid."""
     numbers = (question.after, question.after_term, question.upto, question.upto_term)
     if not all(0 <= number <= COUNTER_MAX for number in numbers):
         return f"counters and terms of updates are 0 to {COUNTER_MAX}"
@@ -40,7 +38,6 @@ def question_problem(question: own.AskChanges) -> str:
 
 
 def heads(changes: StreamHeads, question: own.AskHeads) -> own.Heads:
-    """Heads of the partitions that are served here."""
     found, moved = changes.heads(question.map, question.partitions)
     told = [
         own.Head(partition, reach.counter, reach.term, reach.since, reach.lineage)
@@ -50,7 +47,6 @@ def heads(changes: StreamHeads, question: own.AskHeads) -> own.Heads:
 
 
 def ask(asker: StreamAsker, question: own.AskChanges, say: Callable[[own.Changes], None]) -> None:
-    """Read changes; `say` is called once, now or later."""
     asked = Asked(
         question.map,
         question.partition,

@@ -29,15 +29,13 @@ _SET, _REMOVE = int(own.PutKind.SET), int(own.PutKind.REMOVE)
 
 
 def as_request(put: own.PutColumns) -> Request:
-    """The equivalent request without keys, to check whether writes or removals are allowed now."""
+    """The equivalent request without keys, for checks."""
     removes = len(put.kinds) > 0 and min(put.kinds) == max(put.kinds) == _REMOVE
     return Request(Op.REMOVE if removes else Op.PUT_ALL, put.map, put.partitions)
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnPut:
-    """Rows of one request."""
-
     put: own.PutColumns
     keys: list[bytes]
     values: list[bytes]
@@ -84,7 +82,6 @@ class ColumnPut:
         return cls(put, keys, values)
 
     def rejection(self, lifetime_ms_max: int) -> tuple[own.FaultKind, str] | None:
-        """The reason to reject the whole request, or None."""
         put = self.put
         if put.kinds and max(put.kinds) > _KIND_MAX:
             return own.FaultKind.MALFORMED, f"kinds of rows are 0 to {_KIND_MAX}"
@@ -196,12 +193,10 @@ class Sealing:
         """The reason for an unknown outcome."""
 
     def begin(self) -> Callable[[bool], None]:
-        """The callback for the batch of a slice."""
         self._waits += 1
         return self._sealed
 
     def last(self, done: Callable[[bool], None]) -> Callable[[bool], None]:
-        """The callback for the last batch; `done` is called when all outcomes are known."""
         self._done = done
         return self.begin()
 

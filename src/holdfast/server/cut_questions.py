@@ -14,7 +14,6 @@ CUT_ID_BYTES = 16
 
 
 def rejection(grid: Grid, question: own.Cut | own.HoldCut) -> tuple[own.FaultKind, str] | None:
-    """The reason to reject the request, or None."""
     malformed = own.FaultKind.MALFORMED
     if len(question.cut) != CUT_ID_BYTES:
         return malformed, f"the id of a cut has {CUT_ID_BYTES} bytes"
@@ -69,7 +68,6 @@ def make(grid: Grid, question: own.Cut, say: Callable[[own.Answer], None]) -> No
 
 
 def hold(grid: Grid, question: own.HoldCut, say: Callable[[own.Answer], None]) -> None:
-    """Renew or end a lease, and report what is kept; `say` is called once."""
     pins = grid.cuts.kept(question.cut, question.partitions, own.CUT_MAPS_MAX)
     kept = [(pin.partition, pin.map, pin.counter, pin.term) for pin in pins]
 

@@ -36,8 +36,6 @@ Work = Generator[None, None, None]
 
 
 class Pressure:
-    """Shared by all connections of a member."""
-
     __slots__ = ("crowded",)
 
     def __init__(self) -> None:
@@ -118,7 +116,7 @@ class Flow:
 
     @property
     def must_halt(self) -> bool:
-        """Whether the session must stop where it is (server/F-1, server/F-2, server/F-3)."""
+        """See server/F-1, server/F-2, server/F-3."""
         return bool(self.works) or self.spent > TURN_UNITS or self.left < 0
 
     def begin(self, work: Work) -> None:
@@ -129,14 +127,12 @@ class Flow:
             self._wake()
 
     def step(self) -> None:
-        """Run one slice, if there is work."""
         if self.works:
             work = self.works.popleft()
             if _goes_on(work):
                 self.works.append(work)
 
     def end(self) -> None:
-        """The connection has ended: drop all work and references."""
         self.rest = False
         self._room, self._wake = _endless, _nobody
         works, self.works = self.works, deque()
@@ -146,7 +142,7 @@ class Flow:
 
 
 def slices(sizes: Sequence[int], items: int = SLICE_ITEMS) -> Iterator[tuple[int, int]]:
-    """Begin and end of each slice over items of these sizes in bytes; at most `items` per slice."""
+    """Bounds of slices over items of these sizes in bytes."""
     begin = size = 0
     for at, one in enumerate(sizes):
         if at - begin >= items or (size + one > SLICE_BYTES and at > begin):
@@ -158,7 +154,6 @@ def slices(sizes: Sequence[int], items: int = SLICE_ITEMS) -> Iterator[tuple[int
 
 
 def _goes_on(work: Work) -> bool:
-    """Run a slice; returns whether there are more."""
     try:
         next(work)
     except StopIteration:

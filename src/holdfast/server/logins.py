@@ -50,8 +50,6 @@ AGAIN: Final = "too many logins from this address have failed: come again in a m
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Credentials of a client."""
-
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     token: bytes | None = field(default=None, repr=False)
@@ -59,7 +57,6 @@ class Login:
 
     @property
     def named(self) -> str:
-        """The user for the log."""
         return self.username or ("a token" if self.token is not None else "nobody")
 
 
@@ -75,8 +72,6 @@ LoginDone = Callable[[LoginAnswer], None]
 
 
 class Prover(Protocol):
-    """Checks passwords slowly, outside the event loop."""
-
     def prove(
         self,
         verifiers: tuple[PasswordVerifier, ...],
@@ -95,8 +90,6 @@ class Later(Protocol):
 
 
 class _Failures:
-    """Recent failures by name."""
-
     __slots__ = ("_kept",)
 
     def __init__(self) -> None:
@@ -104,7 +97,6 @@ class _Failures:
         """Failures, and the time of that count."""
 
     def count(self, name: str, now_ns: int) -> int:
-        """Failures that are not forgotten yet."""
         failures, as_of_ns = self._kept.get(name, (0, now_ns))
         return max(0, failures - (now_ns - as_of_ns) // FORGIVEN_NS)
 
@@ -162,7 +154,6 @@ class Logins:
             self._look(login, needed, done)
 
     def _wait(self, login: Login, now_ns: int) -> int:
-        """Delay before the check, in ns."""
         address = net_of(login.address)
         failures = self._by_address.count(address, now_ns)
         wait_ns = 0
@@ -231,7 +222,6 @@ class Logins:
         self._prover().prove(verifiers, password, net_of(login.address), still_needed, proven)
 
     def _is_known(self, name: str, password: str) -> bool:
-        """Whether the password is right, as far as a fast comparison can tell."""
         user = self._users.get(name)
         passwords = user.passwords if user is not None else ("",)
         same = [hmac.compare_digest(each.encode(), password.encode()) for each in passwords]
@@ -264,7 +254,7 @@ class Logins:
         done(LoginAnswer(self._rights[name]))
 
     def _failed(self, login: Login) -> None:
-        """Count a failure, also when the client has gone."""
+        """Also when the client has gone."""
         now_ns = self._clock()
         self._by_address.add(net_of(login.address), now_ns)
         self._by_name.add(login.named, now_ns)

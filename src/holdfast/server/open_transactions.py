@@ -32,7 +32,6 @@ class OpenTransactions:
         return len(self._begun)
 
     def rejection(self) -> str:
-        """The reason against beginning another one now, with advice; empty if allowed."""
         most = self._grid.transactions_per_connection
         if len(self._begun) + self._expected >= most:
             self._begun = {one for one in self._begun if self._grid.runs_transaction(one)}

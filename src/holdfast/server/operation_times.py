@@ -15,7 +15,6 @@ ONE_READ = frozenset({Op.GET, Op.CONTAINS_KEY, Op.ENTRY_VIEW})
 
 
 def operation_name(op: Op) -> str:
-    """The name in metrics: `put-if-absent`."""
     return op.name.lower().replace("_", "-")
 
 
@@ -61,7 +60,6 @@ class OperationTimes:
         return ended
 
     def timed_batch(self, done: Callable[[ZoneBatchDone], None]) -> Callable[[ZoneBatchDone], None]:
-        """Measure all that one read buffer wants of a zone, as one operation."""
         ended = self.timing(ZONE_BATCH)
 
         def told(batch: ZoneBatchDone) -> None:
@@ -75,7 +73,6 @@ class OperationTimes:
         return {operation_name(op): kept for op, kept in self._by_op.items()} | self._others
 
     def failures(self) -> dict[tuple[str, str], int]:
-        """Counts by name of the operation and status."""
         return {
             (operation_name(op), status.name.lower().replace("_", "-")): count
             for (op, status), count in self._failed.items()

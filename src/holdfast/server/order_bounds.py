@@ -12,7 +12,6 @@ from holdfast.wire import own
 
 
 def order_problem(order: own.Order) -> str:
-    """The reason why the command is invalid, apart from its partitions; empty if valid."""
     if not 0 <= order.timeout_ms <= own.ORDER_MS_MAX:
         return f"an order is waited for between 0 and {own.ORDER_MS_MAX} milliseconds"
     if order.want is own.Want.STATE and order.state not in set(ClusterState):
@@ -25,7 +24,6 @@ def order_problem(order: own.Order) -> str:
 
 
 def named_partitions(order: own.Order) -> list[int]:
-    """Partitions that the command names; each must exist."""
     return [order.partition] if order.want is own.Want.REFILL else list(order.partitions)
 
 

@@ -41,7 +41,6 @@ class Quota(Generic[T]):
         return oldest
 
     def remove(self, connection: T) -> None:
-        """It has ended, or counts as another kind now."""
         address = self._of.pop(connection, None)
         if address is not None:
             of_address = self._by_address[address]

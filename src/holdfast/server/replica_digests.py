@@ -27,8 +27,6 @@ _WORD = struct.Struct("<q")
 
 
 class ReplicaHolder(Protocol):
-    """Holder of replicas: see `Grid`."""
-
     @property
     def node(self) -> str: ...
 
@@ -36,7 +34,6 @@ class ReplicaHolder(Protocol):
 
 
 def question_problem(question: own.AskZoneDigests) -> str:
-    """The reason why the request is invalid; empty if it is valid."""
     if len(question.partitions) != len(question.indexes):
         return "each partition has one index"
     places = [question.zone, *question.partitions]
@@ -50,7 +47,6 @@ def question_problem(question: own.AskZoneDigests) -> str:
 def summing(
     holder: ReplicaHolder, question: own.AskZoneDigests, say: Callable[[own.ZoneDigests], None]
 ) -> Work:
-    """Compute the digests in slices, and send them."""
     held: list[own.ZoneCopyDigest] = []
     answered = entries = 0
     for partition, index in zip(question.partitions, question.indexes, strict=True):

@@ -32,7 +32,6 @@ def is_reserved(name: str) -> bool:
 
 
 def _text(stored: bytes, kind: int) -> bytes | None:
-    """The text in a stored value of this type, or None."""
     length = int.from_bytes(stored[4:_HEAD_BYTES], "big")
     if stored[:4] != kind.to_bytes(4, "big", signed=True) or len(stored) != _HEAD_BYTES + length:
         return None
@@ -61,7 +60,6 @@ _NOT_MAPS = frozenset({Op.CALL, Op.ASK})
 
 
 def reserved_map_rejection(request: Request) -> str:
-    """The reason why a client of the own protocol may not do this; empty if it may."""
     name = request.map
     if request.op is Op.TRANSACT or request.op is Op.SETTLE:
         return f"{request.op.name} is what members say to each other"
@@ -77,7 +75,6 @@ def reserved_map_rejection(request: Request) -> str:
 
 
 def reserved_rows_rejection(put: own.PutColumns, entries: Iterable[tuple[bytes, bytes]]) -> str:
-    """The reason why these rows may not be stored; empty if they may."""
     if not is_reserved(put.map):
         return ""
     if put.map not in _WRITABLE or put.kinds.strip(bytes((own.PutKind.SET,))):

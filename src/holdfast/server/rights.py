@@ -15,8 +15,6 @@ NOTHING: frozenset[Action] = frozenset()
 
 
 class Rights:
-    """Shared by all connections of the user."""
-
     __slots__ = ("_decided", "_user", "everything", "user")
 
     def __init__(self, user: User | None = None) -> None:
@@ -28,7 +26,6 @@ class Rights:
         self._decided: dict[tuple[Kind, str], frozenset[Action]] = {}
 
     def actions(self, kind: Kind, name: str) -> frozenset[Action]:
-        """Permitted actions, unless the user may do everything."""
         found = self._decided.get((kind, name))
         if found is not None or self._user is None or len(name) > LONGEST_NAME:
             return found or NOTHING
@@ -44,7 +41,6 @@ class Rights:
         return self.everything or action in self.actions(kind, name)
 
     def may_with_all(self, action: Action, kind: Kind, prefix: str) -> bool:
-        """Whether the action is permitted for all names with this prefix."""
         if self.everything or self._user is None:
             return self.everything
         if len(prefix) > LONGEST_NAME:
@@ -52,7 +48,6 @@ class Rights:
         return any(action in rule.actions and rule.concerns_all(kind, prefix) for rule in self._user.rules)
 
     def may_somewhere(self, action: Action, kind: Kind) -> bool:
-        """Whether the action is permitted for any possible name."""
         if self.everything or self._user is None:
             return self.everything
         return any(rule.kind is kind and action in rule.actions for rule in self._user.rules)

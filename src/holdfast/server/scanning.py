@@ -107,7 +107,6 @@ class Scanned:
         return self._at >= len(self._keys)
 
     def take(self, number: int) -> own.Page:
-        """The next page, in response to the request `number`."""
         keys = self._keys[self._at : self._at + self.rows_max]
         values = self._values[self._at : self._at + self.rows_max]
         if self._project is not None:
@@ -134,7 +133,6 @@ class Scanned:
 
 
 def _up_to(sizes: Iterable[int], size_max: int) -> int:
-    """How many of these sizes reach the limit."""
     return bisect_left(list(accumulate(sizes)), size_max) + 1
 
 
@@ -189,7 +187,6 @@ def projection(fields: tuple[str, ...]) -> Callable[[list[bytes]], list[bytes]]:
 
 
 def _of_these_fields(fields: tuple[str, ...]) -> Callable[[memoryview], bytes]:
-    """Parse only these fields."""
     names = [f"f{at}" for at in range(len(fields))]
     kind: Any = msgspec.Raw | msgspec.UnsetType
     some = msgspec.defstruct(
@@ -203,7 +200,6 @@ def _of_these_fields(fields: tuple[str, ...]) -> Callable[[memoryview], bytes]:
 
 
 def _of_all_fields(fields: tuple[str, ...]) -> Callable[[memoryview], bytes]:
-    """Parse all fields; works for any names."""
     decode, encode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode, msgspec.json.Encoder().encode
 
     def cut_down(document: memoryview) -> bytes:

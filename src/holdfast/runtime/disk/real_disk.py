@@ -67,8 +67,6 @@ def _at_once(deed: Callable[[], None]) -> None:
 
 
 class RealDisk:
-    """`engine.ports.Disk` over a directory."""
-
     def __init__(
         self,
         directory: str | Path,
@@ -167,7 +165,7 @@ class RealDisk:
             self._loop.call_soon(self._call, deed)
 
     def close(self) -> None:
-        """Finish submitted deeds and release the files. No callback is called any more."""
+        """Finish submitted deeds; no callback is called any more."""
         if self._closed:
             return
         self._closed = True

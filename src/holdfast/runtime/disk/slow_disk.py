@@ -31,7 +31,6 @@ class DeedClock:
         self._present = what, self._clock()
 
     def ends(self) -> None:
-        """The deed has ended or failed."""
         present, self._present = self._present, None
         if present is not None:
             took_s = self._clock() - present[1]
@@ -59,7 +58,7 @@ class DiskWatch:
         """Lines whose present deed was reported."""
 
     def look(self) -> list[str]:
-        """Texts for the log."""
+        """Lines for the log."""
         lines: list[str] = []
         for number, clock in enumerate(self._clocks):
             deed = clock.slowest()

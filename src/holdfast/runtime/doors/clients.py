@@ -41,7 +41,6 @@ class Door(door.Door):
         serve: ServeEntries = serve_entries,
         tally: Tally | None = None,
     ) -> None:
-        """For the running event loop; see `server.door.Door`."""
         super().__init__(
             grid,
             limits,
@@ -91,8 +90,6 @@ class Connection(door.ClientConnection, asyncio.Protocol):
 
 
 class PolledConnection(door.ClientConnection):
-    """A client connection over a `poll_cy.Wire`."""
-
     __slots__ = ("_wire",)
 
     def attach(self, wire: Wire, peer: str) -> None:

@@ -81,10 +81,7 @@ INTERRUPTED = cython.declare(cython.Py_ssize_t, -errno.EINTR)
 
 
 class Soon(Protocol):
-    """The part of the event loop that is used here."""
-
-    def call_soon(self, deed: Callable[[], object], /) -> object:
-        """Call this when everything that has arrived by now has been handled."""
+    def call_soon(self, deed: Callable[[], object], /) -> object: ...
 
 
 @cython.cclass
@@ -177,7 +174,6 @@ class Wire:
             self.keep(data[gone:] if gone else data)
 
     def keep(self, data: bytes) -> None:
-        """Queue this for sending."""
         self._add(data)
         self._kept()
 
@@ -203,7 +199,6 @@ class Wire:
 
     @cython.cfunc
     def _drop(self, gone: cython.Py_ssize_t) -> cython.void:
-        """Remove sent bytes from the queue."""
         unsent = self.unsent
         number: cython.Py_ssize_t = 0
         self.left -= gone
@@ -226,7 +221,6 @@ class Wire:
             self.connection.pause_writing()
 
     def push(self) -> None:
-        """The socket is writable: send queued pieces."""
         gone: cython.Py_ssize_t = send_pieces(self.fd, self.unsent, self.sent)
         if not self.goes_on(gone) or gone < 0:
             return
@@ -298,7 +292,6 @@ class Wire:
 
     @cython.cfunc
     def drop_value(self) -> cython.void:
-        """Give up receiving a value separately."""
         if self.value is not None:
             self.value = None
             self.head = b""
@@ -337,8 +330,6 @@ class Wire:
 
 @cython.cclass
 class Poll:
-    """All connections of one door."""
-
     descriptors: epoll
     fd: cython.int
     loop: Soon
@@ -394,7 +385,6 @@ class Poll:
         """Whether the door allows the lane to be used now."""
 
     def fileno(self) -> int:
-        """The descriptor for the loop to watch."""
         return self.fd
 
     def add(self, fd: int, connection: ClientConnection) -> Wire:
@@ -431,7 +421,6 @@ class Poll:
             connection.connection_lost(OSError(number, os.strerror(number)) if number else None)
 
     def ready(self) -> None:
-        """Serve all ready connections."""
         if self._busy:
             return
         self._busy = True
@@ -488,7 +477,6 @@ class Poll:
 
     @cython.cfunc
     def _take(self, wire: Wire) -> cython.void:
-        """Read from a connection, and serve what has arrived."""
         if wire.value is not None:
             self._fill(wire)
             return
@@ -525,7 +513,7 @@ class Poll:
 
     @cython.cfunc
     def _take_whole(self, wire: Wire, head: bytes, value: bytes) -> cython.void:
-        """Serve a message whose value was received separately; its bytes are counted already."""
+        """Serve a message whose value was received separately; it is counted already."""
         size: cython.Py_ssize_t = len(head) + len(value) - SHARED_BYTES
         at: cython.Py_ssize_t = -1
         if wire.plain and self._past_sessions and not wire.unsent:
@@ -547,14 +535,13 @@ class Poll:
 
     @cython.cfunc
     def _enter_lane(self, wire: Wire) -> cython.void:
-        """The connection has handled data: check whether the lane may be used now."""
+        """The connection has run: the lane may be usable or not by now."""
         if not wire.closing:
             self._look_at(wire)
         self._look_around()
 
     @cython.cfunc
     def _tell_door(self) -> cython.void:
-        """Report received bytes to the door, and let it check the time."""
         door = self._door
         door.come += self._come
         self._come = 0
@@ -783,7 +770,7 @@ class Poll:
 
     @cython.cfunc
     def _pieces(self, begin: cython.Py_ssize_t, first: cython.Py_ssize_t) -> list[bytes | bytearray]:
-        """Take the latest responses and the large values inside them, in order."""
+        """The latest responses with the large values inside them."""
         found: list[bytes | bytearray] = []
         out = self._out
         bulk = self._bulk

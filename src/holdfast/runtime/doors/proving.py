@@ -16,8 +16,6 @@ from holdfast.config.verifiers import PasswordVerifier
 
 
 class _Proof(NamedTuple):
-    """A pending check."""
-
     verifiers: tuple[PasswordVerifier, ...]
     password: str
     needed: Callable[[], bool]
@@ -47,7 +45,6 @@ class Proving:
         needed: Callable[[], bool],
         done: Callable[[bool], None],
     ) -> None:
-        """See `Prover`."""
         self._waiting.setdefault(address, deque()).append(_Proof(verifiers, password, needed, done))
         self._begin()
 

@@ -33,8 +33,6 @@ FULL_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Sockets:
-    """The selected backend."""
-
     kind: Literal["poll", "loop"]
     module: ModuleType | None = None
     """The module with `Poll`; None for asyncio."""
@@ -61,10 +59,9 @@ def sockets_way(choice: SocketsChoice = "auto", lane: LaneChoice = "auto", *, tl
 
 
 class PolledDoor:
-    """Accepts connections and serves them by `poll_cy`, with the interface of `asyncio.Server` that is used here."""
+    """A listener for `poll_cy` with the interface of `asyncio.Server`."""
 
     def __init__(self, listening: list[socket.socket]) -> None:
-        """`listening`: bound sockets."""
         self.sockets = listening
         self._loop = asyncio.get_running_loop()
         self._door: Door | None = None
@@ -72,7 +69,6 @@ class PolledDoor:
         self._pausing: asyncio.TimerHandle | None = None
 
     def serve(self, door: Door, module: ModuleType, serve: ServeEntries) -> None:
-        """Set the door and the backend, before `start_serving`."""
         self._door = door
         self._poll = module.Poll(door, self._loop, serve)
         self._loop.add_reader(self._poll.fileno(), self._poll.ready)
@@ -120,12 +116,11 @@ class PolledDoor:
         connection.attach(wire, peer)
 
     def _could_not_take(self, error: OSError) -> None:
-        """An error of one connection is logged, and does not affect others."""
         if self._door is not None:
             self._door.strangers.tell("failed accepts", "a client's connection could not be taken: %s", error)
 
     def _pause(self, error: OSError) -> None:
-        """Stop accepting for a while: no descriptor is free. The system's queue keeps new connections."""
+        """No descriptor is free: stop accepting for a while. The system queues connections."""
         for each in self.sockets:
             self._loop.remove_reader(each.fileno())
         if self._door is not None:
@@ -150,7 +145,7 @@ class PolledDoor:
 
 
 async def bound(host: str, port: int) -> list[socket.socket]:
-    """Sockets bound to all addresses of this host, like those of `loop.create_server`. Raises OSError."""
+    """Sockets bound to all addresses of this host. Raises OSError."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []

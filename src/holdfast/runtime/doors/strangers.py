@@ -26,7 +26,6 @@ class Strangers:
         """Events by kind since the start."""
 
     def closed(self, why: str, /) -> None:
-        """Count a connection that this member has closed."""
         self.counts["client connections closed by this member"] += 1
         log.debug("client connection closed: %s", quoted(why))
 

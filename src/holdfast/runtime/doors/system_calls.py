@@ -35,7 +35,6 @@ def new_value(size: int, beginning: bytes) -> bytearray:
 
 
 def receive_value(fd: int, room: bytearray, start: int, end: int) -> int:
-    """`receive` into a buffer of `new_value`."""
     if len(room) < end:
         room.extend(bytes(end - len(room)))
     return receive(fd, room, start, end)
@@ -79,5 +78,4 @@ def ready_fd(room: Any, number: int) -> int:
 
 
 def ready_kinds(room: Any, number: int) -> int:
-    """The events as bits."""
     return int(room[number][1])

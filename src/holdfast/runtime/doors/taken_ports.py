@@ -52,7 +52,7 @@ async def serve(server: asyncio.Server | PolledDoor) -> None:
 
 
 async def begin(server: asyncio.Server | PolledDoor, key: str) -> None:
-    """`serve` for a port that others know already. Raises ConfigError. `key`: setting of the port."""
+    """`serve` for a port that others know already. Raises ConfigError."""
     try:
         await serve(server)
     except OSError as error:
@@ -62,13 +62,11 @@ async def begin(server: asyncio.Server | PolledDoor, key: str) -> None:
 
 
 async def loop_server(make: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> asyncio.Server:
-    """A server of the event loop's own. Raises OSError."""
     loop = asyncio.get_running_loop()
     return await loop.create_server(make, host, port, backlog=BACKLOG, start_serving=False)
 
 
 async def polled_door(host: str, port: int) -> PolledDoor:
-    """A server over `poll_cy`. Raises OSError."""
     return PolledDoor(await bound(host, port))
 
 

@@ -29,8 +29,6 @@ _VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
-    """TLS contexts from the files at one time."""
-
     clients: ssl.SSLContext
     """For the client port."""
     members: ssl.SSLContext
@@ -54,7 +52,7 @@ class MemberTls:
         """Number of times that files were loaded."""
 
     def look(self) -> None:
-        """Load the files again if they have changed, and use them if they are valid."""
+        """Use changed files if they are valid."""
         stamp = self._stamps()
         if stamp == self._stamp:
             return
@@ -70,7 +68,6 @@ class MemberTls:
         log.info("TLS: new connections use the files as they are now")
 
     def _stamps(self) -> Stamp:
-        """Change detection: mtime, size and inode of each file."""
         settings = self._settings
         files = (
             settings.certificate,
@@ -161,7 +158,6 @@ def _tried(members: ssl.SSLContext, outgoing: ssl.SSLContext, name: str, file: s
 
 
 def _done(side: ssl.SSLObject) -> bool:
-    """Whether this side has finished its handshake. Raises SSLError."""
     try:
         side.do_handshake()
     except ssl.SSLWantReadError:

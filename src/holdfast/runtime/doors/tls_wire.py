@@ -44,7 +44,7 @@ log = logging.getLogger("holdfast")
 
 
 class TlsDoor:
-    """What all TLS connections to one port share; the protocol factory of its server."""
+    """State of one TLS port; the protocol factory of its server."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class TlsDoor:
             oldest.abort()
 
     def passed(self, wire: TlsWire) -> None:
-        """The connection has finished its handshake, or has ended."""
+        """The handshake is over, or the connection."""
         self._half_open.remove(wire)
 
 
@@ -145,7 +145,7 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
     # -- the handshake
 
     def _begins(self, data: bytes) -> bool:
-        """Whether the first bytes are TLS; if not, the peer gets a reply."""
+        """Whether the first bytes are TLS; otherwise replies and closes."""
         door = self._door
         self._stop_timer()
         if data.startswith(RECORD_TYPE):
@@ -197,7 +197,6 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
         self._read()
 
     def _fails(self, why: str) -> None:
-        """Log the reason, once."""
         if not self._told:
             self._told = True
             self._door.strangers.tell(
@@ -212,7 +211,6 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
     # -- after the handshake
 
     def _read(self) -> None:
-        """Deliver content to the protocol above."""
         try:
             while not (self._paused or self._ended) and self._give():
                 pass

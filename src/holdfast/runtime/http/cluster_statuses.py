@@ -83,7 +83,6 @@ class ClusterStatuses:
             done(text)
 
     def _gather(self, seen: dict[str, Any], key: Key) -> bytes:
-        """Runs in a thread."""
         shown = Credentials(None, *key, operates=True, tls=self._tls)
 
         def one(member: dict[str, Any]) -> dict[str, Any]:
@@ -110,7 +109,7 @@ class ClusterStatuses:
 
 
 def tls_to_members(settings: Settings) -> ClientTls | None:
-    """TLS settings of this member as a client of others; it trusts the same CA as between members."""
+    """TLS for connections to other members' client ports, with the CA of members."""
     tls = settings.tls
     if not tls.enabled:
         return None

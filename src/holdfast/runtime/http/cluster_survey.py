@@ -147,7 +147,6 @@ def ask_member(address: Address, credentials: Credentials, patience_s: float, *,
 
 
 def together(members: Sequence[MemberInfo], said: Mapping[str, Said], silent: Mapping[str, str]) -> Said:
-    """Merge all statuses: members, maps, and running migrations."""
     maps: dict[str, Said] = {}
     running: list[Said] = []
     for uuid, status in said.items():

@@ -67,7 +67,6 @@ class ConsoleErrands:
     def order_of(
         self, request: HttpRequest, uuid: str, order: own.Order, done: Callable[[own.Fate, str], None]
     ) -> None:
-        """Send a command to another member."""
         found = [info for info in self._host.member.picture.members() if info.uuid == uuid]
         if not found:
             raise BadRequest("there is no such member here any more")
@@ -103,7 +102,6 @@ class ConsoleErrands:
         self._loop.run_in_executor(self._threads, give).add_done_callback(over)
 
     def verify(self, request: HttpRequest, done: Callable[[dict[str, object]], None]) -> None:
-        """Compare all copies."""
         if self._verifying:
             raise BadRequest("copies are being compared: try again when that is over")
         self._verifying = True
@@ -134,7 +132,6 @@ class ConsoleErrands:
         self._loop.run_in_executor(self._threads, compare).add_done_callback(over)
 
     def _credentials(self, request: HttpRequest) -> Credentials:
-        """The user's credentials for the client ports of other members."""
         tls = tls_to_members(self._host.settings)
         login = self._shown(login_of(request.headers.get("authorization", ""), request.peer))
         if login is None:
@@ -143,12 +140,10 @@ class ConsoleErrands:
 
 
 def _result(work: asyncio.Future[Any], instead: Any) -> Any:
-    """The result, or `instead` if the work was cancelled."""
     return instead if work.cancelled() else work.result()
 
 
 def verdict(report: Report, names: Mapping[str, str]) -> dict[str, object]:
-    """The report of a comparison as plain data."""
     conflicts, undecided, zones = report.conflicts, report.undecided, report.zones
     lines = [
         f"partition {one.partition}, map {one.map or '-'}, {names.get(one.member, one.member)}: {one.verdict}"

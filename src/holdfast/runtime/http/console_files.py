@@ -23,7 +23,6 @@ def console_text(name: str) -> str:
 
 
 def console_files() -> Mapping[str, ConsoleFile]:
-    """All files by name; takes a millisecond."""
     found = {}
     for one in files("holdfast").joinpath(FOLDER).iterdir():
         kind = KINDS.get(one.name.rpartition(".")[2])

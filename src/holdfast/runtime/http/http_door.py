@@ -102,7 +102,6 @@ class HttpDoor:
         log.info("HTTP at %s://%s", "https" if self._tls else "http", self.address)
 
     def begin(self) -> None:
-        """Start recording events for the console."""
         if self._console is not None and self.address is not None:
             self._console.begin()
 
@@ -111,7 +110,7 @@ class HttpDoor:
             self._server.close()
 
     def close(self) -> None:
-        """Also close connections, after pending output."""
+        """Close the port and, after pending output, all connections."""
         self.close_port()
         if self._timer is not None:
             self._timer.cancel()
@@ -164,19 +163,15 @@ class HttpDoor:
         )
 
     def tell(self, kind: str, line: str, *said: object) -> None:
-        """Count an event and log it, rate-limited."""
         self._host.strangers.tell(kind, line, *said)
 
     def time(self) -> float:
-        """The loop's clock in seconds."""
         return self._loop.time()
 
     def faulty(self, error: Exception) -> None:
-        """An internal error has closed a connection."""
         self._host.faulty("HTTP", error)
 
     def _look(self) -> None:
-        """Close connections that have timed out."""
         self._timer = None
         for wire in list(self._wires):
             wire.look()
@@ -190,7 +185,6 @@ def _load() -> None:
 
 
 async def _serving(make: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> asyncio.Server:
-    """A listening server. Raises OSError."""
     server = await loop_server(make, host, port)
     await serve(server)
     return server
@@ -217,7 +211,6 @@ class HttpWire(asyncio.Protocol):
         self._guarded(lambda: self._door.knock(self))
 
     def wait(self, ready: asyncio.Future[object]) -> None:
-        """Do not read before this is done."""
         if self._transport is not None:
             self._transport.pause_reading()
             ready.add_done_callback(self._go_on)
@@ -258,7 +251,7 @@ class HttpWire(asyncio.Protocol):
             self._guarded(self._session.resume)
 
     def look(self) -> None:
-        """Close the connection if something has not arrived in time."""
+        """Close on timeouts."""
         if self._transport is not None and self._transport.is_closing():
             if self._door.time() > self._ends_s:
                 self.abort()

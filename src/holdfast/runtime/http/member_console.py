@@ -58,7 +58,6 @@ class MemberConsole:
     # -- what has happened
 
     def begin(self) -> None:
-        """Start recording."""
         self._ends = [self._host.watch(self._changed), self._host.on_news(self._news)]
         self._look()
 
@@ -92,7 +91,6 @@ class MemberConsole:
             self._tell("beat")
 
     def _look_at_slow(self) -> None:
-        """Record operations that have become slow since the last look."""
         told: Any = self._host.status(EntriesHeld(0, 0)).get("slow_operations")
         if not told:
             return

@@ -60,22 +60,20 @@ class HttpHost(Grid, Protocol):
     def status(self, entries: EntriesHeld | None = None) -> dict[str, object]:
         """For sessions; `entries`: if counted already."""
 
-    def reads_by_map(self) -> Mapping[str, int]:
-        """Reads of each map here."""
+    def reads_by_map(self) -> Mapping[str, int]: ...
 
     def files(self) -> dict[str, object] | None:
         """Figures of the journal; None without one."""
 
     @property
-    def stall_s(self) -> float:
-        """Longest turn of the loop in the last minute."""
+    def stall_s(self) -> float: ...
 
     @property
-    def connections(self) -> dict[str, int]:
-        """Open connections by port."""
+    def connections(self) -> dict[str, int]: ...
 
-    def log_in_by(self, logins: Logins, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:
-        """Like `log_in`, with these logins."""
+    def log_in_by(
+        self, logins: Logins, login: Login, needed: Callable[[], bool], done: LoginDone
+    ) -> None: ...
 
 
 class MemberHttp:
@@ -110,7 +108,6 @@ class MemberHttp:
 
     @property
     def started(self) -> bool:
-        """Whether the member can be asked."""
         return self._host.started and not self._host.ended.is_set()
 
     def log_in(self, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:
@@ -142,7 +139,6 @@ class MemberHttp:
         self._page.ask(accept, done)
 
     def _beside(self) -> Beside:
-        """Facts about the process, for metrics."""
         host = self._host
         latencies, failures = host.times.latencies(), host.times.failures()
         for name, counts, sum_ns in host.tally.figures():

@@ -56,7 +56,7 @@ class MetricsPage:
         self._working = False
 
     def ask(self, accept: str, done: Told) -> None:
-        """Call `done` with the text in an accepted format and its content type, both empty after an error."""
+        """Call `done` with text and content type, both empty after an error."""
         accept = "openmetrics" if "application/openmetrics-text" in accept else ""
         if time.monotonic() - self._made_s < FRESH_S and accept in self._kept:
             done(*self._kept[accept])
@@ -109,7 +109,6 @@ class MetricsPage:
 
 
 def families(collected: Collected) -> Iterator[Family]:
-    """The metrics in the form of the Prometheus client, with its own of the process."""
     from prometheus_client.metrics_core import (
         CounterMetricFamily,
         GaugeMetricFamily,
@@ -138,8 +137,6 @@ def families(collected: Collected) -> Iterator[Family]:
 
 
 class _Some:
-    """A registry of the Prometheus client with some families."""
-
     def __init__(self, families: Iterable[Family]) -> None:
         self._families = families
 
@@ -148,7 +145,7 @@ class _Some:
 
 
 def written(families: Iterable[Family], accept: str) -> Generator[None, None, tuple[bytes, str]]:
-    """The text and its content type; yields between slices."""
+    """Yields between slices."""
     from prometheus_client import exposition
     from prometheus_client.openmetrics import exposition as openmetrics
 

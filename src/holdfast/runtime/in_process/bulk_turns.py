@@ -28,13 +28,10 @@ AT_ONCE, SMALL_AT_ONCE = 8, 64
 
 
 def cost_of(parts: Sequence[bytes], entries: int) -> int:
-    """Cost of entries with these keys and values."""
     return entries + sum(map(len, parts)) // ENTRY_BYTES
 
 
 class BulkTurns:
-    """Turns with a budget of `TURN`, shared by all calls of one member."""
-
     def __init__(self) -> None:
         self._spent = self._granted = 0
         """Budget spent in this turn, and granted in the next."""
@@ -57,7 +54,7 @@ class BulkTurns:
             asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
-        """Begin a turn: wake callers for the next one, as far as its budget goes."""
+        """Begin a turn: wake callers for the next one."""
         waiting = self._waiting
         self._scheduled = False
         self._spent, self._granted = self._granted, 0
@@ -76,7 +73,7 @@ class BulkTurns:
 async def work_off(
     works: Iterator[Coroutine[None, None, None]], at_once: int = AT_ONCE
 ) -> list[RequestError | None]:
-    """Run all, `at_once` at a time; returns the request error of each, or None. Other errors are raised."""
+    """Run all, `at_once` at a time; returns each one's RequestError or None, raises others."""
     told: list[RequestError | None] = []
 
     async def worker() -> None:

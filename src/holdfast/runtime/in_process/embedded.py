@@ -72,7 +72,6 @@ class Member:
 
     @property
     def _node(self) -> Node:
-        """Raises NotReady before the start."""
         if not self._inner.started:
             self._inner.check()
         return self._inner
@@ -119,7 +118,6 @@ class Member:
             raise
 
     def _tried(self) -> str:
-        """The seeds that were tried, and their errors."""
         seeds = ", ".join(self.settings.cluster.seeds) or "none"
         return f"cluster.seeds: {seeds}" + "".join(f"; {each}" for each in self._node.troubles)
 
@@ -135,7 +133,7 @@ class Member:
             await self._node.stop()
 
     async def crash(self) -> None:
-        """Stop at once, as if the process had died, to test the cluster's reaction. `leave` does nothing afterwards."""
+        """Stop at once, like a crash of the process, to test the cluster's reaction."""
         self._crashed = True
         if self._inner.started:
             await self._inner.stop()
@@ -154,7 +152,6 @@ class Member:
 
     @property
     def client_address(self) -> str:
-        """HOST:PORT for clients."""
         return str(self._node.client_address)
 
     @property
@@ -182,7 +179,6 @@ class Member:
         return not self.unsafe_reason()
 
     def unsafe_reason(self) -> str:
-        """The reason why `safe` is False, else empty."""
         self._node.driver.enter()
         return self._stopped_reason() or self._node.member.picture.unsafe_reason()
 
@@ -192,7 +188,6 @@ class Member:
         return not self.cluster_unsafe_reason()
 
     def cluster_unsafe_reason(self) -> str:
-        """The reason why `cluster_safe` is False, else empty."""
         self._node.driver.enter()
         return self._stopped_reason() or self._node.member.picture.cluster_unsafe_reason()
 
@@ -227,7 +222,6 @@ class Member:
 
     @property
     def lite(self) -> bool:
-        """Whether this member holds no partitions."""
         return self._node.member.picture.info.lite
 
     async def promote(self, timeout_s: float = 60.0) -> None:
@@ -316,7 +310,7 @@ class Member:
         )
 
     def service(self, name: str) -> ServiceHandle:
-        """The service of this name. Raises KeyError if there is none."""
+        """Raises KeyError if there is no service of this name."""
         names = [service.name for service in self._inner.services]
         if name not in names:
             raise KeyError(f"no service {name!r} here; there are: {', '.join(names) or 'none'}")
@@ -336,7 +330,6 @@ class ServiceHandle:
 
     @property
     def partitions(self) -> range:
-        """All partitions; the service has one share in each."""
         return range(self._node.partition_count)
 
     def partition_of(self, key: object) -> int:

@@ -177,7 +177,6 @@ class Map(Generic[K, V]):
         return bool(await self._on_key(Op.CONTAINS_KEY, key))
 
     async def contains_value(self, value: V) -> bool:
-        """Whether any entry has this value."""
         return bool(await self._on_all(Op.CONTAINS_VALUE, given(value)))
 
     async def set_ttl(self, key: K, ttl_s: float) -> bool:
@@ -273,7 +272,6 @@ class Map(Generic[K, V]):
         written: Iterator[tuple[bytes, ...]],
         do: Callable[[int, list[bytes]], Coroutine[None, None, None]],
     ) -> None:
-        """Send a read in pieces; raises the first error."""
         more = True
         while more:
             pieces, more = await self._pieces(written)
@@ -311,7 +309,6 @@ class Map(Generic[K, V]):
         return pieces, more
 
     async def _loaded(self, answer: Value, step: int) -> AsyncIterator[list[Any]]:
-        """Deserialize a response in slices; `step`: values per entry."""
         stored = [one for one in answer if isinstance(one, bytes)] if isinstance(answer, list) else []
         assert len(stored) % step == 0, "an answer lists whole entries"
         begin = cost = 0
@@ -325,7 +322,7 @@ class Map(Generic[K, V]):
     # -- all entries
 
     async def size(self) -> int:
-        """The number of entries; not a snapshot."""
+        """Not a snapshot."""
         answer = await self._on_all(Op.SIZE)
         return answer if isinstance(answer, int) else 0
 
@@ -390,7 +387,6 @@ class Map(Generic[K, V]):
         return await ask(self._node, Request(op, self.name, [partition]))
 
     async def _list(self, op: Op, step: int, take_in: Callable[[list[Any]], None]) -> None:
-        """Collect everything. Raises TooLarge."""
         limit, size = self._node.settings.limits.answer_bytes, 0
 
         async def share(partition: int) -> None:
@@ -466,14 +462,13 @@ class Map(Generic[K, V]):
 
 
 def raise_first(told: Iterable[RequestError | None]) -> None:
-    """Raise the first error of a read that was several requests."""
     for error in told:
         if error is not None:
             raise error
 
 
 def given(value: V) -> V:
-    """Raises TypeError for None, which is not a valid value."""
+    """Raises TypeError for None."""
     if value is None:
         raise TypeError("None cannot be a value of a map; remove the entry instead")
     return value

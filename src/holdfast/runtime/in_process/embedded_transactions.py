@@ -174,17 +174,17 @@ class TransactionalMap:
         return bool(await self._on_key(Op.DELETE, key))
 
     async def size(self) -> int:
-        """The number of entries, own changes included. Others' commits may be counted in part: it is no snapshot."""
+        """Includes own changes; no snapshot of others'."""
         answer = await self._transaction.operate(Request(Op.SIZE, self.name, [0]))
         return answer if isinstance(answer, int) else 0
 
     async def keys(self) -> list[Any]:
-        """All keys; no snapshot either."""
+        """No snapshot."""
         answer = await self._transaction.operate(Request(Op.KEYS, self.name, [0]))
         return [self._plain(one) for one in answer] if isinstance(answer, list) else []
 
     async def values(self) -> list[Any]:
-        """All values; no snapshot either."""
+        """No snapshot."""
         answer = await self._transaction.operate(Request(Op.VALUES, self.name, [0]))
         return [self._plain(one) for one in answer] if isinstance(answer, list) else []
 
@@ -194,7 +194,6 @@ async def transact(
     work: Callable[[MemberTransaction], Awaitable[Answer]],
     attempts: int,
 ) -> Answer:
-    """Run `work` in a transaction, and again in a new one after a rollback."""
     if attempts < 1:
         raise ValueError("it is tried once at least")
     pause_s = PAUSE_S

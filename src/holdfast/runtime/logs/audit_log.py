@@ -57,7 +57,6 @@ class AuditLog:
             raise ConfigError(f"security.audit_file: cannot write {path}: {error.strerror}") from None
 
     def tell(self, event: AuditEvent) -> None:
-        """Write the event soon, within the limits."""
         now_s = self._clock()
         if now_s - self._began_s >= PERIOD_S:
             self._end_period(now_s)
@@ -89,6 +88,5 @@ class AuditLog:
         self._file.add(line.encode() + b"\n")
 
     def close(self) -> None:
-        """Write pending lines, and stop."""
         self._end_period(self._clock())
         self._file.close()

@@ -32,8 +32,6 @@ class _Kind:
 
 
 class LimitedLines:
-    """Counts recent lines by kind."""
-
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock`: in seconds."""
         self._clock = clock

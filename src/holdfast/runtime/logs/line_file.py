@@ -54,7 +54,6 @@ class LineFile:
         return True
 
     def _write(self) -> None:
-        """Runs in the thread."""
         with self._gathering:
             lines, self._lines, self._writes = self._lines, [], False
         try:
@@ -88,7 +87,7 @@ class LineFile:
                 older.replace(self._path.with_name(f"{self._path.name}.{number}"))
 
     def close(self) -> None:
-        """Write pending lines, and stop."""
+        """Write pending lines first."""
         with self._gathering:
             self._closed = True
         self._thread.shutdown(wait=True)

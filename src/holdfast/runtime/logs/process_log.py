@@ -24,7 +24,6 @@ TEXT = "%(asctime)s %(levelname)s %(message)s"
 
 
 def one_line(text: str) -> str:
-    """Escape all unprintable characters."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
@@ -44,8 +43,6 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per line, for log collectors."""
-
     def __init__(self, member: str) -> None:
         """`member`: name to show; empty: none."""
         super().__init__()
@@ -67,8 +64,6 @@ class JsonLines(logging.Formatter):
 
 
 class FileHandler(logging.Handler):
-    """Writes lines through a `LineFile`."""
-
     def __init__(self, settings: LogSettings) -> None:
         """Raises ConfigError when the file cannot be written."""
         super().__init__()
@@ -113,7 +108,6 @@ def begin_log(settings: LogSettings, member: str = "") -> None:
 
 
 def call_log_of(member: str) -> None:
-    """Set the member's name in JSON lines, if none was configured."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler.formatter, JsonLines) and not handler.formatter.member:
             handler.formatter.member = member

@@ -57,7 +57,6 @@ class SlowOperations:
         """Slow operations since the start."""
 
     def look(self) -> None:
-        """Track waiting operations, and report those that have ended."""
         now_ns = self._clock()
         before = self._followed
         followed: dict[Mark, OpenOperation] = {}
@@ -89,7 +88,6 @@ class SlowOperations:
             )
 
     def told(self, told: dict[str, object]) -> None:
-        """Keep it for the status, and log it."""
         self.count += 1
         self._kept.append(told)
         self._heard(told)
@@ -121,7 +119,6 @@ class SlowOperations:
         }
 
     def figures(self) -> dict[str, object]:
-        """For the status; newest last."""
         now_ns = self._clock()
         return {
             "limit_ms": self._limit_ns // MILLISECOND,

@@ -135,13 +135,11 @@ class Traces:
     # -- the member itself
 
     def started(self, picture: MemberView) -> None:
-        """The member serves; follow its news from now on."""
         self._picture = picture
         self._heard = picture.last_news
         self._span("member start", {}, self._begun_ns, time.time_ns())
 
     def note(self, note: Note) -> None:
-        """Make a span of each view."""
         if note.kind == "view":
             now_ns = time.time_ns()
             self._span("view", {key: _said(value) for key, value in note.fields.items()}, now_ns, now_ns)
@@ -257,7 +255,6 @@ class Traces:
     # -- slow operations
 
     def slow(self, told: Mapping[str, object]) -> None:
-        """Make a span of an operation that `SlowOperations` has reported."""
         ended_ms, took_ms = told["ended_ms"], told["took_ms"]
         assert isinstance(ended_ms, int), "it has ended"
         assert isinstance(took_ms, int), "it has taken a while"
@@ -266,7 +263,6 @@ class Traces:
 
 
 def _said(value: object) -> str | int | list[str]:
-    """An attribute: a number, bounded text, or a list of texts."""
     if isinstance(value, int):
         return value
     if isinstance(value, list | tuple):

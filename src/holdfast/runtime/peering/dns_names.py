@@ -49,7 +49,6 @@ def is_name(address: Address) -> bool:
 
 
 def shown(address: Address) -> str:
-    """In the form of the settings."""
     return address.host if address.host.startswith(SRV) else str(address)
 
 
@@ -122,7 +121,6 @@ class Names:
 
 @contextlib.asynccontextmanager
 async def _told(name: str) -> AsyncIterator[None]:
-    """Convert errors of dnspython."""
     import dns.exception
     import dns.resolver
 

@@ -81,7 +81,6 @@ def opening_of(uuid: str, nonce: bytes, speaks: Speaks = OF_THIS_BUILD) -> bytes
 
 
 def spoken_there(opening: bytes) -> Speaks:
-    """Versions in an opening."""
     lowest, highest, build = _SPEAKS.unpack_from(opening, len(MAGIC))
     return Speaks(lowest, highest, build.rstrip(b"\0").decode(errors="replace"))
 
@@ -146,7 +145,6 @@ def read_greeting(body: bytes | memoryview) -> Greeting:
 def shown_secrets(
     secrets: Sequence[str], opening: bytes, greeting: Greeting, channel: bytes = b""
 ) -> list[bool]:
-    """For each secret, whether the greeting proves it."""
     who = (greeting.uuid, greeting.host, greeting.port)
     shown = []
     for secret in secrets:
@@ -164,7 +162,6 @@ def welcome_of(secret: str, opening: bytes, greeting: Greeting, channel: bytes =
 def is_welcome(
     said: bytes, secrets: Sequence[str], opening: bytes, greeting: Greeting, channel: bytes = b""
 ) -> bool:
-    """Whether this welcome proves one of the secrets."""
     return any(
         hmac.compare_digest(said, welcome_of(secret, opening, greeting, channel)) for secret in secrets
     )

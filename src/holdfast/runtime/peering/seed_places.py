@@ -22,8 +22,6 @@ NOBODY = MemberId("")
 
 
 class SeedAsker(Protocol):
-    """The network, as seeds need it."""
-
     def ask_place(self, place: Place, frame: bytes) -> MemberId | None:
         """Send a frame to an address. Returns the member there if it is connected already."""
 
@@ -33,16 +31,12 @@ class SeedAsker(Protocol):
     def found_absent(self, seed: Address) -> None:
         """The name has no address."""
 
-    def trouble(self, address: Address, why: str) -> None:
-        """The address cannot be contacted."""
+    def trouble(self, address: Address, why: str) -> None: ...
 
-    def no_trouble(self, address: Address) -> None:
-        """The address can be contacted again."""
+    def no_trouble(self, address: Address) -> None: ...
 
 
 class SeedPlaces:
-    """The named seeds of one member, with their addresses."""
-
     def __init__(
         self,
         seeds: Sequence[Address],
@@ -65,7 +59,6 @@ class SeedPlaces:
         self._nameless_since_s: dict[Address, float] = {}
 
     def has(self, address: Address) -> bool:
-        """Whether this is a named seed."""
         return address in self._seeds
 
     def ask(self, seed: Address, frame: bytes) -> None:
@@ -102,14 +95,12 @@ class SeedPlaces:
         self._tell(place.address for place in places)
 
     def at(self, address: Address, member: str) -> None:
-        """This member is at this address."""
         self._know(address, MemberId(member))
 
     def refuses(self, address: Address) -> None:
         self._know(address, NOBODY)
 
     def unknown(self, address: Address) -> None:
-        """The connection to this address has broken."""
         self._there.pop(address, None)
 
     def _know(self, address: Address, member: MemberId) -> None:

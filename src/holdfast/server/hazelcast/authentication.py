@@ -77,7 +77,7 @@ def _conclude(talk: Conversation, call: Call, status: int, rights: Rights = EVER
 
 
 def _bound(client: bytes, user: str) -> bytes:
-    """The client's UUID made unique to its user, in the same way on every member: no other user can claim it."""
+    """The client's UUID made unique to its user, equally on every member, so that no other user can claim it."""
     return client[:1] + blake2b(client + user.encode(), digest_size=16).digest()
 
 

@@ -70,13 +70,12 @@ def owner_lists(owners: dict[str, list[int]]) -> list[bytes]:
 
 @lru_cache(maxsize=CARDS_KEPT)
 def members_of(card: ClusterCard) -> tuple[bytes, bytes]:
-    """The members as frames that may follow others, shared by all clients."""
+    """Frames that may follow others."""
     return _joined(member_list(card.members))
 
 
 @lru_cache(maxsize=CARDS_KEPT)
 def owners_of(card: ClusterCard) -> tuple[bytes, bytes]:
-    """The owners as frames."""
     return _joined(owner_lists(card.owners))
 
 
@@ -86,8 +85,6 @@ def _joined(frames: list[bytes]) -> tuple[bytes, bytes]:
 
 
 class ViewListener:
-    """Pushes changes of members and owners to one client."""
-
     def __init__(self, talk: Conversation, correlation: int) -> None:
         self._talk = talk
         self._correlation = correlation

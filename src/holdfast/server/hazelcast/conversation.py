@@ -59,8 +59,6 @@ Made = bytes | Generator[None, None, bytes] | Generator[None, None, None]
 
 
 class Conversation:
-    """The state of one connection, apart from incomplete input."""
-
     def __init__(
         self,
         grid: Grid,
@@ -110,7 +108,6 @@ class Conversation:
     # -- output
 
     def say(self, answer: bytes) -> None:
-        """Send a message, together with the others of the same buffer."""
         if not self.gone:
             if len(answer) > ALONE_BYTES or not (self.busy or self.out):
                 self.flush()
@@ -166,14 +163,12 @@ class Conversation:
         return told
 
     def hang_up(self, reason: str) -> None:
-        """Flush, and close the connection."""
         if not self.gone:
             self.flush()
             self.end()
             self._close(reason)
 
     def end(self) -> None:
-        """The connection has ended: end its registrations and transactions."""
         self.gone = True
         self.out.clear()
         self.flow.end()
@@ -240,7 +235,7 @@ class Conversation:
         return registration
 
     def unregister(self, registration: bytes) -> bool:
-        """End a registration; returns False if it does not exist."""
+        """Returns False if there is no such registration."""
         forget = self._undo.pop(registration, None)
         if forget is None:
             return False
@@ -250,7 +245,6 @@ class Conversation:
     # -- requests to the grid
 
     def partition_of(self, call: Call) -> int:
-        """The partition of a request for one key: as the client says, or by the key."""
         count = self.grid.partition_count
         if 0 <= call.partition < count:
             return call.partition
@@ -261,7 +255,6 @@ class Conversation:
         )
 
     def execute(self, call: Call, request: Request, answer: Callable[[Value], Made]) -> None:
-        """Execute a request; `answer` makes the response from its result."""
         if self._waiting >= WAITING_MAX:
             raise CallRefused(AGAIN, f"{self._waiting} {WAITING}; the request was not applied")
         expected = self.flow.most // _EXPECTED[request.op] if request.op in _EXPECTED else 0
@@ -398,14 +391,12 @@ class Conversation:
         over()
 
     def _expect(self, requests: int, size: int) -> None:
-        """Change the number of pending requests, and the expected bytes of their responses."""
         self._waiting += requests
         self.flow.expected += size
         assert self._waiting >= 0, "each request is answered once"
         assert self.flow.expected >= 0, "no more is made than was expected"
 
     def answer(self, call: Call, make: Callable[[], Made]) -> None:
-        """Send what `make` returns, made in slices if it is a generator."""
         self._answer(call, make)
 
     def _answer(self, call: Call, make: Callable[[], Made], size: int = 0) -> None:
@@ -441,7 +432,6 @@ class Conversation:
 
 
 def _size_of(value: Value) -> int:
-    """Bytes of keys and values in a list."""
     return sum(len(part) for part in value if isinstance(part, bytes)) if isinstance(value, list) else 0
 
 
@@ -466,8 +456,6 @@ Handler = Callable[[Conversation, Call], None]
 
 @dataclass(frozen=True, slots=True)
 class RequestKind:
-    """A supported kind of request: its layout and handler."""
-
     layout: RequestLayout
     handler: Handler
 

@@ -32,8 +32,6 @@ _NUMBER = Struct("<q")
 
 @dataclass(slots=True)
 class _Coming:
-    """An incomplete request."""
-
     parts: list[bytes | memoryview] = field(default_factory=list)
     lasts: list[int] = field(default_factory=list)
     """Offset of the last frame in each part."""
@@ -50,8 +48,6 @@ class RequestTooLarge(TooLarge):
 
 
 class Fragments:
-    """Incomplete requests of one connection."""
-
     __slots__ = ("_coming", "_limit", "held")
 
     def __init__(self, limit: int) -> None:

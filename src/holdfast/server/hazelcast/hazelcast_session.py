@@ -83,7 +83,6 @@ _LONG_BYTES = SLICE_BYTES // 64
 
 
 def _hear(talk: Conversation, call: Call) -> None:
-    """Pings, and the client's statistics, which are ignored."""
     talk.say(maps.nothing(call, None))
 
 
@@ -207,7 +206,6 @@ class HazelcastSession:
         self._heard_ns = 0
 
     def receive(self, data: bytes) -> None:
-        """Handle one read buffer. Never raises for its content."""
         talk = self._talk
         self._buffers += 1
         flow = self._flow
@@ -239,7 +237,7 @@ class HazelcastSession:
             self._send(whole)
 
     def plain(self) -> Plain | None:
-        """What the data lane needs to serve the next buffer directly, if possible (`server.plain`)."""
+        """See `server.plain`."""
         talk, flow = self._talk, self._flow
         if (
             self._held is not None
@@ -256,14 +254,12 @@ class HazelcastSession:
         return Plain(self._lane, self._names, self._longest, flow, losses, self._losses_seen, talk.collects)
 
     def served(self, data: bytes, at: int, out: bytes, unsealed: bytes) -> None:
-        """The data lane has served a buffer up to `at`."""
         self._buffers += 1
         self._talk.out += out
         self._unsealed += unsealed
         self._go_on_from(data, at)
 
     def _go_on_from(self, data: bytes, at: int) -> None:
-        """Handle the rest of a buffer after the data lane."""
         talk = self._talk
         talk.busy = True
         try:
@@ -298,7 +294,6 @@ class HazelcastSession:
             self._forget_whole()
 
     def _forget_whole(self) -> None:
-        """Release a served message."""
         if not self._flow.rest:
             self._whole = b""
 
@@ -341,7 +336,7 @@ class HazelcastSession:
             talk.flush()
 
     def _step_over(self, data: bytes, skip: Skip) -> bytes:
-        """Skip input of a message that is too large; returns what follows it."""
+        """Skip a message that is too large; returns what follows it."""
         flow = self._flow
         try:
             end = skip.over(data, 0)
@@ -390,7 +385,6 @@ class HazelcastSession:
 
     @property
     def admitted(self) -> bool:
-        """Whether the client has authenticated."""
         return self._talk.known
 
     @property
@@ -470,7 +464,6 @@ class HazelcastSession:
             talk.flush()
 
     def _seal(self) -> None:
-        """Hold back responses to writes until these are safe."""
         if not self._unsealed:
             return
         if self._lane.settled:
@@ -528,7 +521,6 @@ class HazelcastSession:
     # -- all other requests
 
     def _serve(self, data: bytes, at: int) -> None:
-        """Handle the buffer from `at`. An incomplete message at its end is held."""
         talk, scan, flow = self._talk, self._scan, self._flow
         if data is not self._whole or at:
             scan.begin(at)
@@ -560,7 +552,7 @@ class HazelcastSession:
         self._hold(data, at)
 
     def _wait(self, data: bytes) -> None:
-        """Keep input until authentication is finished, within the limit for unauthenticated clients."""
+        """Keep bounded input until authentication is finished."""
         rest = self._rest[0] + data
         if len(rest) > self._limits.auth_frame_bytes:
             self._talk.hang_up("the client sent much before it was known who it is")
@@ -568,7 +560,7 @@ class HazelcastSession:
         self._rest = (rest, 0)
 
     def _permit(self, call: Call) -> None:
-        """Raises CallRefused if the user lacks a permission; audited."""
+        """Raises CallRefused; audited."""
         talk = self._talk
         why = call_rejection(talk.rights, call)
         if why:
@@ -577,7 +569,6 @@ class HazelcastSession:
             raise CallRefused(ACCESS_CONTROL, why)
 
     def _hold(self, data: bytes, at: int) -> None:
-        """Keep an incomplete message, for more input or the next turn."""
         flow, scan = self._flow, self._scan
         held = data[at:]
         scan.move(at)
@@ -589,7 +580,6 @@ class HazelcastSession:
         flow.rest = self._many = bool(held) and scan.tired
 
     def _answer(self, data: bytes, start: int, end: int) -> None:
-        """Handle one complete message."""
         talk = self._talk
         if FRAME.unpack_from(data, start)[1] & UNFRAGMENTED != UNFRAGMENTED:
             self._take_fragment(data, start, end)
@@ -624,7 +614,7 @@ class HazelcastSession:
             talk.meet(name_of(kind), correlation, error)
 
     def _take_fragment(self, data: bytes, start: int, end: int) -> None:
-        """Add a fragment; handle its request if it is complete (server/N-4)."""
+        """See server/N-4."""
         if not self._talk.known:
             raise ProtocolError("a fragment before authentication")
         try:
@@ -637,7 +627,6 @@ class HazelcastSession:
             self._answer(whole, 0, len(whole))
 
     def _answer_slowly(self, message: RequestKind, data: bytes, start: int, end: int) -> Work:
-        """Decode and handle a long message in slices."""
         talk = self._talk
         kind, correlation = REQUEST.unpack_from(data, start)[2:4]
         try:
@@ -657,7 +646,7 @@ class HazelcastSession:
             talk.meet(name_of(kind), correlation, error)
 
     def _remember(self, call: Call) -> None:
-        """Let the data lane serve this map from now on, if it can and may."""
+        """Let the data lane serve this map from now on."""
         name, grid = call.name, self._talk.grid
         if not 0 < len(name) <= MAP_NAME_MAX or name.startswith(INTERNAL):
             return

@@ -68,7 +68,7 @@ def _telling_keys(call: Call, keys: list[bytes], place: int, count: int) -> Gene
 
 
 def page_after(keys: Iterable[bytes], place: int, count: int) -> Generator[None, None, Page]:
-    """The next `count` keys after a place, and those that share the last one's checksum."""
+    """The next `count` keys, and those that share the last one's checksum."""
     rest = iter(keys)
     nearest: list[tuple[int, bytes]] = []
     further = False

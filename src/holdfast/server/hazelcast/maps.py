@@ -66,14 +66,13 @@ def truth(call: Call, value: Value) -> bytes:
 
 
 def number(call: Call, value: Value) -> bytes:
-    """An int32; larger counts are sent as its maximum."""
+    """Larger counts are sent as the maximum of int32."""
     return message(
         [response(call.kind + 1, call.correlation, INT.pack(min(cast("int", value), 0x7FFF_FFFF)))]
     )
 
 
 def many(call: Call, value: Value) -> Made:
-    """A list of values, or of alternating keys and values."""
     return listed(call, cast("list[bytes]", value or []))
 
 
@@ -130,7 +129,6 @@ def entry_view(call: Call, value: Value, wall_ms: int) -> bytes:
 
 
 def keyed(op: Op, answer: Answering) -> Handler:
-    """An operation on one key."""
 
     def handle(talk: Conversation, call: Call) -> None:
         talk.execute(call, _keyed_request(talk, op, call), lambda value: answer(call, value))
@@ -165,7 +163,7 @@ def _is_locked(talk: Conversation, call: Call) -> None:
 
 
 def whole(op: Op, answer: Answering) -> Handler:
-    """An operation on the whole map; only the predicate that is always true is supported."""
+    """Only the predicate that is always true is supported."""
 
     def handle(talk: Conversation, call: Call) -> None:
         if call.predicate:
@@ -177,7 +175,6 @@ def whole(op: Op, answer: Answering) -> Handler:
 
 
 def reject_other_predicates(call: Call) -> None:
-    """Raises CallRefused unless the predicate is the one that is always true."""
     if call.predicate != TRUE_PREDICATE:
         raise CallRefused(
             UNSUPPORTED,
@@ -253,17 +250,16 @@ def _by_partition(
 
 
 def _flush(talk: Conversation, call: Call) -> None:
-    """There is no map store, so nothing has to be written."""
+    """There is no map store."""
     talk.say(nothing(call, None))
 
 
 def _load(talk: Conversation, call: Call) -> None:
-    """There is no map store, so nothing is loaded."""
+    """There is no map store."""
     talk.say(nothing(call, None))
 
 
 def guarded(handler: Handler) -> Handler:
-    """Reject reserved and invalid names of maps first."""
 
     def handle(talk: Conversation, call: Call) -> None:
         reject_reserved(call.name)

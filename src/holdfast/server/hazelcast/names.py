@@ -159,7 +159,6 @@ SERVICES, NAMES = _read_table()
 
 
 def name_of(kind: int) -> str:
-    """The name of a request, for people; also for unknown types."""
     known = NAMES.get(kind)
     if known is not None:
         return known

@@ -58,8 +58,6 @@ def history_uuid(cluster: str, partition: int, term: int) -> bytes:
 
 
 class Invalidations:
-    """One near cache, with the invalidations of the current turn."""
-
     def __init__(self, talk: Conversation, call: Call) -> None:
         self._talk = talk
         self._call = call
@@ -71,7 +69,6 @@ class Invalidations:
         self._soon = talk.grid.gather(talk.telling("what near caches forget", self.tell))
 
     def listen(self) -> Callable[[], None]:
-        """Subscribe; returns the function that unsubscribes."""
         grid, call = self._talk.grid, self._call
         unlisten = grid.listen(
             call.name, key=None, local_only=call.local_only, heard=self._heard, invalidations=True
@@ -93,12 +90,10 @@ class Invalidations:
         self._soon.ask()
 
     def forget_all(self) -> None:
-        """Send "invalidate all"."""
         self._all = True
         self.tell()
 
     def tell(self) -> None:
-        """Send collected invalidations in as few events as possible."""
         talk, keys = self._talk, self._keys
         whole, self._all = self._all, False
         self._keys = []
@@ -172,7 +167,6 @@ def _was_written(talk: Conversation, name: str) -> bool:
 
 
 def _metadata(talk: Conversation, call: Call) -> None:
-    """Sequences and UUIDs of the partitions that this member serves; clients ask every member."""
     for name in call.names:
         reject_reserved(name)
     talk.answer(call, lambda: _telling_metadata(talk, call))

@@ -33,7 +33,6 @@ _STRING_HEADER_BYTES = 8
 
 
 def stored_text(value: str) -> bytes:
-    """A string in the clients' serialization."""
     encoded = value.encode()
     return _STRING_TYPE + len(encoded).to_bytes(4, "big") + encoded
 
@@ -117,8 +116,7 @@ def _waits(talk: Conversation, partition: int) -> bool:
     return talk.grid.row(partition).version > 0 and talk.grid.owner(partition) is None
 
 
-def _unheard(_: Outcome) -> None:
-    """The client has its response already."""
+def _unheard(_: Outcome) -> None: ...
 
 
 def _destroy(talk: Conversation, call: Call) -> None:
@@ -133,7 +131,6 @@ def _destroy(talk: Conversation, call: Call) -> None:
 
 
 def _list(talk: Conversation, call: Call) -> None:
-    """Opened maps, and others that this member knows."""
 
     def answer(value: Value) -> bytes:
         opened = cast("list[bytes]", value or [])[::2]

@@ -71,7 +71,6 @@ _CODES: dict[TransactionFate, tuple[ErrorCode, str]] = {
 
 
 def _check(told: TransactionAnswer) -> None:
-    """Raises CallRefused unless the step succeeded."""
     if told.fate is not TransactionFate.DONE:
         code, what = _CODES[told.fate]
         raise CallRefused(code, f"{what}: {told.why}" if told.why else what)

@@ -35,14 +35,13 @@ SAFE: Final = ("GET", "HEAD")
 
 
 def host_of(header: str) -> str:
-    """The host of a Host header in lower case, without its port."""
     if header.startswith("["):
         return header.partition("]")[0].removeprefix("[").lower()
     return header.rpartition(":")[0].lower() if header.count(":") == 1 else header.lower()
 
 
 def is_own_name(header: str, names: Collection[str]) -> bool:
-    """Whether a Host header names this port: an address, `localhost`, or one of `names`."""
+    """Whether the Host is an address, `localhost`, or one of `names`."""
     host = host_of(header).rstrip(".")
     if host == "localhost" or host in names:
         return True

@@ -60,8 +60,7 @@ class ConsoleMember(Protocol):
     """What the console needs of the member, in addition to `HttpMember`."""
 
     @property
-    def files(self) -> Mapping[str, ConsoleFile]:
-        """Files of the page by name."""
+    def files(self) -> Mapping[str, ConsoleFile]: ...
 
     @property
     def happenings(self) -> Happenings: ...
@@ -111,7 +110,7 @@ KEYS: Final[Mapping[str, Callable[[str], bytes]]] = {
 
 
 def _long(number: int) -> bytes:
-    """A 64-bit integer, like Java's Long; most clients write numeric keys so."""
+    """Like Java's Long; most clients write numeric keys so."""
     return (-8).to_bytes(4, "big", signed=True) + number.to_bytes(8, "big", signed=True)
 
 
@@ -158,7 +157,6 @@ class ConsoleRoutes:
     # -- what it shows
 
     def me(self, request: HttpRequest, responder: Responder) -> None:
-        """The user, his rights, and this member."""
         grid = self._member.grid
         rights = request.rights
         may = {name: not access.question_rejection(rights, order, ()) for name, order in ORDERS.items()}
@@ -219,7 +217,7 @@ class ConsoleRoutes:
             self._console.verify(request, lambda told: responder.answer(json_answer(told)))
 
     def _permits(self, request: HttpRequest, question: own.Question, what: str, responder: Responder) -> bool:
-        """Authorize and audit a command (server/C-1); responds itself if it is rejected."""
+        """Authorize and audit a command (server/C-1)."""
         grid, rights = self._member.grid, request.rights
         if why := access.question_rejection(rights, question, ()):
             grid.audit(AuditEvent(AuditKind.REFUSED, rights.user, request.peer, what, why))
@@ -275,7 +273,6 @@ def _entry_answer(outcome: Outcome, partition: int, replicas: list[str]) -> Http
 
 
 def shown(stored: bytes) -> dict[str, object]:
-    """A stored value for people: type, size, and its first characters."""
     try:
         value = from_stored(stored)
     except (ValueError, IndexError, msgspec.DecodeError):

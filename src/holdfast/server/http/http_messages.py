@@ -31,13 +31,11 @@ smuggling)."""
 
 
 class BadRequest(Exception):
-    """The request is invalid; the message is sent to the client."""
+    """Status 400; the message is sent to the client."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A complete request."""
-
     method: str
     path: str
     """Decoded, without the query."""
@@ -51,7 +49,7 @@ class HttpRequest:
     """Rights of the user; none on open routes, which must not check them."""
 
     def json(self) -> object:
-        """The body as JSON. Raises BadRequest."""
+        """Raises BadRequest."""
         try:
             return msgspec.json.decode(self.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -60,8 +58,6 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """A complete response."""
-
     status: int
     body: bytes
     kind: str = TEXT
@@ -85,7 +81,6 @@ def headers_of(pairs: Iterable[tuple[bytes, bytes]], head: bytes) -> dict[str, s
 
 
 def text_answer(status: int, text: str, **headers: str) -> HttpAnswer:
-    """Text for people, as one line."""
     return HttpAnswer(status, text.encode() + b"\n", TEXT, headers)
 
 
@@ -97,8 +92,7 @@ class Stream(Protocol):
     """A response that continues, for example with server-sent events."""
 
     @property
-    def closed(self) -> bool:
-        """Whether the client has gone, or the stream has ended."""
+    def closed(self) -> bool: ...
 
     def send(self, data: bytes) -> bool:
         """Send more. Returns False if it was not sent, because the client has not read earlier data: send newer data
@@ -118,13 +112,11 @@ class Responder(Protocol):
     """How a handler responds to one request: with exactly one of these, now or later."""
 
     @property
-    def gone(self) -> bool:
-        """Whether the client has gone."""
+    def gone(self) -> bool: ...
 
     def answer(self, answer: HttpAnswer) -> None: ...
 
-    def stream(self, kind: str = EVENTS, headers: Mapping[str, str] | None = None) -> Stream:
-        """Respond with status 200 and a stream."""
+    def stream(self, kind: str = EVENTS, headers: Mapping[str, str] | None = None) -> Stream: ...
 
 
 RouteHandler = Callable[[HttpRequest, Responder], None]
@@ -134,7 +126,6 @@ errors of `holdfast.errors` 409; any other error is logged and becomes 500.
 
 
 def event(name: str, content: object) -> bytes:
-    """A server-sent event with JSON data."""
     return b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(content) + b"\n\n"
 
 

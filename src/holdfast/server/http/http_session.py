@@ -141,7 +141,6 @@ class HttpSession:
         self._bound_early()
 
     def _bound_early(self) -> None:
-        """Limit input that arrives during a request."""
         exchange = self._exchange
         if exchange is None:
             return
@@ -159,7 +158,6 @@ class HttpSession:
             self._look()
 
     def _look(self) -> None:
-        """Handle input, up to one complete request."""
         try:
             self._step_over()
             if self._accepted is None and not self._skip:
@@ -172,7 +170,6 @@ class HttpSession:
             self._refuse(error.error_status_hint, "this is no HTTP/1.1 that is understood here")
 
     def _take_head(self) -> None:
-        """Parse a complete head, and decide the request."""
         raw = self._raw
         if not raw:
             return
@@ -196,7 +193,6 @@ class HttpSession:
             self._decide(event, head)
 
     def _decide(self, event: h11.Request, head: bytes) -> None:
-        """Decide by the head: check route, size, origin and credentials."""
         if event.http_version not in VERSIONS:
             self._refuse(505, "this door speaks HTTP/1.1")
             return
@@ -238,7 +234,6 @@ class HttpSession:
             self._identify(route, request, exchange)
 
     def _accept(self, route: Route, request: HttpRequest, exchange: Exchange) -> None:
-        """Serve an accepted request when its body is complete."""
         if not self._length:
             self._whole()
             self._serve(route, request, exchange)
@@ -286,7 +281,6 @@ class HttpSession:
         self._serve(route, replace(request, body=body), exchange)
 
     def _whole(self) -> None:
-        """The request is complete."""
         self._length, self._partial, self._body = 0, False, []
         self._since_ns = self._grid.now_ns()
 
@@ -294,7 +288,6 @@ class HttpSession:
         return text_answer(413, f"a body has at most {BODY_BYTES} bytes, in at most {CHUNKS_MAX} chunks")
 
     def _step_over(self) -> None:
-        """Skip the body of a rejected request."""
         gone = min(self._skip, len(self._raw))
         del self._raw[:gone]
         self._skip -= gone
@@ -379,7 +372,6 @@ class HttpSession:
     # -- output
 
     def write(self, exchange: Exchange, answer: HttpAnswer) -> None:
-        """Send a complete response."""
         if self._over or exchange is not self._exchange:
             return
         headers = {**HEADERS, "content-type": answer.kind, **answer.headers}
@@ -408,11 +400,9 @@ class HttpSession:
             self._next()
 
     def break_off(self, why: str) -> None:
-        """End a response that cannot be completed."""
         self._end(why)
 
     def _refuse(self, status: int, why: str) -> None:
-        """Send an error if that is still possible, and close."""
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             answer = text_answer(status, why)
             headers = {**HEADERS, "content-type": answer.kind, "connection": "close"}
@@ -497,7 +487,6 @@ class HttpSession:
 
 
 def _connection() -> h11.Connection:
-    """For one request and its response."""
     return h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
 
 
@@ -510,8 +499,6 @@ def _countable(query: str) -> bool:
 
 
 class Exchange:
-    """A request with its response (`http_messages.Responder`), and its stream."""
-
     def __init__(self, session: HttpSession, head_only: bool) -> None:
         self._session = session
         self.head_only = head_only

@@ -67,13 +67,11 @@ class MemberRoutes:
         responder.answer(text_answer(503 if why else 200, f"not ready: {why}" if why else "ready"))
 
     def metrics(self, request: HttpRequest, responder: Responder) -> None:
-        """Metrics for Prometheus."""
         self._member.metrics(
             request.headers.get("accept", ""), lambda body, kind: responder.answer(_told(body, kind))
         )
 
     def status(self, request: HttpRequest, responder: Responder) -> None:
-        """The member's status as JSON (`observe.status`)."""
         self._member.status(lambda body: responder.answer(_told(body, JSON)))
 
     def cluster(self, request: HttpRequest, responder: Responder) -> None:
@@ -82,7 +80,7 @@ class MemberRoutes:
         self._member.cluster(login, lambda body: responder.answer(_told(body, JSON)))
 
     def order(self, request: HttpRequest, responder: Responder) -> None:
-        """An operator command for this member, `{"want": "leave"}`; responds when it has taken effect or failed."""
+        """`{"want": "leave"}`; responds when it has taken effect or failed."""
         grid = self._member.grid
         order = read_order(request.json(), grid.partition_count)
         what, rights = order_of(order, ()), request.rights
@@ -99,8 +97,6 @@ class MemberRoutes:
 
 
 class _Asked(msgspec.Struct, forbid_unknown_fields=True):
-    """A command as JSON; see `own.Order`."""
-
     want: str
     timeout_ms: int = 60_000
     state: str = ""
@@ -130,7 +126,7 @@ def _order(member: HttpMember, request: HttpRequest, responder: Responder) -> No
 
 
 def read_order(content: object, partitions: int) -> own.Order:
-    """Parse and validate a command; `partitions`: their number. Raises BadRequest."""
+    """Raises BadRequest."""
     try:
         asked = msgspec.convert(content, _Asked)
     except msgspec.ValidationError as error:

@@ -32,16 +32,14 @@ class HttpMember(Protocol):
     """The member for HTTP sessions: `grid` as for all sessions, and what only these need."""
 
     @property
-    def grid(self) -> Grid:
-        """The member as sessions of every protocol see it."""
+    def grid(self) -> Grid: ...
 
     @property
     def started(self) -> bool:
         """Whether the member can be asked; before that only open routes are served."""
 
     @property
-    def asks_credentials(self) -> bool:
-        """Whether credentials are required."""
+    def asks_credentials(self) -> bool: ...
 
     def log_in(self, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:
         """Like `Grid.log_in`; also accepts `http.token`."""
@@ -60,7 +58,7 @@ class HttpMember(Protocol):
         """The status of all members as JSON, fetched with these credentials; `done` is called later."""
 
     def soon(self, deed: Callable[[], None]) -> None:
-        """Call this in the next turn of the loop. It must not raise."""
+        """In the next turn of the loop. It must not raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,6 @@ class Route:
 
     @property
     def name(self) -> str:
-        """The name in `access.HTTP`."""
         return f"{self.method} {self.path}"
 
 
@@ -87,7 +84,6 @@ class Routes:
             known[key] = route
 
     def find(self, method: str, path: str) -> Route | None:
-        """The matching route, or None."""
         method = "GET" if method == "HEAD" else method
         whole = self._whole.get((method, path))
         if whole is not None:
@@ -96,7 +92,6 @@ class Routes:
         return self._prefixes[max(fitting, key=len)] if fitting else None
 
     def methods(self, path: str) -> list[str]:
-        """Methods that the path supports."""
         return [method for method in ("GET", "HEAD", "POST") if self.find(method, path) is not None]
 
     def __iter__(self) -> Iterator[Route]:
