@@ -37,9 +37,9 @@ def test_who_is_here_away_gone_and_outside() -> None:
         member("m1"), member("m2", here=False, away=True), member("m3", here=False), outside=["m4", "m5"]
     )
     lines = [
-        "away: m2; what they held is kept for them while they are in the baseline",
-        "in the baseline, and not here: m3; they have left, and nothing is kept for them",
-        "outside the baseline: m4, m5; they hold nothing (holdfast cluster baseline add)",
+        "away: m2; their replicas are kept for them while they are in the baseline",
+        "in the baseline, but left: m3; no replicas are kept for them",
+        "outside the baseline: m4, m5; they hold no data (holdfast cluster baseline add)",
     ]
     assert list(of_baseline(seen)) == lines
     assert shown(seen) == [
@@ -62,7 +62,7 @@ def test_when_it_is_adjusted_and_because_of_whom() -> None:
     )
     assert shown(seen)[0] == "auto-adjust: 300 s after the last member came or went"
     assert shown(seen)[-1] == (
-        "the baseline becomes who is here in 12 s because m4 came, m2 went, unless somebody comes or goes before"
+        "the baseline becomes the present members in 12 s because m4 joined, m2 left; a join or leave restarts the wait"
     )
     lite = told(member("m1"), adjust_ms=1000, adjusts_in_ms=0)
     assert "because a member is lite now" in shown(lite)[-1]

@@ -122,9 +122,9 @@ def test_a_cut_survives_moves_and_crashes(cluster: MemoryCluster, client: Client
     assert read(client, cut) == BEFORE
     assert hold_cut(client, cut, 10) == sum(1 for mark in cut.marks.values() if mark.counter)
     cluster.do(lambda: cluster.members[1].cuts.hold(cut.id, 0))
-    with pytest.raises(CutLost, match="nobody keeps the cut any more"):
+    with pytest.raises(CutLost, match="no member keeps the cut any more"):
         hold_cut(client, cut, 10)
-    with pytest.raises(CutLost, match=r"map 'm' in partition .* nobody keeps it any more"):
+    with pytest.raises(CutLost, match=r"map 'm' in partition .* no member keeps it any more"):
         read(client, cut)
 
 
@@ -280,7 +280,7 @@ def test_what_a_holder_keeps_of_other_moments_does_not_count(cluster: MemoryClus
     cluster.do(lambda: spoil([owner]))
     assert hold_cut(client, cut, 60) == sum(1 for mark in cut.marks.values() if mark.counter)
     cluster.do(lambda: spoil(cluster.members))
-    with pytest.raises(CutLost, match=f"of 1 of .* marks, first map 'm' in partition {partition}, nobody"):
+    with pytest.raises(CutLost, match=f"of 1 of .* marks, first map 'm' in partition {partition}, no member"):
         hold_cut(client, cut, 60)
 
 

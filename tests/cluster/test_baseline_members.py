@@ -72,7 +72,7 @@ def test_join_kill_return_and_take_out(tmp_path: Path) -> None:
         assert holds(cluster, outsider) == set()
         assert "outside the baseline: m4" in shown(cluster)
         told = run("status", cluster.alive[0].client_address)
-        assert "outside the baseline: m4; they hold nothing" in " ".join(told.stdout.split())
+        assert "outside the baseline: m4; they hold no data" in " ".join(told.stdout.split())
 
         victim = cluster.members[1]
         its = holds(cluster, victim)

@@ -74,7 +74,9 @@ def test_survivors_name_who_was_lost_and_what_is(form: str) -> None:
             (gone,) = [said for level, said in warned if said.startswith("member gone without leaving")]
             assert f"name={victim.name} " in gone
             # Who hears of the view before he has noticed himself knows no more than that.
-            assert re.search(r"reason=(its port refuses connections|silent for|others do not hear it)", gone)
+            assert re.search(
+                r"reason=(its port refuses connections|silent for|other members suspect it)", gone
+            )
             (lost,) = [
                 said for level, said in warned if said.startswith("partitions lost") and level == "ERROR"
             ]
@@ -124,7 +126,9 @@ def test_a_member_that_is_not_heard_is_suspected_by_name_and_a_minority_says_so(
             )
         )
         assert any(said.startswith("member responds again") for _, said in cluster.warned(first))
-        assert seen(lambda: any("served nobody for" in said for _, said in cluster.warned(third)))
+        assert seen(
+            lambda: any("of this member was blocked for" in said for _, said in cluster.warned(third))
+        )
 
 
 def test_a_view_says_who_has_left_after_draining_and_warns_nobody() -> None:

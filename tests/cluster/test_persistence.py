@@ -266,7 +266,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         cluster.wait_ready([lite])
         promoted = cluster.holdfast("member", "promote", f"{HOST}:{_client_port(cluster, lite)}")
         assert promoted.returncode == 1
-        assert "maps.default.journal is set, and this member has opened no files" in promoted.stderr
+        assert "maps.default.journal is set, and this member has no files open" in promoted.stderr
         with Keepers(tmp_path / "theirs", 1) as other:
             seeds = [f"{HOST}:{other.ports['m1'][0]}"]
             stranger = cluster.running("m2")

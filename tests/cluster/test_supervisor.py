@@ -116,7 +116,7 @@ def running(folder: Path, count: int, *more: str) -> Iterator[Running]:
 def test_members_under_one_command_are_one_cluster_and_end_together(tmp_path: Path) -> None:
     with running(tmp_path, 2) as one:
         one.until(one.whole)
-        assert "WARNING supervisor: two members alone are no majority" in one.said()
+        assert "WARNING supervisor: if one of two members crashes" in one.said()
         seen = one.status()
         assert sorted(member["name"] for member in seen["members"]) == ["t-1", "t-2"]
         # A line comes through the supervisor, and may be later than the answer to a client.

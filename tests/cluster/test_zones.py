@@ -99,7 +99,7 @@ def test_a_zone_lives_through_the_death_of_a_leader(cluster: LocalCluster) -> No
         assert all(len(one["stable"]["peers"]) == 3 for one in shown["partitions"])
         assert "index" in run(cluster, "zone", "show", "z").output
         [warning] = _zones_that_shrink((first.client_address,), Credentials())
-        assert warning.startswith("zone z shall have 3 replicas of each partition, and 2 of the members")
+        assert warning.startswith("zone z is configured for 3 replicas, and only 2 members")
         until(
             lambda: "zones: z with 11 partitions, 0 without a leader" in run(cluster, "status").output,
             "the status never tells of the zone's leaders",
@@ -126,7 +126,7 @@ def test_a_zone_lives_through_the_death_of_a_leader(cluster: LocalCluster) -> No
 
     def lacking() -> bool:
         return (
-            "z: 11 of 11 partitions have a replica on a member that is not here"
+            "z: 11 of 11 partitions have a replica on an absent member"
             in run(cluster, "cluster", "safe").output
         )
 
@@ -186,7 +186,7 @@ def test_a_zone_has_members_of_the_attributes_that_its_filter_names(tmp_path: Pa
         last = cluster.members[2].client_address
         drained = CliRunner().invoke(holdfast, ["member", "drain", last, "--timeout", "1"])
         assert drained.exit_code == 3, drained.output
-        assert "no other member may hold replicas of zone z: who is the last" in drained.output
+        assert "no other member may hold replicas of zone z: the last one" in drained.output
         assert (
             run(cluster, "zone", "alter", "z", "--filter", "disk=ssd|hdd", "--replicas", "3").exit_code == 0
         )

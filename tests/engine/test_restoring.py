@@ -52,7 +52,7 @@ def test_journal_files_without_an_identity_are_nobodys(kind: str) -> None:
     for name in list(platter.seen):
         if name not in kept:
             del platter.seen[name]
-    with pytest.raises(ConfigError, match="nobody can say whose files these are"):
+    with pytest.raises(ConfigError, match="cannot tell which member wrote these files"):
         identity(MemoryDisk(platter))
 
 

@@ -34,10 +34,10 @@ def test_news_of_partitions_in_words() -> None:
     assert told == [1, 2, 3, 4, 5]
     lines, _ = happenings.since(0)
     assert [(one.kind, one.level, one.text) for one in lines] == [
-        ("rebalance", "info", "a rebalance has begun: 3 migrations planned"),
+        ("rebalance", "info", "a rebalance started: 3 migrations planned"),
         ("migrated", "info", "partition 7 replica 0 from aaaaaaaa to bbbbbbbb"),
         ("failed", "warning", "FAILED: partition 7 replica 0 from aaaaaaaa to bbbbbbbb"),
-        ("rebalanced", "warning", "the rebalance is over: 2 of 3 done, 1 failed"),
+        ("rebalanced", "warning", "the rebalance finished: 2 of 3 done, 1 failed"),
         ("lost", "error", "partition 7 has lost every copy, and waits for one to return"),
     ]
     assert (lines[1].took_ms, lines[1].replica, lines[1].partition) == (12, 0, 7)
@@ -48,5 +48,5 @@ def test_losses_in_words() -> None:
         "partition 1 has lost its owner: a backup has taken over; no entry is lost"
     )
     assert lost(Loss(1, 1, all_lost=True, maps=["a", "b"], begun_anew=True)) == (
-        "partition 1 has lost every copy, and goes on empty; entries are lost of a, b"
+        "partition 1 has lost every copy, and continues empty; entries are lost of a, b"
     )

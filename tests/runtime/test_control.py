@@ -57,7 +57,7 @@ def test_orders_to_who_is_in_no_cluster_are_refused() -> None:
             await crew.start(2)
             membership = crew.members[1]._node.member.membership
             membership.state = MembershipState.EXILED
-            with pytest.raises(NotReady, match="this member is exiled; give the order to one that is"):
+            with pytest.raises(NotReady, match="this member is exiled; send the command to a member"):
                 await crew.members[1].change_cluster_state(ClusterState.FROZEN)
             membership.state = MembershipState.MEMBER
             await crew.leave(crew.members[1])

@@ -243,8 +243,8 @@ def test_what_is_said_to_those_who_have_no_version_in_common() -> None:
     why = protocol_mismatch(here, there)
     assert "there is Holdfast 0.5, which speaks the member protocol 2 to 3" in why
     assert "here Holdfast 0.1, which speaks the member protocol 1" in why
-    assert "Start a version here that is nearer to the one there" in why
-    assert "Start a version there that is nearer to the one here" in protocol_mismatch(there, here)
+    assert "Start a version here that is closer to the one there" in why
+    assert "Start a version there that is closer to the one here" in protocol_mismatch(there, here)
 
 
 def of_another_build(speaks: Speaks, monkeypatch: pytest.MonkeyPatch) -> None:

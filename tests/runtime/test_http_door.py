@@ -118,7 +118,7 @@ def test_health_from_the_start_to_the_end() -> None:
             assert await asked(door_of(lonely), "/health/live") == (200, "it lives\n")
             assert await asked(door_of(lonely), "/health/ready") == (
                 503,
-                "not ready: it looks for the cluster\n",
+                "not ready: it is looking for the cluster\n",
             )
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)

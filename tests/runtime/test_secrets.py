@@ -59,12 +59,12 @@ def test_a_secret_is_rolled_member_by_member(grid: Rolling) -> None:
     first = again(grid, first)
     grid.wait_safe(120)
     shown = status(grid)
-    assert f"that of {first.name} is not yet known to {second.name}, {third.name}" in " ".join(shown.split())
+    assert f"{second.name}, {third.name} do not know that of {first.name} yet" in " ".join(shown.split())
     assert "silent" not in shown
     second, third = again(grid, second), again(grid, third)
     grid.wait_safe(120)
     shown = " ".join(status(grid).split())
-    assert "all members know that of" in shown and "security.second_member_secret can be taken out" in shown
+    assert "all members know that of" in shown and "remove security.second_member_secret there" in shown
     grid.secrets = secrets("new")
     for one in (first, second, third):
         again(grid, one)
@@ -84,7 +84,7 @@ def test_a_joiner_with_another_secret_is_told_so(grid: Rolling) -> None:
     assert "do not start it with --bootstrap" in told
     assert "or start one member with --bootstrap" not in told
     shown = " ".join(status(grid).split())
-    assert f"not let in, for its security.member_secret is another one: {stranger.member_address}" in shown
+    assert f"rejected because of another security.member_secret: {stranger.member_address}" in shown
     assert "not safe" not in shown
     assert "differs from this member's" in grid.alive[0].log_tail()
 

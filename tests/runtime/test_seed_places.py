@@ -119,7 +119,7 @@ def test_who_was_connected_before_it_was_behind_the_name_counts() -> None:
 
 def test_a_dns_that_does_not_answer_says_nothing() -> None:
     stage = Stage(HERE)
-    stage.dns.says = NameUnanswered("nobody says where grid.example is")
+    stage.dns.says = NameUnanswered("cannot resolve grid.example")
     for _ in range(5):
         stage.now_s += GONE_S
         assert stage.ask() == []

@@ -172,7 +172,7 @@ def test_status_on_the_command_line(grid: LocalCluster, keys: Keys, monkeypatch:
 
 
 def test_a_client_without_tls_is_told_so(grid: LocalCluster) -> None:
-    with pytest.raises(ProtocolError, match="speaks TLS, and this client was not told to"):
+    with pytest.raises(ProtocolError, match="uses TLS, and this client does not"):
         Client(grid.client_addresses(), timeout_s=5).status()
 
 

@@ -122,7 +122,7 @@ def test_one_that_was_rolled_back_says_so_and_is_tried_again() -> None:
             assert await member.transact(read_and_write, isolation="serializable") == 50
             assert tries == 2
             tries = 0
-            with pytest.raises(RolledBack, match="changed by somebody else"):
+            with pytest.raises(RolledBack, match="changed by another writer"):
                 await member.transact(read_and_write, isolation="serializable", attempts=1)
             with pytest.raises(RolledBack, match="timeout"):  # noqa: PT012
                 async with member.transaction(timeout_s=0.3) as transaction:

@@ -82,7 +82,7 @@ def test_a_map_that_only_a_silent_member_may_know_is_not_called_unknown(
             before(session, question)
 
     monkeypatch.setattr(OwnSession, "_answer", answer)
-    with pytest.raises(NotReady, match="nobody can say whether there is a map 'other'"):
+    with pytest.raises(NotReady, match="cannot tell whether there is a map 'other'"):
         audit(NO_SPARK, cluster.addresses(), maps=["other"], timeout="2")
 
 

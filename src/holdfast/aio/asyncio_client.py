@@ -379,7 +379,7 @@ class Client:
                 try:
                     await self._control(viewer, _VIEW)
                 except HoldfastError as failed:
-                    viewer.end(f"members and owners are not told: {failed}")
+                    viewer.end(f"no updates of members and owners: {failed}")
             for line in list(self._lines.values()):
                 now = line.loop.time()
                 if now - line.heard_s > SILENCE_S:
@@ -398,7 +398,7 @@ class Client:
                 async with asyncio.timeout(self.connect_timeout_s):
                     await self._repair([line])
             except (HoldfastError, TimeoutError) as failed:
-                line.end(f"near caches are not told what they have missed: {failed}")
+                line.end(f"near caches cannot be synchronized: {failed}")
 
 
 def _nobody_cares(_: MemberLine) -> None: ...

@@ -51,7 +51,9 @@ class ClientHandshake:
         """Read the member's answer. Raises Denied, NotReady, ProtocolError."""
         if INT.unpack_from(answer, FRAME.size)[0] != AUTHENTICATE + 1:
             code, reason = read_error(answer)
-            raise NotReady(f"{format_address(*address)} lets nobody in now: {reason} (error {code})")
+            raise NotReady(
+                f"{format_address(*address)} does not accept connections now: {reason} (error {code})"
+            )
         welcome = read_welcome(answer)
         if welcome.status:
             raise Denied(

@@ -94,7 +94,7 @@ def changes(
         raise ConfigError("give --to or --to-map, not both")
     if to_map is not None and checkpoint is None:
         raise ConfigError(
-            "--to-map needs --checkpoint: without it, nobody knows what the other map has already"
+            "--to-map needs --checkpoint: without it, it is unknown what the other map already has"
         )
     if to_map is not None and value_format is not None:
         raise ConfigError("--format is not for --to-map: entries are applied as they are")

@@ -121,7 +121,7 @@ def accept_loss(
     seen = _status(address, credentials)
     if not yes:
         click.confirm(
-            f"Go on without what is missing ({seen['unsafe_reason']})? Acknowledged writes may be lost",
+            f"Continue without the missing copies ({seen['unsafe_reason']})? Acknowledged writes may be lost",
             abort=True,
             err=True,
         )
@@ -191,7 +191,9 @@ def reset_lost(
     partitions = _numbers(listed) if listed else []
     if not yes:
         click.confirm(
-            "Use lost partitions again? Clients take for whole what there is of them", abort=True, err=True
+            "Make lost partitions available again? Clients will not notice which entries are gone",
+            abort=True,
+            err=True,
         )
     with given_up():
         order_cluster(

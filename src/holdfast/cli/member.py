@@ -82,13 +82,13 @@ def _zones_that_shrink(doors: list[Address], credentials: Credentials) -> Iterat
         left = len(before - leaving)
         if not left and before:
             yield (
-                f"no other member may hold replicas of zone {name}: who is the last of them does not leave before one "
-                f"comes, or the zone is altered (holdfast zone alter {name} --filter ...)"
+                f"no other member may hold replicas of zone {name}: the last one that may cannot leave. Start another "
+                f"such member, or alter the zone (holdfast zone alter {name} --filter ...)"
             )
         elif left < min(wanted, len(before)):
             yield (
-                f"zone {name} shall have {wanted} replicas of each partition, and {left} of the members that may hold "
-                "them stay: it goes on with as many, and survives fewer crashes"
+                f"zone {name} is configured for {wanted} replicas, and only {left} members that may hold them stay: it "
+                f"continues with {left} replicas, and survives fewer crashes"
             )
 
 
@@ -194,5 +194,5 @@ def evict(
             state=own.WITHOUT_MAJORITY if without_majority else "",
             timeout_s=timeout_s,
         )
-    told = f"the cluster goes on without {name}"
+    told = f"the cluster has evicted {name}"
     tell_json({"done": True, "message": told}) if as_json else print(told)

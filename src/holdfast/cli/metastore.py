@@ -259,7 +259,7 @@ def reset(*, yes: bool, as_json: bool, address: str, credentials: Credentials) -
     if as_json:
         _print_json({"revision": answer.revision})
     else:
-        click.echo(f"the metastore goes on from revision {answer.revision} of this member")
+        click.echo(f"the metastore continues from revision {answer.revision} of this member")
 
 
 # -- output

@@ -120,5 +120,5 @@ def together(
             while thread.is_alive():
                 thread.join(JOIN_S)
     except KeyboardInterrupt:
-        raise Standing("no longer waited for; what was ordered stands") from None
+        raise Standing("interrupted; the cluster continues with the accepted command") from None
     return EXIT_FAILED if EXIT_FAILED in worst else max(worst)

@@ -210,7 +210,7 @@ def look(address: str, credentials: Credentials) -> Cluster:
     master = next((each for each in first.members if each["master"]), None)
     try:
         if master is None:
-            raise NotReady("nobody leads now")
+            raise NotReady("no leader")
         return _ask(str(Address.of_clients(master)), credentials)
     except HoldfastError as error:
         first.notes.append(f"the master does not answer ({error}); this is what {address} knows")

@@ -286,16 +286,16 @@ def _under_way(report: Report) -> Iterator[str]:
             f"{process['failed']} failed, {process['elapsed_ms'] / 1000:.1f} s"
         )
     if report.delayed_ms:
-        yield f"lost copies are restored elsewhere in {report.delayed_ms / 1000:.0f} s, unless somebody joins before"
+        yield f"lost copies are restored elsewhere in {report.delayed_ms / 1000:.0f} s, unless a member joins before"
     missing = max((own["partitions"].get("awaited_members", 0) for own in report.own.values()), default=0)
     if missing:
         yield f"partitions are assigned when {missing} more data members are here (cluster.initial_members)"
     waiting = sum(own["partitions"]["without_copy"] for own in report.own.values())
     if waiting:
-        yield f"{waiting} partitions have lost every copy, and wait for a member that holds one to return"
+        yield f"{waiting} partitions have no copy, and wait for a member that holds one"
     for name, lost in seen["partitions"].get("lost_by_map", {}).items():
         yield (
-            f"map {name}: {len(lost)} partitions are lost ({ranges_of(lost)}), and refused until they are reset "
+            f"map {name}: {len(lost)} partitions are lost ({ranges_of(lost)}), and rejected until they are reset "
             f"(holdfast cluster reset-lost --map {name})"
         )
     yield from _transactions(report)
@@ -304,7 +304,7 @@ def _under_way(report: Report) -> Iterator[str]:
         yield f"waiting for members that may hold acknowledged writes: {names} (or holdfast cluster accept-loss)"
     if seen.get("full_disks"):
         names = ", ".join(seen["full_disks"])
-        yield f"disk full: {names}; writes to journalled maps in their partitions are refused"
+        yield f"disk full: {names}; writes to journalled maps in their partitions are rejected"
     for name, room in seen.get("low_memory", {}).items():
         more = "; no partition is moved to it" if room == "none" else ""
         yield f"memory nearly full: {name}; writes that store entries in its partitions are refused{more}"
@@ -334,8 +334,8 @@ def of_versions(seen: Status) -> Iterator[str]:
         yield f"versions are mixed: {told}"
     if level["possible"] > level["in_force"]:
         yield (
-            f"feature level {level['in_force']} is in force, and all members can do {level['possible']}: when nobody "
-            "is to go back any more, holdfast cluster upgrade"
+            f"feature level {level['in_force']} is in force, and all members support {level['possible']}: if you will "
+            "not go back to the older version, run holdfast cluster upgrade"
         )
 
 
@@ -362,15 +362,15 @@ def of_secrets(report: Report) -> Iterator[str]:
         lacking = {uuid for secret in rolling.values() for uuid in secret["lacking_first"]}
         late = ", ".join(sorted(name for uuid, name in names.items() if uuid in lacking))
         if late:
-            yield f"the member secret is being rolled: that of {where} is not yet known to {late}"
+            yield f"the member secret is being rolled: {late} do not know that of {where} yet"
         else:
             yield (
-                f"the member secret is being rolled: all members know that of {where}, where "
-                "security.second_member_secret can be taken out"
+                f"the member secret is being rolled: all members know that of {where}; "
+                "remove security.second_member_secret there"
             )
     refused = sorted({address for secret in told.values() for address in secret["refused"]})
     if refused:
-        yield f"not let in, for its security.member_secret is another one: {', '.join(refused)}"
+        yield f"rejected because of another security.member_secret: {', '.join(refused)}"
 
 
 def of_certificates(report: Report) -> Iterator[str]:
@@ -378,7 +378,7 @@ def of_certificates(report: Report) -> Iterator[str]:
     for member in report.seen["members"]:
         tls = report.own.get(member["uuid"], {}).get("tls")
         if tls and tls["error"]:
-            yield f"TLS of {member['name']}: the old files stay in force: {tls['error']}"
+            yield f"TLS of {member['name']}: new files rejected, the old ones stay in use: {tls['error']}"
 
 
 def of_stalls(report: Report) -> Iterator[str]:
@@ -387,8 +387,8 @@ def of_stalls(report: Report) -> Iterator[str]:
         stalls = report.own.get(member["uuid"], {}).get("stalls")
         if stalls and stalls["longest_in_last_minute_ms"] >= NOTABLE_STALL_MS:
             yield (
-                f"{member['name']} served nobody for {stalls['longest_in_last_minute_ms']:.0f} ms in one go within the "
-                f"last minute (the longest since its start: {stalls['longest_ms']:.0f} ms)"
+                f"{member['name']} was blocked for {stalls['longest_in_last_minute_ms']:.0f} ms within the last minute "
+                f"(longest since its start: {stalls['longest_ms']:.0f} ms)"
             )
 
 
@@ -397,7 +397,7 @@ def of_ways(report: Report) -> Iterator[str]:
     for member in report.seen["members"]:
         own = report.own.get(member["uuid"], {})
         if own.get("lane") == "python":
-            yield f"{member['name']} has its data lane in plain Python: {own['lane_reason']}"
+            yield f"{member['name']} runs the data lane uncompiled: {own['lane_reason']}"
         if own.get("sockets") == "loop" or own.get("sockets_reason"):
             yield f"{member['name']} serves sockets by {_WAYS[own['sockets']]}: {own['sockets_reason']}"
 
@@ -414,7 +414,7 @@ def _transactions(report: Report) -> Iterator[str]:
         yield f"transactions: {running} run, the oldest for {oldest_s:.0f} s (holdfast transactions list)"
     orphans = max((each["orphans"] for each in told), default=0)
     if orphans:
-        yield f"transactions: the members that ran {orphans} of them have gone; they are being ended"
+        yield f"transactions: the coordinators of {orphans} of them are gone; they are being finished"
 
 
 def of_baseline(seen: Status) -> Iterator[str]:
@@ -424,20 +424,20 @@ def of_baseline(seen: Status) -> Iterator[str]:
         return
     away = ", ".join(each["consistent_id"] for each in baseline["members"] if each["away"])
     if away:
-        yield f"away: {away}; what they held is kept for them while they are in the baseline"
+        yield f"away: {away}; their replicas are kept for them while they are in the baseline"
     absent = [each for each in baseline["members"] if not each["uuid"] and not each["away"]]
     if absent:
         names = ", ".join(each["consistent_id"] for each in absent)
-        yield f"in the baseline, and not here: {names}; they have left, and nothing is kept for them"
+        yield f"in the baseline, but left: {names}; no replicas are kept for them"
     if baseline["outside"]:
         names = ", ".join(baseline["outside"])
-        yield f"outside the baseline: {names}; they hold nothing (holdfast cluster baseline add)"
+        yield f"outside the baseline: {names}; they hold no data (holdfast cluster baseline add)"
     if baseline["adjusts_in_ms"] is not None:
         gone = [each["consistent_id"] for each in baseline["members"] if not each["uuid"]]
-        why = [f"{one} came" for one in baseline["outside"]] + [f"{one} went" for one in gone]
+        why = [f"{one} joined" for one in baseline["outside"]] + [f"{one} left" for one in gone]
         yield (
-            f"the baseline becomes who is here in {baseline['adjusts_in_ms'] / 1000:.0f} s because "
-            f"{', '.join(why) or 'a member is lite now'}, unless somebody comes or goes before"
+            f"the baseline becomes the present members in {baseline['adjusts_in_ms'] / 1000:.0f} s because "
+            f"{', '.join(why) or 'a member is lite now'}; a join or leave restarts the wait"
         )
 
 

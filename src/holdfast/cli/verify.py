@@ -306,7 +306,7 @@ def _show(report: Report, names: dict[str, str], found: list[Differences]) -> No
             f"version {row.version} instead of {row.expected_version}"
         )
     for member in report.silent:
-        click.echo(f"{names.get(member, member)} did not tell its table")
+        click.echo(f"{names.get(member, member)} did not return its partition table")
     for differences in found:
         _show_keys(differences, names)
     _show_zones(report.zones)
@@ -363,7 +363,7 @@ def _show_left(zones: ZoneReport) -> None:
 
 
 def _skip_reason(one: ZoneFinding) -> str:
-    begin = "a replica of a zone is changed by its log alone, and begins anew where its member is taken out. "
+    begin = "replicas of zones are changed only by their logs; take a member out of the zone to rebuild its replica. "
     if one.leads:
         return (
             begin
@@ -397,7 +397,7 @@ def _show_plans(plans: list[RepairPlan], names: dict[str, str], *, dry_run: bool
     would = "would be" if dry_run else "will be"
     for plan in plans[:SHOWN]:
         words = [f"{len(plan.writes)} keys {would} written to {names.get(plan.owner)}"] if plan.writes else []
-        words += [f"{names.get(member)} {would} filled anew" for member in plan.refill if not plan.left]
+        words += [f"{names.get(member)} {would} refilled" for member in plan.refill if not plan.left]
         words += [f"{len(plan.ties)} keys without a majority: left alone"] if plan.ties else []
         words += [f"left alone: {plan.left}"] if plan.left and not plan.ties else []
         click.echo(f"partition {plan.partition}: {'; '.join(words)}")
@@ -405,7 +405,7 @@ def _show_plans(plans: list[RepairPlan], names: dict[str, str], *, dry_run: bool
         click.echo(f"… and {len(plans) - SHOWN} partitions more")
     if dry_run:
         writes, refills = _volume(plans)
-        click.echo(f"dry run: {writes} keys would be written, {refills} copies filled anew")
+        click.echo(f"dry run: {writes} keys would be written, {refills} copies refilled")
 
 
 def _volume(plans: list[RepairPlan]) -> tuple[int, int]:
@@ -421,7 +421,7 @@ def _show_outcome(
     left = sum(1 for plan in plans if plan.left or plan.ties)
     click.echo(
         f"{outcome.written} keys written, {outcome.overtaken} overtaken by newer writes, {outcome.refilled} copies "
-        f"filled anew, {left} partitions left alone, {len(outcome.failed)} failures"
+        f"refilled, {left} partitions left alone, {len(outcome.failed)} failures"
     )
     if after.conflicts:
         _show(after, names, [])

@@ -66,7 +66,7 @@ class Lines:
             case Kind.STARTED:
                 return f"started: {news.planned} migrations planned"
             case Kind.FINISHED:
-                left = f", {news.remaining} planned anew" if news.remaining else ""
+                left = f", {news.remaining} planned again" if news.remaining else ""
                 return (
                     f"finished: {news.completed} of {news.planned} done, {news.failed} failed{left}, "
                     f"{news.elapsed_ms / 1000:.1f} s"

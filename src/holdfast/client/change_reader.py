@@ -200,7 +200,7 @@ class _Reader:
                 reasons.append(f"{member}: {passing}")
                 continue
             if answer.upto > self._upto:
-                raise ProtocolError(f"{connection.address} told more changes than it was asked for")
+                raise ProtocolError(f"{connection.address} returned more changes than requested")
             if answer.upto > after:
                 return answer
             if not answer.why:
@@ -215,7 +215,7 @@ class _Reader:
         """Ask the primary for the term of update `upto`."""
         head = heads(self._client, self._map, [self._partition], timeout_s=0)[self._partition]
         self._upto_term = head.term_at(self._upto)
-        self.why = f"the primary can tell of update {head.counter} at most"
+        self.why = f"the primary has updates up to {head.counter} at most"
         self.refused = not head.follows(after, after_term) and not self._upto_term
         return bool(self._upto_term)
 

@@ -181,7 +181,7 @@ class _Taking:
         try:
             lost = _lost(self._client, self.cut, self._marks.values(), self._lease_ms)
         except (Broken, *PASSING) as passing:
-            return f"nobody can say whether it is still kept: {passing}"
+            return f"cannot tell whether it is still kept: {passing}"
         self._held_s = time.monotonic()
         for partition in {mark.partition for mark in lost}:
             self._left.add(partition)
@@ -200,8 +200,8 @@ def hold_cut(client: Client, cut: Cut, lease_s: float) -> int:
     if lost:
         first = lost[0]
         raise CutLost(
-            f"of {len(lost)} of {len(marks)} marks, first map {first.map!r} in partition {first.partition}, nobody "
-            "keeps the cut any more"
+            f"of {len(lost)} of {len(marks)} marks, first map {first.map!r} in partition {first.partition}, no "
+            "member keeps the cut any more"
         )
     return len(marks)
 
@@ -319,7 +319,7 @@ def scan_cut(
             client.refresh()
     told = "; ".join(f"{holder}: {reason}" for holder, reason in why.items())
     raise CutLost(
-        f"the cut of map {map_name!r} in partition {partition} (update {mark.counter}): nobody keeps it any more "
+        f"the cut of map {map_name!r} in partition {partition} (update {mark.counter}): no member keeps it any more "
         f"({told})"
     )
 

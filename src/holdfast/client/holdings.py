@@ -52,9 +52,7 @@ def map_names(client: Client, *, timeout_s: float = TIMEOUT_S) -> list[str]:
         if not silent:
             return sorted(name for name in names if not _internal(name))
         if time.monotonic() + delay > deadline:
-            raise NotReady(
-                f"nobody can say which maps there are: {'; '.join(silent)}. Try again when the cluster is settled"
-            )
+            raise NotReady(f"cannot list the maps: {'; '.join(silent)}. Try again when the cluster is stable")
         time.sleep(delay)
     raise AssertionError("delays never end")
 
@@ -91,7 +89,7 @@ def check_names(wanted: Iterable[str], known: Collection[str], silent: Sequence[
     for name in wanted:
         if name not in known:
             if silent:
-                raise NotReady(f"nobody can say whether there is a map {name!r}: {'; '.join(silent)}")
+                raise NotReady(f"cannot tell whether there is a map {name!r}: {'; '.join(silent)}")
             shown = sorted(found for found in known if not _internal(found))
             close = difflib.get_close_matches(name, shown, n=1)
             hint = f"did you mean {close[0]!r}? " if close else ""

@@ -80,18 +80,22 @@ def order(
                 if not connection.has_answer(number):
                     raise
         if not connection.has_answer(number):
-            raise Standing(f"{address} has not answered the order in time; it may stand")
+            raise Standing(
+                f"{address} has not responded in time; it may still carry out the command: check holdfast status"
+            )
         answer = connection.collect(number, own.Ordered)
     except Broken as broken:
         raise Unknown(
-            f"{broken}; the order was given, but not answered: look at the log of this member"
+            f"{broken}; the command was sent, and there was no response: look at the log of this member"
         ) from broken
     finally:
         connection.close()
     if answer.fate is own.Fate.REJECTED:
         raise Refused(answer.why)
     if answer.fate is own.Fate.ACCEPTED:
-        raise Standing(f"{answer.why}. The order stands, and will be carried out when that is possible")
+        raise Standing(
+            f"{answer.why}. The command was accepted, and the cluster carries it out as soon as possible"
+        )
     return answer.why
 
 

@@ -142,7 +142,7 @@ def _add_writes(
         voters = [finding for finding in voters if not finding.other_epoch]
         found = find_differences(client, voters, pause=pause) if voters else None
         if voters and found is None:
-            plan.left, plan.refill, plan.writes = "it does not stand still", [], []
+            plan.left, plan.refill, plan.writes = "it keeps changing", [], []
             return
         if found is None:
             continue

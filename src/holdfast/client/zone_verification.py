@@ -267,7 +267,7 @@ class _Comparing:
     ) -> list[ZoneFinding]:
         partition, leader = told.partition, told.leader or ""
         if mark is None:
-            why = "nobody leads it" if told.leader is None else "its leader takes no mark"
+            why = "it has no leader" if told.leader is None else "its leader takes no mark"
             return [self._nothing(partition, leader, "unreachable", why)]
         findings: list[ZoneFinding] = []
         copies: dict[str, own.ZoneCopyDigest] = {}

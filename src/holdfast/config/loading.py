@@ -87,8 +87,8 @@ def find_live_key(dotted: str, origin: str) -> Key:
     if not key.live:
         live = ", ".join(each.dotted for each in schema() if each.live)
         raise ConfigError(
-            f"{dotted} is read when a member starts: change it in its file, and start the members anew, one after the "
-            f"other. While they run these can be changed: {live}"
+            f"{dotted} is read when a member starts: change it in its file, and restart the members one after the "
+            f"other. These can be changed at run time: {live}"
         )
     return key
 
@@ -421,9 +421,9 @@ def _check_credentials(settings: Settings) -> Iterator[str]:
     lacks = missing_for_open_address(settings)
     if lacks:
         yield (
-            f"member.host = {host!r} is not allowed without TLS and credentials, for others could read and change "
-            f"everything. Set {'; and '.join(lacks)}; or listen on 127.0.0.1. In a network where nobody else is, "
-            "security.allow_insecure_bind = true does without"
+            f"member.host = {host!r} is not allowed without TLS and credentials, because anyone could read and change "
+            f"everything. Set {'; and '.join(lacks)}; or listen on 127.0.0.1. In a network of your own, "
+            "security.allow_insecure_bind = true allows it"
         )
 
 
@@ -457,9 +457,9 @@ def _check_http(settings: Settings) -> Iterator[str]:
         lacks.append("users, http.token, or the credentials of [security]")
     if lacks:
         yield (
-            f"http.host = {http.host!r} is not allowed without TLS and credentials, for others could read and change "
-            f"what they like. Set {'; and '.join(lacks)}; or listen on 127.0.0.1. In a network where nobody else is, "
-            "security.allow_insecure_bind = true does without"
+            f"http.host = {http.host!r} is not allowed without TLS and credentials, because anyone could read and "
+            f"change data. Set {'; and '.join(lacks)}; or listen on 127.0.0.1. In a network of your own, "
+            "security.allow_insecure_bind = true allows it"
         )
 
 

@@ -77,7 +77,7 @@ def check_users(settings: Settings) -> Iterator[str]:
             f"[users.NAME]. Give the one that you have the role '{ADMIN}' there, to let it do what it did"
         )
     if any(role.rules for role in settings.roles.values()) and not settings.users:
-        yield "users must be set, because roles are: without users everybody may do everything"
+        yield "users must be set, because roles are: without users, everyone may do everything"
     try:
         roles = _rules(settings.roles)
     except ConfigError as wrong:

@@ -67,7 +67,7 @@ function members(known) {
     const moving = leader ? leader.migrations.active + leader.migrations.queued : 0;
     figures.replaceChildren(
       card(survey.members.length, "members"), card(count(known.me.partitions), "partitions"), card(count(entries), "entries"),
-      card(count(survey.maps.length + survey.maps_left_out), "maps"), card(count(moving), "migrations to do"),
+      card(count(survey.maps.length + survey.maps_left_out), "maps"), card(count(moving), "migrations left"),
       card(own?.cluster_safe ? "yes" : "no", "safe", own?.cluster_safe ? "fine" : "alarm"));
     why.hidden = !own?.cluster_unsafe_reason;
     why.textContent = own?.cluster_unsafe_reason ? `Not safe: ${own.cluster_unsafe_reason}` : "";

@@ -43,7 +43,7 @@ from holdfast.errors import NotReady
 
 OFF = (
     "this cluster has no metastore, and so no zones: set metastore.voters (3, say) in the settings of every "
-    "member, and start the cluster anew"
+    "member, and restart the cluster"
 )
 
 ROUNDS = 8

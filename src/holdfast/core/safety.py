@@ -125,9 +125,9 @@ class Safety:
         unheard = set(membership.detector.unheard(self._out.now_ns - limit_ns))
         if unheard:
             names = ", ".join(info.name for info in others if info.uuid in unheard)
-            return f"nothing was heard for {limit_ns / SECOND:g} s of: {names}"
+            return f"no heartbeat for {limit_ns / SECOND:g} s from: {names}"
         unsafe = [info.name for info in others if info.uuid not in membership.intents.safe]
-        return f"not said to be safe: {', '.join(unsafe)}" if unsafe else ""
+        return f"not reported safe: {', '.join(unsafe)}" if unsafe else ""
 
     def _missing_copies(self) -> str:
         members = self._membership.members()
@@ -156,7 +156,7 @@ class Safety:
         if waiting and self._membership.cluster_state.migrates:
             return (
                 f"; {waiting} partitions have no copy here. Start the members that held them again, with their files. "
-                "If these are gone for good, go on without what only they had: holdfast cluster accept-loss"
+                "If these are gone for good, accept the loss of their data: holdfast cluster accept-loss"
             )
         state = self._membership.cluster_state
         if not state.migrates:
@@ -165,7 +165,7 @@ class Safety:
         away = ", ".join(one.consistent_id for one in self._membership.away())
         if away:
             return (
-                f"; places are kept for members of the baseline that are away: {away}. Start them, or take them out: "
+                f"; places are kept for absent members of the baseline: {away}. Start them, or remove them: "
                 "holdfast cluster baseline remove"
             )
         delayed_ms = self._migrations.delayed_ms
@@ -174,15 +174,15 @@ class Safety:
     def _master_busy(self) -> str:
         migrations = self._migrations
         if migrations.returns.unheard:
-            return f"waiting to be told what is in the files of: {', '.join(migrations.returns.unheard)}"
+            return f"waiting for the file inventory of: {', '.join(migrations.returns.unheard)}"
         if not self._table_replication.ready:
-            return "looking for the newest table"
+            return "looking for the newest partition table"
         if migrations.running or migrations.queued:
-            return f"{len(migrations.running) + migrations.queued} migrations to do"
+            return f"{len(migrations.running) + migrations.queued} migrations left"
         if not migrations.planned and self._membership.cluster_state.migrates:
-            return "a rebalance is to be planned"
+            return "a rebalance is not planned yet"
         if not self._table_replication.settled:
-            return "a table round is under way"
+            return "a change of the partition table is not confirmed yet"
         return ""
 
 

@@ -129,7 +129,7 @@ def identity_of(
         ours = [each for each in names if segments([each]) or parse_name(each)]
         if ours:
             raise ConfigError(
-                f"persistence.directory has {ours[0]}, but no {IDENTITY}: nobody can say whose files these are"
+                f"persistence.directory has {ours[0]}, but no {IDENTITY}: cannot tell which member wrote these files"
             )
         return IdentityFile(FORMAT, new_id(), 0, name)
     try:

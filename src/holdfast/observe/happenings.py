@@ -91,13 +91,13 @@ class Happenings:
             self.add(
                 at_ms,
                 "suspected",
-                f"{self.name(uuid)} is suspected: it is silent",
+                f"{self.name(uuid)} is suspected: no heartbeats",
                 "warning",
                 target=self.name(uuid),
             )
         for uuid in sorted(self._suspects - suspects):
             if uuid in self._members:
-                self.add(at_ms, "heard", f"{self.name(uuid)} is heard again", target=self.name(uuid))
+                self.add(at_ms, "heard", f"{self.name(uuid)} responds again", target=self.name(uuid))
         self._suspects = suspects
         self._look_at_cluster(at_ms, picture.cluster_state.value, picture.master or "")
         self._look_at_room(at_ms, picture.short_of_memory, picture.full_disks.values())
@@ -141,12 +141,12 @@ class Happenings:
         for uuid in sorted({*short, *self._short}):
             now, was = short.get(uuid, Room.PLENTY), self._short.get(uuid, Room.PLENTY)
             if now is not was:
-                words = {Room.PLENTY: "has room in its memory again", Room.LITTLE: "is short of memory"}
+                words = {Room.PLENTY: "has free memory again", Room.LITTLE: "is low on memory"}
                 name = self.name(uuid)
                 self.add(
                     at_ms,
                     "memory",
-                    f"{name} {words.get(now, 'has no room in its memory')}",
+                    f"{name} {words.get(now, 'has no free memory')}",
                     "info" if now is Room.PLENTY else "warning",
                     target=name,
                 )
@@ -155,20 +155,20 @@ class Happenings:
         for name in sorted(now_full - self._full):
             self.add(at_ms, "disk", f"the disk of {name} is full", "error", target=name)
         for name in sorted(self._full - now_full):
-            self.add(at_ms, "disk", f"the disk of {name} has room again", target=name)
+            self.add(at_ms, "disk", f"the disk of {name} has space again", target=name)
         self._full = now_full
 
     def heard(self, at_ms: int, news: News) -> None:
         match news.kind:
             case Kind.STARTED:
-                self.add(at_ms, "rebalance", f"a rebalance has begun: {news.planned} migrations planned")
+                self.add(at_ms, "rebalance", f"a rebalance started: {news.planned} migrations planned")
             case Kind.FINISHED:
-                left = f", {news.remaining} planned anew" if news.remaining else ""
+                left = f", {news.remaining} planned again" if news.remaining else ""
                 failed = f", {news.failed} failed" if news.failed else ""
                 self.add(
                     at_ms,
                     "rebalanced",
-                    f"the rebalance is over: {news.completed} of {news.planned} done{failed}{left}",
+                    f"the rebalance finished: {news.completed} of {news.planned} done{failed}{left}",
                     "warning" if news.failed else "info",
                     took_ms=news.elapsed_ms,
                 )
@@ -210,5 +210,5 @@ def lost(loss: Loss) -> str:
     if not loss.all_lost:
         return f"partition {loss.partition} has lost its owner: a backup has taken over; {maps}"
     if loss.begun_anew:
-        return f"partition {loss.partition} has lost every copy, and goes on empty; {maps}"
+        return f"partition {loss.partition} has lost every copy, and continues empty; {maps}"
     return f"partition {loss.partition} has lost every copy, and waits for one to return"

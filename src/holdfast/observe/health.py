@@ -24,8 +24,8 @@ class Health:
 
 
 STANDINGS = {
-    MembershipState.JOINING: "it looks for the cluster",
-    MembershipState.EXILED: "the cluster has removed it, and it asks to return",
+    MembershipState.JOINING: "it is looking for the cluster",
+    MembershipState.EXILED: "the cluster has removed it, and it is rejoining",
     MembershipState.PARTING: "it has left the cluster",
     MembershipState.GONE: "it has left the cluster",
 }
@@ -35,14 +35,14 @@ STANDINGS = {
 def unready_reason(member: Member) -> str:
     picture = member.picture
     if picture.refusal:
-        return f"no cluster takes it: {picture.refusal}"
+        return f"no cluster admits it: {picture.refusal}"
     standing = MembershipState(picture.state)
     if standing in STANDINGS:
         return STANDINGS[standing]
     if picture.leaving:
-        return "it is leaving: " + (picture.leave_blocker() or "as soon as the others know")
+        return "it is leaving: " + (picture.leave_blocker() or "waiting for the other members to confirm")
     if picture.ending:
-        return "the cluster is being shut down"
+        return "the cluster is shutting down"
     if not picture.assigned:
         missing = picture.waits_for_members
         waits = f", for {missing} more data members" if missing else ""

@@ -85,7 +85,7 @@ class Control:
 
         def why() -> str:
             if picture.cluster_state is state:
-                return "not every member has said that it knows; " + (
+                return "not every member has confirmed it; " + (
                     self._member.picture.silence_problem() or "wait"
                 )
             return f"the cluster is {picture.cluster_state}" + self._whom_it_waits_for()
@@ -94,7 +94,7 @@ class Control:
 
     def _must_go_on(self) -> None:
         if self._member.picture.ending:
-            raise Refused("the cluster is being shut down: its state cannot be changed any more")
+            raise Refused("the cluster is shutting down: its state cannot be changed")
 
     async def accept_loss(self, timeout_s: float) -> None:
         """Give up missing members and files; returns when every partition has an owner."""
@@ -127,8 +127,8 @@ class Control:
             raise Refused(why)
         if not without_majority and picture.level < EVICTS:
             raise Refused(
-                f"members understand this from feature level {EVICTS} on (holdfast cluster upgrade); until then "
-                "it is removed when it has been silent for cluster.suspect_after_ms"
+                f"eviction needs feature level {EVICTS} (holdfast cluster upgrade); without it a member is removed "
+                "after cluster.suspect_after_ms of silence"
             )
         asked_s = 0.0
 
@@ -141,8 +141,8 @@ class Control:
                 asked_s = now_s
                 if not without_majority and not set(left) <= set(picture.unheard()):
                     raise Refused(
-                        "it was heard of within the last three heartbeats, so it lives: end its process first, or let "
-                        "it leave (holdfast member drain)"
+                        "it sent a heartbeat within the last three intervals, so it runs: end its process first, or "
+                        "drain it (holdfast member drain)"
                     )
                 if not without_majority and (why := picture.eviction_rejection(left, without_majority=False)):
                     raise Refused(why)
@@ -153,7 +153,7 @@ class Control:
         await self.until(
             gone,
             timeout_s,
-            lambda: "the others have not agreed to go on without it" + self._whom_it_waits_for(),
+            lambda: "the other members have not agreed to the eviction" + self._whom_it_waits_for(),
         )
 
     async def reset_lost(self, partitions: Sequence[int], maps: Sequence[str], timeout_s: float) -> None:
@@ -169,8 +169,8 @@ class Control:
         gone = [p for p in left if not picture.is_member(picture.assignment(p).owner)]
         if gone:
             raise Refused(
-                f"no copy of partitions {ranges_of(gone)} is here: start the members that held them, or go on without "
-                "what they held (holdfast cluster accept-loss); then reset them"
+                f"no copy of partitions {ranges_of(gone)} is here: start the members that held them, or accept the "
+                "loss (holdfast cluster accept-loss); then reset them"
             )
         asked_s = 0.0
 
@@ -207,8 +207,8 @@ class Control:
         self._must_go_on()
         if unserved := picture.unserved_reason():
             raise Refused(
-                f"{unserved}: start the members that hold them, or go on without what they held (holdfast cluster "
-                "accept-loss), before others own data"
+                f"{unserved}: start the members that hold them, or accept the loss (holdfast cluster accept-loss), "
+                "before you change the baseline"
             )
         asked_s = 0.0
 
@@ -232,7 +232,7 @@ class Control:
         assert picture.view is not None, "a member is in a view"
         wanted = owners_wanted(picture.view, change, names, adjust_ms)
         await self.until(
-            changed, timeout_s, lambda: "the baseline is another one" + self._whom_it_waits_for()
+            changed, timeout_s, lambda: "the baseline has not changed yet" + self._whom_it_waits_for()
         )
 
     async def raise_level(self, level: int, timeout_s: float) -> None:
@@ -267,7 +267,7 @@ class Control:
         """Change settings of the running member: all or none."""
         self._node.check()
         if not given:
-            raise Refused("no setting is named")
+            raise Refused("name at least one setting")
         self.live.change(given)
 
     async def shut_down_cluster(self, timeout_s: float) -> None:
@@ -292,7 +292,7 @@ class Control:
         ]
         if journalled and self._driver.journal is None:
             raise Refused(
-                f"{journalled[0]} is set, and this member has opened no files: start it as a data member, "
+                f"{journalled[0]} is set, and this member has no files open: start it as a data member, "
                 "with a persistence.directory"
             )
         self._become(Intent.DATA)
@@ -308,7 +308,7 @@ class Control:
         picture = self._member.picture
         self._must_not_leave()
         if [info.uuid for info in picture.data_members()] == [self._member.me]:
-            raise Refused("this is the last data member: without it nobody would hold the partitions")
+            raise Refused("this is the last data member: without it no member would hold the partitions")
         self._become(Intent.LITE)
         try:
             await self.until(lambda: picture.info.lite, timeout_s, self._not_lite_reason)
@@ -342,8 +342,10 @@ class Control:
     def _not_lite_reason(self) -> str:
         left = sum(1 for row in self._member.picture.assignments if self._member.me in row.replicas)
         state = self._member.picture.cluster_state
-        still = f"{left} partition replicas are still here" if left else "the others have not agreed yet"
-        hint = f"; the cluster is {state}: set the state to active, so that they can move"
+        still = (
+            f"{left} partition replicas are still here" if left else "the other members have not agreed yet"
+        )
+        hint = f"; the cluster is {state}: set the state to active to move them"
         return still + ("" if state.migrates else hint) + self._whom_it_waits_for()
 
     # -- waiting
@@ -359,7 +361,10 @@ class Control:
 
     async def _until_ended(self, timeout_s: float) -> None:
         def why() -> str:
-            return self._member.picture.leave_blocker() or "the others have not agreed yet that it may go"
+            return (
+                self._member.picture.leave_blocker()
+                or "the other members have not agreed yet that it may leave"
+            )
 
         await self.until(self._ended.is_set, timeout_s, why)
         if self._node.broken is not None:
@@ -373,7 +378,7 @@ class Control:
         self._node.check()
         state = self._member.picture.state
         if state != "member":
-            raise NotReady(f"this member is {state}; give the order to one that is in the cluster")
+            raise NotReady(f"this member is {state}; send the command to a member of the cluster")
 
     def _must_not_leave(self) -> None:
         self._must_be_member()

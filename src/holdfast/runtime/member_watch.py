@@ -123,7 +123,7 @@ class MemberWatch:
         if self._settings.stall_ms and 1000 * late_s >= self._settings.stall_ms:
             self._lines.tell(
                 "stalls",
-                "this member served nobody for %.0f ms: its processor was busy with one thing, or was not given to it",
+                "the event loop of this member was blocked for %.0f ms: one long task, or lack of processor time",
                 1000 * late_s,
                 extra={FIELDS: {"event": "stall", "ms": round(1000 * late_s)}},
             )

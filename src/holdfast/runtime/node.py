@@ -575,7 +575,7 @@ class Node(MemberGrid):
     def faulty(self, kind: str, error: Exception) -> None:
         self.strangers.tell(
             f"{FAULTY}: {kind}",
-            f"an error inside this member, for which {kind} was not answered; the member goes on: %s",
+            f"an error inside this member, {kind} got no response; the member continues: %s",
             error,
             level=logging.ERROR,
             error=error,

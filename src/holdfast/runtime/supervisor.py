@@ -246,8 +246,8 @@ def main(settings: Settings, count: int, arguments: Sequence[str]) -> int:
     begin_log(msgspec.structs.replace(settings.log, file=""), "supervisor")
     if count == 2 and not settings.cluster.seeds and settings.cluster.quorum == "majority":
         log.warning(
-            "supervisor: two members alone are no majority when one of them dies, and then serve nothing until both "
-            "are started anew: use --members 3, also with fewer cores, or join other hosts"
+            "supervisor: if one of two members crashes, the other has no majority and serves nothing until both are "
+            "restarted: use --members 3, also with fewer cores, or join other hosts"
         )
 
     async def story() -> int:

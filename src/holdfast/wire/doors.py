@@ -76,7 +76,7 @@ def wrong_port(address: str, first: bytes, tls_hint: str) -> str:
     if not there:
         return ""
     if there == A_TLS_SERVER:
-        return f"{address} speaks TLS, and this client was not told to ({tls_hint})"
+        return f"{address} uses TLS, and this client does not ({tls_hint})"
     wrong = (
         MEMBERS_PORT
         if first.startswith(MEMBER)

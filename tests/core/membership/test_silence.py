@@ -130,10 +130,10 @@ def test_silence_begins_when_it_was_heard_to_the_nanosecond() -> None:
 
 def test_the_reason_for_silence_in_words() -> None:
     detector = watching(A, B)
-    assert detector.silence_reason(A, SUSPECT_NS - 1) == "others do not hear it"
+    assert detector.silence_reason(A, SUSPECT_NS - 1) == "other members suspect it"
     assert detector.silence_reason(A, SUSPECT_NS) == "silent for 2.0 s"
     assert detector.silence_reason(A, 3_260 * MILLISECOND) == "silent for 3.3 s"
-    assert detector.silence_reason(E, 9 * SECOND) == "others do not hear it"
+    assert detector.silence_reason(E, 9 * SECOND) == "other members suspect it"
     detector.silent(B)
     assert detector.silence_reason(B, SECOND) == "its port refuses connections: the process has ended"
 

@@ -372,7 +372,7 @@ def test_who_is_gone_is_told_and_how() -> None:
     gone = [
         effect for effect in effects if isinstance(effect, Note) and effect.kind.startswith("member gone")
     ]
-    why = "others do not hear it"
+    why = "other members suspect it"
     assert gone == [Note(lost, {"name": "name-b", "address": "b:5701", "reason": why, "uuid": b}, "warning")]
     one = One(A, A, B)
     one.membership.install(view(A, number=7))

@@ -76,11 +76,11 @@ def test_when_all_who_hold_data_leave_the_cluster_ends(state: ClusterState) -> N
 def test_the_cluster_does_not_end_without_those_who_hold_what_nobody_here_does() -> None:
     rows = [*HELD, Assignment(1, (C,)), Assignment(3, (C, None))]
     told = why(Around([A, B], {A, B}), rows)
-    assert told.startswith("all data members leave, and 2 partitions are held by nobody here; start again")
+    assert told.startswith("all data members leave, and 2 partitions have no copy here; start the members")
     assert why(Around([A, B], {A, B}, ending=True), rows) == "", "it was ordered"
 
 
 def test_nor_while_somebody_may_be_about_to_return() -> None:
     told = why(Around([A], {A}, may_be_missed=True), [])
-    assert told == "all data members leave, and one that was just removed may be about to return"
+    assert told == "all data members leave, and one that was just removed may return"
     assert why(Around([A], {A}, ending=True, may_be_missed=True), []) == ""

@@ -42,9 +42,9 @@ DONE, NOT_DONE, ROLLED_BACK, UNKNOWN_FATE = (
     TransactionFate.ROLLED_BACK,
     TransactionFate.UNKNOWN,
 )
-UNSURE = "nobody can say whether it was committed"
+UNSURE = "it is unknown whether it was committed"
 REFUSED = [
-    (StepFate.CHANGED, {"why": MAP}, "an entry of map 'm' that it has read was changed by somebody else"),
+    (StepFate.CHANGED, {"why": MAP}, "an entry of map 'm' that it has read was changed by another writer"),
     (
         StepFate.LOCKED,
         {"holder": b"h"},

@@ -275,7 +275,7 @@ def test_a_zone_that_lacks_something_is_named(stage: Stage) -> None:
     assert stage.view.unsafe_reason() == ""
     del stage.members[C]
     assert stage.view.unsafe_reason() == (
-        "zone z: 2 of 2 partitions have a replica on a member that is not here. Start it again with its files, or let "
-        "others take its place: holdfast zone alter z --scale-down-s 60"
+        "zone z: 2 of 2 partitions have a replica on an absent member. Start it again with its files, or let "
+        "other members replace it: holdfast zone alter z --scale-down-s 60"
     )
     assert stage.view.way_out() == ""

@@ -26,7 +26,7 @@ def test_nothing_is_given_up_while_a_majority_is_heard() -> None:
     three.crash()
     stage.wait(1)
     assert rejection(one, three) == (
-        "a majority of the members is heard and can agree to remove the others: leave out --without-majority "
+        "a majority of the members responds and can agree to remove the others: omit --without-majority "
         f"(holdfast member evict {three.picture.info.name})"
     )
     assert rejection(one, three, without_majority=False) == ""
@@ -44,14 +44,16 @@ def test_only_silent_members_are_given_up_and_enough_of_them() -> None:
     ended = set(ids(*gone))
     names = " ".join(info.name for info in one.picture.members() if info.uuid in ended)
     said = one.picture.cluster_unsafe_reason()
-    assert said.startswith("3 of 5 members are silent; the rest is no majority and cannot go on without them")
+    assert said.startswith(
+        "3 of 5 members are silent; the rest is no majority and cannot continue without them"
+    )
     assert named(said) == f"member evict {names} --without-majority"
     # Without the flag, and for every other order that needs a majority, the same is said.
     assert rejection(one, gone[0], without_majority=False) == one.picture.accept_loss_rejection() == said
-    assert f"{two.picture.info.name} was heard of not long ago" in rejection(one, two, *gone)
+    assert f"{two.picture.info.name} responded recently" in rejection(one, two, *gone)
     # One dead member less makes two of four, and the oldest among them: that is enough.
     assert rejection(one, gone[0]) == ""
-    assert "is no member" in one.picture.eviction_rejection([MemberId("x")], without_majority=True)
+    assert "is not a member" in one.picture.eviction_rejection([MemberId("x")], without_majority=True)
 
 
 @pytest.mark.rule("membership/M-2")

@@ -160,9 +160,9 @@ def test_health_in_words() -> None:
     desk = Desk()
     desk.ask(path="/health/ready")
     assert desk.answer()[::2] == (200, b"ready\n")
-    desk.member.told = Health(not_ready="it looks for the cluster")
+    desk.member.told = Health(not_ready="it is looking for the cluster")
     desk.ask(path="/health/ready")
-    assert desk.answer()[::2] == (503, b"not ready: it looks for the cluster\n")
+    assert desk.answer()[::2] == (503, b"not ready: it is looking for the cluster\n")
     desk.ask(path="/health/live")
     assert desk.answer()[0] == 200
     desk.member.told = Health(not_live="this member has ended: a bug")

@@ -109,7 +109,7 @@ class FailureDetector:
             return "its port refuses connections: the process has ended"
         silent_ns = now_ns - self._heard_ns.get(member, now_ns)
         if silent_ns < self._suspect_after_ns:
-            return "others do not hear it"
+            return "other members suspect it"
         return f"silent for {silent_ns / SECOND:.1f} s"
 
     def accuse(self, accuser: MemberId, suspects: list[MemberId]) -> None:

@@ -84,8 +84,8 @@ class Formation:
         unknown = [str(seed) for seed in others if seed not in self._idle]
         if unknown:
             return (
-                f"seeds {', '.join(unknown)} have not said that they are in no cluster: if members run there, ask one "
-                "of them what it waits for (holdfast cluster safe)"
+                f"seeds {', '.join(unknown)} have not responded: if members run there, run holdfast cluster safe at "
+                "one of them to see what it waits for"
             )
         absent = [str(seed) for seed in others if self._idle[seed] is None]
         if not identity.cluster_id or not absent:

@@ -27,8 +27,8 @@ from holdfast.core.model.views import FilesSeen, MemberInfo, View
 WRITE_DOWN_NS = 2 * SECOND
 """Minimal interval at which the positions of others are stored."""
 WAY_OUT = (
-    "Start this member with its newest files; if these are gone, with an empty persistence.directory, and let the "
-    "cluster go on without what only they held: holdfast cluster accept-loss"
+    "Start this member with its newest files; if these are gone, with an empty persistence.directory, and accept "
+    "the loss of data that only they held: holdfast cluster accept-loss"
 )
 
 

@@ -44,9 +44,9 @@ def way_out(standing: MembershipStatus, now_ns: int) -> str:
     if standing.view is None or not standing.admitted or standing.may_decide(standing.view, here):
         return ""
     return (
-        f"{len(silent)} of {len(standing.members())} members are silent; the rest is no majority and cannot go on "
-        "without them. If they are only cut off, reconnect them. If their processes have ended, also if they were "
-        f"started again since: holdfast member evict {called(silent)} --without-majority"
+        f"{len(silent)} of {len(standing.members())} members are silent; the rest is no majority and cannot continue "
+        "without them. If they are only cut off, reconnect them. If their processes have ended, even if they were "
+        f"restarted since: holdfast member evict {called(silent)} --without-majority"
     )
 
 
@@ -58,17 +58,17 @@ def eviction_rejection(
         return "cannot evict the member that handles this request: send it through another member (-a)"
     known = {info.uuid: info for info in standing.members()}
     if unknown := sorted(set(ended) - known.keys()):
-        return f"{', '.join(unknown)} is no member: there is nothing to do"
+        return f"{', '.join(unknown)} is not a member: nothing to do"
     if not without_majority:
         return way_out(standing, now_ns)
     if not way_out(standing, now_ns):
         return (
-            "a majority of the members is heard and can agree to remove the others: leave out --without-majority "
+            "a majority of the members responds and can agree to remove the others: omit --without-majority "
             f"(holdfast member evict {called([known[one] for one in ended])})"
         )
     if heard := [known[one] for one in ended if _hears(standing, one, now_ns)]:
         return (
-            f"{called(heard)} was heard of not long ago, so it runs: end its process first, or leave it out "
+            f"{called(heard)} responded recently, so it runs: end its process first, or do not name it "
             f"(holdfast member evict {called(silent_members(standing, now_ns))} --without-majority)"
         )
     assert standing.view is not None, "who hears no majority is in a view"

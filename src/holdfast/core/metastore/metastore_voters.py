@@ -186,8 +186,8 @@ class MetastoreVoters:
         voters = configuration.voters | configuration.outgoing
         return (
             f"{len(voters - here)} of its {len(voters)} voters are not in the cluster: start them again with their "
-            "files. If these are gone for good, go on with what the member with the highest revision has (see holdfast "
-            "metastore status), through that member: holdfast metastore reset"
+            "files. If these are gone for good, continue with the copy of the member with the highest revision "
+            "(holdfast metastore status), through that member: holdfast metastore reset"
         )
 
     def _staying(self) -> list[NodeId]:

@@ -163,7 +163,7 @@ class ReturningMembers:
     def wait_reason(self) -> str:
         """The reason why the table of a stopped cluster cannot be made yet (migration/X-1); empty: it can."""
         if self.unheard:
-            return f"to be told what is in the files of: {', '.join(self.unheard)}"
+            return f"for the file inventory of: {', '.join(self.unheard)}"
         missing = self.missing
         return self._wait_for_reason(missing) if missing and not self.accepted else ""
 

@@ -35,11 +35,11 @@ def leave_blocker(
     if membership.ending:
         return ""
     if membership.may_be_missed:
-        return "all data members leave, and one that was just removed may be about to return"
+        return "all data members leave, and one that was just removed may return"
     gone = sum(not present.intersection(row.replicas) for row in rows if row.version)
     return (
-        f"all data members leave, and {gone} partitions are held by nobody here; "
-        "start again who holds them, or stop this member at once"
+        f"all data members leave, and {gone} partitions have no copy here; "
+        "start the members that hold them, or stop this member at once"
         if gone
         else ""
     )

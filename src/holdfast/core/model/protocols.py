@@ -40,6 +40,6 @@ def protocol_mismatch(here: Speaks, there: Speaks) -> str:
     """Why two builds have no common version, and what to do."""
     older, newer = ("there", "here") if there.highest < here.highest else ("here", "there")
     return (
-        f"there is {there}, and here {here}: they have none in common. Start a version {older} that is nearer to the "
-        f"one {newer}; all others go on"
+        f"there is {there}, and here {here}: they have no version in common. Start a version {older} that is closer to "
+        f"the one {newer}; the other members continue"
     )

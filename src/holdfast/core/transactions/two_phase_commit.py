@@ -194,7 +194,7 @@ class TwoPhaseCommit:
                 self._all_prepared(transaction)
         elif self._alone(transaction) and partition in transaction.doubted:
             # An earlier try may have applied everything, and the partition does not remember it.
-            self._doubtful(transaction, "nobody can say whether it was committed")
+            self._doubtful(transaction, "it is unknown whether it was committed")
         else:
             transaction.why = _rollback_reason(result, outcome)
             self._rolled_back(transaction)
@@ -267,7 +267,7 @@ class TwoPhaseCommit:
             self._prepare(transaction)
         elif self._alone(transaction):
             self._doubtful(
-                transaction, "nobody can say whether it was committed: its partition did not answer"
+                transaction, "it is unknown whether it was committed: its partition did not answer"
             )
         else:
             # It is unknown whether some branch is prepared: the branches decide (transactions/F-1).
@@ -288,7 +288,7 @@ def _rollback_reason(result: StepResult | None, outcome: Outcome) -> str:
         return f"it could not be prepared: {outcome.detail or outcome.status.name}"
     match result.fate:
         case StepFate.CHANGED:
-            return f"an entry of map {result.why!r} that it has read was changed by somebody else"
+            return f"an entry of map {result.why!r} that it has read was changed by another writer"
         case StepFate.LOCKED:
             return f"transaction {result.holder.hex()} has locked an entry that it has read or written"
         case StepFate.NOT_HELD:

@@ -149,7 +149,7 @@ def checked(settings: ZoneSettings) -> list[str]:
             "back; three replicas survive the loss of one"
         )
     if settings.consistency is Consistency.HIGH_AVAILABILITY and replicas == 1:
-        warnings.append(f"zone {name}: of one replica nothing is left to go on with when it is lost")
+        warnings.append(f"zone {name}: with one replica, its partitions cannot be recovered when it is lost")
     return warnings
 
 

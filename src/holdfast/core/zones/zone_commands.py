@@ -51,7 +51,7 @@ def created(read: KeysRead, settings: ZoneSettings, now_ms: int) -> tuple[ZoneDe
     if not nodes:
         raise ZoneRefused(
             f"zone {settings.name}: none of the {len(topology.members)} members passes its filter: "
-            "nobody could hold a partition"
+            "no member could hold a partition"
         )
     number = (read.value(IDS_KEY, int) or 0) + 1
     zone = ZoneDescriptor(number, settings)
@@ -108,7 +108,7 @@ def altered(
     if "filter" in changes:
         topology = read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
         if not settings.taken(topology):
-            raise ZoneRefused(f"zone {name}: no member passes that filter: nobody could hold a partition")
+            raise ZoneRefused(f"zone {name}: no member passes that filter, so none could hold a partition")
         data = filter_altered(data, settings.taken(topology), now_ms)
     data = waits_altered(data, settings, now_ms)
     after = ZoneDescriptor(zone.id, settings)

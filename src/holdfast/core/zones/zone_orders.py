@@ -154,7 +154,7 @@ class ZoneOrders:
         if given.tries < TRIES:
             self._look(given)
         else:
-            why = f"others changed the same zones {TRIES} times meanwhile; nothing was done"
+            why = f"the same zones were changed {TRIES} times by other commands; nothing was done: try again"
             given.reply(ZoneAnswer(failed="NotReady", why=why))
 
     def on_failed(self, ticket: Ticket, error: RequestError) -> None:
@@ -259,7 +259,9 @@ class ZoneOrders:
             if self._out.now_ns - given.since_ns < MEMBERS_NS:
                 self._look(given)
             else:
-                why = "the metastore does not know yet who is in the cluster; nothing was done: ask again"
+                why = (
+                    "the metastore does not know the members of the cluster yet; nothing was done: try again"
+                )
                 given.reply(ZoneAnswer(failed="NotReady", why=why))
 
     @property
@@ -297,7 +299,10 @@ def _reset(read: KeysRead, name: str, partitions: list[int], now_ms: int) -> tup
     read.entry(key)
     chosen = tuple(sorted(set(partitions)))
     which = "all partitions" if not chosen else f"partitions {', '.join(map(str, chosen))}"
-    done = f"zone {name}: {which} without a majority go on with what is left (holdfast zone show {name})"
+    done = (
+        f"zone {name}: {which} without a majority continue with the replicas that are left "
+        f"(holdfast zone show {name})"
+    )
     topology = read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
     takes = zone.settings.taken(topology)
     if not takes:

@@ -155,7 +155,7 @@ class ZoneView:
             for count, what in (
                 (self._leaderless(zone, len(parts)), "no leader"),
                 (_moving(parts), "moving replicas"),
-                (_lacking(parts, here), "a replica on a member that is not here"),
+                (_lacking(parts, here), "a replica on an absent member"),
             ):
                 if count:
                     name = zone.settings.name
@@ -182,9 +182,9 @@ class ZoneView:
             return ""
         wait_s = zone.settings.scale_down_s
         if wait_s < descriptors.NEVER:
-            return f"; others take its place when it has been away for {wait_s} s (scale_down_s)"
+            return f"; other members replace it after {wait_s} s (scale_down_s)"
         return (
-            ". Start it again with its files, or let others take its place: "
+            ". Start it again with its files, or let other members replace it: "
             f"holdfast zone alter {zone.settings.name} --scale-down-s {REPLACED_AFTER_S}"
         )
 
@@ -211,8 +211,8 @@ def _lacks_majority(keys: PartitionKeys, here: AbstractSet[NodeId]) -> bool:
 def _reset_advice(zone: ZoneDescriptor) -> str:
     name = zone.settings.name
     return (
-        f", for most of their replicas are not here, or damaged (holdfast zone show {name}). Start their members again "
-        "with their files. If these are gone for good, go on with what is left, and lose what only they had: "
+        f", because most of their replicas are absent or damaged (holdfast zone show {name}). Start their members "
+        "again with their files. If these are gone for good, continue with the remaining replicas and lose the rest: "
         f"holdfast zone reset {name}"
     )
 

@@ -124,7 +124,7 @@ class PolledDoor:
         for each in self.sockets:
             self._loop.remove_reader(each.fileno())
         if self._door is not None:
-            self._door.strangers.tell("no file descriptors left", "no client can be let in: %s", error)
+            self._door.strangers.tell("no file descriptors left", "cannot accept clients: %s", error)
         self._pausing = self._loop.call_later(FULL_S, self._watch)
 
     def close(self) -> None:

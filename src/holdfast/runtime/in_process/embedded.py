@@ -248,7 +248,7 @@ class Member:
             raise Refused(f"no such member in the view: {', '.join(sorted(unknown))}")
         heard = set(uuids) - set(picture.suspects(self._node.now_ns()))
         if heard:
-            raise Refused(f"heard of not long ago, so not evicted: {', '.join(sorted(heard))}")
+            raise Refused(f"responded recently, so not evicted: {', '.join(sorted(heard))}")
         self._node.driver.evict_without_majority(MemberId(uuid) for uuid in uuids)
 
     # -- listeners

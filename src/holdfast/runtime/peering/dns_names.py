@@ -111,11 +111,11 @@ class Names:
         except socket.gaierror as error:
             if error.errno in NO_SUCH:
                 raise NoSuchName(f"there is no address of {host}") from None
-            raise NameUnanswered(f"nobody says where {host} is: {error.strerror}") from None
+            raise NameUnanswered(f"cannot resolve {host}: {error.strerror}") from None
         except TimeoutError:
-            raise NameUnanswered(f"nobody says where {host} is: no answer within {PATIENCE_S:g} s") from None
+            raise NameUnanswered(f"cannot resolve {host}: no answer within {PATIENCE_S:g} s") from None
         except (OSError, UnicodeError) as error:
-            raise NameUnanswered(f"nobody says where {host} is: {error}") from None
+            raise NameUnanswered(f"cannot resolve {host}: {error}") from None
         return list(dict.fromkeys(str(each[4][0]) for each in found))
 
 
@@ -129,4 +129,4 @@ async def _told(name: str) -> AsyncIterator[None]:
     except (dns.resolver.NXDOMAIN, dns.resolver.NoAnswer):
         raise NoSuchName(f"the DNS has nothing under {name}") from None
     except (dns.exception.DNSException, OSError) as error:
-        raise NameUnanswered(f"nobody says where {name} is: {error}") from None
+        raise NameUnanswered(f"cannot resolve {name}: {error}") from None

@@ -359,7 +359,7 @@ class Outgoing:
                     self._refusals += 1
                     self._network.refused(self.address, self._refusals)
                 except TimeoutError:
-                    silent = f"nobody greets there: a member that stands still, or not {doors.MEMBERS_PORT}"
+                    silent = f"no handshake: a member that hangs, or not {doors.MEMBERS_PORT}"
                     self._network.trouble(self.address, silent)
                 except SecretRefused as error:
                     self._network.trouble(self.address, str(error), final=True)
@@ -701,7 +701,7 @@ class Network:
         address = Address(greeting.host, greeting.port)
         self.strangers.tell(
             REFUSED,
-            "security.member_secret of %s differs from this member's: it is not let in",
+            "security.member_secret of %s differs from this member's: it is rejected",
             address,
         )
         self._refused.pop(address, None)
