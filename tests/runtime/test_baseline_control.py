@@ -107,7 +107,7 @@ def test_an_order_that_cannot_be_carried_out_in_time_is_given_up() -> None:
             one, two = crew.members
             two._node.member.membership.orders.on_baseline_wanted = lambda order: None  # type: ignore[method-assign]
             one._node.member.membership.orders.on_baseline_wanted = lambda order: None  # type: ignore[method-assign]
-            with pytest.raises(TimeoutError, match="the baseline is another one"):
+            with pytest.raises(TimeoutError, match="the baseline has not changed yet"):
                 await change(one, SET, timeout_s=0.3)
             await one.change_cluster_state(ClusterState.FROZEN)
             assert one._node.member.picture.view.baseline is None
