@@ -520,7 +520,7 @@ def test_the_documentation_lists_every_action() -> None:
 
 def test_the_roles_of_the_documentation_can_be_used() -> None:
     text = (Path(__file__).parent.parent / "docs" / "security.md").read_text(encoding="utf-8")
-    (roles,) = re.findall(r"### Roles to begin with\n\n```toml\n(.*?)```", text, flags=re.DOTALL)
+    (roles,) = re.findall(r"### Example roles\n\n```toml\n(.*?)```", text, flags=re.DOTALL)
     assert len(load(f"[users.a]\nroles = ['operator']\n{roles}").roles) == 6
 
 
