@@ -132,7 +132,7 @@ class ConsensusHost:
             begin = Configuration(frozenset({self.groups.me}))
             self.groups.start(METASTORE_GROUP, begin, self.metastore)
         self.voters.look()
-        self.zoned.on_members()
+        self.zoned.topology.on_members()
 
     # -- requests of operators
 
@@ -285,4 +285,4 @@ class ConsensusHost:
             if departing != self._departing:
                 self._departing = departing
                 self.voters.look()
-                self.zoned.on_members()
+                self.zoned.topology.on_members()

@@ -31,7 +31,7 @@ from holdfast.core.model.zone_questions import (
     ZoneOrder,
 )
 from holdfast.core.zones.descriptors import ZoneSettings
-from holdfast.core.zones.zone_host import ZoneHost
+from holdfast.core.zones.topology_writer import TopologyWriter
 from holdfast_lab.sim import cluster
 from holdfast_lab.sim.calls import wire_key
 from holdfast_lab.sim.world import Process
@@ -154,7 +154,7 @@ def test_a_zone_counts_on_a_member_that_has_just_joined(monkeypatch: pytest.Monk
     stage = ZoneStage(4, spare=1)
     answers: list[ZoneAnswer] = []
     with monkeypatch.context() as patch:
-        patch.setattr(ZoneHost, "on_members", lambda zoned: None)
+        patch.setattr(TopologyWriter, "on_members", lambda writer: None)
         patch.setattr(cluster, "PARITIES", ("new", "new"))
         patch.setattr(cluster.Cluster, "has_groups", True)
         stage.processes.append(stage.cluster.start(4))
@@ -165,7 +165,7 @@ def test_a_zone_counts_on_a_member_that_has_just_joined(monkeypatch: pytest.Monk
         stage.wait(2)
         assert answers == []
     for process in stage.processes:
-        process.step(process.driver.member.agreed.zoned.on_members)
+        process.step(process.driver.member.agreed.zoned.topology.on_members)
     stage.wait(2)
     assert [(answer.why, answer.failed) for answer in answers] == [("", "")]
 

@@ -10,7 +10,7 @@ from holdfast.core.model.ids import place_of
 from holdfast.core.raft.configuration import Configuration
 from holdfast.core.zones import replica_duties
 from holdfast.core.zones.descriptors import ZoneSettings
-from holdfast.core.zones.zone_host import ZoneHost
+from holdfast.core.zones.local_zone_groups import LocalZoneGroups
 from holdfast.core.zones.zone_ports import Part
 from holdfast_lab.sim.world import Process
 
@@ -37,16 +37,16 @@ def test_only_some_groups_of_a_new_zone_wait_for_a_leader_at_a_time(monkeypatch:
     stage = StartingStage()
     waiting: list[int] = []
     begun: dict[int, list[Part]] = {}
-    found = ZoneHost.found
+    found = LocalZoneGroups.found
 
-    def counted(zoned: ZoneHost, part: Part, configuration: Configuration) -> None:
+    def counted(zoned: LocalZoneGroups, part: Part, configuration: Configuration) -> None:
         # Those that a leader has asked to take part are no affair of this.
         mine = begun.setdefault(id(zoned), [])
         mine.append(part)
         found(zoned, part, configuration)
         waiting.append(sum(not zoned.has_leader(one) for one in mine))
 
-    monkeypatch.setattr(ZoneHost, "found", counted)
+    monkeypatch.setattr(LocalZoneGroups, "found", counted)
     stage.create(ZoneSettings("z", partitions=PARTITIONS, replicas=3))
     stage.wait(60)
     # A few more than begin at a time: some lose their first leader again.
@@ -61,7 +61,7 @@ def test_only_some_groups_of_a_new_zone_wait_for_a_leader_at_a_time(monkeypatch:
 def test_groups_that_get_no_leader_do_not_hold_others_up_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_duties, "STARTS_AT_ONCE", 1)
     stage = StartingStage()
-    monkeypatch.setattr(ZoneHost, "has_leader", lambda self, part: False)
+    monkeypatch.setattr(LocalZoneGroups, "has_leader", lambda self, part: False)
     stage.create(ZoneSettings("z", partitions=3, replicas=3))
     stage.wait(30)
     for one in stage.processes:

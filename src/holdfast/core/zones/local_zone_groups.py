@@ -1,0 +1,109 @@
+"""The Raft groups of this member as the zone controller sees them: by partition of a zone, not by group number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.core.model.ids import METASTORE_GROUP, group_of, place_of
+from holdfast.core.multiraft.group_host import GroupHost
+from holdfast.core.raft.configuration import Configuration
+from holdfast.core.raft.reconfiguration import ChangeAnswer
+from holdfast.core.raft_partition.leader_routing import LeaderRouting
+from holdfast.core.zones.adjusting import LocalCopy
+from holdfast.core.zones.assignments import Assignments, Node
+from holdfast.core.zones.zone_ports import Part
+
+
+class LocalZoneGroups:
+    """Implements `ZoneGroups`. Methods for leaders raise ProposalRefused on others."""
+
+    def __init__(self, groups: GroupHost, routing: LeaderRouting) -> None:
+        self._groups = groups
+        self._routing = routing
+        self._unusable: set[Part] = set()
+        """Replicas whose files cannot be used. Kept, so that each is reported once."""
+
+    def copy(self, part: Part) -> LocalCopy | None:
+        """The replica of a partition here, running or not."""
+        number = group_of(*part)
+        hosted = self._groups.hosted.get(number)
+        if hosted is not None:
+            return LocalCopy(not hosted.halted, hosted.group.configuration, hosted.group.generation)
+        if part in self._unusable:
+            # As if it ran: the controller then does not start it again and again.
+            return LocalCopy(True, Configuration())
+        if number not in self._groups.journal.found:
+            return None
+        try:
+            kept = self._groups.journal.peek(number)
+        except msgspec.DecodeError:
+            return LocalCopy(False, Configuration())
+        return LocalCopy(False, kept.log().configuration, kept.hard.generation)
+
+    def copies(self) -> Sequence[Part]:
+        """All partitions with a replica here, sorted."""
+        numbers = {*self._groups.hosted, *self._groups.journal.found} - {METASTORE_GROUP}
+        return [place_of(number) for number in sorted(numbers)]
+
+    def found(self, part: Part, configuration: Configuration) -> None:
+        """Start a new group, or this member's part of it."""
+        self._start(part, configuration)
+
+    def join(self, part: Part) -> None:
+        """Run a replica with the data it has."""
+        if group_of(*part) in self._groups.hosted:
+            self._groups.resume(group_of(*part))
+        else:
+            self._start(part, Configuration())
+
+    def _start(self, part: Part, configuration: Configuration) -> None:
+        number = group_of(*part)
+        if part[0] not in self._routing.known:
+            return
+        if self._groups.start(number, configuration, self._routing.partition(number)) is None:
+            self._unusable.add(part)
+
+    def halt(self, part: Part) -> None:
+        """Stop the replica and keep its data."""
+        self._groups.halt(group_of(*part))
+
+    def destroy(self, part: Part) -> None:
+        """Stop the replica and delete its data."""
+        number = group_of(*part)
+        self._unusable.discard(part)
+        self._groups.stop(number)
+        self._routing.end(number)
+
+    def has_leader(self, part: Part) -> bool:
+        """Whether the replica here knows the leader."""
+        return self._groups.lead(group_of(*part)) is not None
+
+    def in_doubt(self, part: Part) -> bool:
+        """Whether the replica in the files cannot run."""
+        return part in self._unusable
+
+    def term(self, part: Part) -> int | None:
+        """The term in which this member leads; None: it does not."""
+        return self._groups.term(group_of(*part))
+
+    def change_peers(self, part: Part, term: int, target: Assignments, token: int) -> ChangeAnswer:
+        """See `Group.change_peers`; it asks before new voters join (zones/A-12)."""
+        number = group_of(*part)
+        return self._groups.running(number).change_peers(
+            term, target.peers, target.learners, token, asks=True
+        )
+
+    def agree_change(self, part: Part, term: int, token: int) -> bool:
+        """See `Group.agree_change`."""
+        return self._groups.running(group_of(*part)).agree_change(term, token)
+
+    def cancel_change(self, part: Part, term: int, token: int) -> bool:
+        """See `Group.cancel_change`."""
+        return self._groups.running(group_of(*part)).cancel_change(term, token)
+
+    def reset(self, part: Part, voters: Sequence[Node], token: int) -> ChangeAnswer:
+        """See `Group.reset`."""
+        # The token is a revision of the metastore. Revisions rise, and nearly always faster than the terms of a group.
+        return self._groups.running(group_of(*part)).reset(voters, token, term=token)

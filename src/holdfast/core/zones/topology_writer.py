@@ -1,0 +1,88 @@
+"""Keep the members of the cluster in the metastore, for the zones.
+
+- zones/Z-1: The member that leads the metastore's group writes the members of the cluster into the metastore, and never
+  an older view over a newer one.
+
+Example: member 1 leads in view 7, and is cut off while 2 is elected and writes view 8. When 1 leads again with view 7,
+it reads 8 in the metastore and writes nothing. The write is conditional on what was read, so 1 cannot overwrite 8 even
+if it had read before 2 wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.membership.membership_status import MembershipStatus
+from holdfast.core.metastore.invoke import Invoked, MetastoreEntry, PutKey
+from holdfast.core.metastore.metastore import Metastore
+from holdfast.core.model.ids import METASTORE_GROUP
+from holdfast.core.multiraft.group_host import GroupHost, node_of
+from holdfast.core.zones.descriptors import ClusterTopology, DataMember
+from holdfast.core.zones.zone_keys import TOPOLOGY_KEY, KeysRead, encoded
+from holdfast.errors import RequestError
+
+
+class TopologyWriter:
+    """Reads the topology in the metastore, and replaces it if it is outdated. One request at a time."""
+
+    def __init__(self, status: MembershipStatus, metastore: Metastore, groups: GroupHost) -> None:
+        self._status = status
+        self._metastore = metastore
+        self._groups = groups
+        self._leading = False
+        self._ticket: int | None = None
+        """Of the pending read or invoke."""
+        self._stale = False
+        """Whether the members have changed since its topology was made."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this member leads the metastore's group."""
+        return self._leading and self._groups.term(METASTORE_GROUP) is not None
+
+    def on_leading(self, term: int | None) -> None:
+        """This member began or ceased to lead the metastore's group."""
+        self._leading = term is not None
+        self.on_members()
+
+    def on_members(self) -> None:
+        """The view or the wishes of its members have changed."""
+        self._stale = True
+        if self.leads and self._status.view is not None and self._ticket is None:
+            self._ticket = self._metastore.read([TOPOLOGY_KEY], self)
+
+    def on_read(self, ticket: int, entries: list[MetastoreEntry], revision: int) -> None:
+        """Write the present topology if the one that was read is outdated."""
+        self._ticket = None
+        self._write(entries, revision)
+
+    def on_invoked(self, ticket: int, invoked: Invoked) -> None:
+        """Read again if the condition failed, or the members have changed since."""
+        self._ticket = None
+        if self._stale or not invoked.answer:
+            self.on_members()
+
+    def on_failed(self, ticket: int, error: RequestError) -> None:
+        """Read again."""
+        self._ticket = None
+        self.on_members()
+
+    def _write(self, entries: Sequence[MetastoreEntry], revision: int) -> None:
+        view = self._status.view
+        if not self.leads or view is None:
+            return
+        read = KeysRead(entries, revision)
+        known = read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
+        self._stale = False
+        departing = self._status.departing
+        members = [
+            DataMember(node_of(info), info.group, info.described())
+            for info in view.members
+            if view.may_hold(info)
+        ]
+        leaving = sorted(node_of(info) for info in view.members if info.uuid in departing)
+        members.sort(key=lambda member: member.node)
+        wanted = ClusterTopology(view.number, tuple(members), tuple(leaving))
+        if known == wanted or known.view > wanted.view:
+            return
+        self._ticket = self._metastore.invoke(read.guarded([PutKey(TOPOLOGY_KEY, encoded(wanted))]), self)
