@@ -76,7 +76,9 @@ async def zoned(members: list[Member], **settings: int) -> None:
     """Create the zone, wait for its leaders, and fill its map."""
     await order(members, CreateZone("z", [("replicas", 3), *settings.items()]))
     agreed = members[0]._node.member.agreed
-    await until(lambda: bool(agreed.view.zones()) and not agreed.view.told(agreed.view.zones()[0]).leaderless)
+    await until(
+        lambda: bool(agreed.view.zones()) and not agreed.view.summary(agreed.view.zones()[0]).leaderless
+    )
     await members[0].map("orders").put_all(ROWS)
     for partition in range(7):
         await until(partial(still, members, partition))

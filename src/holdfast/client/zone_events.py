@@ -14,7 +14,7 @@ from holdfast.core.model.zone_questions import LeaderTold, SettingValue, Trouble
 from holdfast.core.zones import descriptors
 from holdfast.core.zones.assignments import Assignments, PartitionKeys
 from holdfast.core.zones.descriptors import ClusterTopology, DataNodesEntry, ZoneDescriptor, ZoneSettings
-from holdfast.core.zones.work_queue import TOLD_AFTER
+from holdfast.core.zones.work_queue import REPORT_AFTER
 from holdfast.core.zones.zone_keys import (
     PART_FIELDS,
     TOPOLOGY_KEY,
@@ -265,7 +265,7 @@ class ZoneEvents:
         for one in told:
             key = member, one.zone, one.partition
             before = self._troubles.get(key, 0)
-            due = one.attempts // TOLD_AFTER > before // TOLD_AFTER
+            due = one.attempts // REPORT_AFTER > before // REPORT_AFTER
             now[key] = one.attempts if due else before
             if due:
                 partition = one.partition if one.partition >= 0 else None

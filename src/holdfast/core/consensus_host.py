@@ -74,7 +74,7 @@ class ConsensusHost:
         settings: Settings,
         out: Outbox,
         log: Log,
-        standing: MembershipStatus,
+        membership: MembershipStatus,
         ears: EventSink,
         waiting: Waiting,
         refusals: RequestRefusals,
@@ -86,27 +86,27 @@ class ConsensusHost:
         self._out = out
         self._turn_ends = False
         """Whether the end of this turn was requested."""
-        self._standing = standing
+        self._membership = membership
         self.groups = GroupHost(
-            standing.info,
+            membership.info,
             out,
             log,
             self,
             recovered,
             patience_ns=settings.limits.call_timeout_ms * MILLISECOND,
         )
-        self.voters = MetastoreVoters(out, settings.metastore, standing, self.groups)
-        self.metastore = Metastore(standing.me.encode(), out, self.groups)
+        self.voters = MetastoreVoters(out, settings.metastore, membership, self.groups)
+        self.metastore = Metastore(membership.me.encode(), out, self.groups)
         self.metastore.watch(self.voters)
         self.zones = LeaderRouting(
-            standing.me, settings, out, self.groups, standing, ears, waiting, refusals, self
+            membership.me, settings, out, self.groups, membership, ears, waiting, refusals, self
         )
         """Requests on maps in zones."""
-        self.zoned = ZoneHost(out, standing, self.metastore, self.groups, self.zones, rows)
-        self.view = ZoneView(standing, self.metastore, self.groups, self.zones)
+        self.zoned = ZoneHost(out, membership, self.metastore, self.groups, self.zones, rows)
+        self.view = ZoneView(membership, self.metastore, self.groups, self.zones)
         """Status of zones, for display."""
         self._questions = OperatorQuestions(self.metastore)
-        self._orders = ZoneOrders(settings, out, standing, self.metastore, self.view)
+        self._orders = ZoneOrders(settings, out, membership, self.metastore, self.view)
         self._departing: frozenset[str] = frozenset()
 
     def open_group(self, number: GroupNumber) -> GroupClient | None:
@@ -206,7 +206,7 @@ class ConsensusHost:
         }
 
     def zones_told(self) -> list[dict[str, object]]:
-        return [zone_summary(self.view.told(zone)) for zone in self.view.zones()]
+        return [zone_summary(self.view.summary(zone)) for zone in self.view.zones()]
 
     def unsafe_reason(self) -> str:
         """The first reason why a crash could lose data or availability of metastore or zones now; empty: none."""
@@ -223,7 +223,7 @@ class ConsensusHost:
         """Advice for a lost majority; empty: none is lost, as far as this member knows."""
         if not self._on:
             return ""
-        if silent := way_out(self._standing, self._out.now_ns):
+        if silent := way_out(self._membership, self._out.now_ns):
             return silent
         if self._metastore_leader() is None:
             lost = self.voters.way_out()
@@ -269,7 +269,7 @@ class ConsensusHost:
             if not self.zones.dirty and not self.metastore.unsent:
                 break
             self.metastore.flush()
-            self.zones.flush([info.uuid for info in self._standing.members()])
+            self.zones.flush([info.uuid for info in self._membership.members()])
             self.groups.flush()
 
     def sweep(self) -> None:
@@ -281,7 +281,7 @@ class ConsensusHost:
 
     def look_at_departing(self) -> None:
         if self._on:
-            departing = frozenset(self._standing.departing)
+            departing = frozenset(self._membership.departing)
             if departing != self._departing:
                 self._departing = departing
                 self.voters.look()

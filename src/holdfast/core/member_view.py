@@ -317,7 +317,7 @@ class MemberView:
     @property
     def last_news(self) -> Number:
         """Number of the newest event of partitions that was told here."""
-        return self._table_replication.event_log.told
+        return self._table_replication.event_log.delivered
 
     def news_since(self, number: Number) -> tuple[list[News], bool]:
         """Events of partitions after this number; and whether these are all that there were."""

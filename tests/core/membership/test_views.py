@@ -103,7 +103,7 @@ def test_without_a_majority_nothing_is_wanted_and_that_is_told_once() -> None:
     one.silence(B)
     one.membership.wanted()
     assert len(one.noted(why)) == 1, "and again when it was over in between"
-    assert One(A, A, B, C, majority=False).membership.next_view._minority_told is False
+    assert One(A, A, B, C, majority=False).membership.next_view._minority_reported is False
     one = One(A, A, B, C, majority=False)
     one.silence(B, C)
     assert one.wanted().members == [A]

@@ -55,7 +55,7 @@ def test_whoever_asks_is_answered_wherever_it_is() -> None:
     assert [made.user(number).told[-1].began for number in (1, 2, 3, 4)] == [0, 0, 0, 0]
     assert {len(made.user(number).told[-1].batches) for number in (1, 2, 3, 4)} == {4}
     status = made[leader(made)].metastore.status
-    assert (status.revision, status.keys, status.told, status.under_way) == (4, 4, 4, 0)
+    assert (status.revision, status.keys, status.notified, status.under_way) == (4, 4, 4, 0)
     assert status.term is not None
     assert status.leader == made.node(leader(made))
     made.judge()

@@ -509,7 +509,7 @@ def begun(member: Member) -> None:
 def test_before_there_is_a_state_nobody_is_told_anything(member: Member) -> None:
     watcher = watched(member)
     member.metastore.on_group(LeaderElected(4))
-    assert (watcher.takes(), member.metastore.delivered, member.metastore.status.told) == ([], None, 0)
+    assert (watcher.takes(), member.metastore.delivered, member.metastore.status.notified) == ([], None, 0)
     begun(member)
     member.metastore.flush()
     assert watcher.takes() == [("begins", 0), ("leads", 4)]
@@ -537,7 +537,7 @@ def test_watchers_are_told_of_their_keys_in_the_order_of_revisions(member: Membe
     ]  # fmt: skip
     assert one.takes() == [(1, 1, [b"k"])]
     assert some.takes() == [(1, 1, [b"a/1"]), (2, 2, [b"b/1"]), (3, 3, [b"c"])]
-    assert member.metastore.status.told == 6
+    assert member.metastore.status.notified == 6
     member.metastore.unwatch(every)
     late = watched(member)
     member.change(put(b"k"))
@@ -867,14 +867,14 @@ def test_how_it_stands(member: Member) -> None:
         time_ms=3,
         keys=1,
         history_bytes=3,
-        told=1,
+        notified=1,
         under_way=3,
         malformed=1,
     )
     assert member.metastore.leftovers == {"questions to the metastore": 3}
     status = member.metastore.status
     with pytest.raises(AttributeError):
-        status.told = 2  # type: ignore[misc]
+        status.notified = 2  # type: ignore[misc]
     with pytest.raises(TypeError):
         MetastoreStatus("B", 7, 3, 1, 3, 1, 3, 1, 3, 1)  # type: ignore[misc]
 

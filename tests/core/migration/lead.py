@@ -95,7 +95,7 @@ class Lead(Seat):
     def on_view(self, notice: ViewInstalled) -> None:
         self.migrations.on_view(notice)
         if self.bringing is not None:
-            self.migrations.returns.heard(A, self.bringing)
+            self.migrations.returns.on_inventory(A, self.bringing)
         self.table_replication.on_view(notice)
 
     def on_committed(self, notice: RoundCommitted) -> None:

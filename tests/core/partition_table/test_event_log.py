@@ -35,7 +35,7 @@ def test_what_was_told_can_be_asked_for_again() -> None:
     assert event_log.since((1, 0)) == ([said(1, 1), said(1, 2)], True)
     assert event_log.since((1, 1)) == ([said(1, 2)], True)
     assert event_log.since((1, 2)) == ([], True)
-    assert event_log.told == (1, 2)
+    assert event_log.delivered == (1, 2)
 
 
 def test_what_a_member_was_not_there_for_is_said_to_be_missing() -> None:

@@ -271,7 +271,9 @@ def test_who_comes_back_is_current_again_only_with_a_round_of_its_new_stay() -> 
     seat.install(view_of(2, A, C))
     seat.install(View(3, "id", [info(A), info(B, 3)]))
     assert not seat.table_replication.current
-    assert seat.table_replication.event_log.told == (3, 0), "what happened before it came does not concern it"
+    assert seat.table_replication.event_log.delivered == (3, 0), (
+        "what happened before it came does not concern it"
+    )
     seat.hear(A, offer(1, [], view=3))
     seat.hear(A, TableCommit(3, 1))
     assert seat.table_replication.current
@@ -280,9 +282,9 @@ def test_who_comes_back_is_current_again_only_with_a_round_of_its_new_stay() -> 
 
 def test_who_stays_hears_the_rest_of_what_began_before() -> None:
     seat = follower()
-    assert seat.table_replication.event_log.told == (1, 0)
+    assert seat.table_replication.event_log.delivered == (1, 0)
     seat.install(View(2, "id", [info(A), info(B), info(C)]))
-    assert seat.table_replication.event_log.told == (1, 0)
+    assert seat.table_replication.event_log.delivered == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -592,7 +594,7 @@ def test_news_travel_without_rows_when_there_are_any() -> None:
     begun = said(1, 1, process=(1, 1), planned=3)
     assert offers(seat) == [(one, offer(1, [], news=(begun,))) for one in (B, C)]
     stored(seat, 1, C)
-    assert seat.table_replication.event_log.told == (1, 1)
+    assert seat.table_replication.event_log.delivered == (1, 1)
 
 
 # -- whether all have it

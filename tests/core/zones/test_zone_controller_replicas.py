@@ -90,10 +90,10 @@ def test_a_replica_joins_runs_stops_and_is_destroyed() -> None:
     bench.tick()
     assert bench.takes() == []
     bench.notice(CaughtUp(1))
-    assert PART in bench.controller.leading._told
+    assert PART in bench.controller.leading._reports
     bench.set_keys(pending=(), stable=at("B", ts=5))
     assert look(bench) == [("destroy", PART)]
-    assert PART not in bench.controller.leading._told
+    assert PART not in bench.controller.leading._reports
 
 
 def test_a_replica_that_is_to_go_goes_when_its_group_has_followed() -> None:

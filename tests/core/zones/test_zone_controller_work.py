@@ -33,9 +33,9 @@ from holdfast.core.zones.rendezvous import EvenLayout
 from holdfast.core.zones.work_queue import (
     ANSWER_MS,
     ANSWERS_AT_ONCE,
+    REPORT_AFTER,
     RETRY_MOST_MS,
     RETRY_MS,
-    TOLD_AFTER,
     WorkKind,
 )
 from holdfast.core.zones.zone_commands import created, creation_keys
@@ -269,7 +269,7 @@ def test_a_dropped_zone_leaves_nothing_behind() -> None:
     bench.settle()
     queue, resets, duties = controller.queue, controller.resets, controller.leading
     left = (
-        queue.steps, queue.woken, queue.of_ticket, duties._told, controller.replicas._unsettled,
+        queue.steps, queue.woken, queue.of_ticket, duties._reports, controller.replicas._unsettled,
         resets._states, resets._asked, resets._short_since, duties._changing, duties._queued,
     )  # fmt: skip
     assert [bool(one) for one in left] == [False] * len(left)
@@ -302,7 +302,7 @@ def test_a_dropped_zone_takes_nothing_of_others_away() -> None:
     bench.destroy = destroy  # type: ignore[method-assign]
     kinds = {(work[0], work[1]) for work in bench.controller.queue.steps}
     assert kinds == {(WorkKind.DOUBT, 1), (WorkKind.DATA_NODES, 2), (WorkKind.TRIGGER, 2)}
-    assert sorted(bench.controller.leading._told) == [(1, 5), (2, 6), (2, 7)]
+    assert sorted(bench.controller.leading._reports) == [(1, 5), (2, 6), (2, 7)]
 
 
 def test_a_question_is_asked_again_by_the_time_at_which_it_was_asked() -> None:
@@ -393,7 +393,7 @@ def test_an_answer_to_a_question_of_an_earlier_term_has_no_effect() -> None:
 def test_a_leader_that_is_elected_again_has_no_failures() -> None:
     bench, token = moving()
     bench.settle()
-    for _ in range(TOLD_AFTER):
+    for _ in range(REPORT_AFTER):
         bench.notice(ChangeFailed(token, "x"))
     assert len(bench.controller.queue.troubles) == 1
     bench.terms[PART] = 4
@@ -404,7 +404,7 @@ def test_a_leader_that_is_elected_again_has_no_failures() -> None:
 def test_failures_of_a_group_that_another_member_leads_are_forgotten_in_time() -> None:
     bench, token = moving()
     bench.settle()
-    for _ in range(TOLD_AFTER):
+    for _ in range(REPORT_AFTER):
         bench.notice(ChangeFailed(token, "x"))
     del bench.terms[PART]
     bench.tick(2 * RETRY_MOST_MS)
@@ -451,7 +451,7 @@ def test_failures_are_repeated_ever_more_slowly_and_somebody_is_told() -> None:
         bench.notice(ChangeFailed(token, f"failure {attempt}"))
         assert bench.asked == {}
         assert bench.controller.queue.troubles == (
-            [(1, 0, attempt, f"failure {attempt}")] if attempt >= TOLD_AFTER else []
+            [(1, 0, attempt, f"failure {attempt}")] if attempt >= REPORT_AFTER else []
         )
         wait = bench.jitters[-1]
         waits.append(wait)
@@ -495,7 +495,7 @@ def test_jitter_is_added_to_a_wait() -> None:
 def test_a_success_ends_the_failures() -> None:
     bench, token = moving()
     bench.settle()
-    for _ in range(TOLD_AFTER):
+    for _ in range(REPORT_AFTER):
         bench.notice(ChangeFailed(token, "x"))
     assert len(bench.controller.queue.troubles) == 1
     bench.notice(ChangeApplied(configured("ABC", token=token), 3, 50))
@@ -508,7 +508,7 @@ def test_a_failure_of_who_leads_no_more_counts_for_nothing() -> None:
     bench.settle()
     bench.takes()
     del bench.terms[PART]
-    for _ in range(TOLD_AFTER):
+    for _ in range(REPORT_AFTER):
         bench.notice(ChangeFailed(token, "x"))
     assert (bench.failures, bench.controller.queue.troubles, bench.asked) == ([], [], {})
     assert PART not in bench.controller.leading._changing

@@ -311,12 +311,12 @@ def test_a_callback_that_is_believed_whenever_it_comes_is_seen(monkeypatch: pyte
         revision: int,
         read: KeysRead,
     ) -> bool:
-        notice = self._told[work[1:]].applied
+        notice = self._reports[work[1:]].applied
         if notice is None:
             return False
         applied = adjusting.assignments_of(notice.configuration)
         after = msgspec.structs.replace(before, stable=applied, pending=before.pending[1:], lock=None)
-        self._told[work[1:]].applied = None
+        self._reports[work[1:]].applied = None
         self._queue.invoke(
             work, step, read.guarded(leader_duties.changes_to(*work[1:], before, after)), "completed"
         )  # type: ignore[arg-type]

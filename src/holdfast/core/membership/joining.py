@@ -37,47 +37,49 @@ EVICTED = (
 
 
 class Joining:
-    def __init__(self, standing: MembershipStatus, candidates: Admission, out: Outbox) -> None:
-        self._standing = standing
+    def __init__(self, membership: MembershipStatus, candidates: Admission, out: Outbox) -> None:
+        self._membership = membership
         self._candidates = candidates
         self._out = out
-        self._formation = Formation(standing.identity)
+        self._formation = Formation(membership.identity)
 
     def seek(self) -> View | None:
         """Ask to join. Returns the first view if this process forms the cluster itself."""
-        if self._standing.state not in SEEKING:
+        if self._membership.state not in SEEKING:
             return None
-        assert self._standing.view is None, "who looks for a cluster is in none"
-        own = admission.home(self._standing.info)
-        if self._standing.state is MembershipState.JOINING and self._formation.may_form(own):
-            self._out.note("cluster formed", cluster=self._standing.identity.cluster, by=self._standing.me)
-            admitted = [] if self._standing.identity.cluster_id else [self._standing.info]
-            return self._formation.first_view(self._standing.files.stores(None, admitted))
-        if self._standing.state is MembershipState.JOINING:
-            self._standing.way_in = self._formation.way_in(own)
+        assert self._membership.view is None, "who looks for a cluster is in none"
+        own = admission.home(self._membership.info)
+        if self._membership.state is MembershipState.JOINING and self._formation.may_form(own):
+            self._out.note(
+                "cluster formed", cluster=self._membership.identity.cluster, by=self._membership.me
+            )
+            admitted = [] if self._membership.identity.cluster_id else [self._membership.info]
+            return self._formation.first_view(self._membership.files.stores(None, admitted))
+        if self._membership.state is MembershipState.JOINING:
+            self._membership.way_in = self._formation.way_in(own)
         self._out.timer(TimerName.JOIN, JOIN_INTERVAL_NS, JOIN_INTERVAL_NS // 4)
-        targets = [seed for seed in self._standing.identity.seeds if seed != own]
-        if self._standing.last_view is not None:
+        targets = [seed for seed in self._membership.identity.seeds if seed != own]
+        if self._membership.last_view is not None:
             known = [
                 Address(info.host, info.port)
-                for info in self._standing.last_view.members
-                if info.uuid != self._standing.me
+                for info in self._membership.last_view.members
+                if info.uuid != self._membership.me
             ]
             targets += [address for address in known if address not in targets]
         cluster_id = (
-            self._standing.last_view.cluster_id
-            if self._standing.last_view
-            else self._standing.identity.cluster_id
+            self._membership.last_view.cluster_id
+            if self._membership.last_view
+            else self._membership.identity.cluster_id
         )
-        proof = self._standing.info.proof
+        proof = self._membership.info.proof
         # An exiled member has gone on writing since then.
-        proof = msgspec.structs.replace(proof, reached=max(proof.reached, self._standing.files.position))
+        proof = msgspec.structs.replace(proof, reached=max(proof.reached, self._membership.files.position))
         request = JoinRequest(
-            msgspec.structs.replace(self._standing.info, proof=proof),
-            self._standing.identity.cluster,
-            self._standing.identity.shared,
+            msgspec.structs.replace(self._membership.info, proof=proof),
+            self._membership.identity.cluster,
+            self._membership.identity.shared,
             cluster_id,
-            self._standing.files.stores(self._standing.last_view, ()) if cluster_id else {},
+            self._membership.files.stores(self._membership.last_view, ()) if cluster_id else {},
             self._known_baseline() if cluster_id else None,
             self._known_level() if cluster_id else LOWEST,
         )
@@ -86,28 +88,28 @@ class Joining:
         return None
 
     def _known_baseline(self) -> Baseline | None:
-        view = self._standing.last_view or self._standing.identity.seen
-        return baseline_of_before(view, self._standing.info) if view is not None else None
+        view = self._membership.last_view or self._membership.identity.seen
+        return baseline_of_before(view, self._membership.info) if view is not None else None
 
     def _known_level(self) -> int:
-        view = self._standing.last_view or self._standing.identity.seen
-        return max(self._standing.identity.level, view.level if view is not None else LOWEST)
+        view = self._membership.last_view or self._membership.identity.seen
+        return max(self._membership.identity.level, view.level if view is not None else LOWEST)
 
     def _history_problem(self, request: JoinRequest) -> str:
         """membership/B-1, as a member of the cluster."""
-        standing = self._standing
-        view = standing.view
-        if view is None or not standing.admitted or request.baseline is None:
+        membership = self._membership
+        view = membership.view
+        if view is None or not membership.admitted or request.baseline is None:
             return ""
-        silent = set(standing.detector.suspects(self._out.now_ns))
-        hears_majority = standing.may_decide(view, {info.uuid for info in view.members} - silent)
-        surely_newest = standing.is_master and hears_majority
+        silent = set(membership.detector.suspects(self._out.now_ns))
+        hears_majority = membership.may_decide(view, {info.uuid for info in view.members} - silent)
+        surely_newest = membership.is_master and hears_majority
         return admission.history_problem(request.baseline, view, surely_newest=surely_newest)
 
     def _level_problem(self, request: JoinRequest) -> str:
         """membership/L-3: the reason why this cluster cannot reach the level of a process's files; empty: none."""
-        view = self._standing.view
-        if view is None or not self._standing.is_master or request.level <= view.level:
+        view = self._membership.view
+        if view is None or not self._membership.is_master or request.level <= view.level:
             return ""
         short = [info.name for info in view.members if not info.levels.can(request.level)]
         return (
@@ -121,50 +123,50 @@ class Joining:
         self._formation.absent(address)
 
     def seed_behind(self, seed: Address, members: tuple[MemberId, ...]) -> None:
-        self._formation.behind(seed, tuple(member for member in members if member != self._standing.me))
+        self._formation.behind(seed, tuple(member for member in members if member != self._membership.me))
 
     def refuses(self, request: JoinRequest) -> bool:
         """Whether this process can never join as it is. It is told the reason."""
         info = request.info
         home = admission.home(info)
         here = (
-            self._standing.last_view.cluster_id
-            if self._standing.last_view is not None
-            else self._standing.identity.cluster_id
+            self._membership.last_view.cluster_id
+            if self._membership.last_view is not None
+            else self._membership.identity.cluster_id
         )
         why = admission.refusal(
             request,
-            self._standing.identity.cluster,
-            self._standing.identity.shared,
+            self._membership.identity.cluster,
+            self._membership.identity.shared,
             here,
-            self._standing.view,
+            self._membership.view,
         )
         old = (
-            stale_files_reason(info, self._standing.files.seen(info.store, self._standing.view))
+            stale_files_reason(info, self._membership.files.seen(info.store, self._membership.view))
             if info.store
             else ""
         )
-        evicted = info.uuid in self._standing.evicted and self._standing.member(info.uuid) is None
+        evicted = info.uuid in self._membership.evicted and self._membership.member(info.uuid) is None
         why = EVICTED if evicted else why or self._history_problem(request)
         why = why or self._level_problem(request)
         why = why or self._candidates.same_files(
             info,
-            self._standing.view,
-            self._standing.me,
-            self._standing.detector,
+            self._membership.view,
+            self._membership.me,
+            self._membership.detector,
             self._out.now_ns,
-            self._standing.timing,
+            self._membership.timing,
             old,
         )
         if why:
             self._candidates.refused(info.uuid)
             answer = JoinAnswer(
-                self._standing.me,
+                self._membership.me,
                 False,
                 why,
-                self._standing.info.host,
-                self._standing.info.port,
-                self._standing.ending,
+                self._membership.info.host,
+                self._membership.info.port,
+                self._membership.ending,
                 asker=info.uuid,
                 evicted=evicted,
             )
@@ -175,73 +177,75 @@ class Joining:
         """Answer a process that fits. Returns whether it asks to join."""
         info = request.info
         home = admission.home(info)
-        if self._standing.view is None or not self._standing.admitted:
-            idle = self._standing.state is MembershipState.JOINING
+        if self._membership.view is None or not self._membership.admitted:
+            idle = self._membership.state is MembershipState.JOINING
             if idle:
                 self._formation.idle(home, request.cluster_id, info.uuid)
             answer = JoinAnswer(
-                self._standing.me, idle, "", self._standing.info.host, self._standing.info.port
+                self._membership.me, idle, "", self._membership.info.host, self._membership.info.port
             )
             self._out.send_datagram(
-                home, msgspec.structs.replace(answer, cluster_id=self._standing.identity.cluster_id)
+                home, msgspec.structs.replace(answer, cluster_id=self._membership.identity.cluster_id)
             )
             return False
-        if self._standing.member(info.uuid) is not None:
-            self._out.send_datagram(home, ViewDecided(self._standing.view, self._standing.carried))
+        if self._membership.member(info.uuid) is not None:
+            self._out.send_datagram(home, ViewDecided(self._membership.view, self._membership.carried))
             return False
-        if not self._standing.is_master:
-            master = self._standing.view.members[0]
+        if not self._membership.is_master:
+            master = self._membership.view.members[0]
             if home != Address(master.host, master.port):
                 self._out.send_datagram(Address(master.host, master.port), request)
-        for other in self._standing.view.members:
+        for other in self._membership.view.members:
             if admission.home(other) == home:
                 # A new process has the port of this member, so the old one has ended; unless the member was heard just
                 # now, and the request comes from a process that ended before.
-                since = self._out.now_ns - self._standing.timing.heartbeat_ns * 3 // 2
-                if not self._standing.detector.heard_since(other.uuid, since):
-                    self._standing.detector.silent(other.uuid)
-        if not info.store or all(other.store != info.store for other in self._standing.view.members):
+                since = self._out.now_ns - self._membership.timing.heartbeat_ns * 3 // 2
+                if not self._membership.detector.heard_since(other.uuid, since):
+                    self._membership.detector.silent(other.uuid)
+        if not info.store or all(other.store != info.store for other in self._membership.view.members):
             # A process with the files of a member asks again when that member is gone; a copy was rejected above.
-            assert info.uuid != self._standing.me, "no member asks itself"
+            assert info.uuid != self._membership.me, "no member asks itself"
             self._candidates.ask(info, self._out.now_ns, request.baseline, request.level)
         return True
 
     def on_join_answer(self, sender: Address, answer: JoinAnswer) -> None:
-        if self._standing.state not in SEEKING:
+        if self._membership.state not in SEEKING:
             return
         if answer.idle:
             self._formation.idle(Address(answer.host, answer.port), answer.cluster_id, answer.uuid)
-        if answer.refusal and answer.asker != self._standing.me:
+        if answer.refusal and answer.asker != self._membership.me:
             return
-        assert self._standing.view is None, "who looks for a cluster is in none"
-        if answer.ending and self._standing.state is MembershipState.EXILED:
-            self._standing.step(MembershipStep.ENDED)
+        assert self._membership.view is None, "who looks for a cluster is in none"
+        if answer.ending and self._membership.state is MembershipState.EXILED:
+            self._membership.step(MembershipStep.ENDED)
             self._out.effects.append(Stop("the cluster was shut down while this member was away"))
             return
-        if answer.evicted and self._standing.state is MembershipState.EXILED:
-            self._standing.refusal = answer.refusal
-            self._standing.step(MembershipStep.ENDED)
+        if answer.evicted and self._membership.state is MembershipState.EXILED:
+            self._membership.refusal = answer.refusal
+            self._membership.step(MembershipStep.ENDED)
             self._out.effects.append(Stop(answer.refusal))
             return
-        if answer.refusal and answer.refusal != self._standing.refusal:
-            self._standing.refusal = answer.refusal
+        if answer.refusal and answer.refusal != self._membership.refusal:
+            self._membership.refusal = answer.refusal
             self._out.note("join refused", level="error", by=str(sender), reason=answer.refusal)
 
     def own_stale_files_reason(self, request: JoinRequest) -> str:
         """membership/F-3: while a stopped cluster has no table yet, learn what others have found in their files.
         Returns the reason why this member's own files are an old copy; empty: they may be the newest.
         """
-        standing = self._standing
+        membership = self._membership
         waiting = (
-            standing.state is MembershipState.JOINING if standing.view is None else standing.view.recovering
+            membership.state is MembershipState.JOINING
+            if membership.view is None
+            else membership.view.recovering
         )
-        here = standing.view.cluster_id if standing.view is not None else standing.identity.cluster_id
+        here = membership.view.cluster_id if membership.view is not None else membership.identity.cluster_id
         if not waiting or not here or request.cluster_id != here:
             return ""
-        standing.files.learn(request.stores)
-        store = standing.info.store
+        membership.files.learn(request.stores)
+        store = membership.info.store
         return (
-            stale_files_reason(standing.files.by_now(standing.info), standing.files.seen(store, None))
+            stale_files_reason(membership.files.by_now(membership.info), membership.files.seen(store, None))
             if store
             else ""
         )

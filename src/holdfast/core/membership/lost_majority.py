@@ -29,54 +29,54 @@ def called(members: Collection[MemberInfo]) -> str:
     )
 
 
-def silent_members(standing: MembershipStatus, now_ns: int) -> list[MemberInfo]:
-    return [info for info in standing.members() if not _hears(standing, info.uuid, now_ns)]
+def silent_members(membership: MembershipStatus, now_ns: int) -> list[MemberInfo]:
+    return [info for info in membership.members() if not _hears(membership, info.uuid, now_ns)]
 
 
-def _hears(standing: MembershipStatus, member: MemberId, now_ns: int) -> bool:
-    return member == standing.me or standing.detector.hears(member, now_ns)
+def _hears(membership: MembershipStatus, member: MemberId, now_ns: int) -> bool:
+    return member == membership.me or membership.detector.hears(member, now_ns)
 
 
-def way_out(standing: MembershipStatus, now_ns: int) -> str:
+def way_out(membership: MembershipStatus, now_ns: int) -> str:
     """Advice for the operator; empty while a majority is heard."""
-    silent = silent_members(standing, now_ns)
-    here = {info.uuid for info in standing.members()} - {info.uuid for info in silent}
-    if standing.view is None or not standing.admitted or standing.may_decide(standing.view, here):
+    silent = silent_members(membership, now_ns)
+    here = {info.uuid for info in membership.members()} - {info.uuid for info in silent}
+    if membership.view is None or not membership.admitted or membership.may_decide(membership.view, here):
         return ""
     return (
-        f"{len(silent)} of {len(standing.members())} members are silent; the rest is no majority and cannot continue "
+        f"{len(silent)} of {len(membership.members())} members are silent; the rest is no majority and cannot continue "
         "without them. If they are only cut off, reconnect them. If their processes have ended, even if they were "
         f"restarted since: holdfast member evict {called(silent)} --without-majority"
     )
 
 
 def eviction_rejection(
-    standing: MembershipStatus, ended: Collection[MemberId], now_ns: int, *, without_majority: bool
+    membership: MembershipStatus, ended: Collection[MemberId], now_ns: int, *, without_majority: bool
 ) -> str:
     """The reason why these members cannot be evicted; empty: they can (membership/M-1, membership/M-2)."""
-    if standing.me in ended:
+    if membership.me in ended:
         return "cannot evict the member that handles this request: send it through another member (-a)"
-    known = {info.uuid: info for info in standing.members()}
+    known = {info.uuid: info for info in membership.members()}
     if unknown := sorted(set(ended) - known.keys()):
         return f"{', '.join(unknown)} is not a member: nothing to do"
     if not without_majority:
-        return way_out(standing, now_ns)
-    if not way_out(standing, now_ns):
+        return way_out(membership, now_ns)
+    if not way_out(membership, now_ns):
         return (
             "a majority of the members responds and can agree to remove the others: omit --without-majority "
             f"(holdfast member evict {called([known[one] for one in ended])})"
         )
-    if heard := [known[one] for one in ended if _hears(standing, one, now_ns)]:
+    if heard := [known[one] for one in ended if _hears(membership, one, now_ns)]:
         return (
             f"{called(heard)} responded recently, so it runs: end its process first, or do not name it "
-            f"(holdfast member evict {called(silent_members(standing, now_ns))} --without-majority)"
+            f"(holdfast member evict {called(silent_members(membership, now_ns))} --without-majority)"
         )
-    assert standing.view is not None, "who hears no majority is in a view"
-    rest = [info for info in standing.members() if info.uuid not in ended]
-    left = msgspec.structs.replace(standing.view, members=rest)
-    if not is_quorum(left, {info.uuid for info in rest if _hears(standing, info.uuid, now_ns)}):
+    assert membership.view is not None, "who hears no majority is in a view"
+    rest = [info for info in membership.members() if info.uuid not in ended]
+    left = msgspec.structs.replace(membership.view, members=rest)
+    if not is_quorum(left, {info.uuid for info in rest if _hears(membership, info.uuid, now_ns)}):
         return (
             "also without them the rest is no majority: name all members that have ended "
-            f"(holdfast member evict {called(silent_members(standing, now_ns))} --without-majority)"
+            f"(holdfast member evict {called(silent_members(membership, now_ns))} --without-majority)"
         )
     return ""

@@ -32,9 +32,9 @@ class DataPermissions(Protocol):
 
 class NextBaseline:
     def __init__(
-        self, standing: MembershipStatus, candidates: Admission, out: Outbox, permissions: DataPermissions
+        self, membership: MembershipStatus, candidates: Admission, out: Outbox, permissions: DataPermissions
     ) -> None:
-        self._standing = standing
+        self._membership = membership
         self._candidates = candidates
         self._out = out
         self._permissions = permissions
@@ -44,7 +44,7 @@ class NextBaseline:
     ) -> Baseline | None:
         """The baseline of the view with these members; `left` are those that leave with this view."""
         baseline = self._candidates.newest_baseline(view, members)
-        order = self._standing.intents.baseline_order(self._out.now_ns)
+        order = self._membership.intents.baseline_order(self._out.now_ns)
         here = [info for info in members if not info.lite]
         if order is not None and self._may(order, baseline, here):
             baseline = _ordered(order, view, baseline)
@@ -53,7 +53,7 @@ class NextBaseline:
             baseline = baseline.changed(kept, baseline.adjust_ms, "adjusted")
         if baseline is None:
             return None
-        evicted = self._standing.evicted_without_majority - {info.uuid for info in members}
+        evicted = self._membership.evicted_without_majority - {info.uuid for info in members}
         made_without = view.recovering and not recovering and admission.awaited(view, members)
         if evicted or made_without:
             baseline = baseline.went_on({info.consistent_id for info in members})
@@ -71,7 +71,7 @@ class NextBaseline:
     def _adjusts_now(self, view: View, members: list[MemberInfo]) -> bool:
         """membership/B-4."""
         return (
-            self._standing.adjusts_in_ms == 0
+            self._membership.adjusts_in_ms == 0
             and [info.uuid for info in members] == [info.uuid for info in view.members]
             and view.state is ClusterState.ACTIVE
             and not view.ending
@@ -85,7 +85,9 @@ class NextBaseline:
     ) -> Baseline:
         """Keep the places of members that went without moving their data elsewhere."""
         here = {info.consistent_id: info for info in members}
-        leaving = {info.uuid for info in view.members if self._standing.intents.of(info.uuid) is Intent.LEAVE}
+        leaving = {
+            info.uuid for info in view.members if self._membership.intents.of(info.uuid) is Intent.LEAVE
+        }
         drains = (
             view.state.migrates
             and not view.ending

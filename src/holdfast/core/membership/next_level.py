@@ -40,14 +40,14 @@ def raise_problem(view: View, level: int) -> str:
 
 
 class NextLevel:
-    def __init__(self, standing: MembershipStatus, candidates: Admission, out: Outbox) -> None:
-        self._standing = standing
+    def __init__(self, membership: MembershipStatus, candidates: Admission, out: Outbox) -> None:
+        self._membership = membership
         self._candidates = candidates
         self._out = out
 
     def wanted(self, view: View, members: list[MemberInfo], missing: list[MemberInfo]) -> int:
         """The level for the next view. `missing` members may return with their present build."""
         known = self._candidates.newest_level(view, members)
-        ordered = self._standing.intents.level_order(self._out.now_ns)
+        ordered = self._membership.intents.level_order(self._out.now_ns)
         possible = [level for level in (known, ordered) if all_can([*members, *missing], level)]
         return max([view.level, *possible])

@@ -31,51 +31,51 @@ class Permissions(DataPermissions, Protocol):
 
 class NextView:
     def __init__(
-        self, standing: MembershipStatus, candidates: Admission, out: Outbox, permissions: Permissions
+        self, membership: MembershipStatus, candidates: Admission, out: Outbox, permissions: Permissions
     ) -> None:
-        self._standing = standing
+        self._membership = membership
         self._candidates = candidates
         self._out = out
         self._permissions = permissions
-        self._minority_told = False
-        self._baseline = NextBaseline(standing, candidates, out, permissions)
-        self._level = NextLevel(standing, candidates, out)
+        self._minority_reported = False
+        self._baseline = NextBaseline(membership, candidates, out, permissions)
+        self._level = NextLevel(membership, candidates, out)
 
     def may_propose(self, candidate: MemberId) -> bool:
         """membership/A-4, for this member as an acceptor."""
-        return candidate == self._standing.me or self.is_next(candidate)
+        return candidate == self._membership.me or self.is_next(candidate)
 
     def is_next(self, candidate: MemberId) -> bool:
         """Whether this member suspects all members older than the candidate."""
-        assert self._standing.view is not None
-        suspects = set(self._standing.detector.suspects(self._out.now_ns))
-        first = next((info.uuid for info in self._standing.view.members if info.uuid not in suspects), None)
-        older = [info.uuid for info in self._standing.view.members]
+        assert self._membership.view is not None
+        suspects = set(self._membership.detector.suspects(self._out.now_ns))
+        first = next((info.uuid for info in self._membership.view.members if info.uuid not in suspects), None)
+        older = [info.uuid for info in self._membership.view.members]
         if candidate not in older:
             return False
         return first is None or older.index(candidate) <= older.index(first)
 
     def wanted(self, agreement: ViewAgreement) -> View | None:
         """The next view; None if the present one is right, or no majority could agree."""
-        view = self._standing.view
-        if view is None or not self._standing.admitted or not self.is_next(self._standing.me):
+        view = self._membership.view
+        if view is None or not self._membership.admitted or not self.is_next(self._membership.me):
             return None
-        suspects = self._standing.detector.unwanted(self._standing.me, view.members, self._out.now_ns)
+        suspects = self._membership.detector.unwanted(self._membership.me, view.members, self._out.now_ns)
         if view.recovering:
-            suspects = suspects | self._standing.files.outdated(view.members)
+            suspects = suspects | self._membership.files.outdated(view.members)
         # Never both at once: a leaving member must know that those which stay are alive.
         left = (
-            [uuid for uuid in self._standing.intents.leaving(view) if self._permissions.may_part(uuid)]
+            [uuid for uuid in self._membership.intents.leaving(view) if self._permissions.may_part(uuid)]
             if not suspects
             else []
         )
-        if not self._standing.may_decide(view, {info.uuid for info in view.members} - suspects):
-            self._tell_minority(suspects)
+        if not self._membership.may_decide(view, {info.uuid for info in view.members} - suspects):
+            self._report_minority(suspects)
             return None
-        self._minority_told = False
+        self._minority_reported = False
         assert not left or not suspects, "never both at once"
         members = self._next_members(view, suspects | set(left))
-        state, ending = self._standing.intents.wanted(view)
+        state, ending = self._membership.intents.wanted(view)
         recovering = view.recovering and not self._permissions.is_assigned()
         baseline = self._baseline.wanted(view, members, left, recovering=recovering)
         missing = admission.missing(view, members) if state.frozen else []
@@ -86,8 +86,8 @@ class NextView:
         same = (members, state, ending, recovering, baseline, level) == now
         if same and not self._long_fenced(agreement):
             return None
-        number = max(view.number, self._standing.numbers_from) + 1
-        stores = self._standing.files.stores(view, () if recovering else members)
+        number = max(view.number, self._membership.numbers_from) + 1
+        stores = self._membership.files.stores(view, () if recovering else members)
         return View(
             number,
             view.cluster_id,
@@ -104,30 +104,30 @@ class NextView:
 
     def _next_members(self, view: View, without: set[MemberId]) -> list[MemberInfo]:
         staying = [info for info in view.members if info.uuid not in without]
-        admitted = self._candidates.admissible(view, staying, self._out.now_ns, self._standing.files)
+        admitted = self._candidates.admissible(view, staying, self._out.now_ns, self._membership.files)
         assert len(admitted) <= len(staying), "who stays can decide without those who come"
         return [self._granted(info) for info in staying] + admitted
 
     def _granted(self, info: MemberInfo) -> MemberInfo:
         """The member in the role that it wants; a data member becomes lite only when that is allowed."""
-        wished = self._standing.intents.wished(info)
-        demoted = wished.lite and not info.lite
-        return info if demoted and not self._permissions.may_demote(info.uuid) else wished
+        desired = self._membership.intents.wished(info)
+        demoted = desired.lite and not info.lite
+        return info if demoted and not self._permissions.may_demote(info.uuid) else desired
 
-    def _tell_minority(self, suspects: set[MemberId]) -> None:
+    def _report_minority(self, suspects: set[MemberId]) -> None:
         """Log once why no view can be decided, and what ends that."""
-        if not self._minority_told:
-            self._minority_told = True
-            assert self._standing.view is not None
-            names = [info.name for info in self._standing.view.members if info.uuid in suspects]
+        if not self._minority_reported:
+            self._minority_reported = True
+            assert self._membership.view is not None
+            names = [info.name for info in self._membership.view.members if info.uuid in suspects]
             self._out.note(
                 "no majority: waiting for silent members to return; partitions that need them are not served",
                 level="debug",  # `observe.alarms` reports it on every member, not only on the one that would propose.
                 silent=names,
-                members=len(self._standing.view.members),
+                members=len(self._membership.view.members),
             )
 
     def _long_fenced(self, agreement: ViewAgreement) -> bool:
         """Whether a member is fenced by a proposal that failed: another view has to be agreed to release it."""
-        limit = self._out.now_ns - 2 * self._standing.timing.heartbeat_ns - 1000 * MILLISECOND
-        return agreement.fenced or any(since < limit for since in self._standing.fenced_since.values())
+        limit = self._out.now_ns - 2 * self._membership.timing.heartbeat_ns - 1000 * MILLISECOND
+        return agreement.fenced or any(since < limit for since in self._membership.fenced_since.values())

@@ -96,7 +96,7 @@ class MetastoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Of the last revision: milliseconds since 1970."""
     keys: int
     history_bytes: int
-    told: int
+    notified: int
     """Last revision that was delivered to the watchers here."""
     under_way: int
     """Invokes and reads of this member without an answer."""
@@ -113,7 +113,7 @@ class _Invoke:
     data: bytes = b""
     asked_ns: int | None = None
     """When it was last proposed; None: propose it now."""
-    heard: bool = False
+    sent: bool = False
     """Whether any replica can have received it."""
     doubtful: bool = False
     """Whether it may be part of a snapshot, so that this replica did not see its answer."""
@@ -142,7 +142,7 @@ class _Watching:
         return key in self.keys or any(key.startswith(prefix) for prefix in self.prefixes)
 
 
-_Told = tuple[MetastoreAsker, Ticket, Invoked | RequestError | tuple[list[MetastoreEntry], int]]
+_Notification = tuple[MetastoreAsker, Ticket, Invoked | RequestError | tuple[list[MetastoreEntry], int]]
 
 
 class Metastore:
@@ -172,8 +172,8 @@ class Metastore:
         self.delivered: int | None = None
         """Last revision that the watchers were notified of; None: no state yet."""
         self._leading: int | None = None
-        self._leading_told: int | None = None
-        self._telling: deque[_Told] = deque()
+        self._leading_notified: int | None = None
+        self._notifications: deque[_Notification] = deque()
         self._flushing = False
 
     # -- requests
@@ -247,7 +247,7 @@ class Metastore:
             time_ms=state.time_ms,
             keys=len(state),
             history_bytes=state.history_bytes,
-            told=self.delivered or 0,
+            notified=self.delivered or 0,
             under_way=self._under_way,
             malformed=state.malformed,
         )
@@ -265,7 +265,7 @@ class Metastore:
     def unsent(self) -> bool:
         """Whether anything waits for the end of the step."""
         led = self._groups.lead(METASTORE_GROUP) is not None
-        return bool(self._telling) or (led and bool(self._asking or self._waiting))
+        return bool(self._notifications) or (led and bool(self._asking or self._waiting))
 
     # -- callbacks of the group
 
@@ -281,13 +281,13 @@ class Metastore:
         if invoke is None:
             return
         if answer.invoked is not None:
-            self._telling.append((invoke.asker, invoke.ticket, answer.invoked))
+            self._notifications.append((invoke.asker, invoke.ticket, answer.invoked))
             return
         if answer.proposer == self._proposer:
             self._proposer = None
         if invoke.doubtful:
             error = Unknown("the metastore does not know any more whether this was applied")
-            self._telling.append((invoke.asker, invoke.ticket, error))
+            self._notifications.append((invoke.asker, invoke.ticket, error))
         else:
             # It was not applied, and never will be under this number: it may get another one.
             self._waiting.appendleft(_Invoke(invoke.ticket, invoke.asker, invoke.branch, invoke.deadline_ns))
@@ -300,7 +300,7 @@ class Metastore:
             entries = (
                 [state.get(key) for key in read.keys] if read.prefix is None else state.scan(read.prefix)
             )
-            self._telling.append((read.asker, read.ticket, (entries, state.revision)))
+            self._notifications.append((read.asker, read.ticket, (entries, state.revision)))
         self.flush()
 
     def on_group(self, notice: ReplicaNotice) -> None:
@@ -374,17 +374,17 @@ class Metastore:
                 del self._invokes[key]
                 error = (
                     Unknown("the metastore has not answered in time: it may be applied, also later")
-                    if invoke.heard
+                    if invoke.sent
                     else NotReady(none)
                 )
-                self._telling.append((invoke.asker, invoke.ticket, error))
+                self._notifications.append((invoke.asker, invoke.ticket, error))
         while self._waiting and self._waiting[0].deadline_ns <= now:
             waiting = self._waiting.popleft()
-            self._telling.append((waiting.asker, waiting.ticket, NotReady(none)))
+            self._notifications.append((waiting.asker, waiting.ticket, NotReady(none)))
         for reads in (self._asking, *(reads for _, reads in self._reads.values())):
             for read in [read for read in reads if read.deadline_ns <= now]:
                 reads.remove(read)
-                self._telling.append((read.asker, read.ticket, NotReady(none)))
+                self._notifications.append((read.asker, read.ticket, NotReady(none)))
 
     # -- the end of a step
 
@@ -396,17 +396,17 @@ class Metastore:
             return
         self._flushing = True
         try:
-            self._tell()
+            self._notify()
             while self._deliver():
-                self._tell()
+                self._notify()
         finally:
             self._flushing = False
         self._propose()
         self._ask()
 
-    def _tell(self) -> None:
-        while self._telling:
-            asker, ticket, what = self._telling.popleft()
+    def _notify(self) -> None:
+        while self._notifications:
+            asker, ticket, what = self._notifications.popleft()
             if isinstance(what, Invoked):
                 asker.on_invoked(ticket, what)
             elif isinstance(what, RequestError):
@@ -417,13 +417,13 @@ class Metastore:
     def _deliver(self) -> bool:
         if self.delivered is None:
             return False
-        told = False
+        notified = False
         for watching in list(self._watching):
             if not watching.begun:
-                watching.begun = told = True
+                watching.begun = notified = True
                 watching.watcher.on_watch_begins(self.delivered)
-        if self._leading != self._leading_told:
-            self._leading_told = self._leading
+        if self._leading != self._leading_notified:
+            self._leading_notified = self._leading
             for watching in list(self._watching):
                 watching.watcher.on_leading(self._leading)
             return True
@@ -439,8 +439,8 @@ class Metastore:
                         watching.busy = False
             self.delivered = revision
             state.need_from(revision)
-            told = True
-        return told
+            notified = True
+        return notified
 
     def _begin_proposer(self) -> Proposer:
         """A new name: the first one, or the last one was forgotten (metastore/M-3)."""
@@ -474,7 +474,7 @@ class Metastore:
         except ProposalRefused:
             return
         for invoke in due:
-            invoke.asked_ns, invoke.heard = self._out.now_ns, True
+            invoke.asked_ns, invoke.sent = self._out.now_ns, True
 
     def _ask(self) -> None:
         if not self._asking or self._groups.lead(METASTORE_GROUP) is None:

@@ -71,11 +71,11 @@ class MetastoreVoters:
     """Adjusts the voters on the member that leads the group; idle on all others."""
 
     def __init__(
-        self, out: Outbox, settings: MetastoreSettings, standing: MembershipStatus, groups: GroupHost
+        self, out: Outbox, settings: MetastoreSettings, membership: MembershipStatus, groups: GroupHost
     ) -> None:
         self._out = out
         self._settings = settings
-        self._standing = standing
+        self._membership = membership
         self._groups = groups
         self._gone_since: dict[NodeId, int] = {}
         """Voter -> since when it is missing in the view."""
@@ -97,12 +97,12 @@ class MetastoreVoters:
         configuration = self.configuration
         if configuration is None:
             return 0
-        here = {node_of(info) for info in self._standing.members()}
+        here = {node_of(info) for info in self._membership.members()}
         return len((configuration.voters | configuration.outgoing) - here)
 
     def may_part(self, member: MemberId) -> bool:
         """Whether the metastore can do without this member (metastore/V-4)."""
-        info = self._standing.member(member)
+        info = self._membership.member(member)
         configuration = self.configuration
         if info is None or configuration is None or not configuration.votes(node_of(info)):
             return True
@@ -116,7 +116,7 @@ class MetastoreVoters:
             and view is not None
             and view.number == 1
             and not view.recovering
-            and [info.uuid for info in view.members] == [self._standing.me]
+            and [info.uuid for info in view.members] == [self._membership.me]
             and METASTORE_GROUP not in self._groups.hosted
             and METASTORE_GROUP not in self._groups.journal.found
         )
@@ -125,7 +125,7 @@ class MetastoreVoters:
         """Give up the absent voters: this member's replica becomes the metastore (metastore/V-5). Returns the reason
         if that is not possible; empty: it is started.
         """
-        hosted, view = self._groups.hosted.get(METASTORE_GROUP), self._standing.view
+        hosted, view = self._groups.hosted.get(METASTORE_GROUP), self._membership.view
         if hosted is None or view is None or not hosted.group.log.last:
             return (
                 "this member has nothing of the metastore: ask one that has a revision of it (see holdfast metastore "
@@ -134,7 +134,7 @@ class MetastoreVoters:
         configuration = hosted.group.configuration
         if rejection := self._reset_rejection(configuration):
             return rejection
-        place = next((at for at, info in enumerate(view.members) if info.uuid == self._standing.me), 0)
+        place = next((at for at, info in enumerate(view.members) if info.uuid == self._membership.me), 0)
         known = max(configuration.token, hosted.group.generation)
         # Tokens of different members differ. If two are reset at once, the higher token wins and the other drops its
         # state.
@@ -153,12 +153,12 @@ class MetastoreVoters:
         A silent voter in the view may serve a majority on the other side of a network partition. It has to leave the
         view first, by the decision of a majority of members or of the operator (membership/V-6).
         """
-        standing, now_ns = self._standing, self._out.now_ns
-        if silent := way_out(standing, now_ns):
+        membership, now_ns = self._membership, self._out.now_ns
+        if silent := way_out(membership, now_ns):
             return silent
-        infos = {node_of(info): info for info in standing.members()}
+        infos = {node_of(info): info for info in membership.members()}
         heard = {
-            node for node, info in infos.items() if info.uuid == standing.me or standing.hears(info.uuid)
+            node for node, info in infos.items() if info.uuid == membership.me or membership.hears(info.uuid)
         }
         if not configuration.lacks_majority(heard):
             return (
@@ -180,7 +180,7 @@ class MetastoreVoters:
     def way_out(self) -> str:
         """Advice for an operator if a majority of the voters is absent; empty: not needed, or waiting helps."""
         configuration = self.configuration
-        here = {node_of(info) for info in self._standing.members()}
+        here = {node_of(info) for info in self._membership.members()}
         if configuration is None or not configuration.lacks_majority(here):
             return ""
         voters = configuration.voters | configuration.outgoing
@@ -192,9 +192,9 @@ class MetastoreVoters:
 
     def _staying(self) -> list[NodeId]:
         """The nodes that may vote, data members before lite ones (metastore/V-7), each by age."""
-        departing = self._standing.departing
-        others = [info for info in self._standing.members() if info.uuid not in departing]
-        data = [node_of(info) for info in self._standing.data_members()]
+        departing = self._membership.departing
+        others = [info for info in self._membership.members() if info.uuid not in departing]
+        data = [node_of(info) for info in self._membership.data_members()]
         if not data:
             return [node_of(info) for info in others]
         is_even = len(data) % 2 == 0 and len(data) < self._settings.voters
@@ -212,7 +212,7 @@ class MetastoreVoters:
         """Adjust the configuration: the members have changed, or time has passed."""
         hosted = self._groups.hosted.get(METASTORE_GROUP)
         term = self._groups.term(METASTORE_GROUP)
-        view = self._standing.view
+        view = self._membership.view
         if hosted is None or term is None or view is None or view.state.frozen:
             self._gone_since.clear()
             return

@@ -66,7 +66,7 @@ class OperatorQuestions:
             reply(MetastoreAnswer(revision=invoked.revision))
         else:
             assert isinstance(question, PutAsked | RemoveAsked), "only these have conditions"
-            now = _told(self._metastore.get(question.key))
+            now = _key_answer(self._metastore.get(question.key))
             reply(MetastoreAnswer([now], invoked.revision, applied=False))
 
     def on_read(self, ticket: Ticket, entries: list[MetastoreEntry], revision: int) -> None:
@@ -89,15 +89,15 @@ class OperatorQuestions:
             match question:
                 case KeyAsked(key, revision):
                     at = revision or state.revision
-                    return MetastoreAnswer([_told(state.get(key, at))], at)
+                    return MetastoreAnswer([_key_answer(state.get(key, at))], at)
                 case PrefixAsked(prefix, after, revision):
                     at = revision or state.revision
                     entries = (entry for entry in state.scan(prefix, at) if entry.key > after)
-                    keys, more = _portion(map(_told, entries))
+                    keys, more = _portion(map(_key_answer, entries))
                     return MetastoreAnswer(keys, at, more=more)
                 case KeyHistoryAsked(key, after_revision):
                     history = (
-                        _told(entry, time_ms)
+                        _key_answer(entry, time_ms)
                         for entry, time_ms in state.history(key)
                         if entry.revision > after_revision
                     )
@@ -119,7 +119,7 @@ class OperatorQuestions:
             batch = state.changes(revision)
             for _, new in batch.changes:
                 if new.key.startswith(prefix):
-                    found.append(_told(new, batch.time_ms))
+                    found.append(_key_answer(new, batch.time_ms))
                     size += _size(found[-1])
             if size >= ANSWER_BYTES:
                 return MetastoreAnswer(found, revision, more=revision < state.revision)
@@ -137,7 +137,7 @@ def _branch(question: PutAsked | RemoveAsked) -> Branch:
     return If(Compare(key, Subject.REVISION, Comparison.EQUAL, revision_bytes(revision)), leaf, Leaf())
 
 
-def _told(entry: MetastoreEntry, time_ms: int = 0) -> KeyAnswer:
+def _key_answer(entry: MetastoreEntry, time_ms: int = 0) -> KeyAnswer:
     return KeyAnswer(entry.key, entry.value, entry.revision, time_ms)
 
 

@@ -180,7 +180,7 @@ class FailoverPlanner:
                 continue
             if survivor is None or (few and not self._accepts_loss()):
                 depth = len(row.replicas) if survivor is None else survivor
-                losses += self._all_gone(partition, row, present, depth, told=partition in waiting)
+                losses += self._all_gone(partition, row, present, depth, reported=partition in waiting)
                 continue
             head[partition] = row.changed(slots).losing(self._settings.guarded(survivor))
             if survivor:
@@ -194,9 +194,9 @@ class FailoverPlanner:
             or not self._data_members(present)
             for partition, row in enumerate(head)
         ), "every partition has an owner that is here, or waits for one"
-        self._tell(promoted, losses)
+        self._report(promoted, losses)
 
-    def _tell(self, promoted: list[tuple[Migration, int]], losses: list[Loss]) -> None:
+    def _report(self, promoted: list[tuple[Migration, int]], losses: list[Loss]) -> None:
         reporter = self.table_replication.reporter
         for loss in losses:
             reporter.lost(loss)
@@ -208,7 +208,7 @@ class FailoverPlanner:
             reporter.finished()
 
     def _all_gone(
-        self, partition: int, row: Assignment, present: set[MemberId], depth: int, *, told: bool
+        self, partition: int, row: Assignment, present: set[MemberId], depth: int, *, reported: bool
     ) -> list[Loss]:
         """No complete copy is left: the partition waits, or starts empty. Returns the losses to report.
 
@@ -220,7 +220,7 @@ class FailoverPlanner:
         if not data or not self._accepts_loss():
             self.lost.add(partition)
             self._declare(partition, row, depth)
-            return [] if told else [Loss(partition, width - 1, True, [])]
+            return [] if reported else [Loss(partition, width - 1, True, [])]
         everything = row.losing(self._settings.guarded())
         self._begin_anew(partition, everything, present, epoch=row.epoch + 1)
         return [Loss(partition, width - 1, True, self._settings.maps_within(width), begun_anew=True)]

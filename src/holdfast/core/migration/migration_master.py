@@ -68,7 +68,7 @@ class MigrationMaster:
         self.table_replication = table_replication
         self.returns = ReturningMembers(settings, out, membership, replicas)
         self.under_way = RunningMigrations()
-        self.settlement = FailoverPlanner(
+        self.failover = FailoverPlanner(
             settings, out, membership, table_replication, self.returns, self.under_way
         )
         self.planning = Planning(
@@ -79,7 +79,7 @@ class MigrationMaster:
             replicas,
             self.returns,
             self.under_way,
-            self.settlement,
+            self.failover,
         )
         self._planning: Generator[None] | None = None
         """The plan in progress, made in parts because the master serves requests in between."""
@@ -121,11 +121,11 @@ class MigrationMaster:
 
     @property
     def lost(self) -> set[int]:
-        return self.settlement.lost
+        return self.failover.lost
 
     @property
     def failed(self) -> int:
-        return self.settlement.failed
+        return self.failover.failed
 
     @property
     def _idle(self) -> bool:
@@ -147,9 +147,9 @@ class MigrationMaster:
 
     def returned(self, sender: MemberId, holdings: Holdings) -> None:
         """A member reports its inventory: partitions that wait for it continue, and the plan may change."""
-        self.returns.heard(sender, holdings)
+        self.returns.on_inventory(sender, holdings)
         if self.table_replication.ready:
-            self.settlement.revive()
+            self.failover.revive()
             self._discard_plan()
             self.control()
 
@@ -157,10 +157,10 @@ class MigrationMaster:
         if self.table_replication.ready:
             self.returns.accepted = True
             self._out.note("data loss accepted by the operator", level="warning")
-            self.settlement.revive()
+            self.failover.revive()
             assert self.table_replication.ready, "only on the newest table (migration/M-1)"
             if self.lost:
-                self.settlement.repair({info.uuid for info in self._membership.members()})
+                self.failover.repair({info.uuid for info in self._membership.members()})
                 rows = {
                     p: row
                     for p, row in enumerate(self.table_replication.head)
@@ -173,10 +173,10 @@ class MigrationMaster:
 
     def reset_lost(self, partitions: Sequence[int], maps: Sequence[str]) -> None:
         if self.table_replication.ready and self.table_replication.table.assigned:
-            self.settlement.reset_lost(frozenset(partitions), frozenset(maps))
+            self.failover.reset_lost(frozenset(partitions), frozenset(maps))
 
     def on_gathered(self, notice: TableGathered) -> None:
-        self.settlement.settle(notice.active, notice.staying)
+        self.failover.settle(notice.active, notice.staying)
 
     def _delay(self, old: View, view: View) -> None:
         here = {info.uuid for info in view.members}
@@ -234,8 +234,8 @@ class MigrationMaster:
                 return
         self._out.timer(TimerName.PLANNING, 0)
 
-    def _line_up(self, partition: int) -> None:
-        self.planning.planned.line_up(partition, self.table_replication.head[partition].owner)
+    def _enqueue(self, partition: int) -> None:
+        self.planning.planned.enqueue(partition, self.table_replication.head[partition].owner)
 
     def _start(self) -> None:
         """Request the migrations that may run now (migration/M-5)."""
@@ -253,7 +253,7 @@ class MigrationMaster:
                 self._replan()
                 return
         for partition in offered:
-            self._line_up(partition)
+            self._enqueue(partition)
 
     def _start_one(self, partition: int, row: Assignment, way: Way) -> bool:
         """Request the next migration of a partition. Returns whether the plan still fits."""
@@ -310,7 +310,7 @@ class MigrationMaster:
         replicas = migration.apply_to(head.replicas)
         version = head.version + migration.increment
         row = Assignment(version, replicas, head.epoch, lost=head.lost)  # type: ignore[arg-type]
-        self.settlement.ended(migration, row.version, well=True, began_ns=running.began_ns)
+        self.failover.ended(migration, row.version, well=True, began_ns=running.began_ns)
         self.table_replication.propose({message.partition: row})
 
     def on_refused(self, sender: MemberId, message: MigrationRefused) -> None:
@@ -337,7 +337,7 @@ class MigrationMaster:
                 assert partition not in self.running, "what is committed runs no more"
                 self.completed += running.phase is MigrationPhase.COMMITTED
                 if partition in self.planning.planned.all and self.planned:
-                    self._line_up(partition)
+                    self._enqueue(partition)
         if partitions and self._idle and not self._paused:
             # Plan once more, to check the result against the target placement.
             self.planning.complete = False

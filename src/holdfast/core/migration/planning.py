@@ -57,7 +57,7 @@ class PlannedMigrations:
         self.all.clear()
         self.waiting.clear()
 
-    def line_up(self, partition: int, owner: MemberId | None) -> None:
+    def enqueue(self, partition: int, owner: MemberId | None) -> None:
         """Queue a partition that has a planned migration and no running one."""
         assert owner is not None, "only a partition with an owner moves"
         migration = self.all[partition][0]
@@ -103,7 +103,7 @@ class Planning:
         replicas: int,
         returns: ReturningMembers,
         under_way: RunningMigrations,
-        settlement: FailoverPlanner,
+        failover: FailoverPlanner,
     ) -> None:
         self._settings = settings
         self._placement = settings.partitions.placement
@@ -112,7 +112,7 @@ class Planning:
         self._replicas = replicas
         self._returns = returns
         self._under_way = under_way
-        self._settlement = settlement
+        self._failover = failover
         self.table_replication = table_replication
         self.layout: Layout | None = None
         """Target placement; the crash matrix replaces it to test single migrations."""
@@ -127,13 +127,13 @@ class Planning:
     def steps(self) -> Generator[None]:
         """Make the plan in parts, because the master serves requests in between."""
         candidates = self._candidates()
-        if self._something_else(candidates):
+        if self._has_nothing_to_plan(candidates):
             self.complete = True
             return
         present = {info.uuid for info in self._membership.members()}
         head = self.table_replication.head
         # A partition that waits for its copies (migration/M-2) keeps its assignment, even if a colder replica lives.
-        lost = self._settlement.lost
+        lost = self._failover.lost
         here = [p for p, row in enumerate(head) if p not in lost and row.owner in present]
         before = list(head)
         current = [tuple(m if m in present else None for m in head[p].replicas) for p in here]
@@ -147,7 +147,7 @@ class Planning:
         # Rounds committed in the meantime are checked again, at the end (`committed`) or now.
         self.complete = bool(self.planned.all or self._under_way.all) or head == before
         if self.planned.all:
-            self._tell()
+            self._announce()
         if cleared:
             self.table_replication.propose(cleared)
 
@@ -166,22 +166,22 @@ class Planning:
         if self.layout is not None:
             return self.layout(current, candidates, self._replicas)
         places = places_of(self._membership.away())
-        everybody = [*candidates, *places]
+        owners = [*candidates, *places]
         if self._placement == "rendezvous":
-            targets = yield from ranking(partitions, current, everybody, self._replicas)
+            targets = yield from ranking(partitions, current, owners, self._replicas)
         else:
-            targets = yield from self._returns.arranging(partitions, current, everybody, self._replicas)
+            targets = yield from self._returns.arranging(partitions, current, owners, self._replicas)
             if places:
                 current = own_places(partitions, current, candidates, self._returns.brought)
         return (yield from keeping(partitions, current, targets, candidates, places, self._placement))
 
-    def _something_else(self, candidates: list[Candidate]) -> bool:
+    def _has_nothing_to_plan(self, candidates: list[Candidate]) -> bool:
         """Whether there is nothing to plan now: no data member, no table yet, or missing inventories."""
         if not candidates:
             return True
         if not self.table_replication.head[0].version:
-            if self._settlement.recovering:
-                self._table_of_before(candidates)
+            if self._failover.recovering:
+                self._recover_table(candidates)
             elif len(candidates) >= self._settings.cluster.initial_members:
                 self._first_assignment(candidates)
             return True
@@ -204,15 +204,15 @@ class Planning:
             ]
             cleared[partition] = self.table_replication.head[partition].changed(tuple(slots))
 
-    def _tell(self) -> None:
+    def _announce(self) -> None:
         self.planned.waiting.clear()
         for partition in self.planned.all:
-            self.planned.line_up(partition, self.table_replication.head[partition].owner)
+            self.planned.enqueue(partition, self.table_replication.head[partition].owner)
         self._out.note("rebalance planned", migrations=len(self.planned))
         self.table_replication.reporter.started(len(self.planned) + len(self._under_way.all))
         self.table_replication.tell()
 
-    def _table_of_before(self, candidates: list[Candidate]) -> None:
+    def _recover_table(self, candidates: list[Candidate]) -> None:
         """migration/X-1: the table of a cluster that was stopped as a whole."""
         why = self._returns.wait_reason()
         self._returns.note_waiting(why)
@@ -226,7 +226,7 @@ class Planning:
         self.table_replication.propose(rows)
         self._out.note("partition table restored", partitions=len(rows), without_a_copy=len(lost))
         if lost:
-            self._settlement.repair({info.uuid for info in self._membership.members()})
+            self._failover.repair({info.uuid for info in self._membership.members()})
             changed = {p: row for p in lost if (row := self.table_replication.head[p]) != rows[p]}
             self.table_replication.publish(changed)
         self._returns.accepted = False

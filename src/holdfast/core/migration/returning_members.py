@@ -73,7 +73,7 @@ class ReturningMember:
         if self._membership.info.returns or self._copies.stale:
             holdings = self._holdings(new.number)
             if master == self._membership.me:
-                self._returns.heard(master, holdings)
+                self._returns.on_inventory(master, holdings)
             else:
                 self._out.send(master, holdings)
 
@@ -108,11 +108,11 @@ class ReturningMembers:
         """When a member last joined."""
         self.accepted = False
         """Whether the operator accepts the loss of what is missing."""
-        self._told = ""
+        self._reported_reason = ""
 
     # -- events
 
-    def heard(self, sender: MemberId, holdings: Holdings) -> None:
+    def on_inventory(self, sender: MemberId, holdings: Holdings) -> None:
         view = self._membership.view
         if view is not None and self._membership.member(sender) is not None:
             self._holdings[sender] = holdings
@@ -181,8 +181,8 @@ class ReturningMembers:
         )
 
     def note_waiting(self, why: str) -> None:
-        if why != self._told:
-            self._told = why
+        if why != self._reported_reason:
+            self._reported_reason = why
             if why:
                 self._out.note("waiting for members before the partition table is restored", reason=why)
 

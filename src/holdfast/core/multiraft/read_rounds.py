@@ -48,7 +48,7 @@ class LeadWaiter(Protocol):
 
 
 @dataclass(slots=True)
-class _Said:
+class _Confirmations:
     member: MemberId
     standing: int
     terms: dict[GroupNumber, int] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class _Asked:
 class _Waiter:
     groups: frozenset[GroupNumber]
     asked_ns: int
-    told: LeadWaiter
+    callback: LeadWaiter
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class ReadRounds:
         self._nodes: dict[MemberId, NodeId] = {}
         self.standing = 0
         """Number of changes in whom the replicas here follow."""
-        self._said: dict[NodeId, _Said] = {}
+        self._confirmations: dict[NodeId, _Confirmations] = {}
         self._slow: set[NodeId] = set()
         """Nodes that did not answer the last question in time."""
         self._number = 0
@@ -133,15 +133,15 @@ class ReadRounds:
     def ask(self, number: GroupNumber, context: bytes) -> None:
         self._open.setdefault(number, []).append(context)
 
-    def wait(self, numbers: Iterable[GroupNumber], told: LeadWaiter) -> None:
+    def wait(self, numbers: Iterable[GroupNumber], callback: LeadWaiter) -> None:
         """These groups were read, and their states were complete (`Groups.current`): notify when the read is
         confirmed.
         """
         asked = frozenset([number for number in numbers if not self._alone(number)])
         if asked:
-            self._waiters.append(_Waiter(asked, self._out.now_ns, told))
+            self._waiters.append(_Waiter(asked, self._out.now_ns, callback))
         else:
-            told.lead_confirmed(confirmed=True)
+            callback.lead_confirmed(confirmed=True)
 
     def _alone(self, number: GroupNumber) -> bool:
         """Whether this member is the only voter of the group, and leads it. A halted replica may have been
@@ -190,7 +190,7 @@ class ReadRounds:
             elif all(number in groups or self._enters(groups, number) for number in waiter.groups):
                 waiters.append(waiter)
             else:
-                waiter.told.lead_confirmed(confirmed=False)
+                waiter.callback.lead_confirmed(confirmed=False)
         self._waiters = rest
         if groups:
             self._number += 1
@@ -228,14 +228,14 @@ class ReadRounds:
         asked.asked |= nodes
         asked.sent_ns = self._out.now_ns
         for node in sorted(nodes):
-            member, said = self._members.get(node), self._said.get(node)
+            member, confirmations = self._members.get(node), self._confirmations.get(node)
             if member is None:
                 continue
-            terms = said.terms if said is not None else {}
-            unsaid = [
+            terms = confirmations.terms if confirmations is not None else {}
+            unknown = [
                 (number, one.term) for number, one in asked.groups.items() if terms.get(number) != one.term
             ]
-            self._out.send(member, LeadAsked(asked.number, unsaid))
+            self._out.send(member, LeadAsked(asked.number, unknown))
 
     def on_confirmed(self, sender: MemberId, message: LeadConfirmed) -> None:
         node = self._nodes.get(sender)
@@ -245,15 +245,15 @@ class ReadRounds:
         self._slow.discard(node)
         if asked is None:
             return
-        said = self._said.get(node)
-        if said is None or said.standing != message.standing:
-            said = self._said[node] = _Said(sender, message.standing)
+        confirmations = self._confirmations.get(node)
+        if confirmations is None or confirmations.standing != message.standing:
+            confirmations = self._confirmations[node] = _Confirmations(sender, message.standing)
         for number in message.groups:
             if number in asked.groups:
-                said.terms[number] = asked.groups[number].term
+                confirmations.terms[number] = asked.groups[number].term
         done: list[GroupNumber] = []
         for number, one in asked.groups.items():
-            if said.terms.get(number) != one.term:
+            if confirmations.terms.get(number) != one.term:
                 self.doubted.add(number)
                 continue
             one.confirmed.add(node)
@@ -264,7 +264,7 @@ class ReadRounds:
             if one.contexts:
                 self._replicas[number].reads += [(one.index, context) for context in one.contexts]
                 self.ready.add(number)
-        self._tell(asked)
+        self._finish(asked)
 
     def _is_confirmed(self, number: GroupNumber, one: _Asked) -> bool:
         replica = self._replicas[number]
@@ -277,13 +277,13 @@ class ReadRounds:
             if voters
         )
 
-    def _tell(self, asked: _Round) -> None:
+    def _finish(self, asked: _Round) -> None:
         waiters, asked.waiters = asked.waiters, []
         for waiter in waiters:
             if not asked.groups.keys().isdisjoint(waiter.groups):
                 asked.waiters.append(waiter)
             else:
-                waiter.told.lead_confirmed(confirmed=True)
+                waiter.callback.lead_confirmed(confirmed=True)
         if not asked.groups:
             self._rounds.pop(asked.number, None)
 
@@ -306,7 +306,11 @@ class ReadRounds:
         """The members have changed: ask all voters again, since a new member may be the missing one."""
         self._members = dict(members)
         self._nodes = {member: node for node, member in members.items()}
-        self._said = {node: said for node, said in self._said.items() if members.get(node) == said.member}
+        self._confirmations = {
+            node: confirmations
+            for node, confirmations in self._confirmations.items()
+            if members.get(node) == confirmations.member
+        }
         self._slow &= members.keys()
         for asked in self._rounds.values():
             self._send(asked, self._voters(asked))
@@ -325,7 +329,7 @@ class ReadRounds:
         for asked in list(self._rounds.values()):
             if asked.groups.pop(number, None) is not None:
                 self._refuse(asked.waiters, [one for one in asked.waiters if number in one.groups])
-                self._tell(asked)
+                self._finish(asked)
         self._refuse(self._waiters, [one for one in self._waiters if number in one.groups])
 
     def ended(self, number: GroupNumber) -> None:
@@ -336,7 +340,7 @@ class ReadRounds:
     def _refuse(self, waiters: list[_Waiter], refused: list[_Waiter]) -> None:
         for waiter in refused:
             waiters.remove(waiter)
-            waiter.told.lead_confirmed(confirmed=False)
+            waiter.callback.lead_confirmed(confirmed=False)
 
     def _arm(self) -> None:
         if not self._timer:
@@ -351,7 +355,7 @@ class ReadRounds:
             if now_ns - asked.asked_ns >= self._patience_ns:
                 del self._rounds[asked.number]
                 for waiter in asked.waiters:
-                    waiter.told.lead_confirmed(confirmed=False)
+                    waiter.callback.lead_confirmed(confirmed=False)
             elif now_ns - asked.sent_ns >= (SLOW_NS if asked.few else AGAIN_NS):
                 self._slow |= asked.asked
                 self._send(asked, self._voters(asked))

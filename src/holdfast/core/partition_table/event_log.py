@@ -64,7 +64,7 @@ class EventLog:
         self._out = out
         self._kept: dict[Number, tuple[int, News]] = {}
         """Number -> the round that brought the news, and the news."""
-        self.told: Number = (0, 0)
+        self.delivered: Number = (0, 0)
         """Number of the last delivered news."""
         self._since: Number = (0, 0)
         self._recent: deque[News] = deque(maxlen=RECENT)
@@ -89,15 +89,15 @@ class EventLog:
         processes that began before.
         """
         self._kept.clear()
-        before = self.told
-        self._since = self.told = self._whole_after = max(self.told, (life, 0))
-        assert before <= self.told, "what was told is not told again"
+        before = self.delivered
+        self._since = self.delivered = self._whole_after = max(self.delivered, (life, 0))
+        assert before <= self.delivered, "what was told is not told again"
         if self.open is not None:
             over = msgspec.structs.replace(
-                self.open, number=self.told, kind=Kind.FINISHED, migration=None, version=0
+                self.open, number=self.delivered, kind=Kind.FINISHED, migration=None, version=0
             )
             self.open = None
-            self._tell(over)
+            self._deliver(over)
 
     def learn(self, round_number: int, news: Iterable[News], *, whole: bool) -> None:
         """Apply the news of a round. `whole`: they are all that is still to be kept."""
@@ -105,15 +105,15 @@ class EventLog:
             self._kept.clear()
         for one in sorted(news, key=lambda one: one.number):
             self._kept[one.number] = (round_number, one)
-            if one.number > self.told:
-                self.told = one.number
+            if one.number > self.delivered:
+                self.delivered = one.number
                 self._follow(one)
                 if one.process > self._since or one.process == NO_PROCESS:
-                    self._tell(one)
-        assert self._whole_after <= self.told, "what is whole was told"
+                    self._deliver(one)
+        assert self._whole_after <= self.delivered, "what is whole was told"
 
-    def _tell(self, news: News) -> None:
-        assert news.number <= self.told, "what is told counts as told"
+    def _deliver(self, news: News) -> None:
+        assert news.number <= self.delivered, "what is told counts as told"
         assert not self._recent or self._recent[-1].number <= news.number, "news are told in order"
         if len(self._recent) == RECENT:
             self._whole_after = self._recent[0].number
@@ -156,7 +156,7 @@ class Reporter:
         pending, self.pending = self.pending, []
         return pending
 
-    def _say(self, news: News) -> News:
+    def _add(self, news: News) -> News:
         self._count += 1
         news = msgspec.structs.replace(news, number=(self._view, self._count))
         assert not self.pending or self.pending[-1].number < news.number, "news are numbered as they happen"
@@ -173,14 +173,14 @@ class Reporter:
         """After a change of view: continue the process from its delivered and pending news."""
         self._process = event_log.open
         for news in untold:
-            if news.number > event_log.told and news.kind is not Kind.LOST:
+            if news.number > event_log.delivered and news.kind is not Kind.LOST:
                 self._process = None if news.kind is Kind.FINISHED else news
 
     def started(self, planned: int) -> None:
         self.finished()
         assert self._process is None, "one process after the other"
         self._began_ns = self._out.now_ns
-        process = self._say(News((0, 0), Kind.STARTED, planned=planned))
+        process = self._add(News((0, 0), Kind.STARTED, planned=planned))
         self.pending[-1] = self._process = msgspec.structs.replace(process, process=process.number)
         assert self.under_way, "it is over when that is said"
 
@@ -201,15 +201,15 @@ class Reporter:
             version,
             took_ms=(self._out.now_ns - began_ns) // MILLISECOND if began_ns is not None else 0,
         )
-        said = self._say(after)
+        added = self._add(after)
         if self._process is not None:
-            self._process = said
+            self._process = added
 
     def finished(self) -> None:
         last, self._process = self._process, None
         if last is None:
             return
-        over = self._say(
+        over = self._add(
             News(
                 (0, 0),
                 Kind.FINISHED,
@@ -230,4 +230,4 @@ class Reporter:
     # -- losses
 
     def lost(self, loss: Loss) -> None:
-        self._say(News((0, 0), Kind.LOST, loss=loss))
+        self._add(News((0, 0), Kind.LOST, loss=loss))

@@ -71,9 +71,9 @@ class ConsensusReplication:
         self._dirty.add(partition)
         (found.reads if request.op in READS else found.proposals).submit(request, done)
 
-    def write(self, partition: int, writes: list[ZoneWrite], told: Answered) -> None:
+    def write(self, partition: int, writes: list[ZoneWrite], on_done: Answered) -> None:
         self._dirty.add(partition)
-        self.partitions[partition].proposals.write(writes, told)
+        self.partitions[partition].proposals.write(writes, on_done)
 
     def submit_whole(self, request: Request, done: ShareDone) -> int:
         """Handle this member's share of an operation on all partitions, as one request for each partition led here."""

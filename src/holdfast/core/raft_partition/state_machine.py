@@ -21,7 +21,7 @@ from holdfast.core.store.replica import MapReplica, map_replica
 from holdfast.core.store.request_ids import Remembered, mark_of
 
 ALL = 1 << 60
-Hearer = Callable[[EntryEvent, str], None]
+EventCallback = Callable[[EntryEvent, str], None]
 """Receives events of a map's entries."""
 
 
@@ -40,8 +40,8 @@ class StateMachine:
 
     # -- changes
 
-    def carry_out(self, request: Request, heard: Hearer | None) -> Value:
-        """Apply a request and return its answer; `heard` receives the events."""
+    def carry_out(self, request: Request, on_event: EventCallback | None) -> Value:
+        """Apply a request and return its answer; `on_event` gets the events."""
         if request.id and self.requests.knows(request.id):
             return self.requests.answer(request.id)
         held = self.maps.get(request.map)
@@ -49,7 +49,7 @@ class StateMachine:
         if decision.updates:
             held = held or self.maps.setdefault(request.map, map_replica(request.map))
             for update in decision.updates:
-                self._apply(held, update, heard)
+                self._apply(held, update, on_event)
         if request.op is Op.DESTROY:
             # Every replica of the group does so at this place of the log.
             self.maps.pop(request.map, None)
@@ -57,7 +57,7 @@ class StateMachine:
             self.requests.note(mark_of(request.id, decision.answer))
         return decision.answer
 
-    def write(self, write: ZoneWrite, heard: Hearer | None) -> bytes | None:
+    def write(self, write: ZoneWrite, on_event: EventCallback | None) -> bytes | None:
         name, key, value, ttl_ms, key_hash = write
         held = self.maps.get(name)
         if held is None:
@@ -67,16 +67,16 @@ class StateMachine:
         state = held.state
         old = state.entries.get(key)
         if old is not None and state.expiries and state.expired(key, self.now_ns()):
-            self._apply(held, Update(Change.REMOVE, key, kind=EventKind.EXPIRED), heard)
+            self._apply(held, Update(Change.REMOVE, key, kind=EventKind.EXPIRED), on_event)
             old = None
         if value is None and old is None:
             return None
-        if heard is not None:
+        if on_event is not None:
             kind = (
                 EventKind.REMOVED if value is None else EventKind.ADDED if old is None else EventKind.UPDATED
             )
             change = Change.REMOVE if value is None else Change.SET
-            self._apply(held, Update(change, key, value or b"", ttl_ms, 0, key_hash, kind), heard)
+            self._apply(held, Update(change, key, value or b"", ttl_ms, 0, key_hash, kind), on_event)
             return old
         held.updates.next()
         if value is None:
@@ -107,7 +107,7 @@ class StateMachine:
             return decide_whole(state, request, now_ns)
         return decide(state, request, now_ns)
 
-    def _apply(self, held: MapReplica, update: Update, heard: Hearer | None) -> None:
+    def _apply(self, held: MapReplica, update: Update, on_event: EventCallback | None) -> None:
         state, key = held.state, update.key
         old = state.former(key)
         word = update.key_hash or state.hash_word(key)
@@ -116,7 +116,7 @@ class StateMachine:
             held.name, number, update.change, key, update.value, update.ttl_ms, 0, update.key_hash
         )
         state.apply(record, self.now_ns())
-        if heard is not None and update.kind is not None:
+        if on_event is not None and update.kind is not None:
             value = (
                 update.value
                 if update.change is Change.SET
@@ -124,12 +124,12 @@ class StateMachine:
                 if update.change is Change.EXPIRY
                 else None
             )
-            heard(EntryEvent(update.kind, held.name, "", key, value, old, 1, word), held.name)
+            on_event(EntryEvent(update.kind, held.name, "", key, value, old, 1, word), held.name)
 
-    def sweep(self, heard: Hearer | None) -> None:
+    def sweep(self, on_event: EventCallback | None) -> None:
         for held in self.maps.values():
             for key in held.state.due(self.now_ns(), ALL):
-                self._apply(held, Update(Change.REMOVE, key, kind=EventKind.EXPIRED), heard)
+                self._apply(held, Update(Change.REMOVE, key, kind=EventKind.EXPIRED), on_event)
 
     def has_ended(self, wall_ms: int) -> bool:
         return any(held.state.may_end(self.now_ns(wall_ms)) for held in self.maps.values())

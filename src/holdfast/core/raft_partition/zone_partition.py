@@ -76,20 +76,20 @@ class ZonePartition:
     def _carry_out(self, entry: RaftEntry) -> list[Value]:
         command, state = decode_command(entry.data), self.state
         state.time_ms = max(state.time_ms, command.time_ms)
-        heard = self._hear if self.term and self._zone.sink.listening else None
+        on_event = self._on_event if self.term and self._zone.sink.listening else None
         answers: list[Value] = []
         for part in command.parts:
             if isinstance(part, ZoneWrites):
-                answers += [state.write(write, heard) for write in part.writes]
+                answers += [state.write(write, on_event) for write in part.writes]
             elif isinstance(part, ZoneMark):
                 self.marks.keep(entry.index, state.marked(entry.term, self._out.now_ns))
             else:
-                answers += [state.carry_out(request, heard) for request in part.requests]
+                answers += [state.carry_out(request, on_event) for request in part.requests]
         if command.sweep:
-            state.sweep(heard)
+            state.sweep(on_event)
         return answers
 
-    def _hear(self, event: EntryEvent, name: str) -> None:
+    def _on_event(self, event: EntryEvent, name: str) -> None:
         if name in self._zone.sink.listening:
             self._zone.sink.hear(event)
 

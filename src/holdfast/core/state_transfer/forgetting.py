@@ -100,7 +100,7 @@ class Forgetting:
 
     def on_timer(self) -> None:
         self._timer = False
-        told: dict[MemberId, list[ForgottenMap]] = {}
+        messages: dict[MemberId, list[ForgottenMap]] = {}
         later: dict[tuple[int, str], int] = {}
         busy = {of for _, of, _ in self._lane.unsent}
         for place in list(self._wanted)[:LOOKED_AT]:
@@ -113,10 +113,10 @@ class Forgetting:
             if held in busy or self._is_busy(partition, held):
                 later[place] = counter
                 continue
-            self._tell(partition, held, told)
+            self._add_for_backups(partition, held, messages)
             self._forget(copy, held)
             self.forgotten += 1
-        for member, maps in told.items():
+        for member, maps in messages.items():
             self._out.send(member, ForgetMaps(maps))
         more = bool(self._wanted)
         self._wanted.update(later)
@@ -135,12 +135,14 @@ class Forgetting:
         batches = self._lane.batches_of(partition)
         return any(of is held for batch in batches for of, _ in batch.records.get(partition, ()))
 
-    def _tell(self, partition: int, held: MapReplica, told: dict[MemberId, list[ForgottenMap]]) -> None:
+    def _add_for_backups(
+        self, partition: int, held: MapReplica, messages: dict[MemberId, list[ForgottenMap]]
+    ) -> None:
         row = self._rows[partition]
         for index, member in enumerate(row.holding):
             if index and member is not None and self._copies.wanted(held.name, index):
                 forgotten = ForgottenMap(partition, row.version, held.name, held.counter, held.term)
-                told.setdefault(member, []).append(forgotten)
+                messages.setdefault(member, []).append(forgotten)
 
     def _forget(self, copy: PartitionCopy, held: MapReplica) -> None:
         assert not held.state.entries, "only an empty map is forgotten (state_transfer/M-1)"
@@ -153,13 +155,13 @@ class Forgetting:
 
     def on_forget(self, sender: MemberId, message: ForgetMaps) -> None:
         """The primary of these partitions has forgotten these maps (state_transfer/M-2)."""
-        for said in message.maps:
-            row = self._rows[said.partition]
-            copy = self._copies.held.get(said.partition)
-            if row.version != said.version or row.owner != sender or copy is None:
+        for named in message.maps:
+            row = self._rows[named.partition]
+            copy = self._copies.held.get(named.partition)
+            if row.version != named.version or row.owner != sender or copy is None:
                 continue
-            held = copy.maps.get(said.map)
-            if held is None or held.state.entries or (held.counter, held.term) != (said.counter, said.term):
+            held = copy.maps.get(named.map)
+            if held is None or held.state.entries or (held.counter, held.term) != (named.counter, named.term):
                 continue
             if held.updates.sequential:
                 self._forget(copy, held)

@@ -52,7 +52,7 @@ READS_MAX = 4
 Lineage = Sequence[tuple[int, int]]
 
 
-ChangesTold = Callable[[ChangesSince], None]
+OnChanges = Callable[[ChangesSince], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class ChangeStreams:
         self._tickets = 0
         self._ahead: dict[tuple[str, int], _Ahead] = {}
         """By map and partition."""
-        self._reads: dict[int, tuple[Asked, Lineage, ChangesTold]] = {}
+        self._reads: dict[int, tuple[Asked, Lineage, OnChanges]] = {}
 
     def streams(self, name: str) -> bool:
         return bool(self._settings.map(name).changes_bytes)
@@ -134,7 +134,7 @@ class ChangeStreams:
 
     # -- changes
 
-    def ask(self, asked: Asked, done: ChangesTold) -> None:
+    def ask(self, asked: Asked, done: OnChanges) -> None:
         """Report changes; `done` is called once, now or after a read of the journal."""
         copy = self._copies.held.get(asked.partition)
         held = copy.maps.get(asked.map) if copy is not None else None
@@ -156,7 +156,7 @@ class ChangeStreams:
             return
         tail = held.tail
         if tail is not None and tail.covers(asked.after) and asked.after < tail.end:
-            done(_told(asked, tail.some(asked.after, min(upto, tail.end), asked.bytes_max)))
+            done(_answer(asked, tail.some(asked.after, min(upto, tail.end), asked.bytes_max)))
         elif (known := self._known(asked, upto, lineage)) is not None:
             done(known)
         elif self._journal and held.journal != "off":
@@ -174,22 +174,22 @@ class ChangeStreams:
         term, last = records[-1]
         if term_of(lineage, last.counter) != term or last.counter > upto:
             return None
-        return self._tell(asked, records)
+        return self._answer_from(asked, records)
 
-    def _tell(self, asked: Asked, records: list[tuple[int, Record]]) -> ChangesSince:
+    def _answer_from(self, asked: Asked, records: list[tuple[int, Record]]) -> ChangesSince:
         """As many updates as fit in an answer; the rest is kept for the next request."""
-        told = _told(asked, records)
-        rest = records[told.upto - asked.after :]
-        assert told.upto >= asked.after, "what was read is not told again (streams/G-4)"
-        assert not rest or rest[0][1].counter == told.upto + 1, "what is left follows what is told"
-        if rest and told.upto > asked.after:
+        answer = _answer(asked, records)
+        rest = records[answer.upto - asked.after :]
+        assert answer.upto >= asked.after, "what was read is not told again (streams/G-4)"
+        assert not rest or rest[0][1].counter == answer.upto + 1, "what is left follows what is told"
+        if rest and answer.upto > asked.after:
             while len(self._ahead) >= AHEAD_MAX:
                 del self._ahead[next(iter(self._ahead))]
             self._ahead[asked.map, asked.partition] = _Ahead(
                 rest, self._copies.held.get(asked.partition), self._out.now_ns
             )
         assert len(self._ahead) <= AHEAD_MAX, "no more is kept ahead than may be"
-        return told
+        return answer
 
     def sweep(self) -> None:
         """Drop updates that are no longer requested, or whose copy is gone."""
@@ -202,7 +202,7 @@ class ChangeStreams:
     def ahead_bytes(self) -> int:
         return sum(size_of(record) for ahead in self._ahead.values() for _, record in ahead.records)
 
-    def _read(self, asked: Asked, upto: int, lineage: Lineage, done: ChangesTold) -> None:
+    def _read(self, asked: Asked, upto: int, lineage: Lineage, done: OnChanges) -> None:
         if len(self._reads) >= READS_MAX:
             done(ChangesSince(asked.after))
             return
@@ -230,7 +230,7 @@ class ChangeStreams:
             for counter, (term, record) in expected
         )
         done(
-            self._tell(asked, records)
+            self._answer_from(asked, records)
             if right
             else ChangesSince(asked.after, why="the journal tells another history")
         )
@@ -257,7 +257,7 @@ def term_of(lineage: Lineage, counter: int) -> int:
     return next((term for term, start in reversed(lineage) if start < counter), 0)
 
 
-def _told(asked: Asked, records: Sequence[tuple[int, Record]]) -> ChangesSince:
+def _answer(asked: Asked, records: Sequence[tuple[int, Record]]) -> ChangesSince:
     """As many of these updates as fit in one answer."""
     known = list(takewhile(_is_known, records))
     if not known:

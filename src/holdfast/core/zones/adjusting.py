@@ -70,9 +70,9 @@ def without_doubted(keys: PartitionKeys, configuration: Configuration) -> Partit
     if keys.switch_reduce is None or len(keys.pending) != 1 or keys.pending[0].force:
         return keys
     head, reduce = keys.pending[0], keys.switch_reduce
-    anew = (reduce.nodes & head.nodes) - configuration.members
-    if anew:
-        left = reduce.restricted(reduce.nodes - anew)
+    rejoining = (reduce.nodes & head.nodes) - configuration.members
+    if rejoining:
+        left = reduce.restricted(reduce.nodes - rejoining)
         return msgspec.structs.replace(keys, switch_reduce=left if left.nodes else None)
     target = head.restricted(head.nodes - reduce.nodes)
     if keys.lock is None and target.peers:

@@ -47,7 +47,7 @@ CHANGES_AT_ONCE: Final = 4
 
 
 @dataclass(slots=True)
-class _Told:
+class _GroupReport:
     """Notices of a group about its change that are not processed yet."""
 
     applied: ChangeApplied | None = None
@@ -64,27 +64,27 @@ class LeaderDuties:
         """Groups that are changing their peers, with the term in which this member leads them."""
         self._queued: dict[Part, None] = {}
         """Groups that wait for their turn to change, in order."""
-        self._told: dict[Part, _Told] = {}
+        self._reports: dict[Part, _GroupReport] = {}
 
     def on_notice(self, part: Part, notice: GroupNotice) -> None:
-        told = self._told.setdefault(part, _Told())
+        report = self._reports.setdefault(part, _GroupReport())
         work = (WorkKind.GROUP, *part)
         match notice:
             case LeaderElected():
-                self._told[part] = _Told()
+                self._reports[part] = _GroupReport()
                 self._queue.forget(work)
                 self._changed(part)
             case ChangeApplied():
                 self._changed(part)
-                told.applied = notice
+                report.applied = notice
                 self._queue.step(work).attempts = 0
             case CaughtUp(token):
-                told.caught_up = token
+                report.caught_up = token
             case ChangeFailed(_, why):
                 self._changed(part)
                 if self._groups.term(part) is None:
                     return  # Who leads now knows better.
-                told.failed = True
+                report.failed = True
                 self._queue.failed(work, why)
         self._queue.wake(work)
         self._queue.go()
@@ -96,11 +96,11 @@ class LeaderDuties:
         self._change_next()
 
     def forget(self, part: Part) -> None:
-        self._told.pop(part, None)
+        self._reports.pop(part, None)
 
     def forget_zone(self, number: int) -> None:
-        for part in [part for part in self._told if part[0] == number and self._groups.copy(part) is None]:
-            del self._told[part]
+        for part in [part for part in self._reports if part[0] == number and self._groups.copy(part) is None]:
+            del self._reports[part]
 
     def group(self, work: ZoneWork, step: WorkStep, read: KeysRead) -> None:
         """Bring a group to the state that the metastore demands (zones/A-20)."""
@@ -115,15 +115,15 @@ class LeaderDuties:
             self._queue.forget(work)  # It leads a group that was given up (zones/A-23).
             return
         revision = read.entry(part_key(*part, "pending")).revision
-        told = self._told.setdefault(part, _Told())
+        report = self._reports.setdefault(part, _GroupReport())
         if self._completed(work, step, zone, before, revision, read):
             return
-        if told.failed and before.lock is not None:
-            told.failed = False
+        if report.failed and before.lock is not None:
+            report.failed = False
             after = change_failed(before, term=term)
             self._queue.invoke(work, step, read.guarded(changes_to(*part, before, after)))
             return
-        may, after = try_catch_up_finish(before, token=told.caught_up, pending_revision=revision, term=term)
+        may, after = try_catch_up_finish(before, token=report.caught_up, pending_revision=revision, term=term)
         if may:
             lock = [PutKey(part_key(*part, "lock"), encoded(after.lock))]
             self._queue.invoke(work, step, read.guarded(lock), "agree")
@@ -145,7 +145,7 @@ class LeaderDuties:
     ) -> bool:
         """Write a completed change to the metastore. Returns whether there was one."""
         part = work[1:]
-        notice = self._told[part].applied
+        notice = self._reports[part].applied
         if notice is None or notice.configuration.token != revision:
             return False
         nodes = data_nodes_of(read, zone.id).latest
@@ -222,9 +222,9 @@ class LeaderDuties:
             self._queue.wake((WorkKind.GROUP, *part))
 
     def group_written(self, part: Part, step: WorkStep) -> None:
-        told = self._told.setdefault(part, _Told())
+        report = self._reports.setdefault(part, _GroupReport())
         if step.then == "agree":
-            term, token, told.caught_up = self._groups.term(part), told.caught_up, 0
+            term, token, report.caught_up = self._groups.term(part), report.caught_up, 0
             # The target may have been lost again (a new leader, a cancelled change): then look at the group once more.
             if term is not None and self._groups.agree_change(part, term, token):
                 return

@@ -26,9 +26,9 @@ ANSWER_MS: Final = 2_000
 """Timeout for an answer of the metastore or of a member."""
 ANSWERS_AT_ONCE: Final = 16
 """Outstanding answers of the metastore."""
-TOLD_AFTER: Final = 10
+REPORT_AFTER: Final = 10
 """Consecutive failures until the failure handler is called."""
-RESTS_MS: Final = 1 << 62
+IDLE_MS: Final = 1 << 62
 """Due time of work that waits only to be woken."""
 
 
@@ -76,7 +76,7 @@ class WorkQueue:
             return None
         step = self.steps[work]
         assert step.ticket == ticket, "a step that is over has given its ticket back"
-        step.ticket, step.due_ms = None, RESTS_MS
+        step.ticket, step.due_ms = None, IDLE_MS
         return work, step
 
     def step(self, work: ZoneWork) -> WorkStep:
@@ -96,16 +96,16 @@ class WorkQueue:
         """Start the next step of all woken work (zones/A-24)."""
         for work in sorted(self.woken):
             step = self.steps[work]
-            asking = step.ticket is not None
-            if asking and step.due_ms > self.now:
+            is_waiting = step.ticket is not None
+            if is_waiting and step.due_ms > self.now:
                 continue
-            if step.attempts and self.now < step.due_ms < RESTS_MS:
+            if step.attempts and self.now < step.due_ms < IDLE_MS:
                 self.woken.discard(work)  # It has failed; wait until it is due.
                 continue
             if self._is_idle(work):
                 self.forget(work)
                 continue
-            if not asking and len(self.of_ticket) >= ANSWERS_AT_ONCE:
+            if not is_waiting and len(self.of_ticket) >= ANSWERS_AT_ONCE:
                 continue  # Not `break`: a later piece may be waiting for an overdue answer, and may ask again.
             self.woken.discard(work)
             self._await(work, step, self._store.read(_keys_of(work)))
@@ -134,7 +134,7 @@ class WorkQueue:
         step.why = why
         wait = min(RETRY_MS << min(step.attempts - 1, 10), RETRY_MOST_MS)
         step.due_ms = self.now + wait + self._world.jitter(wait)
-        if step.attempts % TOLD_AFTER == 0:
+        if step.attempts % REPORT_AFTER == 0:
             self._world.failing((work[1], work[2]), step.attempts, why)
 
     @property
@@ -143,7 +143,7 @@ class WorkQueue:
         return [
             (work[1], work[2], step.attempts, step.why)
             for work, step in sorted(self.steps.items())
-            if step.attempts >= TOLD_AFTER
+            if step.attempts >= REPORT_AFTER
         ]
 
     def again_in(self, step: WorkStep, wait_ms: int) -> None:

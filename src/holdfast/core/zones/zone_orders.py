@@ -100,13 +100,13 @@ class ZoneOrders:
         self,
         settings: Settings,
         out: Outbox,
-        standing: MembershipStatus,
+        membership: MembershipStatus,
         metastore: Metastore,
         view: ZoneView,
     ) -> None:
         self._count = settings.partitions.count
         self._out = out
-        self._standing = standing
+        self._membership = membership
         self._metastore = metastore
         self._view = view
         self._given: dict[Ticket, _Given] = {}
@@ -130,7 +130,7 @@ class ZoneOrders:
         try:
             match given.order:
                 case ListZones():
-                    zones = [self._view.told(zone) for zone in self._view.zones()]
+                    zones = [self._view.summary(zone) for zone in self._view.zones()]
                     given.reply(ZoneAnswer(zones=zones, members=self._view.names()))
                 case ShowZone(name):
                     self._show(found_zone(self._read(name), name), given.reply)
@@ -165,7 +165,7 @@ class ZoneOrders:
     def _knows_members(self) -> bool:
         """Whether the metastore knows this member's view (zones/Z-6)."""
         known = self._read().value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
-        return self._standing.view is None or known.view >= self._standing.view.number
+        return self._membership.view is None or known.view >= self._membership.view.number
 
     def _read(self, *names: str) -> KeysRead:
         """The keys of the zones with these names, and those that any order may need."""
@@ -220,10 +220,10 @@ class ZoneOrders:
     # -- showing
 
     def _show(self, zone: ZoneDescriptor, reply: Reply) -> None:
-        members = [info.uuid for info in self._standing.members()]
+        members = [info.uuid for info in self._membership.members()]
         answer = ZoneAnswer(
-            zones=[self._view.told(zone)],
-            partitions=self._view.partitions_told(zone),
+            zones=[self._view.summary(zone)],
+            partitions=self._view.partition_summaries(zone),
             members=self._view.names(),
         )
         self._showing.append(_Showing(zone.id, reply, answer, self._out.now_ns, set(members)))
@@ -231,7 +231,7 @@ class ZoneOrders:
             self._out.send(member, ZoneStatesAsked(zone.id))
 
     def on_states(self, sender: MemberId, message: ZoneStates) -> None:
-        info = self._standing.member(sender)
+        info = self._membership.member(sender)
         for showing in list(self._showing):
             if showing.zone != message.zone or sender not in showing.waits:
                 continue

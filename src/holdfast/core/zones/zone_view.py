@@ -39,9 +39,9 @@ REPLACED_AFTER_S = 60
 
 class ZoneView:
     def __init__(
-        self, standing: MembershipStatus, metastore: Metastore, groups: GroupHost, routing: LeaderRouting
+        self, membership: MembershipStatus, metastore: Metastore, groups: GroupHost, routing: LeaderRouting
     ) -> None:
-        self._standing = standing
+        self._membership = membership
         self._metastore = metastore
         self._groups = groups
         self._routing = routing
@@ -82,7 +82,7 @@ class ZoneView:
         """The term and the leader of a partition; None: unknown, or not a present member."""
         number = group_of(zone, partition)
         known = self._routing.leader(number)
-        info = self._standing.member(known[1]) if known is not None else None
+        info = self._membership.member(known[1]) if known is not None else None
         if known is None or info is None:
             return None
         hosted = self._groups.hosted.get(number)
@@ -99,14 +99,14 @@ class ZoneView:
                     found.append(LeaderTold(zone.id, partition, leader[1], leader[0]))
         return found
 
-    def told(self, zone: ZoneDescriptor) -> ZoneTold:
+    def summary(self, zone: ZoneDescriptor) -> ZoneTold:
         """The zone, and how many of its partitions are not as they should be."""
         names = self.names()
         parts = self.partitions(zone)
         return ZoneTold(
             zone.id,
             zone.settings.name,
-            settings_told(zone.settings),
+            readable_settings(zone.settings),
             leaderless=self._leaderless(zone, len(parts)),
             moving=_moving(parts),
             lacking=_lacking(parts, names.keys()),
@@ -128,7 +128,7 @@ class ZoneView:
             return 0
         return hosted.group.log.last - min(progress.match for progress in leading.progress.values())
 
-    def partitions_told(self, zone: ZoneDescriptor) -> list[ZonePartitionTold]:
+    def partition_summaries(self, zone: ZoneDescriptor) -> list[ZonePartitionTold]:
         found: list[ZonePartitionTold] = []
         for partition, keys in enumerate(self.partitions(zone)):
             leader = self.leader(zone.id, partition)
@@ -137,15 +137,15 @@ class ZoneView:
                     partition,
                     leader[1] if leader is not None else None,
                     leader[0] if leader is not None else 0,
-                    None if keys.stable is None else _assignments_told(keys.stable),
-                    [_assignments_told(one) for one in keys.pending],
-                    None if keys.planned is None else _assignments_told(keys.planned),
+                    None if keys.stable is None else _assignment_summary(keys.stable),
+                    [_assignment_summary(one) for one in keys.pending],
+                    None if keys.planned is None else _assignment_summary(keys.planned),
                 )
             )
         return found
 
     def names(self) -> dict[str, str]:
-        return {node_of(info): info.name for info in self._standing.members()}
+        return {node_of(info): info.name for info in self._membership.members()}
 
     def unsafe_reason(self) -> str:
         """The first zone in which a crash could lose data or availability now; empty: none."""
@@ -225,7 +225,7 @@ def _lacking(parts: Sequence[PartitionKeys], here: Collection[NodeId]) -> int:
     return sum(keys.stable is not None and not keys.stable.nodes.issubset(here) for keys in parts)
 
 
-def settings_told(settings: ZoneSettings) -> dict[str, SettingValue]:
+def readable_settings(settings: ZoneSettings) -> dict[str, SettingValue]:
     """The settings of a zone in readable form, without its name."""
     found: dict[str, SettingValue] = {
         "partitions": settings.partitions,
@@ -244,5 +244,5 @@ def settings_told(settings: ZoneSettings) -> dict[str, SettingValue]:
     return found
 
 
-def _assignments_told(one: Assignments) -> AssignmentsTold:
+def _assignment_summary(one: Assignments) -> AssignmentsTold:
     return AssignmentsTold(list(one.peers), list(one.learners), one.force, one.from_reset)

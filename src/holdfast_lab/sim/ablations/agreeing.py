@@ -132,7 +132,7 @@ def _reads_what_is_here(
     ticket = metastore._ticket()
     state = metastore.keyspace
     entries = [state.get(key) for key in keys] if prefix is None else state.scan(prefix)
-    metastore._telling.append((asker, ticket, (entries, state.revision)))
+    metastore._notifications.append((asker, ticket, (entries, state.revision)))
     return ticket
 
 
