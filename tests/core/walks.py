@@ -131,7 +131,7 @@ class Supplying:
                     self.side.hold(fill)
         self.side.sent()
         source = self.side.source
-        self.supply: Supply = source._queue[0] if source._queue else next(iter(source._running.values()))
+        self.supply: Supply = next(iter([*source.supplies.queue, *source.supplies.running.values()]))
         if phase is SupplyPhase.OVER:
             self.newer_row()
 

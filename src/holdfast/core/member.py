@@ -412,7 +412,7 @@ class Member:
 
     def active_migrations(self) -> list[tuple[migration.Migration, int]]:
         """The migrations in which this member is the primary."""
-        return self.source.active()
+        return self.source.supplies.migrations()
 
 
 MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {

@@ -364,7 +364,7 @@ class MemberView:
 
     def supplying(self) -> Sequence[tuple[Migration, int]]:
         """The migrations in which it is the primary, with the version that each starts from."""
-        return tuple(self._source.active())
+        return tuple(self._source.supplies.migrations())
 
     def unfinished(self, partition: int) -> bool:
         return self._lane.unfinished(partition)

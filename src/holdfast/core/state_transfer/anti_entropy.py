@@ -111,7 +111,7 @@ class AntiEntropy:
         copy = self._copies.held.get(partition)
         if row.owner != self._me or not self._is_active(partition) or copy is None:
             return
-        if self._source.moves(partition):
+        if self._source.supplies.is_moving(partition):
             return
         self.forgetting.look_for_empty(copy)
         for index, member in enumerate(row.holding):

@@ -126,7 +126,7 @@ class Forgetting:
 
     def _is_busy(self, partition: int, held: MapReplica) -> bool:
         """Whether updates of the replica may still be sent (state_transfer/M-1)."""
-        if self._source.supplies(partition) or partition in self._lane.joining:
+        if self._source.supplies.is_supplied(partition) or partition in self._lane.joining:
             return True
         if not held.updates.sequential or held.updates.hwm != held.counter:
             return True

@@ -1,34 +1,35 @@
-"""The primary's side of a migration, and of bringing a replica up to date: supplying a partition's content (H3, H5).
+"""The primary's side of migrations and repairs: it supplies the content of partitions (H3, H5).
 
-The content always comes from the primary, also when a backup moves. Writes go on meanwhile:
+The content always comes from the primary, also when a backup moves. Writes continue:
 
-- state_transfer/S-1: From the moment the destination has answered the first, empty chunk, every record goes to it
-  too, and no write of the partition is acknowledged without it (rule 2).
-- state_transfer/S-2: Only when the primary itself changes do writes stop: for the last chunk, after every write
-  before it is acknowledged.
-- state_transfer/S-3: The source keeps everything until a committed row says otherwise (rule 6).
-- state_transfer/S-4: What does not fit is refused by name, or waits (`MIGRATION_REQUESTS`, `REPAIRS`). An answer to a
-  supply that has ended, or to no chunk that is on its way, has no effect. A refusal of the destination ends the
-  supply, and a migration is refused to the master. A supply that ends here while the row stays is called off: its
-  receiver hears of it, and drops what it has of it.
-- state_transfer/S-5: One chunk is under way for each supply, and at most `parallel` supplies at once. A chunk has at
-  most `partitions.chunk_bytes`, or one entry. Of all supplies together at most `partitions.max_in_flight_bytes` are
-  not yet acknowledged, or one chunk; a chunk that would be too much waits, and those behind it. The same of
-  `TO_ONE_BYTES` and of those to one member, where only those wait that go there, too.
-- state_transfer/S-6: The receiver may hear once more of writes that were made before the content was taken, and not
-  of what has undone them since. The first chunk says at which update counters the content begins: what was recorded
-  up to them is in the content, or over.
-- state_transfer/S-7: The answer to the empty chunk says what the receiver has. Of each map only what it misses is
-  sent, if that is known (`state_transfer.delta_or_full`); what memory does not hold any more is asked of the journal
-  first. The reason is told.
-- state_transfer/S-8: A repair of a replica that is in office beside its primary gives way to a migration.
-- state_transfer/S-9: Writes do not stand still for longer than about `DRAIN_NS` before the last chunk: when a backup
-  does not acknowledge what was written before, the migration is refused, and tried again later.
+- state_transfer/S-1: As soon as the destination has answered the first, empty chunk, it gets every new record too, and
+  no write of the partition is acknowledged without it (rule 2).
+- state_transfer/S-2: Writes stop only if the primary itself changes: for the last chunk, after all writes before it are
+  acknowledged.
+- state_transfer/S-3: The source keeps everything until a committed assignment removes it (rule 6).
+- state_transfer/S-4: Requests that do not fit are rejected with a reason, or wait (`MIGRATION_REQUESTS`, `REPAIRS`).
+  Responses to a supply that has ended, or to no chunk in flight, have no effect. A rejection by the destination ends
+  the supply; a migration is then rejected to the master. If a supply ends here while the assignment stays, the source
+  notifies the receiver, which drops what it has got.
+- state_transfer/S-5: Each supply has one chunk in flight, and at most `parallel` supplies run. A chunk has at most
+  `partitions.chunk_bytes`, or one entry. All supplies together have at most `partitions.max_in_flight_bytes` in flight,
+  or one chunk; a chunk beyond that waits, and so do those behind it. `TO_ONE_BYTES` limits those to one member in the
+  same way; there only chunks to that member wait.
+- state_transfer/S-6: Records of writes older than the content may reach the receiver again, and those that undid them
+  may not. The first chunk has the update counters at which the content begins; the receiver ignores records up to them.
+- state_transfer/S-7: The response to the empty chunk lists what the receiver has. Of each map only the missing part is
+  sent, if it is known (`state_transfer.delta_or_full`); updates that memory no longer has are first read from the
+  journal. The reason of the choice is logged.
+- state_transfer/S-8: A repair of a replica while its primary serves gives way to a migration.
+- state_transfer/S-9: Writes do not stop for longer than about `DRAIN_NS` before the last chunk: if a backup does not
+  acknowledge earlier writes by then, the migration is rejected, and the master retries later.
+
+Example for state_transfer/S-6: a client sets x at counter 17 and removes it at 18, and then the content is taken: it
+has no x, and says "from 18 on". Record 17 may still be on its way to the destination. Applied after the content, it
+would bring x back; with the counter the destination knows that it is over.
 """
 
 from __future__ import annotations
-
-from collections import deque
 
 from holdfast.config import Settings
 from holdfast.core.events import HistoryRead
@@ -47,7 +48,6 @@ from holdfast.core.messages import (
 from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.levels import PACKED
 from holdfast.core.model.lifecycle import Handling
-from holdfast.core.model.migration import Migration
 from holdfast.core.model.notices import (
     AssignmentChanged,
     HandoverBegan,
@@ -73,6 +73,7 @@ from holdfast.core.state_transfer.supply_requests import (
     RepairFound,
     RequestFound,
 )
+from holdfast.core.state_transfer.supply_schedule import SupplySchedule
 from holdfast.core.store.chunk import Chunk
 
 DRAIN_NS = 2 * SECOND
@@ -80,7 +81,7 @@ EMPTY = Chunk()
 
 
 class Source:
-    """Everything that this member supplies."""
+    """All supplies of this member."""
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class Source:
         activation: PrimaryActivation,
         journal: bool = False,
     ) -> None:
-        """`journal`: whether this member has one to be asked for older updates."""
+        """`journal`: whether this member has a journal, to read older updates from."""
         self._me = me
         self._out = out
         self._rows = rows
@@ -106,26 +107,23 @@ class Source:
         self._table_replication = table_replication
         self._activation = activation
         self.selection = Selection(out, copies, journal=journal)
-        """What each receiver is sent."""
+        """Chooses what each receiver gets."""
         self._chunk_bytes_most = self._chunk_bytes = settings.partitions.chunk_bytes
         self.flow = SupplyFlow(rows, settings.partitions.max_in_flight_bytes)
-        """What is on its way of all this."""
+        """Limits what is in flight."""
         self.bound_flight(settings.partitions.max_in_flight_bytes)
-        self._parallel = settings.partitions.parallel_migrations
-        self._tickets = 0
-        self._running: dict[tuple[int, MemberId], Supply] = {}
-        self._queue: deque[Supply] = deque()
+        self.supplies = SupplySchedule(me, rows, settings.partitions.parallel_migrations)
         self._early: list[tuple[MemberId, MigrationRequest]] = []
 
     def bound_flight(self, max_in_flight_bytes: int) -> None:
-        """Let no more than this be on its way from now on: what is lower is slower, and clients wait less meanwhile."""
+        """Change the limit in flight. A lower one makes migrations slower, and delays clients less."""
         self.flow.most = max_in_flight_bytes
         self._chunk_bytes = min(self._chunk_bytes_most, max_in_flight_bytes)
 
-    # -- what asks for a supply
+    # -- requests for a supply
 
     def on_request(self, sender: MemberId, request: MigrationRequest) -> None:
-        """The master wants a migration of a partition whose primary this member is."""
+        """Begin a migration for the master, of a partition whose primary this member is."""
         migration = request.migration
         partition = migration.partition
         found = RequestFound(
@@ -137,7 +135,7 @@ class Source:
             self._rows[partition],
             self._outstanding(partition),
             self._is_active(partition),
-            any(s.partition == partition and not s.is_repair for s in self._running.values()),
+            any(not supply.is_repair for supply in self.supplies.of_partition(partition)),
         )
         handling, why = MIGRATION_REQUESTS.judge(found)
         if handling is Handling.WAITS:
@@ -146,9 +144,9 @@ class Source:
         if handling is Handling.REFUSED:
             self._out.send(sender, MigrationRefused(request.view, partition, request.version, why))
             return
-        for repair in [s for s in self._running.values() if s.partition == partition]:
+        for repair in self.supplies.of_partition(partition):
             self._call_off(repair, "the partition is moving")
-        supply = self._new(partition, MemberId(migration.destination), migration.destination_new)
+        supply = self.supplies.new(partition, MemberId(migration.destination), migration.destination_new)
         supply.migration = migration
         supply.master = sender
         if migration.source == self._me:
@@ -168,18 +166,19 @@ class Source:
         return view.number if view is not None else 0
 
     def _outstanding(self, partition: int) -> int:
-        """The version of a row that is stored here and not committed; 0: none that is newer."""
+        """The version of a newer assignment that is stored here and not committed; 0: none."""
         stored = self._table_replication.stored_assignment(partition)
         return stored.version if stored is not None and stored.version > self._rows[partition].version else 0
 
     def bring_up_to_date(self, notice: ReplicaDiffers) -> None:
-        """Fill a replica of the row that holds something else; activation hears when it holds everything."""
+        """Fill a replica whose content differs; `PrimaryActivation.holds` follows."""
         self._supply(notice.partition, notice.member)
 
     def refill(self, partition: int, member: MemberId, told: SyncDone, *, compare: bool = True) -> None:
-        """Mend a backup while this member serves; writes go on. `compare`: its content may be wrong, too.
+        """Repair a backup while this member serves. `compare`: its content may be wrong as well.
 
-        The backup keeps its copy until the new one is complete. `told` hears "" then, or why that is not so.
+        The backup keeps its copy until the new one is complete. Then `told` is called with "", or with the reason why
+        the repair failed.
         """
         found = RepairFound(
             member,
@@ -188,7 +187,7 @@ class Source:
             self._rows[partition],
             self._outstanding(partition),
             self._is_active(partition),
-            self.moves(partition),
+            self.supplies.is_moving(partition),
         )
         handling, why = REPAIRS.judge(found)
         if handling is Handling.REFUSED:
@@ -197,45 +196,34 @@ class Source:
             supply = self._supply(partition, member, compare=compare)
             supply.told.append(told)
 
-    def moves(self, partition: int) -> bool:
-        """Whether a migration of this partition is under way here."""
-        return any(s.partition == partition and s.migration is not None for s in self._running.values())
-
-    def supplies(self, partition: int) -> bool:
-        """Whether anything of this partition is being supplied, or is to be."""
-        return any(s.partition == partition for s in (*self._running.values(), *self._queue))
-
     def _supply(self, partition: int, member: MemberId, *, compare: bool = False) -> Supply:
-        """The supply that fills this replica of the row: the one that is under way or waits, else a new one."""
-        version = self._rows[partition].version
-        for supply in [*self._running.values(), *self._queue]:
-            if (supply.partition, supply.to, supply.version) == (partition, member, version):
-                return supply
-        supply = self._new(partition, member, self._rows[partition].index_of(member))
+        """The supply that fills this replica: a running or queued one, else a new one."""
+        if (known := self.supplies.find(partition, member)) is not None:
+            return known
+        supply = self.supplies.new(partition, member, self._rows[partition].index_of(member))
         supply.compare = compare
-        if len(self._running) >= self._parallel:
-            self._queue.append(supply)
-        else:
+        if self.supplies.has_room:
             self._start(supply)
+        else:
+            self.supplies.queue.append(supply)
         return supply
-
-    def _new(self, partition: int, to: MemberId, index: int) -> Supply:
-        self._tickets += 1
-        assert to != self._me, "nobody supplies itself"
-        return Supply(partition, self._rows[partition].version, to, index, self._tickets)
 
     # -- chunks
 
     def _start(self, supply: Supply) -> None:
         supply.step(SupplyStep.STARTED)
         assert self._rows[supply.partition].owner == self._me, "the content comes from the primary"
-        assert (supply.partition, supply.to) not in self._running, "one supply of a partition to a member"
-        self._running[supply.partition, supply.to] = supply
+        assert (supply.partition, supply.to) not in self.supplies.running, (
+            "one supply of a partition to a member"
+        )
+        self.supplies.running[supply.partition, supply.to] = supply
         self._send(supply, EMPTY, last=False)
 
     def _send(self, supply: Supply, chunk: Chunk, *, last: bool) -> None:
         copy = self._copies.held[supply.partition]
-        assert self._running.get((supply.partition, supply.to)) is supply, "only what is under way is sent"
+        assert self.supplies.running.get((supply.partition, supply.to)) is supply, (
+            "only a running supply sends"
+        )
         self.flow.leaves(supply, chunk)
         joining = supply.migration is not None
         requests = copy.requests.encode() if last else b""
@@ -261,8 +249,8 @@ class Source:
         )
 
     def on_filled(self, sender: MemberId, answer: Filled) -> None:
-        """A chunk has arrived: send the next, or come to the end."""
-        supply = self._running.get((answer.partition, sender))
+        """The receiver has a chunk: send the next one, or finish."""
+        supply = self.supplies.running.get((answer.partition, sender))
         if supply is None or supply.ticket != answer.ticket or supply.sequence != answer.sequence:
             return
         if supply.version != self._rows[supply.partition].version or supply.phase not in AWAITING:
@@ -280,8 +268,8 @@ class Source:
             self._next(supply)
 
     def on_fill_refused(self, sender: MemberId, refused: FillRefused) -> None:
-        """The receiver does not take it: end the supply, and the migration with it, which has changed nothing yet."""
-        supply = self._running.get((refused.partition, sender))
+        """The receiver rejects it: end the supply and its migration, which has changed nothing yet."""
+        supply = self.supplies.running.get((refused.partition, sender))
         if supply is None or supply.ticket != refused.ticket:
             return
         self._out.note(
@@ -293,9 +281,9 @@ class Source:
         self._next_in_queue()
 
     def _give_up(self, supply: Supply, why: str) -> None:
-        """Go on as before the migration, and tell the master."""
+        """Undo the preparations of a migration, and reject it to the master."""
         partition = supply.partition
-        assert self._running.get((partition, supply.to)) is not supply, "it has ended before"
+        assert self.supplies.running.get((partition, supply.to)) is not supply, "it has ended before"
         self._lane.joining.pop(partition, None)
         self._copies.services.give_up(partition)
         if self._is_active(partition):
@@ -304,14 +292,12 @@ class Source:
         if master is not None:
             self._out.send(master, MigrationRefused(self._view_number(), partition, supply.version, why))
 
-    # -- what is sent
+    # -- the content
 
     def _open(self, supply: Supply, demand: Demand | None) -> None:
-        """The receiver is ready: from now on it gets every record, and what it misses (state_transfer/S-1,
-        state_transfer/S-7).
-        """
+        """Begin to send every new record (state_transfer/S-1), and what the receiver lacks (state_transfer/S-7)."""
         copy = self._copies.held[supply.partition]
-        assert supply.phase is SupplyPhase.CHOOSING, "what the receiver has is known"
+        assert supply.phase is SupplyPhase.CHOOSING, "the receiver has listed what it has"
         if supply.migration is not None:
             assert supply.partition not in self._lane.joining, "one migration of a partition"
             self._lane.joining[supply.partition] = (supply.to, supply.index)
@@ -320,7 +306,7 @@ class Source:
             self._next(supply)
 
     def on_history(self, event: HistoryRead) -> None:
-        """The journal has answered; what waited for all that was asked can go on."""
+        """Continue the supply whose last read of the journal this was."""
         supply = self.selection.on_history(event)
         if supply is not None:
             self._next(supply)
@@ -347,33 +333,30 @@ class Source:
         self._finish(supply)
 
     def _break_off(self, supply: Supply) -> None:
-        """state_transfer/S-9: somebody does not keep up, and the partition is not to stand still for that."""
+        """state_transfer/S-9: a backup does not keep up, and clients have waited long enough."""
         why = "a backup does not acknowledge what was written"
         self._call_off(supply, why)
         self._give_up(supply, why)
         self._next_in_queue()
 
     def on_draining(self) -> None:
-        """Time to look which handovers wait for their backups for too long."""
+        """Abort handovers that have waited for a backup for too long."""
         now_ns = self._out.now_ns
-        for supply in self._draining():
+        for supply in self.supplies.draining():
             if now_ns - self._lane.waits_since(supply.partition) > DRAIN_NS:
                 self._break_off(supply)
-        if self._draining():
+        if self.supplies.draining():
             self._out.timer(TimerName.DRAINING, DRAIN_NS)
 
-    def _draining(self) -> list[Supply]:
-        return [supply for supply in self._running.values() if supply.phase is SupplyPhase.DRAINING]
-
     def _send_ready(self) -> None:
-        """Send the chunks that may go, first come, first served (state_transfer/S-5)."""
+        """Send the chunks that have room, first come, first served (state_transfer/S-5)."""
         while (ready := self.flow.next()) is not None:
             supply, chunk = ready
             supply.step(SupplyStep.SENT)
             self._send(supply, chunk, last=False)
 
     def _finish(self, supply: Supply) -> None:
-        """The last chunk: no entries, but the update counters that the content stands at."""
+        """Send the last chunk: no entries, but the update counters of the complete content."""
         last = Chunk()
         last.maps = [
             FillEntries(held.name, held.counter, lineage=list(held.lineage))
@@ -384,9 +367,9 @@ class Source:
         self._send(supply, last, last=True)
 
     def on_drained(self, notice: PartitionDrained) -> None:
-        """Every write before the last chunk is acknowledged."""
+        """Send the last chunk: all writes before it are acknowledged."""
         partition = notice.partition
-        for supply in self._draining():
+        for supply in self.supplies.draining():
             if supply.partition == partition and supply.version == self._rows[partition].version:
                 self._finish(supply)
 
@@ -401,7 +384,7 @@ class Source:
             self._report(supply)
 
     def _note(self, supply: Supply) -> None:
-        """Tell what was sent, and why so much: of the map of which it was most."""
+        """Log how the replica was filled and why, for the map that needed most."""
         if not supply.choices:
             return
         name, choice = max(supply.choices.items(), key=lambda item: item[1].how)
@@ -424,52 +407,54 @@ class Source:
         self._out.send(master, MigrationReady(self._view_number(), supply.partition, supply.version))
 
     def _next_in_queue(self) -> None:
-        while self._queue and len(self._running) < self._parallel:
-            supply = self._queue.popleft()
+        while self.supplies.queue and self.supplies.has_room:
+            supply = self.supplies.queue.popleft()
             if supply.version != self._rows[supply.partition].version:
                 self._drop(supply, "the row has changed")
-            elif self.moves(supply.partition):
+            elif self.supplies.is_moving(supply.partition):
                 self._drop(supply, "the partition is moving")
             else:
                 self._start(supply)
 
-    # -- what ends a supply
+    # -- the end of a supply
 
     def _end(self, supply: Supply, why: str = "") -> None:
-        assert self._running.get((supply.partition, supply.to)) is supply, "only what is under way ends"
-        del self._running[supply.partition, supply.to]
+        assert self.supplies.running.get((supply.partition, supply.to)) is supply, (
+            "only a running supply ends"
+        )
+        del self.supplies.running[supply.partition, supply.to]
         supply.ready = None
         supply.step(SupplyStep.ENDED)
         self.selection.forget(supply)
         self._landed(supply)
-        assert not supply.flight, "what has ended has nothing on its way"
+        assert not supply.flight, "an ended supply has nothing in flight"
         tell(supply, why)
 
     def _drop(self, supply: Supply, why: str) -> None:
-        """It ends before it began, or with this member's stay in the cluster."""
+        """End a supply that has not begun, or that ends because this member was removed."""
         supply.step(SupplyStep.ENDED)
         tell(supply, why)
 
     def _call_off(self, supply: Supply, why: str) -> None:
-        """End it though the row stays as it is, so that nothing else would tell the receiver."""
+        """End it and notify the receiver, which no new assignment would notify."""
         self._end(supply, why)
         self._out.send(supply.to, FillEnded(supply.partition, supply.version, supply.ticket, why))
 
     def _landed(self, supply: Supply) -> None:
-        """What it had in flight is not any more."""
+        """Its chunk is no longer in flight: send others that have waited for room."""
         self.flow.lands(supply)
         self._send_ready()
 
     def on_assignment(self, notice: AssignmentChanged) -> None:
-        """A committed row ends every supply of an older version, whatever became of it."""
+        """A committed assignment ends all supplies of older versions, complete or not."""
         partition = notice.partition
         version = self._rows[partition].version
-        for key, supply in list(self._running.items()):
+        for key, supply in list(self.supplies.running.items()):
             if key[0] == partition and supply.version != version:
                 self._end(supply, "the row has changed")
-        assert all(key[0] != partition or one.version == version for key, one in self._running.items()), (
-            "a row ends every supply of an older version"
-        )
+        assert all(
+            key[0] != partition or one.version == version for key, one in self.supplies.running.items()
+        ), "an assignment ends all supplies of older versions"
         self._lane.joining.pop(partition, None)
         self._retry()
         self._next_in_queue()
@@ -482,20 +467,20 @@ class Source:
             self.on_request(sender, request)
 
     def became_primary(self) -> None:
-        """This member serves a partition now: look again at what waited for that."""
+        """This member serves a partition now: handle the requests that waited for that."""
         self._retry()
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """What was on its way to members that have gone, or have a new life, is lost.
+        """End repairs of members that have gone or have a new life: chunks in flight to them are lost.
 
-        A migration to one of them stays, for its destination belongs to every acknowledgement until the master, who
-        sees the same view, has raised the version.
+        A migration to one of them stays. Its destination must acknowledge every write until the master, which sees the
+        same view, raises the version of the assignment.
         """
         if not notice.admitted:
             self._reset()
             return
         members = notice.gone | notice.came
-        for key, supply in list(self._running.items()):
+        for key, supply in list(self.supplies.running.items()):
             if key[1] in members and supply.migration is None:
                 self._end(supply, f"{key[1]} is gone")
             elif key[1] in members:
@@ -504,26 +489,21 @@ class Source:
         self._next_in_queue()
 
     def _reset(self) -> None:
-        """This member was removed: nothing is on its way any more."""
-        for supply in [*self._running.values(), *self._queue]:
+        """This member was removed: end all supplies."""
+        for supply in [*self.supplies.running.values(), *self.supplies.queue]:
             self._drop(supply, "this member was removed from the cluster")
         self.selection.reset()
-        self._running.clear()
+        self.supplies.clear()
         self.flow.reset()
-        self._queue.clear()
         self._early.clear()
         self._lane.joining.clear()
-        assert not self.flow.flight, "nothing is on its way any more"
+        assert not self.flow.flight, "nothing is in flight any more"
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """What should be empty when nothing is under way, by name."""
+        """Counts that are 0 when nothing is pending, by name."""
         return {
-            "supplies": len(self._running) + len(self._queue),
+            "supplies": self.supplies.leftovers,
             "early migration requests": len(self._early),
             "reads of history": self.selection.outstanding,
         }
-
-    def active(self) -> list[tuple[Migration, int]]:
-        """The migrations in which this member is the primary, with the version that each starts from."""
-        return [(s.migration, s.version) for s in self._running.values() if s.migration is not None]

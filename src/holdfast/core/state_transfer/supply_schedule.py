@@ -1,0 +1,72 @@
+"""The supplies of a primary: those that run, and those that wait for their turn (state_transfer/S-5)."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.migration import Migration
+from holdfast.core.model.partition_table import Assignment
+from holdfast.core.state_transfer.supply import Supply, SupplyPhase
+
+
+class SupplySchedule:
+    """At most `parallel` supplies run, besides those of migrations, which the master limits."""
+
+    def __init__(self, me: MemberId, rows: list[Assignment], parallel: int) -> None:
+        """`rows`: the member's table."""
+        self._me = me
+        self._rows = rows
+        self._parallel = parallel
+        self._tickets = 0
+        self.running: dict[tuple[int, MemberId], Supply] = {}
+        """By partition and receiver."""
+        self.queue: deque[Supply] = deque()
+
+    def new(self, partition: int, to: MemberId, index: int) -> Supply:
+        """A supply of the present assignment, with a ticket of its own."""
+        self._tickets += 1
+        assert to != self._me, "no member supplies itself"
+        return Supply(partition, self._rows[partition].version, to, index, self._tickets)
+
+    def find(self, partition: int, to: MemberId) -> Supply | None:
+        """The supply of the present assignment to this member, running or queued."""
+        version = self._rows[partition].version
+        for supply in [*self.running.values(), *self.queue]:
+            if (supply.partition, supply.to, supply.version) == (partition, to, version):
+                return supply
+        return None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another supply may run."""
+        return len(self.running) < self._parallel
+
+    def of_partition(self, partition: int) -> list[Supply]:
+        """Running supplies of a partition."""
+        return [supply for supply in self.running.values() if supply.partition == partition]
+
+    def is_supplied(self, partition: int) -> bool:
+        """Whether a supply of this partition runs or waits."""
+        return any(supply.partition == partition for supply in (*self.running.values(), *self.queue))
+
+    def is_moving(self, partition: int) -> bool:
+        """Whether a migration of this partition runs."""
+        return any(supply.migration is not None for supply in self.of_partition(partition))
+
+    def draining(self) -> list[Supply]:
+        """Supplies that wait until earlier writes are acknowledged (state_transfer/S-9)."""
+        return [supply for supply in self.running.values() if supply.phase is SupplyPhase.DRAINING]
+
+    def migrations(self) -> list[tuple[Migration, int]]:
+        """Migrations that run, with the version of the assignment from which each starts."""
+        return [(one.migration, one.version) for one in self.running.values() if one.migration is not None]
+
+    def clear(self) -> None:
+        self.running.clear()
+        self.queue.clear()
+
+    @property
+    def leftovers(self) -> int:
+        """Supplies that have not ended."""
+        return len(self.running) + len(self.queue)
