@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from holdfast.core.raft.configuration import Configuration, NodeId
+from holdfast.core.raft.follower import Follower
 from holdfast.core.raft.leader import Leader, ProposalRefused
 from holdfast.core.raft.quorum import Election, vote
 from holdfast.core.raft.raft_log import RaftLog
@@ -102,6 +103,7 @@ class Group:
         self.log = log
         self._name = name
         self.role: RaftRole
+        self._following = Follower(self._state)
         self.leading: Leader | None
         """Set while this replica leads."""
         self._changing: Reconfiguration | None = None
@@ -151,11 +153,6 @@ class Group:
         """The part of the state that must be durable besides the log."""
         return HardState(self._state.term, self._state.vote, self.log.committed, self._state.generation)
 
-    @property
-    def _is_empty(self) -> bool:
-        """Whether this replica has never received anything of the group (raft/E-7)."""
-        return not self.log.last
-
     # -- roles
 
     def _reset(self, term: int) -> None:
@@ -176,7 +173,7 @@ class Group:
         self.timeout_ticks = ticks + int.from_bytes(word, "big") % ticks
 
     def _become_follower(self, term: int) -> None:
-        """The leader becomes known with its first message (`_from_leader`)."""
+        """The leader becomes known with its first message (`Follower.on_message`)."""
         self._reset(term)
         self.role = RaftRole.FOLLOWER
 
@@ -257,7 +254,7 @@ class Group:
         state, pre = self._state, message.kind is RaftKind.PRE_VOTE
         answer = RaftKind.PRE_VOTED if pre else RaftKind.VOTED
         free = state.vote == message.sender or (state.vote is None and state.lead is None)
-        free = free and not (state.settings.starts_voted and self._is_empty)
+        free = free and not (state.settings.starts_voted and state.is_empty)
         # A vote request of a higher term has raised this term already; only a pre-vote names a future one.
         free = free or message.term > state.term
         if free and self.log.up_to_date(message.index, message.log_term):
@@ -301,7 +298,8 @@ class Group:
         elif message.kind in LEADERS:
             if self.role is not RaftRole.FOLLOWER:
                 self._become_follower(message.term)
-            self._from_leader(message)
+            self._elapsed = 0
+            self._following.on_message(message)
         elif self.role is RaftRole.FOLLOWER:
             self._step_follower(message)
         elif message.kind is (RaftKind.PRE_VOTED if self.role is RaftRole.PRE_CANDIDATE else RaftKind.VOTED):
@@ -364,56 +362,6 @@ class Group:
             state.reads.append(ReadAt(message.context, message.index))
         elif kind in (RaftKind.PROPOSE, RaftKind.READ, RaftKind.TRANSFER) and state.lead is not None:
             state.forward(message, state.lead)
-
-    # -- following
-
-    def _from_leader(self, message: RaftMessage) -> None:
-        self._elapsed = 0
-        state, sender = self._state, message.sender
-        state.lead = sender
-        if state.settings.starts_voted and state.vote is None and self._is_empty:
-            state.vote = sender
-        if message.kind is RaftKind.HEARTBEAT:
-            if message.commit <= self.log.last:
-                self.log.commit_to(message.commit)
-            elif state.settings.starts_voted and self._is_empty:
-                # The leader counts on a replica that was here before and was destroyed: let it send from the start.
-                state.send(RaftKind.APPENDED, sender, index=message.commit, refused=True)
-            state.send(RaftKind.HEARTBEAT_HEARD, sender, context=message.context)
-        elif message.kind is RaftKind.SNAPSHOT:
-            self._on_snapshot(message)
-        else:
-            self._on_append(message)
-
-    def _on_append(self, message: RaftMessage) -> None:
-        log, state, sender = self.log, self._state, message.sender
-        if message.index < log.committed:
-            state.send(RaftKind.APPENDED, sender, index=log.committed)
-            return
-        last = log.take(message.index, message.log_term, message.entries, message.commit)
-        if last is not None:
-            state.send(RaftKind.APPENDED, sender, index=last)
-            return
-        hint, hint_term = log.conflict_hint(min(message.index, log.last), message.log_term)
-        state.send(
-            RaftKind.APPENDED, sender, index=message.index, refused=True, hint=hint, log_term=hint_term
-        )
-
-    def _on_snapshot(self, message: RaftMessage) -> None:
-        snapshot, log, sender = message.snapshot, self.log, message.sender
-        assert snapshot is not None, "a message with a snapshot has one"
-        if snapshot.index > log.committed and not self._knows(snapshot):
-            log.restore(snapshot)
-            self._state.send(RaftKind.APPENDED, sender, index=log.last)
-        else:
-            self._state.send(RaftKind.APPENDED, sender, index=log.committed)
-
-    def _knows(self, snapshot: RaftSnapshot) -> bool:
-        """Whether the log contains everything up to the snapshot, which is then committed."""
-        if not self.log.matches(snapshot.index, snapshot.term):
-            return False
-        self.log.commit_to(snapshot.index)
-        return True
 
     def _after_step(self) -> None:
         """Continue a change of peers after a commit; step down if this leader is removed."""

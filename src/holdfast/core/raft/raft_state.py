@@ -149,6 +149,11 @@ class RaftState:
         return self.log.configuration
 
     @property
+    def is_empty(self) -> bool:
+        """Whether this replica has never received anything of the group (raft/E-7)."""
+        return not self.log.last
+
+    @property
     def promotable(self) -> bool:
         """Whether it may campaign: a voter that installs no snapshot (raft/E-4)."""
         log = self.log
