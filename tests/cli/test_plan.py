@@ -556,8 +556,8 @@ def test_live_says_that_partitions_wait_or_begin_anew(told: Tell) -> None:
     )
     told(partitions={"replicas": 2, "holders": 2, "lost": "accept"})
     shown = run("--live", "--crash", "name-a", "--crash", "name-b").stdout
-    assert "ANEW        name-c" in shown
-    assert "begins anew and empty on name-c" in shown
+    assert "EMPTY       name-c" in shown
+    assert "restarts empty on name-c" in shown
 
 
 def test_live_asks_the_master_or_says_that_it_could_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -597,7 +597,7 @@ def test_the_page_names_every_key_and_every_step() -> None:
     (found,) = data(tables(("ABC", "CAB")))
     for key in [*found, *KEYS, *found["cancelledCycles"][0][0], "replicaIndex", "wanted", "stays"]:
         assert f"`{key}`" in PAGE, key
-    for kind in [*MigrationKind, "PROMOTE", "CLEAR", "ANEW", "LOST"]:
+    for kind in [*MigrationKind, "PROMOTE", "CLEAR", "EMPTY", "LOST"]:
         assert kind in PAGE
 
 

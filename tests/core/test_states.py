@@ -74,14 +74,12 @@ def pictures() -> str:
         parts.append(f"## {one.of.capitalize()}\n\n```mermaid\n{one.picture()}\n```")
         if one is MEMBERSHIP:
             walked = shown(list(MembershipState), outcomes())
-            parts.append(
-                f"What a message makes of a member in each state, where it makes anything of it:\n\n{walked}"
-            )
+            parts.append(f"State of a member after each message, where it changes:\n\n{walked}")
         walks = [walk for walk in WALKS if walk.table is one]
-        parts += [f"What a message makes of {walk.title}:\n\n{walk.shown()}" for walk in walks]
+        parts += [f"State of {walk.title} after each message:\n\n{walk.shown()}" for walk in walks]
     parts.append(
-        "## What messages find\n\nThe first of these that is so decides what comes of the message. "
-        "Who sent one that is refused is told why."
+        "## Checks of messages\n\nThe first check that applies decides. "
+        "The sender of a refused message gets the reason."
     )
     parts += [f"{cases.of.capitalize()}:\n\n{cases.listing()}" for cases in ADMISSIONS]
     return "\n\n".join(parts)

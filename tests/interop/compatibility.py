@@ -28,7 +28,7 @@ Made by `make compatibility` from the members' own tables and from what the prog
 real clients and real members; a test holds it against both.
 
 Holdfast speaks the Hazelcast Open Binary Client Protocol 2.x. *Unchanged* means: an application with an official client
-needs another address, and nothing else, as long as it calls what is marked *works* here. Of the data structures these
+needs another address, and nothing else, as long as its calls are marked *works* here. Of the data structures these
 are maps, and transactions over maps. The classes of an application need not be on the members, and no code of it runs
 there: so entry processors, interceptors, aggregations, projections and all predicates but the one that is always true
 are refused.
@@ -43,12 +43,12 @@ are refused.
 """
 
 REFUSALS = """
-## How a refusal looks
+## Error messages
 
-What is not supported is answered with an `UnsupportedOperationException` (Java; `UnsupportedOperationError` in Python
+Unsupported calls get an `UnsupportedOperationException` (Java; `UnsupportedOperationError` in Python
 and Node.js, `hzerrors.ErrUnsupportedOperation` in Go) that says which call it was, and names this page: `Map.lock is
-not supported by Holdfast (docs/compatibility.md lists what is)`. The connection goes on. A structure is refused when
-the client opens it, or at its first call, whichever it tells the members of first.
+not supported by Holdfast (docs/compatibility.md lists what is)`. The connection stays open. A structure is rejected
+when the client opens it, or at its first call, whichever reaches the members first.
 
 There is one place where clients hide the reason: when a listener cannot be added, or a near cache made, the error of
 the Java, Python and Node.js clients says `Listener cannot be added` alone. The reason is the cause of that error: in
@@ -60,8 +60,8 @@ Java `getCause()`, in Node.js `cause`, in Python `__context__`; so it stands in 
   Its `version` changes when the value of the entry changes, and only then: it is derived from the value and is no
   count.
 * Loading without a map store loads nothing, and is no error.
-* Listeners end with their map: after `destroy()` on any client nobody hears of the map of the same name that is made
-  anew, and nobody is told that the first one was cleared. Near caches go on being fed.
+* Listeners end with their map: after `destroy()` on any client they get no events of a new map of
+  the same name, and none that the first one was cleared. Near caches continue to work.
 * An iterator of the Java client tells once of each entry that is there from its beginning to its end.
 * A map name has at most 1,024 characters. The map with the empty name is the map `(unnamed)`: that is how it is listed.
 * Requests may come in fragments. All of a connection that are not whole yet take no more than `limits.frame_bytes`.
@@ -71,10 +71,10 @@ Java `getCause()`, in Node.js `cause`, in Python `__context__`; so it stands in 
   a limit: the names of a Compact schema, and 8 characters for each of its fields, are at most 32,768 together; a
   request asks for the near-cache metadata of at most 1,000 maps, brings at most 10,000 schemas and opens at most 50,000
   structures; a parameter that is no list has at most 16,000 frames. More is refused by an error that says the limit.
-* The Go client forgets a request now and then that is under way when its connection breaks, and waits for an answer
-  until the deadline of its context: give each call one. What such a call has done is unknown.
-* The Go client, where it speaks with one member alone (`Unisocket`), makes its listeners anew with no other one: after
-  that member has gone they hear nothing. Smart clients go on hearing.
+* The Go client forgets a request now and then that is under way when its connection breaks, and waits for a response
+  until the deadline of its context: set one for each call. The outcome of such a call is unknown.
+* The Go client, when connected to one member only (`Unisocket`), does not register its listeners at another one:
+  after that member has gone they get no events. Smart clients do.
 * The clients for .NET and C++ speak the same protocol, but no program here uses them.
 """
 

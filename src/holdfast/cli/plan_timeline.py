@@ -28,7 +28,7 @@ def as_data(outlook: Outlook) -> dict[str, Any]:
         "target": outlook.wanted,
         "gone": outlook.gone,
         "lost": outlook.lost,
-        "begunAnew": outlook.anew,
+        "restartsOn": outlook.anew,
         "promotion": _promotion(outlook),
         "migrations": [_migration(step) for step in planned.migrations],
         "cancelledCycles": [
@@ -138,7 +138,7 @@ def _events(outlook: Outlook) -> Iterator[str]:
     if outlook.promoted != NONE:
         yield "PROMOTE"
     elif outlook.anew is not None:
-        yield "ANEW"
+        yield "EMPTY"
     for step in outlook.plan.steps:
         yield step.kind.value if isinstance(step, Migration) else "CLEAR"
 
@@ -174,7 +174,7 @@ def _gone(outlook: Outlook, label: Label) -> str:
 
 def _loss(outlook: Outlook, label: Label) -> str:
     if outlook.anew is not None:
-        return f"no member holds it: it begins anew and empty on {label(outlook.anew)}"
+        return f"no member holds it: it restarts empty on {label(outlook.anew)}"
     if any(outlook.left):
         held = "goes on without them" if outlook.plan.steps or outlook.promoted != NONE else "waits for them"
         return f"no survivor holds the maps with the fewest backups: it {held}"

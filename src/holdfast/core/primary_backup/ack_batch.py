@@ -120,7 +120,7 @@ class AckBatch:
             words.append("this member's own disk")
         if self.after:
             words.append("what was written before")
-        kind = "answers that rest on what was found" if self.resting else "writes"
+        kind = "confirmed answers" if self.resting else "writes"
         members = tuple(MemberId(each) for each in sorted({*self.need, *self.courtesy}))
         count = max(count, len(self.told))
         return OpenOperation(
