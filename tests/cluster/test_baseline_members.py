@@ -78,7 +78,7 @@ def test_join_kill_return_and_take_out(tmp_path: Path) -> None:
         its = holds(cluster, victim)
         refused = order(cluster, "remove", "m2", "--yes")
         assert refused.returncode == 1
-        assert "m2 is here and holds data" in refused.stderr
+        assert "m2 is present and holds data" in refused.stderr
         cluster.kill(victim)
         until_away(cluster, "m2")
         assert holds(cluster, outsider) == set(), "nothing is copied elsewhere"

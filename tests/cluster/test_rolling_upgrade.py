@@ -114,7 +114,7 @@ def test_what_is_new_waits_until_all_have_it_and_the_operator_wants_it(tmp_path:
         without = cluster.spawn("m3", persistence__directory=str(tmp_path / "empty"))
         assert cluster.ended(without) != 0
         assert (
-            f"this cluster is at feature level {NEXT}, and your Holdfast can do {LOWEST} to {HIGHEST}"
+            f"this cluster is at feature level {NEXT}, and your Holdfast supports {LOWEST} to {HIGHEST}"
             in cluster.said(without)
         )
         cluster.wait_ready([cluster.spawn("m3", command=newer)])

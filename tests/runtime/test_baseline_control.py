@@ -75,11 +75,11 @@ def test_what_is_refused_says_what_to_do() -> None:
                 with pytest.raises(holdfast.Refused, match=r"there is no baseline.*baseline set"):
                     await change(one, how, "m1")
             with pytest.raises(
-                holdfast.Refused, match="'m7' is not here as a data member: that is m1, m2, m3"
+                holdfast.Refused, match="'m7' is not a present data member; these are: m1, m2, m3"
             ):
                 await change(one, SET, "m7")
             with pytest.raises(
-                holdfast.Refused, match=r"m3 is here and holds data: .*member drain 127.0.0.1:\d+"
+                holdfast.Refused, match=r"m3 is present and holds data: .*member drain 127.0.0.1:\d+"
             ):
                 await change(one, SET, "m1", "m2")
             await change(one, SET)
@@ -87,7 +87,7 @@ def test_what_is_refused_says_what_to_do() -> None:
                 await change(one, ADD)
             with pytest.raises(holdfast.Refused, match="'m9' is not in the baseline"):
                 await change(one, REMOVE, "m9")
-            with pytest.raises(holdfast.Refused, match="no member that is here would own data"):
+            with pytest.raises(holdfast.Refused, match="no present member would own data"):
                 await change(one, REMOVE, "m1", "m2", "m3")
             await crew.crash(three)
             await until(lambda: bool(one._node.member.picture.unserved_reason()))

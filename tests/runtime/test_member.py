@@ -247,7 +247,7 @@ def logged(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
         (
             {"maps__default__backups": 0, "partitions__lost": "accept"},
             "ERROR",
-            "partitions lost: begun anew, empty",
+            "partitions lost: started again, empty",
         ),
     ],
 )

@@ -38,7 +38,7 @@ def test_it_rises_when_all_can_do_it_and_somebody_orders_it(monkeypatch: pytest.
             await second.wait_safe()
             await second.map("m").put_all({n: n for n in range(500)})
             assert level_of(second) == {"in_force": 1, "lowest": 1, "highest": HIGHEST, "possible": 1}
-            with pytest.raises(Refused, match=rf"not all members can do feature level {HIGHEST}: .*\(1\)"):
+            with pytest.raises(Refused, match=rf"not all members support feature level {HIGHEST}: .*\(1\)"):
                 await order(second, HIGHEST)
             with pytest.raises(Refused, match=f"eviction needs feature level {EVICTS}"):
                 await second._node.control.evict([first._node.member_uuid], 5)

@@ -148,7 +148,7 @@ class ConsensusHost:
                 )
             )
         elif isinstance(question, PutAsked | RemoveAsked) and question.key.startswith(ZONES):
-            why = f"keys that begin with {ZONES.decode()} are changed by holdfast zone alone"
+            why = f"keys that begin with {ZONES.decode()} can only be changed with holdfast zone"
             reply(MetastoreAnswer(failed="Denied", why=why))
         else:
             self._questions.ask(question, _AdvisedReply(self._out, reply.token, self))
@@ -216,7 +216,7 @@ class ConsensusHost:
             lost = self.voters.way_out()
             return f"the metastore has no leader{f'; {lost}' if lost else ', as far as this member knows'}"
         if lacking := self.voters.lacking:
-            return f"the metastore lacks {lacking} of its voters: others take their places first"
+            return f"the metastore lacks {lacking} of its voters: other members replace them first"
         return self.view.unsafe_reason()
 
     def way_out(self) -> str:
@@ -233,7 +233,7 @@ class ConsensusHost:
     def leave_blocker(self, member: MemberId) -> str:
         """The reason why the metastore or a zone needs the member; empty: none."""
         if not self.voters.may_part(member):
-            return "it votes in the metastore; that moves to another member first"
+            return "it is a voter of the metastore; another member has to become one first"
         return self.zoned.leave_blocker(member)
 
     @property

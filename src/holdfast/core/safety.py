@@ -61,9 +61,7 @@ class Safety:
             return silent
         if not self._table_replication.table.assigned:
             if membership.view is not None and membership.view.recovering:
-                return (
-                    f"the table of before is not found yet: waiting {self._migrations.returns.wait_reason()}"
-                )
+                return f"the partition table is not restored yet: waiting {self._migrations.returns.wait_reason()}"
             return "" if self.waits_for_members else "partitions are not assigned yet"
         if self._copies is None:
             self._copies = self._missing_copies()
@@ -112,7 +110,9 @@ class Safety:
             return silent
         if unserved:
             return ""
-        return f"every partition has an owner: nothing is waited for{f'; {further}' if further else ''}"
+        return (
+            f"every partition has an owner: there is nothing to wait for{f'; {further}' if further else ''}"
+        )
 
     def cluster_unsafe_reason(self) -> str:
         """The same for the whole cluster, by the last heartbeats of its members in this view."""

@@ -59,9 +59,7 @@ def test_the_baseline_after_an_order(
 
 
 NO_BASELINE = "there is no baseline: every member owns data as soon as it is here. "
-DRAIN = (
-    "is here and holds data: let it give that away and leave first (holdfast member drain {0}:5702), then "
-)
+DRAIN = "is present and holds data: drain it first (holdfast member drain {0}:5702), then "
 
 
 @pytest.mark.parametrize(
@@ -77,21 +75,21 @@ DRAIN = (
             NO_BASELINE + "Set one first: holdfast cluster baseline set",
         ),
         ("abc", None, REMOVE, "c", NO_BASELINE),
-        ("abc", "ab", ADD, "cd", "'name-d' is not here as a data member: that is name-a, name-b, name-c"),
-        ("abe", "ab", ADD, "e", "'name-e' is not here as a data member: that is name-a, name-b"),
-        ("ab", "abc", ADD, "c", "'name-c' is not here as a data member: that is name-a, name-b"),
-        ("abc", "ab", REMOVE, "c", "'name-c' is not in the baseline: that is name-a, name-b"),
+        ("abc", "ab", ADD, "cd", "'name-d' is not a present data member; these are: name-a, name-b, name-c"),
+        ("abe", "ab", ADD, "e", "'name-e' is not a present data member; these are: name-a, name-b"),
+        ("ab", "abc", ADD, "c", "'name-c' is not a present data member; these are: name-a, name-b"),
+        ("abc", "ab", REMOVE, "c", "'name-c' is not in the baseline; these are: name-a, name-b"),
         (
             "abc",
             "abd",
             SET,
             "abx",
-            "'name-x' is not here as a data member: that is name-a, name-b, name-c, name-d",
+            "'name-x' is not a present data member; these are: name-a, name-b, name-c, name-d",
         ),
-        ("abe", "ab", SET, "e", "'name-e' is not here as a data member: that is name-a, name-b"),
-        ("e", None, SET, "x", "'name-x' is not here as a data member: that is nobody"),
-        ("e", None, SET, "", "no member that is here would own data"),
-        ("a", "abc", SET, "bc", "no member that is here would own data"),
+        ("abe", "ab", SET, "e", "'name-e' is not a present data member; these are: name-a, name-b"),
+        ("e", None, SET, "x", "'name-x' is not a present data member; these are: none"),
+        ("e", None, SET, "", "no present member would own data"),
+        ("a", "abc", SET, "bc", "no present member would own data"),
         ("abc", "abc", SET, "ab", f"name-c {DRAIN.format('c')}"),
         ("abc", "abc", REMOVE, "b", f"name-b {DRAIN.format('b')}"),
         ("abc", None, SET, "ac", f"name-b {DRAIN.format('b')}"),

@@ -102,7 +102,7 @@ def test_members_that_are_heard_are_not_given_up() -> None:
 def test_what_remains_has_to_be_a_majority_of_itself() -> None:
     here = standing("ABCDE", "")
     said = reject(here, "BC", without_majority=True)
-    assert said.startswith("also without them the rest is no majority")
+    assert said.startswith("even without them the rest is no majority")
     assert "(holdfast member evict B C D E --without-majority)" in said
     assert reject(here, "BCD", without_majority=True) == "", "A is the older one of A and E"
     assert reject(standing("EABCD", ""), "BCD", without_majority=True) != "", "E is older than A"

@@ -175,7 +175,7 @@ def test_who_cannot_do_the_level_is_told_so_and_not_let_in() -> None:
     one = master(*new(A, B), level=2)
     one.ask(of(C, OLD))
     ((_, answer),) = one.whispered(JoinAnswer)
-    assert "this cluster is at feature level 2, and your Holdfast can do 1:" in answer.refusal
+    assert "this cluster is at feature level 2, and your Holdfast supports 1:" in answer.refusal
     assert not one.proposes
 
 
@@ -240,7 +240,7 @@ def test_who_tells_of_a_level_that_others_cannot_do_waits_for_them() -> None:
     one.beat(of(B, OLD))
     one.ask(of(C, NEW), cluster_id="id", level=2)
     ((_, answer),) = one.whispered(JoinAnswer)
-    assert "your files were written at feature level 2, which name-a, name-b cannot do" in answer.refusal
+    assert "your files were written at feature level 2, which name-a, name-b cannot read" in answer.refusal
     assert one.membership.wanted() is None
 
 

@@ -810,7 +810,7 @@ def test_an_old_proposers_invoke_that_is_forgotten_leaves_the_present_one_alone(
 
 
 def test_a_state_that_is_none_stops_the_member(member: Member) -> None:
-    with pytest.raises(InvariantBroken, match="given a state that is none"):
+    with pytest.raises(InvariantBroken, match="got an invalid snapshot"):
         member.metastore.restore([b"nonsense"])
 
 

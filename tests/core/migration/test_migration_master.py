@@ -175,7 +175,7 @@ def test_what_waits_or_begins_anew_does_not_hold_up_the_repair_of_others() -> No
     assert "partitions lost: they wait for a copy to return" in lead.notes
     lead = Lead(Assignment(5, (D, E)), Assignment(5, (D, A)), chosen=settings(2, lost="accept")).enter((A, C))
     assert [row.replicas for row in lead.table.rows] == [(A, None), (A, None)]
-    assert "partitions lost: begun anew, empty" in lead.notes
+    assert "partitions lost: started again, empty" in lead.notes
 
 
 def test_a_partition_that_was_never_assigned_is_left_alone() -> None:

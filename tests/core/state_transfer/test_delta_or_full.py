@@ -46,10 +46,10 @@ def test_a_prefix_gets_what_followed(held: Base, after: int, how: How) -> None:
 @pytest.mark.parametrize(
     ("held", "why"),
     [
-        (None, "nothing is held there"),
-        (base(0), "nothing is held there"),
-        (base(0, FIRST, highest=7), "nothing is proven there"),
-        (base(7), "of which history it is, is not known"),
+        (None, "the receiver holds nothing"),
+        (base(0), "the receiver holds nothing"),
+        (base(0, FIRST, highest=7), "the receiver can prove nothing"),
+        (base(7), "its history is unknown"),
         (base(7, (3, 0)), "term 3 is not known here"),
         (base(30, FIRST, SECOND, (12, 20)), "term 12 is not known here"),
         (base(31, FIRST, SECOND, THIRD), "diverged: 31 of term 9 is held there, which ended at 30 here"),
@@ -64,7 +64,7 @@ def test_what_is_no_prefix_gets_everything(held: Base | None, why: str) -> None:
 
 def test_another_epoch_gets_everything() -> None:
     same = base(30, FIRST, SECOND, THIRD)
-    assert choose(MINE, same, same_epoch=False) == Choice(How.FULL, "the partition began anew since")
+    assert choose(MINE, same, same_epoch=False) == Choice(How.FULL, "the partition was started again, empty")
 
 
 @pytest.mark.rule("state_transfer/C-4")

@@ -188,8 +188,8 @@ HELD, WAITS = "held", "waits"
 EXPECTED = {
     "the first chunk of a new supply": [HELD, HELD, HELD, "outstanding", "at version 7"],
     "the first chunk of this supply again": [HELD, HELD, HELD, "outstanding", "at version 7"],
-    "its next chunk": ["what came before", HELD, HELD, "outstanding", "at version 7"],
-    "a chunk of an earlier supply": ["what came before", "has begun since"] * 2 + ["at version 7"],
+    "its next chunk": ["earlier chunks", HELD, HELD, "outstanding", "at version 7"],
+    "a chunk of an earlier supply": ["earlier chunks", "has begun since"] * 2 + ["at version 7"],
     "a chunk of an older version": ["at version 5"] * 4 + ["at version 7"],
     "a chunk of a newer version": [WAITS] * 5,
     "a chunk of a stranger": ["the primary is owner"] * 4 + ["at version 7"],

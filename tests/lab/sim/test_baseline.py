@@ -433,7 +433,7 @@ def test_who_missed_changes_is_let_in_and_who_knows_more_tells_a_cluster_that_co
 def test_only_who_is_not_here_can_be_taken_out() -> None:
     stage = based(4)
     stage.change(SET)
-    with pytest.raises(Refused, match=r"is here and holds data.*holdfast member drain"):
+    with pytest.raises(Refused, match=r"is present and holds data.*holdfast member drain"):
         stage.order(REMOVE, 3)
     # An order of before it came back is not carried out either.
     stage.crash(3)

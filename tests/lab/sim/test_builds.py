@@ -147,7 +147,7 @@ def test_who_cannot_do_the_level_is_not_let_in() -> None:
     stage.wait(10)
     assert not stage.member(2).picture.admitted
     assert (
-        f"this cluster is at feature level {TOP}, and your Holdfast can do 1"
+        f"this cluster is at feature level {TOP}, and your Holdfast supports 1"
         in stage.member(2).picture.refusal
     )
     stage.end("kill", 2)

@@ -62,7 +62,7 @@ def test_a_dead_voter_is_replaced(stage: Stage) -> None:
     stage.world.run_until(stage.world.now_ns + 30 * SECOND, stop=lambda: _members(stage) == 3)
     stage.wait(3)
     alive = [process for process in stage.processes if not process.dead]
-    lacking = "the metastore lacks 1 of its voters: others take their places first"
+    lacking = "the metastore lacks 1 of its voters: other members replace them first"
     assert [process.picture.unsafe_reason() for process in alive] == [lacking] * 3, (
         "the next crash may cost its majority"
     )

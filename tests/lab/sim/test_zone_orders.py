@@ -106,7 +106,7 @@ def stage_groups(zone: int, count: int) -> set[int]:
 @pytest.mark.parametrize(
     ("wanted", "why"),
     [
-        (CreateZone("9"), "'9' is no name of a zone"),
+        (CreateZone("9"), "'9' is not a valid zone name"),
         (CreateZone("y", [("replicas", 0)]), "replicas is 0"),
         (CreateZone("y", [("replicas", "many")]), "replicas is 'many'"),
         (CreateZone("y", [("colour", 1)]), "there is no setting 'colour'"),

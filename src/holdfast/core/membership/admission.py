@@ -65,12 +65,12 @@ def levels_problem(levels: FeatureLevels, level: int) -> str:
     """membership/L-2: the reason to reject these levels while `level` is in force; empty: none."""
     if levels.can(level):
         return ""
-    this = f"this cluster is at feature level {level}, and your Holdfast can do {levels}"
+    this = f"this cluster is at feature level {level}, and your Holdfast supports {levels}"
     if levels.highest < level:
-        return f"{this}: start a version there that can do level {level}; the cluster does not go back"
+        return f"{this}: install a version that supports level {level}; the level of a cluster never falls"
     return (
-        f"{this}: bring the cluster to level {levels.lowest} first (holdfast cluster upgrade), with a version between "
-        "if its members cannot do that"
+        f"{this}: bring the cluster to level {levels.lowest} first (holdfast cluster upgrade), and if its members "
+        "do not support that, upgrade them to an intermediate version before"
     )
 
 

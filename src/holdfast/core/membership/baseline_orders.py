@@ -52,14 +52,14 @@ def owners_wanted(view: View, change: BaselineChange, names: Sequence[str], adju
     known = (
         before if change is BaselineChange.REMOVE else here if change is BaselineChange.ADD else before | here
     )
-    _must_be(names, known, "in the baseline" if change is BaselineChange.REMOVE else "here as a data member")
+    _must_be(names, known, "in the baseline" if change is BaselineChange.REMOVE else "a present data member")
     wanted = frozenset(names) or here
     if change is BaselineChange.ADD:
         wanted = before | wanted
     elif change is BaselineChange.REMOVE:
         wanted = before - wanted
     if not wanted & here:
-        raise Refused("no member that is here would own data")
+        raise Refused("no present member would own data")
     _must_be_empty(view, (before - wanted) & here)
     return Owners(wanted, FIXED if change is BaselineChange.SET or baseline is None else baseline.adjust_ms)
 
@@ -67,14 +67,14 @@ def owners_wanted(view: View, change: BaselineChange, names: Sequence[str], adju
 def _must_be(names: Sequence[str], known: Collection[str], what: str) -> None:
     unknown = [name for name in names if name not in known]
     if unknown:
-        listed = ", ".join(sorted(known)) or "nobody"
-        raise Refused(f"{unknown[0]!r} is not {what}: that is {listed}")
+        listed = ", ".join(sorted(known)) or "none"
+        raise Refused(f"{unknown[0]!r} is not {what}; these are: {listed}")
 
 
 def _must_be_empty(view: View, leaving: Collection[str]) -> None:
     for info in view.members:
         if info.consistent_id in leaving:
             raise Refused(
-                f"{info.consistent_id} is here and holds data: let it give that away and leave first (holdfast member "
-                f"drain {format_address(info.client_host, info.client_port)}), then take it out"
+                f"{info.consistent_id} is present and holds data: drain it first (holdfast member "
+                f"drain {format_address(info.client_host, info.client_port)}), then remove it"
             )

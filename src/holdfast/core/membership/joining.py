@@ -31,8 +31,8 @@ JOIN_INTERVAL_NS = 500 * MILLISECOND
 
 
 EVICTED = (
-    "this member was evicted by an operator (holdfast member evict), and the others have gone on without it: it ends. "
-    "A new process may join"
+    "this member was evicted by an operator (holdfast member evict), and the cluster continues without it, so it "
+    "stops. A new process may join"
 )
 
 
@@ -113,8 +113,8 @@ class Joining:
             return ""
         short = [info.name for info in view.members if not info.levels.can(request.level)]
         return (
-            f"your files were written at feature level {request.level}, which {', '.join(short)} cannot do: start the "
-            "version there that wrote them, or a newer one"
+            f"your files were written at feature level {request.level}, which {', '.join(short)} cannot read: upgrade "
+            "these to the version that wrote them, or a newer one"
             if short
             else ""
         )

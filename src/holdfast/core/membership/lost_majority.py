@@ -76,7 +76,7 @@ def eviction_rejection(
     left = msgspec.structs.replace(membership.view, members=rest)
     if not is_quorum(left, {info.uuid for info in rest if _hears(membership, info.uuid, now_ns)}):
         return (
-            "also without them the rest is no majority: name all members that have ended "
+            "even without them the rest is no majority: name all members that have ended "
             f"(holdfast member evict {called(silent_members(membership, now_ns))} --without-majority)"
         )
     return ""

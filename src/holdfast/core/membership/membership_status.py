@@ -46,7 +46,7 @@ class MembershipState(StrEnum):
 @unique
 class MembershipStep(StrEnum):
     ADMITTED = "a view names it"
-    REMOVED = "a view does without it"
+    REMOVED = "a view leaves it out"
     LEFT = "a view says that it has left"
     ENDED = "it has nothing to wait for any more"
 

@@ -35,7 +35,7 @@ def raise_problem(view: View, level: int) -> str:
     short = [info for info in (*view.members, *view.missing) if not info.levels.can(level)]
     if short:
         names = ", ".join(sorted(f"{info.name} ({info.levels})" for info in short))
-        return f"not all members can do feature level {level}: {names}; start a version there that can"
+        return f"not all members support feature level {level}: {names}; upgrade them first"
     return ""
 
 

@@ -100,21 +100,21 @@ def decode_command(data: bytes) -> Command:
         raise MalformedCommand(why)
     if _encoder.encode((VERSION, command)) != data:
         # A decoder skips unknown fields, and these could be nested to any depth.
-        raise MalformedCommand("not the form that commands have")
+        raise MalformedCommand("not the canonical encoding of a command")
     return command
 
 
 def command_problem(command: Command) -> str:
     """The reason to reject this command; empty: none."""
     if isinstance(command, CompactCommand):
-        return "" if 0 <= command.revision <= NUMBER_MAX else "a revision that cannot be"
+        return "" if 0 <= command.revision <= NUMBER_MAX else "an invalid revision"
     proposer = command.proposer
     if not 0 < len(proposer.name) <= NAME_BYTES_MAX or not 0 <= proposer.since <= NUMBER_MAX:
-        return "a proposer that cannot be"
+        return "an invalid proposer"
     if not 0 <= command.answered < command.number <= min(command.answered + WINDOW, NUMBER_MAX):
-        return f"a proposer has {WINDOW} invokes under way at most"
+        return f"a proposer has at most {WINDOW} invokes in progress"
     if not 0 <= command.time_ms <= NUMBER_MAX:
-        return "a time that cannot be"
+        return "an invalid time"
     return _tree_problem(command.branch)
 
 
@@ -145,9 +145,9 @@ def _tree_problem(tree: Branch) -> str:
 
 def _leaf_problem(leaf: Leaf) -> str:
     if abs(leaf.answer) > NUMBER_MAX:
-        return "an answer that is too large a number"
+        return "the answer is too large a number"
     if len({change.key for change in leaf.changes}) < len(leaf.changes):
-        return "a key is changed twice at once"
+        return "a key is changed twice in one invoke"
     for change in leaf.changes:
         if why := _key_problem(change):
             return why

@@ -319,10 +319,12 @@ class Keyspace:
 
     def _check(self, revision: int) -> None:
         if revision > self.revision:
-            raise RevisionAhead(f"revision {revision} has not come yet: the last one here is {self.revision}")
+            raise RevisionAhead(
+                f"revision {revision} has not arrived here yet: the newest one here is {self.revision}"
+            )
         if revision < self._trimmed:
             raise RevisionCompacted(
-                f"revision {revision} is forgotten: {self._trimmed} is the first one here"
+                f"revision {revision} is compacted: the oldest one here is {self._trimmed}"
             )
 
     def __len__(self) -> int:

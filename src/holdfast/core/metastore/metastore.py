@@ -286,7 +286,7 @@ class Metastore:
         if answer.proposer == self._proposer:
             self._proposer = None
         if invoke.doubtful:
-            error = Unknown("the metastore does not know any more whether this was applied")
+            error = Unknown("the metastore no longer knows whether this was applied")
             self._notifications.append((invoke.asker, invoke.ticket, error))
         else:
             # It was not applied, and never will be under this number: it may get another one.
@@ -322,7 +322,7 @@ class Metastore:
         try:
             state = Keyspace.from_pieces(pieces)
         except ProtocolError as error:
-            raise InvariantBroken(f"the metastore was given a state that is none: {error}") from error
+            raise InvariantBroken(f"the metastore got an invalid snapshot: {error}") from error
         self.keyspace = state
         if not self.delivered or not state.can_tell_after(self.delivered):
             self.delivered = state.revision
@@ -373,7 +373,7 @@ class Metastore:
             if invoke.deadline_ns <= now:
                 del self._invokes[key]
                 error = (
-                    Unknown("the metastore has not answered in time: it may be applied, also later")
+                    Unknown("the metastore has not answered in time: the change may be applied, even later")
                     if invoke.sent
                     else NotReady(none)
                 )

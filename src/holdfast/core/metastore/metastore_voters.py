@@ -128,7 +128,7 @@ class MetastoreVoters:
         hosted, view = self._groups.hosted.get(METASTORE_GROUP), self._membership.view
         if hosted is None or view is None or not hosted.group.log.last:
             return (
-                "this member has nothing of the metastore: ask one that has a revision of it (see holdfast metastore "
+                "this member has no copy of the metastore: use one that has a revision (see holdfast metastore "
                 "status)"
             )
         configuration = hosted.group.configuration

@@ -28,9 +28,9 @@ class MigrationPhase(StrEnum):
 class MigrationStep(StrEnum):
     READY = "its primary says that the destination holds everything"
     REFUSED = "its primary refuses it"
-    COMMITTED = "a newer row of its partition is the table"
-    LOST = "somebody it needs is gone, or nothing may move any more"
-    TAKEN_BACK = "a row of its partition is taken back, for somebody whom that names is gone"
+    COMMITTED = "a newer assignment of its partition is committed"
+    LOST = "a member that it needs is gone, or nothing may move any more"
+    TAKEN_BACK = "its assignment is taken back, because a member that it names is gone"
 
 
 _P, _S = MigrationPhase, MigrationStep

@@ -32,7 +32,7 @@ def loss_notes(losses: Iterable[Loss]) -> list[Note]:
         if loss.all_lost and not loss.begun_anew:
             what = "error", "partitions lost: they wait for a copy to return"
         elif loss.all_lost:
-            what = "error", "partitions lost: begun anew, empty"
+            what = "error", "partitions lost: started again, empty"
         elif loss.maps:
             what = "error", "partitions lost their owners: a backup has taken over, and entries are gone"
         else:

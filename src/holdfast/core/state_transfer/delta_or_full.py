@@ -49,7 +49,7 @@ class Choice:
 
 
 def choose(mine: Mine, base: Base | None, *, same_epoch: bool = True) -> Choice:
-    why = _prefix_problem(mine, base) if same_epoch else "the partition began anew since"
+    why = _prefix_problem(mine, base) if same_epoch else "the partition was started again, empty"
     if why or base is None:
         return Choice(How.FULL, why)
     after = base.lwm
@@ -77,11 +77,11 @@ def choose(mine: Mine, base: Base | None, *, same_epoch: bool = True) -> Choice:
 def _prefix_problem(mine: Mine, base: Base | None) -> str:
     """The reason why the base is no prefix of the source's history; empty: it is."""
     if base is None or not base.highest:
-        return "nothing is held there"
+        return "the receiver holds nothing"
     if not base.lwm:
-        return "nothing is proven there"
+        return "the receiver can prove nothing"
     if not base.lineage:
-        return "of which history it is, is not known"
+        return "its history is unknown"
     term, start = base.lineage[-1]
     for at, (known, began) in enumerate(mine.lineage):
         if known != term:

@@ -74,7 +74,7 @@ CHUNKS: Final[Cases[ChunkFound]] = Cases(
             lambda it: f"the row is at version {it.row.version} here",
         ),
         Case(
-            "another primary than who sent it",
+            "a primary other than the sender",
             lambda it: it.row.owner != it.sender,
             Handling.REFUSED,
             lambda it: f"the primary is {it.row.owner}",
@@ -98,10 +98,10 @@ CHUNKS: Final[Cases[ChunkFound]] = Cases(
             lambda it: f"supply {it.ticket} has begun since",
         ),
         Case(
-            "nothing of what came before it",
+            "no earlier chunk of its supply",
             lambda it: bool(it.fill.sequence) and it.ticket != it.fill.ticket,
             Handling.REFUSED,
-            lambda it: "what came before is not held here",
+            lambda it: "earlier chunks are missing here",
         ),
     ),
 )

@@ -42,14 +42,14 @@ class SupplyPhase(StrEnum):
 
 @unique
 class SupplyStep(StrEnum):
-    STARTED = "its turn has come"
-    ANSWERED = "the receiver says what it has"
+    STARTED = "a supply before it has ended"
+    ANSWERED = "the receiver has described its base"
     READY = "a chunk is ready"
     SENT = "there is room for the chunk"
-    PAUSED = "all is copied, and writes are to be waited for"
+    PAUSED = "all is copied, and writes have to finish"
     LAST = "nothing is left to copy or to wait for"
     HELD = "the receiver holds everything"
-    ENDED = "a row, a refusal or the end of a member ends it"
+    ENDED = "a new assignment, a rejection or the end of a member"
 
 
 _P, _S = SupplyPhase, SupplyStep

@@ -41,7 +41,7 @@ MIGRATION_REQUESTS: Final[Cases[RequestFound]] = Cases(
             Handling.WAITS,
         ),
         Case(
-            "another master than who sent it",
+            "a master other than the sender",
             lambda it: it.sender != it.master,
             Handling.REFUSED,
             lambda it: f"the master is {it.master}",
@@ -86,7 +86,7 @@ class RepairFound:
 
 
 REPAIRS: Final[Cases[RepairFound]] = Cases(
-    "a wish to fill a backup anew",
+    "a request to repair a backup",
     (
         Case(
             "another primary",

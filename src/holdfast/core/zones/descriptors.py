@@ -124,7 +124,7 @@ def checked(settings: ZoneSettings) -> list[str]:
     """Warnings for the operator. Raises ZoneRefused if the settings are invalid."""
     name, replicas = settings.name, settings.replicas
     if not NAME.fullmatch(name):
-        raise ZoneRefused(f"{name!r} is no name of a zone: letters, digits, '_', '-' and '.', 64 at most")
+        raise ZoneRefused(f"{name!r} is not a valid zone name: letters, digits, '_', '-' and '.', 64 at most")
     if not 1 <= settings.partitions <= PARTITIONS_MOST:
         raise ZoneRefused(f"zone {name}: partitions is {settings.partitions}, not 1 to {PARTITIONS_MOST}")
     if not 1 <= replicas <= REPLICAS_MOST:

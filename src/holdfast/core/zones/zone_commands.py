@@ -93,7 +93,7 @@ def altered(
         raise ZoneRefused(f"zone {name}: {fixed[0]} cannot be altered: {why[fixed[0]]}")
     unknown = sorted(changes.keys() - set(ZoneSettings.__struct_fields__))
     if unknown:
-        raise ZoneRefused(f"zone {name}: there is no {unknown[0]}")
+        raise ZoneRefused(f"zone {name}: there is no setting {unknown[0]!r}")
     settings = msgspec.structs.replace(zone.settings, **dict(changes))
     if "quorum" not in changes and settings.voters_needed not in quorums(settings.replicas):
         settings = msgspec.structs.replace(settings, quorum=None)

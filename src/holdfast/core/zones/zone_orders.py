@@ -208,12 +208,12 @@ class ZoneOrders:
         if len(nodes) < settings.replicas:
             warnings.append(
                 f"zone {settings.name}: {len(nodes)} members may hold its replicas: a partition has so many until "
-                f"there are {settings.replicas}"
+                f"there are {settings.replicas} members"
             )
         if settings.partitions != self._count:
             warnings.append(
-                f"zone {settings.name}: it has {settings.partitions} partitions, and no map can live in it: that "
-                f"takes as many as the cluster has, {self._count}"
+                f"zone {settings.name}: it has {settings.partitions} partitions, so no map can live in it: a map "
+                f"needs as many as the cluster has, {self._count}"
             )
         return warnings
 
@@ -307,8 +307,8 @@ def _reset(read: KeysRead, name: str, partitions: list[int], now_ms: int) -> tup
     takes = zone.settings.taken(topology)
     if not takes:
         raise ZoneRefused(
-            f"zone {name}: none of the {len(topology.members)} members that are here passes its filter, so none could "
-            f'hold a partition: let others hold them first, such as all: holdfast zone alter {name} --filter ""'
+            f"zone {name}: none of the {len(topology.members)} present members passes its filter, so none could hold a "
+            f'partition: widen the filter first, for example to all members: holdfast zone alter {name} --filter ""'
         )
     before = data_nodes_of(read, zone.id)
     after = gone_given_up(before, takes, now_ms)
