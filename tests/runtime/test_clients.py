@@ -10,6 +10,7 @@ from tests.server.hazelcast.one_member import OneMemberGrid
 
 from holdfast.config import LimitSettings
 from holdfast.runtime.doors.clients import Connection, Door
+from holdfast.server.door import DoorMember
 
 
 class Wire:
@@ -78,7 +79,9 @@ def run(story: Callable[[list[str], Door], Coroutine[Any, Any, None]]) -> list[s
     happened: list[str] = []
 
     async def whole() -> None:
-        door = Door(cast("Any", OneMemberGrid()), LimitSettings(), lambda: None, lambda: None, ours)
+        door = Door(
+            cast("Any", OneMemberGrid()), LimitSettings(), DoorMember(lambda: None, lambda: None, ours)
+        )
         door.sessions = {b"ECH": lambda send, close, flow, let_in, peer: Echo(happened, send, close)}
         await story(happened, door)
 

@@ -34,7 +34,7 @@ from holdfast.runtime.doors import poll_cy
 from holdfast.runtime.doors.clients import PolledConnection
 from holdfast.runtime.doors.sockets import sockets_way
 from holdfast.runtime.in_process.embedded import Member
-from holdfast.server.door import ClientConnection, Door
+from holdfast.server.door import ClientConnection, Door, DoorMember
 from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, DELETE, GET, PUT, SET, serve_entries
 from holdfast_lab.bench import frames
 
@@ -113,9 +113,7 @@ class Desk:
             self.loop,  # type: ignore[arg-type]
             lambda: self.clock_ns,
             self.ears,
-            self._enter,
-            self._leave,
-            ours,
+            DoorMember(self._enter, self._leave, ours),
         )
 
     def _enter(self) -> None:
@@ -917,7 +915,7 @@ def test_who_breaks_off_before_being_taken_ends_nobody(
 
     async def story() -> None:
         async with member(maps__default__backups=0, **way) as one:
-            server, counts = one._node._client_server, one._node.strangers.counts
+            server, counts = one._node._ports._clients, one._node.strangers.counts
             for number in (errno.EPROTO, errno.EHOSTUNREACH):
                 server._take(Refusing(OSError(number, os.strerror(number))))
             assert counts["failed accepts"] == 2

@@ -48,7 +48,10 @@ class Operated(Protocol):
     ended: asyncio.Event
     ended_because: str
     broken: BaseException | None
-    gauge: Gauge
+
+    @property
+    def gauge(self) -> Gauge:
+        """The member's memory."""
 
     def guard(self, step: Callable[[], None]) -> None:
         """Run a step; an error in it stops the member."""

@@ -25,8 +25,11 @@ class Limited(Protocol):
 
 class Changeable(Protocol):
     settings: Settings
-    gauge: Gauge
     driver: Driver
+
+    @property
+    def gauge(self) -> Gauge:
+        """The member's memory."""
 
     def guard(self, step: Callable[[], None]) -> None:
         """Run a step; an error in it stops the member."""

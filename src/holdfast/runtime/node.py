@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
-import ssl
 import time
 import uuid as uuids
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
 from holdfast.config import Settings, is_loopback, missing_for_open_address
-from holdfast.core import effects, events
+from holdfast.core.effects import Note
+from holdfast.core.events import MemoryRoom
 from holdfast.core.hosted_services import Service, with_services
 from holdfast.core.member import Member
 from holdfast.core.membership.identity import Identity
@@ -27,14 +24,11 @@ from holdfast.core.model.operations import GROWING, Outcome, Request, Status
 from holdfast.core.model.transaction_orders import TransactionAnswer
 from holdfast.core.model.views import MemberInfo, Room, built
 from holdfast.engine.driver import Driver
-from holdfast.engine.journal import Journal
-from holdfast.engine.member_files import driver_with_files
 from holdfast.errors import (
     Closing,
     ConfigError,
     InvariantBroken,
     JournalBroken,
-    NotInstalled,
     NotReady,
     Refused,
     Unknown,
@@ -42,31 +36,26 @@ from holdfast.errors import (
 from holdfast.observe.status import EntriesHeld, status_of
 from holdfast.runtime.control import Control
 from holdfast.runtime.data_lane import data_lane
-from holdfast.runtime.disk.real_disk import RealDisk, uncollected
-from holdfast.runtime.doors.clients import Connection, Door
+from holdfast.runtime.disk.data_directory import DataDirectory
+from holdfast.runtime.doors.clients import Door
 from holdfast.runtime.doors.proving import Proving
-from holdfast.runtime.doors.sockets import PolledDoor, sockets_way
+from holdfast.runtime.doors.sockets import Sockets
 from holdfast.runtime.doors.strangers import FAULTY, Strangers
-from holdfast.runtime.doors.taken_ports import begin, listen, loop_server, polled_door, secured
-from holdfast.runtime.doors.tls import MemberTls
 from holdfast.runtime.http.http_door import HttpDoor
 from holdfast.runtime.logs.audit_log import AuditLog
 from holdfast.runtime.member_watch import MemberWatch
 from holdfast.runtime.memory import Gauge, limit_of
-from holdfast.runtime.peering.peers import GREETING_TIMEOUT_S, Incoming, Network
+from holdfast.runtime.memory_watch import MemoryWatch
+from holdfast.runtime.peering.peers import Network
+from holdfast.runtime.ports import Ports
+from holdfast.runtime.real_world import RealWorld
 from holdfast.server.audit_events import AuditEvent
+from holdfast.server.door import DoorMember, DoorOptions
 from holdfast.server.member_grid import MemberGrid
-from holdfast.wire import doors, own
+from holdfast.wire import own
 
 log = logging.getLogger("holdfast")
 
-MEASURE_S = 0.1
-"""How often memory is measured at least."""
-MEASURE_PART, MEASURE_BYTES_MIN = 256, 262_144
-"""And each time that so small a part of it has come, if it is not less than this. Stored, a small entry takes several
-times what its message took: with its share of the backlog, and of the last updates."""
-HELD_PART = 32
-"""Where there is no room in memory, messages that have not come whole may have this part of it."""
 TOO_MUCH = (
     "this member has no room in its memory for a request of {} bytes: send less at a time, remove entries, add a "
     "member, or raise limits.memory_bytes"
@@ -82,11 +71,7 @@ class Node(MemberGrid):
         found = limit_of(settings.limits.memory_bytes)
         limits = msgspec.structs.replace(settings.limits, memory_bytes=found.size)
         super().__init__(msgspec.structs.replace(settings, limits=limits), str(uuids.uuid4()))
-        self.gauge = Gauge(found)
-        self._unmeasured = 0
-        """Bytes that have come since memory was measured."""
-        self._measure_after = max(MEASURE_BYTES_MIN, found.size // MEASURE_PART)
-        self._room = Room.PLENTY
+        self.memory = MemoryWatch(found)
         self.services = tuple(services)
         self.started = False
         """Whether it was started, however long ago: it is started once."""
@@ -106,18 +91,12 @@ class Node(MemberGrid):
         self._stopping: asyncio.Task[None] | None = None
         self.driver: Driver
         self.member: Member
-        self._disk: RealDisk | None = None
-        self._journal: Journal | None = None
+        self._files: DataDirectory | None = None
         self._network: Network
         self._door: Door
-        self._client_server: asyncio.Server | PolledDoor | None = None
-        self._tls: MemberTls | None = None
-        self._looking_at_files: asyncio.TimerHandle | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at_ns = 0
+        self._ports: Ports
+        self._world: RealWorld
         self.loop: asyncio.AbstractEventLoop
-        self._measuring: asyncio.TimerHandle | None = None
-        self._free_no_more: Callable[[], None] | None = None
         self._proving: Proving
         self._audit_log: AuditLog | None = None
         self._http = HttpDoor(self)
@@ -125,7 +104,7 @@ class Node(MemberGrid):
     # -- start and stop
 
     async def start(self) -> None:
-        """Open both doors and look for the cluster. Raises ConfigError (a port is taken), Refused the second time."""
+        """Open the ports and look for the cluster. Raises ConfigError (a port is taken), Refused the second time."""
         if self.started:
             raise Refused("this member was started before; make another one")
         if self._starting:
@@ -141,113 +120,100 @@ class Node(MemberGrid):
 
     async def _start(self) -> None:
         self.loop = asyncio.get_running_loop()
-        settings = self.settings
-        chosen = settings.member
         self._proving = Proving(self.loop)
         self._watch.open_traces(self.member_uuid)
         self._open_audit_log()
-        self.sockets = sockets_way(chosen.sockets, chosen.lane, tls=settings.tls.enabled)
-        self._tls = MemberTls(settings.tls) if settings.tls.enabled else None
+        ports = self._ports = Ports(self.settings, self.strangers)
+        chosen = self.settings.member
         network = self._network = Network(
-            settings, self.member_uuid, Address(chosen.host, 0), self.strangers, self._tls
+            self.settings, self.member_uuid, Address(chosen.host, 0), self.strangers, ports.tls
         )
-        member_server, member_port = await self._open_member_door()
-        await network.listen(member_server)
+        self._world = RealWorld(self.loop, network, self)
+        await network.listen(await ports.take_member_port(network))
         try:
-            server, client_port = await self._open_client_door()
+            await ports.take_client_port(lambda: self._door)
+            await self._http.open(ports.tls)
         except ConfigError:
-            await network.stop()
-            raise
-        self._client_server = server
-        try:
-            await self._http.open(self._tls)
-        except ConfigError:
-            server.close()
+            ports.close_client_port()
             await network.stop()
             raise
         public = chosen.public_host or chosen.host
-        network.address = Address(public, member_port)
-        self.client_address = Address(public, client_port)
-        identity = self._identity(public, member_port, client_port)
+        network.address = Address(public, ports.member_port)
+        self.client_address = Address(public, ports.client_port)
+        identity = self._identity(public, ports.member_port, ports.client_port)
         self.data_lane = data_lane(chosen.lane)
         self.tally = self.data_lane.tally()
         self.tally.count_reads_in(self.times.reads)
-        log.info("%s, pid %d", self.data_lane.build, os.getpid())
-        log.info(
-            "the data lane is %s", " because ".join(filter(None, (self.data_lane.kind, self.data_lane.why)))
-        )
-        log.info(
-            "clients' sockets: %s", " because ".join(filter(None, (self.sockets.kind, self.sockets.why)))
-        )
-        if settings.security.allow_insecure_bind and not is_loopback(chosen.host):
-            lacks = "; ".join(missing_for_open_address(settings)) or "nothing: it can be taken out"
-            log.warning("INSECURE (security.allow_insecure_bind), missing: %s", lacks)
+        self._log_build()
         try:
             self.driver = await self._open(identity)
         except BaseException:
-            server.close()
+            ports.close_client_port()
             self._http.close()
             await network.stop()
             raise
+        self._connect()
+        self.started = True
+        await ports.begin()
+        self.driver.start()
+        self._begin()
+
+    def _log_build(self) -> None:
+        lane, sockets = self.data_lane, self.sockets
+        log.info("%s, pid %d", lane.build, os.getpid())
+        log.info("the data lane is %s", " because ".join(filter(None, (lane.kind, lane.why))))
+        log.info("clients' sockets: %s", " because ".join(filter(None, (sockets.kind, sockets.why))))
+        settings = self.settings
+        if settings.security.allow_insecure_bind and not is_loopback(settings.member.host):
+            lacks = "; ".join(missing_for_open_address(settings)) or "nothing: it can be taken out"
+            log.warning("INSECURE (security.allow_insecure_bind), missing: %s", lacks)
+
+    def _connect(self) -> None:
+        """Connect the parts around the driver. None of them acts before the ports are open."""
+        settings, network, ports = self.settings, self._network, self._ports
         self.member = self.driver.member
         self.lane = self.driver.lane
         self.control = Control(self)
         network.failed = self.failed
-        network.came = self.came
+        network.came = self.memory.came
         network.begin(self.driver)
         self._door = Door(
             self,
             settings.limits,
-            self.driver.enter,
-            self.driver.leave_lane,
-            self.failed,
-            backlog=self.member.picture.backlog,
-            request_ids=settings.replication.request_ids,
-            client_acks=settings.replication.backup_acks == "client",
-            strangers=self.strangers,
-            came=self.came,
-            serve=self.data_lane.serve,
-            tally=self.tally,
+            DoorMember(
+                self.driver.enter,
+                self.driver.leave_lane,
+                self.failed,
+                self.memory.came,
+                self.member.picture.backlog,
+            ),
+            self.strangers,
+            DoorOptions(
+                request_ids=settings.replication.request_ids,
+                client_acks=settings.replication.backup_acks == "client",
+                serve=self.data_lane.serve,
+                tally=self.tally,
+            ),
         )
-        self._door.member_port, network.client_port = member_port, client_port
+        self.memory.connect(self._on_room, self._door.relieve)
+        self._door.member_port, network.client_port = ports.member_port, ports.client_port
         self.control.live.limited = (self._door, network)
-        if isinstance(server, PolledDoor):
-            assert self.sockets.module is not None, "there is a poll"
-            server.serve(self._door, self.sockets.module, self.data_lane.serve)
-        if self._tls is not None:
-            log.info("TLS %s and newer at both doors", settings.tls.minimum_version)
-            self._look_at_tls_later(self._tls)
+        ports.serve(self._door, self.data_lane, self.loop)
         self.driver.callers.backpressure_changed = self._door.backlog_changed
-        self.started = True
-        await begin(member_server, "member.member_port")
-        await begin(server, "member.client_port")
-        self.driver.start()
+
+    def _begin(self) -> None:
+        """The member acts: measure and watch it."""
+        gauge = self.gauge
         log.info(
             "memory: %d MB may be taken (%s), %d MB are",
-            self.gauge.limit.size // 1_000_000,
-            self.gauge.limit.because,
-            self.gauge.used // 1_000_000,
+            gauge.limit.size // 1_000_000,
+            gauge.limit.because,
+            gauge.used // 1_000_000,
         )
-        self._free_no_more = self.data_lane.free_on(self.loop)
-        self._measure_again()
-        self._watch.begin(self.loop, self.member.picture, self._disk)
+        self.memory.begin(self.loop, self.data_lane.free_on(self.loop))
+        disk = self._files.disk if self._files is not None else None
+        self._watch.begin(self.loop, self.member.picture, disk)
         self._http.begin()
-
-    async def _open_member_door(self) -> tuple[asyncio.Server, int]:
-        """Take the port for members, and tell which it is. Raises ConfigError."""
-        chosen, network, tls = self.settings.member, self._network, self._tls
-        make: Callable[[], asyncio.BaseProtocol] = lambda: Incoming(network)  # noqa: E731
-        if tls is not None:
-            make = self._secured(
-                make, lambda: tls.contexts.members, doors.MEMBERS_PORT, round(GREETING_TIMEOUT_S * 1000)
-            )
-        return await listen(
-            partial(loop_server, make),
-            chosen.host,
-            chosen.member_port,
-            given=self.settings.is_given("member.member_port"),
-            key="member.member_port",
-        )
 
     def _open_audit_log(self) -> None:
         """Raises ConfigError when it cannot be written."""
@@ -258,96 +224,21 @@ class Node(MemberGrid):
                 Path(security.audit_file), security.audit_bytes, security.audit_files, name
             )
 
-    async def _open_client_door(self) -> tuple[asyncio.Server | PolledDoor, int]:
-        """Take the port for clients, and tell which it is. Raises ConfigError."""
-        chosen, tls = self.settings.member, self._tls
-        given, key = self.settings.is_given("member.client_port"), "member.client_port"
-        if self.sockets.kind == "poll":
-            return await listen(polled_door, chosen.host, chosen.client_port, given=given, key=key)
-        make: Callable[[], asyncio.BaseProtocol] = lambda: Connection(self._door)  # noqa: E731
-        if tls is not None:
-            timeout_ms = self.settings.limits.auth_timeout_ms
-            make = self._secured(make, lambda: tls.contexts.clients, doors.CLIENTS_PORT, timeout_ms)
-        return await listen(partial(loop_server, make), chosen.host, chosen.client_port, given=given, key=key)
-
-    def _secured(
-        self,
-        make: Callable[[], asyncio.BaseProtocol],
-        context: Callable[[], ssl.SSLContext],
-        name: str,
-        timeout_ms: int,
-    ) -> Callable[[], asyncio.BaseProtocol]:
-        """The same connections, behind TLS."""
-        handshakes = self.settings.limits.unauthenticated_connections
-        return secured(make, context, self.strangers, name=name, handshakes=handshakes, timeout_ms=timeout_ms)
-
-    def _look_at_tls_later(self, tls: MemberTls) -> None:
-        def look() -> None:
-            tls.look()
-            self._look_at_tls_later(tls)
-
-        self._looking_at_files = self.loop.call_later(self.settings.tls.reload_s, look)
-
     async def _open(self, identity: Identity) -> Driver:
         """The member, with what its files hold; returns when it may act."""
         settings = self.settings
         if not settings.persistence.directory or settings.member.lite:
-            return Driver(Member(identity, settings, self.services, ways=self.data_lane.ways), self)
+            return Driver(Member(identity, settings, self.services, ways=self.data_lane.ways), self._world)
         directory = Path(settings.persistence.directory)
-        if find_spec("pyarrow") is None:
-            # Now, and not at the first checkpoint: by then clients rely on the files.
-            raise NotInstalled.of(
-                f"persistence.directory is {str(directory)!r}: checkpoints are Parquet files",
-                "pyarrow",
-                "arrow",
-            )
-        self._disk = RealDisk(directory, self.loop, self.guard)
-        began = time.monotonic()
-        log.info("opening %s", directory)
-        try:
-            with uncollected():
-                driver, self._journal, recovered = driver_with_files(
-                    self._disk,
-                    self,
-                    identity,
-                    settings,
-                    self.services,
-                    name=settings.member.name,
-                    new_id=lambda: str(uuids.uuid4()),
-                    failed=self.failed,
-                    ways=self.data_lane.ways,
-                )
-        except BaseException:
-            self._disk.close()
-            raise
-        if not recovered.whole:
-            log.error("%s has lost something that was durable; the other members make up for it", directory)
-        for what in recovered.damage:
-            log.warning("in %s: %s", directory, what)
-        for partition, why in sorted(recovered.uncertain.items()):
-            log.error("partition %d: it may be that not all of it is here: %s", partition, why)
-        entries = sum(copy.entry_count() for copy in recovered.copies.values())
-        log.info(
-            "files opened: %d entries of %d partitions, in %.1f s (start %d from this directory)",
-            entries,
-            len(recovered.copies),
-            time.monotonic() - began,
-            recovered.incarnation,
-        )
-        ready = asyncio.Event()
-        self._journal.when_ready(ready.set)
-        broken = asyncio.create_task(self.ended.wait())
-        waits = {asyncio.create_task(ready.wait()), broken}
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
-        if not ready.is_set():
+        files = self._files = DataDirectory(directory, self.loop, self.guard)
+        driver = files.open(self._world, identity, settings, self.services, self.data_lane.ways, self.failed)
+        if not await files.ready(self.ended):
             raise JournalBroken(f"{directory} cannot be written: {self.broken}")
         return driver
 
     @property
     def refusal(self) -> str:
-        """Why no cluster will take this member as it is, in words; empty while one may."""
+        """Why no cluster admits this member as it is; empty while one may."""
         here = self._network.denied_everywhere()
         if here and not self.joined:
             return (
@@ -358,7 +249,7 @@ class Node(MemberGrid):
 
     @property
     def troubles(self) -> list[str]:
-        """Addresses of members at which somebody listens, and why there is no talking to him."""
+        """Addresses that accept connections but are no members of this cluster, with the reason."""
         return self._network.told_troubles()
 
     def _identity(self, host: str, member_port: int, client_port: int) -> Identity:
@@ -397,20 +288,15 @@ class Node(MemberGrid):
         )
 
     async def stop(self) -> None:
-        """Close every door, at once: to the cluster this is a crash unless the member has left before."""
+        """Close all connections at once. To the cluster this is a crash unless the member has left before."""
         self.driver.stopped = True
-        for timer in (self._timer, self._measuring, self._looking_at_files):
-            if timer is not None:
-                timer.cancel()
-        if self._free_no_more is not None:
-            self._free_no_more()
-            self._free_no_more = None
+        self._world.cancel()
+        self.memory.stop()
         self._watch.stop()
         self._proving.stop()
-        if self._client_server is not None:
-            self._client_server.close()
+        self._ports.close_client_port()
         self._http.close_port()
-        # The last that clients hear of this member is where its partitions are now.
+        # The last message to clients: where the partitions of this member are now.
         self.tell_watchers()
         await self.control.stop()
         self._http.close()
@@ -420,9 +306,8 @@ class Node(MemberGrid):
                 call.set_exception(Unknown("this member has stopped before the answer came"))
         await self._network.stop()
         await self._door.close_all()
-        if isinstance(self._client_server, PolledDoor):
-            self._client_server.end()
-        if self._disk is not None and self.driver.journal is not None:
+        self._ports.end()
+        if self._files is not None and self.driver.journal is not None:
             # What was acknowledged is durable; the rest is worth a moment.
             self.driver.journal.close()
         if self._audit_log is not None:
@@ -448,7 +333,7 @@ class Node(MemberGrid):
             self.failed(error)
 
     def new_request_id(self) -> bytes:
-        """An id for a request of the in-process API, which nobody else gives to another one."""
+        """An id for a request of the in-process API, unique in the cluster."""
         self._asked += 1
         return self._asks_as + self._asked.to_bytes(8, "big")
 
@@ -466,7 +351,7 @@ class Node(MemberGrid):
             raise Closing(f"this member has ended: {self.ended_because or 'it was stopped'}")
 
     def check_here(self) -> None:
-        """The same for whoever asks something of it. Raises Refused on another event loop."""
+        """The same before a request. Raises Refused on another event loop as well."""
         self.check()
         if asyncio.get_running_loop() is not self.loop:
             raise Refused(
@@ -478,76 +363,30 @@ class Node(MemberGrid):
         """Drain: `ended` is set when every partition is safe elsewhere."""
         self.guard(self.driver.leave)
 
-    # -- memory
+    # -- the engine's world
 
-    def came(self, size: int) -> None:
-        """So many bytes have come from clients or members. Memory is measured often enough that what comes in between
-        stays well within the reserve.
-        """
-        self._unmeasured += size
-        if self._unmeasured >= self._measure_after:
-            self._measure()
+    def tick(self) -> None:
+        self.guard(self.driver.tick)
 
-    def _measure_later(self) -> None:
-        self._measuring = self.loop.call_later(MEASURE_S, self._measure_again)
-
-    def _measure_again(self) -> None:
-        self._measure()
-        if not self.ended.is_set():
-            self._measure_later()
-
-    def _measure(self) -> None:
-        self._unmeasured = 0
-        room = self.gauge.look()
-        if room is not self._room:
-            self._room = room
-            self.guard(lambda: self.driver.handle(events.MemoryRoom(room)))
-        if room is Room.NONE:
-            self._door.relieve(self.gauge.limit.size // HELD_PART)
-
-    # -- the engine's doors
-
-    now_ns = staticmethod(time.monotonic_ns)
-
-    def jitter(self, limit_ns: int) -> int:
-        return random.randint(0, limit_ns)  # noqa: S311  (spreads retries; no secret)
-
-    def open(self, member: MemberId, address: Address) -> None:
-        self._network.open(member, address)
-
-    def close(self, member: MemberId) -> None:
-        self._network.close(member)
-
-    def carry(self, member: MemberId, packet: bytes) -> None:
-        self._network.carry(member, packet)
-
-    def send_datagram(self, address: Address, data: bytes) -> None:
-        self._network.send_datagram(address, data)
-
-    def shuffle(self, effects: list[object]) -> None:
-        """The real world leaves them as they are."""
-
-    def note(self, note: effects.Note) -> None:
+    def note(self, note: Note) -> None:
         self._watch.note(note)
 
     def stopped(self, why: str) -> None:
         self.ended_because = why
         self.ended.set()
 
-    def soon(self, deed: Callable[[], None]) -> None:
-        self.loop.call_soon(self.guard, deed)
+    def _on_room(self, room: Room) -> None:
+        self.guard(lambda: self.driver.handle(MemoryRoom(room)))
 
-    def wake_at(self, deadline_ns: int) -> None:
-        if self._timer is not None:
-            if self._timer_at_ns <= deadline_ns:
-                return
-            self._timer.cancel()
-        self._timer_at_ns = deadline_ns
-        self._timer = self.loop.call_later(max(0, deadline_ns - time.monotonic_ns()) / 1e9, self._tick)
+    @property
+    def gauge(self) -> Gauge:
+        """The member's memory."""
+        return self.memory.gauge
 
-    def _tick(self) -> None:
-        self._timer = None
-        self.guard(self.driver.tick)
+    @property
+    def sockets(self) -> Sockets:
+        """How clients' sockets are served."""
+        return self._ports.sockets
 
     # -- what sessions see, beside what `MemberGrid` tells
 
@@ -555,19 +394,16 @@ class Node(MemberGrid):
     def clients_loop(self) -> asyncio.AbstractEventLoop:
         return self.loop
 
+    now_ns = staticmethod(time.monotonic_ns)
+
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
     def rejection(self, request: Request, size: int = 0) -> Outcome | None:
-        refused = self.member.picture.rejection_here(request)
-        if (
-            refused is None
-            and size > self._measure_after
-            and request.op in GROWING
-            and not self.gauge.fits(size)
-        ):
+        rejection = self.member.picture.rejection_here(request)
+        if rejection is None and request.op in GROWING and not self.memory.fits(size):
             return Outcome(Status.NO_MEMORY, None, TOO_MUCH.format(size))
-        return refused
+        return rejection
 
     def order(self, order: own.Order, done: Callable[[own.Fate, str], None]) -> None:
         self.control.take(order, self._watch.order(order, done))
@@ -594,8 +430,8 @@ class Node(MemberGrid):
             self._audit_log.tell(event)
 
     def files(self) -> dict[str, object] | None:
-        """What the journal says of itself; None: there is none."""
-        return self._journal.figures() if self._journal is not None else None
+        """Figures of the journal; None: there is none."""
+        return self._files.figures() if self._files is not None else None
 
     @property
     def stall_s(self) -> float:
@@ -619,9 +455,9 @@ class Node(MemberGrid):
 
     def status(self, entries: EntriesHeld | None = None) -> dict[str, object]:
         files: dict[str, object] | None = None
-        if self._journal is not None:
+        if self._files is not None:
             files = {"directory": str(Path(self.settings.persistence.directory).absolute())}
-            files |= self._journal.figures()
+            files |= self._files.figures()
         told = status_of(
             self.member,
             files,
@@ -639,7 +475,7 @@ class Node(MemberGrid):
             "sockets_reason": self.sockets.why,
             "member_secret": self._network.secret_figures(),
             "protocol": self._network.protocol_figures(),
-            "tls": self._tls.figures() if self._tls is not None else None,
+            "tls": self._ports.tls.figures() if self._ports.tls is not None else None,
             **self._watch.figures(),
             "http": str(self._http.address or ""),
         }

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.config import LimitSettings
@@ -155,6 +156,38 @@ Make = Callable[[Callable[[bytes], None], Callable[[str], None], Flow, LetIn, st
 """Makes the session of a connection; the last is the client's address."""
 
 
+@dataclass(frozen=True, slots=True)
+class DoorMember:
+    """The member behind a door."""
+
+    enter: Callable[[], None]
+    """Called before a session works: the member's core is at rest."""
+    leave: Callable[[], None]
+    """Called after that: what the core wants now is carried out."""
+    failed: Callable[[Exception], None]
+    """Takes errors that leave the member's own state in doubt. Nothing that a client sends causes one."""
+    came: Callable[[int], None] = lambda size: None
+    """Takes how many bytes have arrived."""
+    backlog: ReplicationBacklog | None = None
+    """The records that are kept for backups: while they are too many, clients are not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoorOptions:
+    """How clients are served."""
+
+    request_ids: int = 0
+    """How many requests a partition remembers."""
+    client_acks: bool = False
+    """Whether clients that can do so may wait for backups themselves."""
+    release: str = ""
+    """The version of Holdfast, for clients."""
+    serve: ServeEntries = serve_entries
+    """The loop of the data lane, plain or compiled."""
+    tally: Tally | None = None
+    """Counts what the data lane has served."""
+
+
 class Door:
     """What all client connections share."""
 
@@ -165,97 +198,57 @@ class Door:
         loop: Loop,
         clock: Callable[[], int],
         strangers: Ears,
-        enter: Callable[[], None],
-        leave: Callable[[], None],
-        failed: Callable[[Exception], None],
-        *,
-        backlog: ReplicationBacklog | None = None,
-        request_ids: int = 0,
-        client_acks: bool = False,
-        release: str = "",
-        came: Callable[[int], None] = lambda size: None,
-        serve: ServeEntries = serve_entries,
-        tally: Tally | None = None,
+        member: DoorMember,
+        options: DoorOptions | None = None,
     ) -> None:
-        """`clock` tells nanoseconds, for how long clients have been served. `strangers` hears of what happens at the
-        door. `failed` hears of errors that leave the member's own state in doubt: whatever a client sends causes none.
-        `backlog`: what is kept for backups; while that is too much, clients are not read. `request_ids`: how many
-        requests a partition remembers. `client_acks`: clients that can may wait for backups themselves. `release`: the
-        version of Holdfast that clients are told. `came` hears how many bytes have come. `serve`: the loop of the data
-        lane, plain or compiled. `tally` is told what it has served.
+        """`clock` returns nanoseconds, and bounds how long clients are served in a turn. `strangers` is notified of
+        connections that are rejected or closed.
         """
+        options = options or DoorOptions()
         self.limits = limits
         self.loop = loop
         self.clock = clock
-        self.tally = tally
-        self.began_ns = 0
-        """When the first of those was read whose answers leave next, by `clock`."""
         self.strangers = strangers
-        self.backlog: ReplicationBacklog = backlog or Backlog(limits)
+        self.enter, self.leave = member.enter, member.leave
+        self.failed, self.came = member.failed, member.came
+        self.backlog: ReplicationBacklog = member.backlog or Backlog(limits)
+        self.tally = options.tally
+        self.began_ns = 0
+        """When the first request was read whose answer leaves with the next write, by `clock`."""
         self._held: list[ClientConnection] = []
         """Connections that are not read because of the backlog."""
         self.member_port = 0
-        """Which port is for members: they are told when they come to this door."""
-        self.enter = enter
-        self.leave = leave
-        self.failed = failed
-        self.came = came
+        """The port for members: members that connect to this door get it as the answer."""
         self.come = 0
-        """Bytes that have come since it was looked how things stand,"""
+        """Bytes that have arrived since the last `look`."""
         self.spent = 0
-        """and units of work that were done."""
+        """Units of work that were done since then."""
         self.connections: dict[ClientConnection, None] = {}
         """Oldest first."""
         self.unwritten: list[ClientConnection] = []
-        """Those with answers that leave next."""
-        known_names = KnownNames(grid.losses)
-        capabilities = Capabilities(request_ids, release)
-        self.sessions: dict[bytes, Make] = {
-            doors.HAZELCAST_CLIENT: lambda send, close, flow, let_in, peer: HazelcastSession(
-                grid,
-                send,
-                close,
-                limits=limits,
-                client_acks=client_acks,
-                flow=flow,
-                let_in=let_in,
-                serve=serve,
-                peer=peer,
-                tally=tally,
-                known_names=known_names,
-            ),
-            doors.OWN_CLIENT: lambda send, close, flow, let_in, peer: OwnSession(
-                grid,
-                send,
-                close,
-                limits=limits,
-                capabilities=capabilities,
-                flow=flow,
-                admit=let_in,
-                peer=peer,
-            ),
-        }
+        """Connections with answers that leave next."""
+        self.sessions = _sessions(grid, limits, options)
         self._half_open: Quota[ClientConnection] = Quota(limits.unauthenticated_connections)
         self._clients: Quota[ClientConnection] = Quota(limits.connections)
         self._operators: Quota[ClientConnection] = Quota(limits.operator_connections)
         self._turn_ends_ns = 0
-        """When clients have been served for long enough in this turn of the loop; 0: nobody has looked yet. A turn in
-        which nothing was answered may seem to last longer: then who comes next waits for the turn after, which is all.
-        """
+        """When clients have been served for long enough in this turn of the loop; 0: the clock was not read yet. The
+        door does not see turns in which nothing is answered, so a turn may seem too long: then the next client waits
+        for one more turn, which does no harm."""
         self.late = False
         """Whether that time is over."""
         self._waiting: deque[ClientConnection] = deque()
-        """Connections with something to do that nothing new has to come for."""
+        """Connections that have work without new bytes."""
         self._woken = False
         self._stuck: list[ClientConnection] = []
         """Connections that wait for room for their answers."""
         self.pressure = Pressure()
         self._dropping = False
-        """Whether connections are being ended for what they left unread."""
+        """Whether connections are being closed for their unread answers."""
         self._recounted = False
         """Whether all connections were counted in this turn of the loop."""
         self._unread = 0
-        """Bytes of answers that clients have not read, and of messages that are not whole, when last counted."""
+        """Bytes of unread answers and of incomplete messages, when last counted."""
 
     def hold(self, connection: ClientConnection) -> None:
         """Read nothing more from this client for now."""
@@ -440,6 +433,37 @@ class Door:
         self.counted(0)
         for connection in stuck:
             connection.look()
+
+
+def _sessions(grid: Grid, limits: LimitSettings, options: DoorOptions) -> dict[bytes, Make]:
+    """What makes the session of a connection, by the preamble of its protocol."""
+    known_names = KnownNames(grid.losses)
+    capabilities = Capabilities(options.request_ids, options.release)
+    return {
+        doors.HAZELCAST_CLIENT: lambda send, close, flow, let_in, peer: HazelcastSession(
+            grid,
+            send,
+            close,
+            limits=limits,
+            client_acks=options.client_acks,
+            flow=flow,
+            let_in=let_in,
+            serve=options.serve,
+            peer=peer,
+            tally=options.tally,
+            known_names=known_names,
+        ),
+        doors.OWN_CLIENT: lambda send, close, flow, let_in, peer: OwnSession(
+            grid,
+            send,
+            close,
+            limits=limits,
+            capabilities=capabilities,
+            flow=flow,
+            admit=let_in,
+            peer=peer,
+        ),
+    }
 
 
 def _unheard(_: bytes) -> None:

@@ -4,6 +4,7 @@ others to.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from holdfast.cli.main import main
@@ -13,8 +14,9 @@ from holdfast.runtime.doors import clients
 class UncountedDoor(clients.Door):
     """Clients' door, without a tally."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **{**named, "tally": None})
+    def __init__(self, *arguments: Any) -> None:
+        *others, options = arguments
+        super().__init__(*others, replace(options, tally=None))
 
 
 if __name__ == "__main__":

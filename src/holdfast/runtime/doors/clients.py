@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from dataclasses import replace
 from time import monotonic_ns
 from typing import TYPE_CHECKING, cast
 
 from holdfast.config import LimitSettings
-from holdfast.core.member_view import ReplicationBacklog
 from holdfast.runtime.doors.strangers import Strangers
 from holdfast.server import door
+from holdfast.server.door import DoorMember, DoorOptions
 from holdfast.server.grid import Grid
-from holdfast.server.hazelcast.entries_cy import ServeEntries, Tally, serve_entries
 from holdfast.version import __version__
 
 if TYPE_CHECKING:
@@ -25,39 +24,20 @@ KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 
 
 class Door(door.Door):
+    """What all client connections share, on the running event loop."""
+
     def __init__(
         self,
         grid: Grid,
         limits: LimitSettings,
-        enter: Callable[[], None],
-        leave: Callable[[], None],
-        failed: Callable[[Exception], None],
-        *,
-        backlog: ReplicationBacklog | None = None,
-        request_ids: int = 0,
-        client_acks: bool = False,
+        member: DoorMember,
         strangers: Strangers | None = None,
-        came: Callable[[int], None] = lambda size: None,
-        serve: ServeEntries = serve_entries,
-        tally: Tally | None = None,
+        options: DoorOptions | None = None,
     ) -> None:
-        super().__init__(
-            grid,
-            limits,
-            asyncio.get_running_loop(),
-            monotonic_ns,
-            strangers or Strangers(),
-            enter,
-            leave,
-            failed,
-            backlog=backlog,
-            request_ids=request_ids,
-            client_acks=client_acks,
-            release=__version__,
-            came=came,
-            serve=serve,
-            tally=tally,
-        )
+        """`options.release` is that of this build."""
+        options = replace(options or DoorOptions(), release=__version__)
+        loop = asyncio.get_running_loop()
+        super().__init__(grid, limits, loop, monotonic_ns, strangers or Strangers(), member, options)
 
     async def close_all(self) -> None:
         """Close all connections, and give pending output a moment to leave."""

@@ -53,9 +53,15 @@ class HttpHost(Grid, Protocol):
     times: OperationTimes
     tally: Tally
     data_lane: DataLane
-    sockets: Sockets
-    gauge: Gauge
     strangers: Strangers
+
+    @property
+    def sockets(self) -> Sockets:
+        """How clients' sockets are served."""
+
+    @property
+    def gauge(self) -> Gauge:
+        """The member's memory."""
 
     def status(self, entries: EntriesHeld | None = None) -> dict[str, object]:
         """For sessions; `entries`: if counted already."""

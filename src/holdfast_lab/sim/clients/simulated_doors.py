@@ -10,7 +10,7 @@ from functools import partial
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.operations import Outcome, Request
 from holdfast.observe.status import EntriesHeld
-from holdfast.server.door import ClientConnection, Door
+from holdfast.server.door import ClientConnection, Door, DoorMember, DoorOptions
 from holdfast.server.member_grid import MemberGrid
 from holdfast.wire import own
 from holdfast_lab.sim.clients.streams import Stream
@@ -187,12 +187,11 @@ class Doors:
             loop,
             clock,
             ears,
-            driver.enter,
-            driver.leave_lane,
-            _raise,
-            backlog=driver.member.picture.backlog,
-            request_ids=settings.replication.request_ids,
-            client_acks=settings.replication.backup_acks == "client",
+            DoorMember(driver.enter, driver.leave_lane, _raise, backlog=driver.member.picture.backlog),
+            DoorOptions(
+                request_ids=settings.replication.request_ids,
+                client_acks=settings.replication.backup_acks == "client",
+            ),
         )
         driver.callers.backpressure_changed = door.backlog_changed
         return door

@@ -1,0 +1,120 @@
+"""The ports of a member for other members and for clients: taken, secured by TLS, opened and closed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from functools import partial
+
+from holdfast.config import Settings
+from holdfast.runtime.data_lane import DataLane
+from holdfast.runtime.doors.clients import Connection, Door
+from holdfast.runtime.doors.sockets import PolledDoor, sockets_way
+from holdfast.runtime.doors.strangers import Strangers
+from holdfast.runtime.doors.taken_ports import begin, listen, loop_server, polled_door, secured
+from holdfast.runtime.doors.tls import MemberTls
+from holdfast.runtime.peering.peers import GREETING_TIMEOUT_S, Incoming, Network
+from holdfast.wire import doors
+
+log = logging.getLogger("holdfast")
+
+MEMBER_PORT, CLIENT_PORT = "member.member_port", "member.client_port"
+
+
+class Ports:
+    """Both ports of one member.
+
+    They are taken first and accept connections last (`begin`): others learn the numbers of the ports when the member
+    joins, and no connection may arrive before the member can answer.
+    """
+
+    def __init__(self, settings: Settings, strangers: Strangers) -> None:
+        self._settings = settings
+        self._strangers = strangers
+        chosen = settings.member
+        self.sockets = sockets_way(chosen.sockets, chosen.lane, tls=settings.tls.enabled)
+        self.tls = MemberTls(settings.tls) if settings.tls.enabled else None
+        self.member_port = self.client_port = 0
+        self._members: asyncio.Server
+        self._clients: asyncio.Server | PolledDoor | None = None
+        self._reloading: asyncio.TimerHandle | None = None
+
+    async def take_member_port(self, network: Network) -> asyncio.Server:
+        """Take the port for members; the network closes it. Raises ConfigError."""
+        chosen, tls = self._settings.member, self.tls
+        make: Callable[[], asyncio.BaseProtocol] = lambda: Incoming(network)  # noqa: E731
+        if tls is not None:
+            timeout_ms = round(GREETING_TIMEOUT_S * 1000)
+            make = self._secured(make, lambda: tls.contexts.members, doors.MEMBERS_PORT, timeout_ms)
+        given = self._settings.is_given(MEMBER_PORT)
+        server = partial(loop_server, make)
+        self._members, self.member_port = await listen(
+            server, chosen.host, chosen.member_port, given=given, key=MEMBER_PORT
+        )
+        return self._members
+
+    async def take_client_port(self, door: Callable[[], Door]) -> None:
+        """Take the port for clients. Raises ConfigError."""
+        chosen, tls = self._settings.member, self.tls
+        given = self._settings.is_given(CLIENT_PORT)
+        if self.sockets.kind == "poll":
+            self._clients, self.client_port = await listen(
+                polled_door, chosen.host, chosen.client_port, given=given, key=CLIENT_PORT
+            )
+            return
+        make: Callable[[], asyncio.BaseProtocol] = lambda: Connection(door())  # noqa: E731
+        if tls is not None:
+            timeout_ms = self._settings.limits.auth_timeout_ms
+            make = self._secured(make, lambda: tls.contexts.clients, doors.CLIENTS_PORT, timeout_ms)
+        server = partial(loop_server, make)
+        self._clients, self.client_port = await listen(
+            server, chosen.host, chosen.client_port, given=given, key=CLIENT_PORT
+        )
+
+    def _secured(
+        self,
+        make: Callable[[], asyncio.BaseProtocol],
+        context: Callable[[], ssl.SSLContext],
+        name: str,
+        timeout_ms: int,
+    ) -> Callable[[], asyncio.BaseProtocol]:
+        handshakes = self._settings.limits.unauthenticated_connections
+        return secured(
+            make, context, self._strangers, name=name, handshakes=handshakes, timeout_ms=timeout_ms
+        )
+
+    def serve(self, door: Door, lane: DataLane, loop: asyncio.AbstractEventLoop) -> None:
+        """Connect the door for clients to its port, and reload TLS files from now on."""
+        if isinstance(self._clients, PolledDoor):
+            assert self.sockets.module is not None, "there is a poll"
+            self._clients.serve(door, self.sockets.module, lane.serve)
+        if self.tls is not None:
+            log.info("TLS %s and newer at both doors", self._settings.tls.minimum_version)
+            self._reload_later(self.tls, loop)
+
+    def _reload_later(self, tls: MemberTls, loop: asyncio.AbstractEventLoop) -> None:
+        def reload() -> None:
+            tls.look()
+            self._reload_later(tls, loop)
+
+        self._reloading = loop.call_later(self._settings.tls.reload_s, reload)
+
+    async def begin(self) -> None:
+        """Accept connections from now on. Raises ConfigError."""
+        assert self._clients is not None, "the port was taken"
+        await begin(self._members, MEMBER_PORT)
+        await begin(self._clients, CLIENT_PORT)
+
+    def close_client_port(self) -> None:
+        """Accept no more clients."""
+        if self._reloading is not None:
+            self._reloading.cancel()
+        if self._clients is not None:
+            self._clients.close()
+
+    def end(self) -> None:
+        """All connections of clients are closed."""
+        if isinstance(self._clients, PolledDoor):
+            self._clients.end()

@@ -1,0 +1,90 @@
+"""The real clock, network, dice and event loop, as a member's engine sees them (`engine.ports.World`)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from holdfast.core.effects import Note
+from holdfast.core.model.ids import Address, MemberId
+from holdfast.runtime.peering.peers import Network
+
+
+class WorldOwner(Protocol):
+    """The member that lives in this world."""
+
+    def guard(self, deed: Callable[[], None]) -> None:
+        """Let the member act; an error inside it stops it."""
+
+    def tick(self) -> None:
+        """A deadline of the engine is over."""
+
+    def note(self, note: Note) -> None:
+        """Something worth a line in the log happened."""
+
+    def stopped(self, why: str) -> None:
+        """The member has ended by itself."""
+
+
+class RealWorld:
+    """Implements `engine.ports.World` for one member. It has one timer: for the engine's next deadline."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, network: Network, owner: WorldOwner) -> None:
+        self._loop = loop
+        self._network = network
+        self._owner = owner
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ns = 0
+
+    now_ns = staticmethod(time.monotonic_ns)
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def jitter(self, limit_ns: int) -> int:
+        return random.randint(0, limit_ns)  # noqa: S311  (spreads retries; no secret)
+
+    def open(self, member: MemberId, address: Address) -> None:
+        self._network.open(member, address)
+
+    def close(self, member: MemberId) -> None:
+        self._network.close(member)
+
+    def carry(self, member: MemberId, packet: bytes) -> None:
+        self._network.carry(member, packet)
+
+    def send_datagram(self, address: Address, data: bytes) -> None:
+        self._network.send_datagram(address, data)
+
+    def shuffle(self, effects: list[object]) -> None:
+        """Only the simulator changes their order."""
+
+    def note(self, note: Note) -> None:
+        self._owner.note(note)
+
+    def stopped(self, why: str) -> None:
+        self._owner.stopped(why)
+
+    def soon(self, deed: Callable[[], None]) -> None:
+        self._loop.call_soon(self._owner.guard, deed)
+
+    def wake_at(self, deadline_ns: int) -> None:
+        if self._timer is not None:
+            if self._timer_at_ns <= deadline_ns:
+                return
+            self._timer.cancel()
+        self._timer_at_ns = deadline_ns
+        delay_s = max(0, deadline_ns - time.monotonic_ns()) / 1e9
+        self._timer = self._loop.call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._owner.tick()
+
+    def cancel(self) -> None:
+        """Stop the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
