@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta
-
-from holdfast.config.sections import Names, Password, Port, SecretiveSection
+from holdfast.config.sections import Names, Password, Port, SecretiveSection, about, sized, whole
 from holdfast.config.sharing import ENCODED_NAMES
 
 
@@ -15,47 +13,46 @@ class HttpSettings(SecretiveSection, frozen=True, kw_only=True, rename=ENCODED_N
 
     enabled: Annotated[
         bool,
-        Meta(
-            description="Whether the member serves HTTP. A member inside a program (holdfast.Member) does so only "
-            "if this key is set."
+        about(
+            "Whether the member serves HTTP. A member inside a program (holdfast.Member) does so only if this key is "
+            "set."
         ),
     ] = True
     host: Annotated[
         str,
-        Meta(
-            min_length=1,
-            max_length=253,
-            description="Address on which HTTP listens. Any address but loopback needs TLS, and users, http.token "
-            "or the credentials of [security].",
+        sized(
+            "Address on which HTTP listens. Any address but loopback needs TLS, and users, http.token or the "
+            "credentials of [security].",
+            253,
+            least=1,
         ),
     ] = "127.0.0.1"
     port: Annotated[
         Port,
-        Meta(
-            description="Port of HTTP; 0: any free port. If the key is not set and the port is in use, the next "
-            "free one; if none is near, the member starts without HTTP."
+        about(
+            "Port of HTTP; 0: any free port. If the key is not set and the port is in use, the next free one; if "
+            "none is near, the member starts without HTTP."
         ),
     ] = 5801
     token: Annotated[
         Password,
-        Meta(
-            description="Bearer token of HTTP requests, if there are neither users nor credentials in [security]. "
-            "It permits everything over HTTP."
+        about(
+            "Bearer token of HTTP requests, if there are neither users nor credentials in [security]. It permits "
+            "everything over HTTP."
         ),
     ] = ""
     allowed_hosts: Annotated[
         Names,
-        Meta(
-            description="Host names of this member, besides addresses and localhost. Without credentials it "
-            "rejects requests for other names, to protect against DNS rebinding in browsers."
+        about(
+            "Host names of this member, besides addresses and localhost. Without credentials it rejects requests for "
+            "other names, to protect against DNS rebinding in browsers."
         ),
     ] = []
     connections: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=4096,
-            description="Number of HTTP connections. Above it, the oldest connection of the address with the most "
-            "is closed.",
+        whole(
+            "Number of HTTP connections. Above it, the oldest connection of the address with the most is closed.",
+            1,
+            4096,
         ),
     ] = 64

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
-
-from holdfast.config.sections import LIVE, Section
+from holdfast.config.sections import Section, about, sized, whole
 
 
 class LogSettings(Section, frozen=True, kw_only=True):
@@ -14,52 +12,28 @@ class LogSettings(Section, frozen=True, kw_only=True):
 
     level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        Meta(description="Lowest level that is logged.", extra=LIVE),
+        about("Lowest level that is logged.", live=True),
     ] = "info"
-    format: Annotated[
-        Literal["text", "json"],
-        Meta(description="Plain text, or one JSON object per line."),
-    ] = "text"
-    file: Annotated[
-        str,
-        Meta(
-            max_length=4096,
-            description="Log file, written by a thread; empty: standard output.",
-        ),
-    ] = ""
+    format: Annotated[Literal["text", "json"], about("Plain text, or one JSON object per line.")] = "text"
+    file: Annotated[str, sized("Log file, written by a thread; empty: standard output.", 4096)] = ""
     file_bytes: Annotated[
         int,
-        Meta(
-            ge=65_536,
-            le=2**40,
-            description="Size at which log.file is rotated to .1, .1 to .2, and so on.",
-        ),
+        whole("Size at which log.file is rotated to .1, .1 to .2, and so on.", 65_536, 2**40),
     ] = 67_108_864
-    files: Annotated[
-        int, Meta(ge=0, le=1000, description="Number of rotated files to keep besides log.file.")
-    ] = 5
+    files: Annotated[int, whole("Number of rotated files to keep besides log.file.", 0, 1000)] = 5
     slow_operation_ms: Annotated[
         int,
-        Meta(
-            ge=0,
-            le=86_400_000,
-            description="Duration from which operations are reported in log and status, without keys and values; "
-            "0: none.",
+        whole(
+            "Duration from which operations are reported in log and status, without keys and values; 0: none.",
+            0,
+            86_400_000,
         ),
     ] = 100
     slow_disk_ms: Annotated[
         int,
-        Meta(
-            ge=0,
-            le=86_400_000,
-            description="Duration of a disk write or sync from which the log has a warning; 0: never.",
-        ),
+        whole("Duration of a disk write or sync from which the log has a warning; 0: never.", 0, 86_400_000),
     ] = 1000
     stall_ms: Annotated[
         int,
-        Meta(
-            ge=0,
-            le=86_400_000,
-            description="Duration of an event-loop stall from which the log has a warning; 0: never.",
-        ),
+        whole("Duration of an event-loop stall from which the log has a warning; 0: never.", 0, 86_400_000),
     ] = 500

@@ -14,7 +14,18 @@ from holdfast.config import sharing
 from holdfast.config.addresses import parse_seed
 from holdfast.config.http_settings import HttpSettings
 from holdfast.config.log_settings import LogSettings
-from holdfast.config.sections import LIVE, Names, Password, Port, SecretiveSection, Secrets, Section, Text
+from holdfast.config.sections import (
+    Names,
+    Password,
+    Port,
+    SecretiveSection,
+    Secrets,
+    Section,
+    Text,
+    about,
+    sized,
+    whole,
+)
 from holdfast.config.sharing import ENCODED_NAMES
 from holdfast.config.tls_settings import TlsSettings
 from holdfast.config.trace_settings import TraceSettings
@@ -52,70 +63,63 @@ class ClusterSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["
 
     name: Annotated[
         str,
-        Meta(
-            min_length=1,
-            max_length=512,
-            description="Name of the cluster. Members reject other members and clients with another name.",
+        sized(
+            "Name of the cluster. Members reject other members and clients with another name.", 512, least=1
         ),
     ] = "dev"
     seeds: Annotated[
         list[str],
-        Meta(
-            max_length=64,
-            description="HOST:MEMBER_PORT of members through which to join. The first seed forms a new cluster "
-            "when it finds none; empty: this member forms its own. A DNS name, or srv:_SERVICE._tcp.NAME, "
-            "stands for all members that it resolves to.",
+        sized(
+            "HOST:MEMBER_PORT of members through which to join. The first seed forms a new cluster when it finds "
+            "none; empty: this member forms its own. A DNS name, or srv:_SERVICE._tcp.NAME, stands for all members "
+            "that it resolves to.",
+            64,
         ),
     ] = []
     bootstrap: Annotated[
         bool,
-        Meta(
-            description="Form a new cluster at once when no seed answers, even if this member is not the first seed."
-        ),
+        about("Form a new cluster at once when no seed answers, even if this member is not the first seed."),
     ] = False
     dns_servers: Annotated[
         list[str],
-        Meta(
-            max_length=8,
-            description="ADDRESS:PORT of name servers that resolve names in cluster.seeds; empty: those of the system.",
+        sized(
+            "ADDRESS:PORT of name servers that resolve names in cluster.seeds; empty: those of the system.", 8
         ),
     ] = []
     quorum: Annotated[
         Literal["majority", "any"],
-        Meta(
-            description="Side of a network partition that stays available: the side with a majority of the last "
-            "members, or both (any; may lose acknowledged writes when the network heals)."
+        about(
+            "Side of a network partition that stays available: the side with a majority of the last members, or both "
+            "(any; may lose acknowledged writes when the network heals)."
         ),
     ] = "majority"
-    heartbeat_ms: Annotated[
-        Milliseconds, Meta(description="Interval of heartbeats to every other member.")
-    ] = 1000
+    heartbeat_ms: Annotated[Milliseconds, about("Interval of heartbeats to every other member.")] = 1000
     suspect_after_ms: Annotated[
         Milliseconds,
-        Meta(description="Time without a heartbeat after which the master removes a member."),
+        about("Time without a heartbeat after which the master removes a member."),
     ] = 10_000
     initial_members: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=65_536,
-            description="Number of data members that have to join before partitions are assigned for the first time.",
+        whole(
+            "Number of data members that have to join before partitions are assigned for the first time.",
+            1,
+            65_536,
         ),
     ] = 1
     join_timeout_ms: Annotated[
         int,
-        Meta(
-            ge=0,
-            le=86_400_000,
-            description="Time after which a starting member ends if it has found no cluster. 0: never, so that "
-            "members wait for slow hosts after a power cut. A member that has joined waits without limit.",
+        whole(
+            "Time after which a starting member ends if it has found no cluster. 0: never, so that members wait for "
+            "slow hosts after a power cut. A member that has joined waits without limit.",
+            0,
+            86_400_000,
         ),
     ] = 0
     on_missing_data_dirs: Annotated[
         Literal["wait", "accept"],
-        Meta(
-            description="After a full stop of the cluster: wait for every member whose files may hold acknowledged "
-            "writes, or start with the present members and accept the loss."
+        about(
+            "After a full stop of the cluster: wait for every member whose files may hold acknowledged writes, or "
+            "start with the present members and accept the loss."
         ),
     ] = "wait"
 
@@ -124,75 +128,69 @@ class MemberSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["m
     """Identity and addresses of this member."""
 
     name: Annotated[
-        Text, Meta(description="Name of this member in logs and status; empty: the first digits of its UUID.")
+        Text,
+        about("Name of this member in logs and status; empty: the first digits of its UUID."),
     ] = ""
     host: Annotated[
         str,
-        Meta(
-            min_length=1,
-            max_length=253,
-            description="Address on which this member listens. Any address but loopback needs TLS and credentials.",
+        sized(
+            "Address on which this member listens. Any address but loopback needs TLS and credentials.",
+            253,
+            least=1,
         ),
     ] = "127.0.0.1"
     public_host: Annotated[
-        Text, Meta(description="Address at which others reach this member; empty: the same as host.")
+        Text,
+        about("Address at which others reach this member; empty: the same as host."),
     ] = ""
     member_port: Annotated[
         Port,
-        Meta(
-            description="Port for other members; 0: any free port. If the key is not set and the port is in use, "
-            "the next free one."
+        about(
+            "Port for other members; 0: any free port. If the key is not set and the port is in use, the next free "
+            "one."
         ),
     ] = 5751
     client_port: Annotated[
         Port,
-        Meta(
-            description="Port for clients; 0: any free port. If the key is not set and the port is in use, the "
-            "next free one."
+        about(
+            "Port for clients; 0: any free port. If the key is not set and the port is in use, the next free one."
         ),
     ] = 5701
-    lite: Annotated[bool, Meta(description="Lite member: it serves clients, and holds no partitions.")] = (
-        False
-    )
+    lite: Annotated[bool, about("Lite member: it serves clients, and holds no partitions.")] = False
     group: Annotated[
-        Text, Meta(description="Name of the failure group, if it is not the host; see partitions.group_by.")
+        Text,
+        about("Name of the failure group, if it is not the host; see partitions.group_by."),
     ] = ""
     availability_zone: Annotated[
         Text,
-        Meta(
-            description="Name of the availability zone that this member runs in; needed when partitions.group_by is "
-            "'zone'. Others see it as the member's attribute 'zone'."
+        about(
+            "Name of the availability zone that this member runs in; needed when partitions.group_by is 'zone'. "
+            "Others see it as the member's attribute 'zone'."
         ),
     ] = ""
-    rack: Annotated[
-        Text, Meta(description="Name of the rack; needed when partitions.group_by is 'rack'.")
-    ] = ""
+    rack: Annotated[Text, about("Name of the rack; needed when partitions.group_by is 'rack'.")] = ""
     attributes: Annotated[
         dict[str, Text],
-        Meta(
-            max_length=ATTRIBUTES_MAX,
-            description="Attributes of this member, for the filters of zones and for clients.",
-        ),
+        sized("Attributes of this member, for the filters of zones and for clients.", ATTRIBUTES_MAX),
     ] = {}
     batch_invalidations: Annotated[
         bool,
-        Meta(
-            description="Whether near-cache invalidations of one event-loop turn are sent as one event. false: one "
-            "event per key, for clients that need it."
+        about(
+            "Whether near-cache invalidations of one event-loop turn are sent as one event. false: one event per "
+            "key, for clients that need it."
         ),
     ] = True
     lane: Annotated[
         LaneChoice,
-        Meta(
-            description="Implementation of reads and writes of single entries: auto: compiled code if available; "
-            "python: never compiled."
+        about(
+            "Implementation of reads and writes of single entries: auto: compiled code if available; python: never "
+            "compiled."
         ),
     ] = "auto"
     sockets: Annotated[
         SocketsChoice,
-        Meta(
-            description="I/O of client connections: poll: one epoll set for all; loop: asyncio; auto: poll if it "
-            "is compiled."
+        about(
+            "I/O of client connections: poll: one epoll set for all; loop: asyncio; auto: poll if it is compiled."
         ),
     ] = "auto"
 
@@ -202,92 +200,87 @@ class PartitionSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES
 
     count: Annotated[
         int,
-        Meta(ge=1, le=65_536, description="Number of partitions of the cluster. Cannot be changed later."),
+        whole("Number of partitions of the cluster. Cannot be changed later.", 1, 65_536),
     ] = 271
     group_by: Annotated[
         Literal["member", "host", "host-soft", "rack", "zone"],
-        Meta(
-            description="Failure domain that two copies of a partition never share; with fewer domains than copies "
-            "there are fewer copies. With 'host-soft' the number of copies is kept, and copies share a host "
-            "while there are fewer hosts than copies."
+        about(
+            "Failure domain that two copies of a partition never share; with fewer domains than copies there are "
+            "fewer copies. With 'host-soft' the number of copies is kept, and copies share a host while there are "
+            "fewer hosts than copies."
         ),
     ] = "member"
     placement: Annotated[
         Placement,
-        Meta(
-            description="Placement of partitions: 'even' keeps the numbers of partitions of all members within one "
-            "of each other, starting from the present placement; 'rendezvous' ranks the members for each "
-            "partition by a hash of their "
-            "consistent ids (name, else the id of the files), so that the placement depends on the members "
+        about(
+            "Placement of partitions: 'even' keeps the numbers of partitions of all members within one of each "
+            "other, starting from the present placement; 'rendezvous' ranks the members for each partition by a hash "
+            "of their consistent ids (name, else the id of the files), so that the placement depends on the members "
             "alone."
         ),
     ] = "even"
     lost: Annotated[
         Literal["wait", "accept"],
-        Meta(
-            description="When every in-sync copy of a partition is gone: wait for one to return, or accept and "
-            "report the loss, and continue with an empty partition."
+        about(
+            "When every in-sync copy of a partition is gone: wait for one to return, or accept and report the loss, "
+            "and continue with an empty partition."
         ),
     ] = "wait"
     publish_interval_ms: Annotated[
         Milliseconds,
-        Meta(
-            description="Interval at which the master compares its partition table with those of the others, and "
-            "sends the whole table to a member with another one. Changes are always sent at once."
+        about(
+            "Interval at which the master compares its partition table with those of the others, and sends the whole "
+            "table to a member with another one. Changes are always sent at once."
         ),
     ] = 15_000
     parallel_migrations: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=1024,
-            description="Number of partitions that one member sends or receives at a time. More finish sooner, but "
-            "requests wait longer meanwhile.",
+        whole(
+            "Number of partitions that one member sends or receives at a time. More finish sooner, but requests wait "
+            "longer meanwhile.",
+            1,
+            1024,
         ),
     ] = 10
     chunk_bytes: Annotated[
         int,
-        Meta(
-            ge=1024,
-            le=16_777_216,
-            description="Size of one chunk of a moving partition; each partition has one chunk in flight at a time.",
+        whole(
+            "Size of one chunk of a moving partition; each partition has one chunk in flight at a time.",
+            1024,
+            16_777_216,
         ),
     ] = 131_072
     rebalance_delay_ms: Annotated[
         int,
-        Meta(
-            ge=0,
-            le=86_400_000,
-            description="Time after a crash before lost copies are restored elsewhere, so that the member can "
-            "return. Backups are promoted at once.",
+        whole(
+            "Time after a crash before lost copies are restored elsewhere, so that the member can return. Backups "
+            "are promoted at once.",
+            0,
+            86_400_000,
         ),
     ] = 0
     max_in_flight_bytes: Annotated[
         int,
-        Meta(
-            ge=1024,
-            le=2**40,
-            description="Unacknowledged bytes of chunks that one member may have in flight; one chunk is always "
-            "allowed. Less slows migrations down, and delays requests less.",
-            extra=LIVE,
+        whole(
+            "Unacknowledged bytes of chunks that one member may have in flight; one chunk is always allowed. Less "
+            "slows migrations down, and delays requests less.",
+            1024,
+            2**40,
+            live=True,
         ),
     ] = 16_777_216
     max_in_flight_bytes_total: Annotated[
         int,
-        Meta(
-            ge=1024,
-            le=2**40,
-            description="Limit of bytes in flight for all migrations of the cluster: the master starts only as "
-            "many as may have one chunk in flight each, and at least one.",
+        whole(
+            "Limit of bytes in flight for all migrations of the cluster: the master starts only as many as may have "
+            "one chunk in flight each, and at least one.",
+            1024,
+            2**40,
         ),
     ] = 268_435_456
     drain_timeout_s: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=86_400,
-            description="Time that a leaving member waits for its partitions to be safe elsewhere.",
-        ),
+        whole("Time that a leaving member waits for its partitions to be safe elsewhere.", 1, 86_400),
     ] = 600
 
 
@@ -296,75 +289,74 @@ class MapSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["maps
 
     backups: Annotated[
         Backups,
-        Meta(
-            description="Sync backups: copies besides the owner's that hold a write before it is "
-            "acknowledged."
-        ),
+        about("Sync backups: copies besides the owner's that hold a write before it is acknowledged."),
     ] = 1
     async_backups: Annotated[
-        Backups, Meta(description="Async backups: further copies that a write does not wait for.")
+        Backups,
+        about("Async backups: further copies that a write does not wait for."),
     ] = 0
     ttl_ms: Annotated[
         LifetimeMilliseconds,
-        Meta(description="Time to live: entries expire this long after their last write; 0: never."),
+        about("Time to live: entries expire this long after their last write; 0: never."),
     ] = 0
     max_idle_ms: Annotated[
-        LifetimeMilliseconds, Meta(description="Entries expire this long after their last use; 0: never.")
+        LifetimeMilliseconds,
+        about("Entries expire this long after their last use; 0: never."),
     ] = 0
 
     journal: Annotated[
         Literal["off", "sync", "lazy"],
-        Meta(
-            description="Writes that survive a power cut: none (off); all acknowledged ones (sync); or all but "
-            "those of the last persistence.sync_interval_ms (lazy). Needs persistence.directory."
+        about(
+            "Writes that survive a power cut: none (off); all acknowledged ones (sync); or all but those of the last "
+            "persistence.sync_interval_ms (lazy). Needs persistence.directory."
         ),
     ] = "off"
     read_backups: Annotated[
         bool,
-        Meta(
-            description="Whether a member serves reads from its own backup: faster, perhaps an older value, but "
-            "never older than the last one that it returned."
+        about(
+            "Whether a member serves reads from its own backup: faster, perhaps an older value, but never older than "
+            "the last one that it returned."
         ),
     ] = False
     reads: Annotated[
         Literal["primary", "confirmed", "local"],
-        Meta(
-            description="Consistency of reads. 'primary': the primary answers at once. 'confirmed': it answers "
-            "after its sync backups have confirmed that it is still the primary and that they hold the value; "
-            "such a read is never stale, and takes as long as a write. In a zone a majority confirms every "
-            "read, except with 'local': the leader answers at once, and the value may be stale."
+        about(
+            "Consistency of reads. 'primary': the primary answers at once. 'confirmed': it answers after its sync "
+            "backups have confirmed that it is still the primary and that they hold the value; such a read is never "
+            "stale, and takes as long as a write. In a zone a majority confirms every read, except with 'local': the "
+            "leader answers at once, and the value may be stale."
         ),
     ] = "primary"
     raft_zone: Annotated[
         Text,
-        Meta(
-            description="The zone of the map (`holdfast zone`), which makes its partitions Raft groups. Empty: "
-            "primary and backups."
+        about(
+            "The zone of the map (`holdfast zone`), which makes its partitions Raft groups. Empty: primary and "
+            "backups."
         ),
     ] = ""
     changes_bytes: Annotated[
         int,
-        Meta(
-            ge=0,
-            le=2**40,
-            description="Memory for the last changes in each copy of a partition, with old values and times, for "
-            "change streams; 0: no change stream.",
+        whole(
+            "Memory for the last changes in each copy of a partition, with old values and times, for change streams; "
+            "0: no change stream.",
+            0,
+            2**40,
         ),
     ] = 0
     transactional: Annotated[
         bool,
-        Meta(
-            description="Whether transactions may change the map. Other writes to an entry that a transaction has "
-            "locked wait until it ends. Maps in a zone do not take part."
+        about(
+            "Whether transactions may change the map. Other writes to an entry that a transaction has locked wait "
+            "until it ends. Maps in a zone do not take part."
         ),
     ] = True
     loss_policy: Annotated[
         Literal["ignore", "read-write-safe", "read-only-safe"],
-        Meta(
-            description="Requests that are rejected while partitions of the map are lost, until the operator "
-            "resets them: with 'read-write-safe' all that touch a lost partition; with 'read-only-safe' also "
-            "every write to the map; with 'ignore' none: a partition waits for its copies (partitions.lost), "
-            "and then continues with the data that it has."
+        about(
+            "Requests that are rejected while partitions of the map are lost, until the operator resets them: with "
+            "'read-write-safe' all that touch a lost partition; with 'read-only-safe' also every write to the map; "
+            "with 'ignore' none: a partition waits for its copies (partitions.lost), and then continues with the "
+            "data that it has."
         ),
     ] = "ignore"
 
@@ -410,17 +402,17 @@ class MetastoreSettings(Section, frozen=True, kw_only=True):
 
     voters: Annotated[
         Literal[0, 1, 3, 5, 7],
-        Meta(
-            description="Number of voters of the metastore, if there are as many members. It stays available while "
-            "a majority of them runs; all other members are learners. 0: no metastore, and no zones."
+        about(
+            "Number of voters of the metastore, if there are as many members. It stays available while a majority of "
+            "them runs; all other members are learners. 0: no metastore, and no zones."
         ),
     ] = 0
     replace_after_ms: Annotated[
         int,
-        Meta(
-            ge=0,
-            le=86_400_000,
-            description="Time after the removal of a voter from the cluster until another member replaces it.",
+        whole(
+            "Time after the removal of a voter from the cluster until another member replaces it.",
+            0,
+            86_400_000,
         ),
     ] = 5000
 
@@ -430,41 +422,39 @@ class PersistenceSettings(Section, frozen=True, kw_only=True):
 
     directory: Annotated[
         str,
-        Meta(
-            max_length=4096,
-            description="Directory for journal and checkpoints, for this member alone; empty: memory only.",
-        ),
+        sized("Directory for journal and checkpoints, for this member alone; empty: memory only.", 4096),
     ] = ""
     sync_interval_ms: Annotated[
         Milliseconds,
-        Meta(
-            description="Interval of disk syncs for maps with journal = 'lazy': a power cut may lose the writes "
-            "of this time."
+        about(
+            "Interval of disk syncs for maps with journal = 'lazy': a power cut may lose the writes of this time."
         ),
     ] = 1000
     segment_bytes: Annotated[
-        int, Meta(ge=65_536, le=2**31, description="Size of one file of the journal; allocated in advance.")
+        int,
+        whole("Size of one file of the journal; allocated in advance.", 65_536, 2**31),
     ] = 67_108_864
     checkpoint_bytes: Annotated[
         int,
-        Meta(
-            ge=65_536,
-            le=2**40,
-            description="Growth of the journal after which a partition writes a new checkpoint. A restart replays "
-            "at most about as much.",
+        whole(
+            "Growth of the journal after which a partition writes a new checkpoint. A restart replays at most about "
+            "as much.",
+            65_536,
+            2**40,
         ),
     ] = 268_435_456
     history_bytes: Annotated[
         int,
-        Meta(
-            ge=0,
-            le=2**44,
-            description="Journal to keep beyond the needs of a restart, so that a member that was away receives "
-            "only the updates that it missed.",
+        whole(
+            "Journal to keep beyond the needs of a restart, so that a member that was away receives only the updates "
+            "that it missed.",
+            0,
+            2**44,
         ),
     ] = 1_073_741_824
     history_age_s: Annotated[
-        int, Meta(ge=0, le=31_536_000, description="Time to keep journal beyond the needs of a restart.")
+        int,
+        whole("Time to keep journal beyond the needs of a restart.", 0, 31_536_000),
     ] = 86_400
 
 
@@ -473,53 +463,49 @@ class ReplicationSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAM
 
     backup_timeout_ms: Annotated[
         Milliseconds,
-        Meta(
-            description="Time that a write waits for its sync backups; after it the caller receives an error with "
-            "unknown outcome."
+        about(
+            "Time that a write waits for its sync backups; after it the caller receives an error with unknown "
+            "outcome."
         ),
     ] = 5000
     unknown_writes: Annotated[
         Literal["retry", "fail"],
-        Meta(
-            description="When the member that received a write goes away before it responds: retry at the next "
-            "primary, which does not apply a known request twice; or fail, and report the outcome as unknown."
+        about(
+            "When the member that received a write goes away before it responds: retry at the next primary, which "
+            "does not apply a known request twice; or fail, and report the outcome as unknown."
         ),
     ] = "retry"
     backup_acks: Annotated[
         Literal["owner", "client"],
-        Meta(
-            description="Where a write waits for its sync backups: at the owner, or at clients that support it. A "
-            "client that stops waiting may take silence for success."
+        about(
+            "Where a write waits for its sync backups: at the owner, or at clients that support it. A client that "
+            "stops waiting may take silence for success."
         ),
     ] = "owner"
     request_ids: Annotated[
         int,
-        Meta(
-            ge=0,
-            le=1_000_000,
-            description="Number of requests that a partition remembers, to apply each only once.",
-        ),
+        whole("Number of requests that a partition remembers, to apply each only once.", 0, 1_000_000),
     ] = 1000
     tail_bytes: Annotated[
         int,
-        Meta(
-            ge=0,
-            le=2**30,
-            description="Memory for the last updates of each map in each copy of a partition, for replicas that "
-            "missed only these.",
+        whole(
+            "Memory for the last updates of each map in each copy of a partition, for replicas that missed only "
+            "these.",
+            0,
+            2**30,
         ),
     ] = 65_536
     anti_entropy_ms: Annotated[
         int,
-        Meta(
-            ge=0,
-            le=86_400_000,
-            description="Interval at which primaries send digests to their backups to find copies that differ; 0: "
-            "never.",
+        whole(
+            "Interval at which primaries send digests to their backups to find copies that differ; 0: never.",
+            0,
+            86_400_000,
         ),
     ] = 30_000
     parallel_repairs: Annotated[
-        int, Meta(ge=1, le=1024, description="Number of copies that one member repairs at a time.")
+        int,
+        whole("Number of copies that one member repairs at a time.", 1, 1024),
     ] = 4
 
 
@@ -528,74 +514,60 @@ class TransactionSettings(Section, frozen=True, kw_only=True):
 
     timeout_ms: Annotated[
         Milliseconds,
-        Meta(
-            description="Timeout of transactions that set none: they are rolled back this long after their start."
-        ),
+        about("Timeout of transactions that set none: they are rolled back this long after their start."),
     ] = 120_000
     timeout_max_ms: Annotated[
         Milliseconds,
-        Meta(description="Maximum timeout of a transaction; a longer one is reduced to this."),
+        about("Maximum timeout of a transaction; a longer one is reduced to this."),
     ] = 600_000
     per_connection: Annotated[
         int,
-        Meta(ge=1, le=50_000, description="Number of transactions that one client connection may have open."),
+        whole("Number of transactions that one client connection may have open.", 1, 50_000),
     ] = 1000
     lock_wait_ms: Annotated[
         Milliseconds,
-        Meta(description="Time that a transaction waits for a lock before it is rolled back."),
+        about("Time that a transaction waits for a lock before it is rolled back."),
     ] = 30_000
     deadlock_after_ms: Annotated[
         Milliseconds,
-        Meta(description="Time that a transaction waits for a lock before the deadlock check."),
+        about("Time that a transaction waits for a lock before the deadlock check."),
     ] = 500
 
 
 class SecuritySettings(SecretiveSection, frozen=True, kw_only=True):
     """Credentials. Without them and TLS, the member binds loopback addresses only."""
 
-    username: Annotated[Text, Meta(description="Username that clients must send, with the password.")] = ""
-    password: Annotated[Password, Meta(description="Password that clients must send, with the username.")] = (
-        ""
-    )
-    token: Annotated[
-        Password, Meta(description="Token that clients may send instead of username and password.")
-    ] = ""
+    username: Annotated[Text, about("Username that clients must send, with the password.")] = ""
+    password: Annotated[Password, about("Password that clients must send, with the username.")] = ""
+    token: Annotated[Password, about("Token that clients may send instead of username and password.")] = ""
     member_secret: Annotated[
         Password,
-        Meta(description="Secret that all members share, and by which they authenticate each other."),
+        about("Secret that all members share, and by which they authenticate each other."),
     ] = ""
     audit_file: Annotated[
         str,
-        Meta(
-            max_length=4096,
-            description="Audit log: a line of JSON per login, rejection and operator command; empty: none.",
-        ),
+        sized("Audit log: a line of JSON per login, rejection and operator command; empty: none.", 4096),
     ] = ""
     audit_bytes: Annotated[
         int,
-        Meta(
-            ge=65_536,
-            le=2**40,
-            description="Size at which security.audit_file is rotated to .1, .1 to .2, and so on.",
-        ),
+        whole("Size at which security.audit_file is rotated to .1, .1 to .2, and so on.", 65_536, 2**40),
     ] = 67_108_864
     audit_files: Annotated[
         int,
-        Meta(ge=0, le=1000, description="Number of rotated files to keep besides security.audit_file."),
+        whole("Number of rotated files to keep besides security.audit_file.", 0, 1000),
     ] = 2
 
     second_member_secret: Annotated[
         Password,
-        Meta(
-            description="A second secret that this member also accepts and proves, for replacing the secret member "
-            "by member."
+        about(
+            "A second secret that this member also accepts and proves, for replacing the secret member by member."
         ),
     ] = ""
     allow_insecure_bind: Annotated[
         bool,
-        Meta(
-            description="INSECURE: listen on other addresses than loopback without TLS or credentials. Anyone who "
-            "reaches the ports can then read passwords and data in transit, or change everything."
+        about(
+            "INSECURE: listen on other addresses than loopback without TLS or credentials. Anyone who reaches the "
+            "ports can then read passwords and data in transit, or change everything."
         ),
     ] = False
 
@@ -608,18 +580,18 @@ class SecuritySettings(SecretiveSection, frozen=True, kw_only=True):
 class UserSettings(SecretiveSection, frozen=True, kw_only=True):
     """A user with credentials and roles. If any user is configured, every client must log in as one."""
 
-    passwords: Annotated[Secrets, Meta(description="Passwords of the user; two while you replace one.")] = []
+    passwords: Annotated[Secrets, about("Passwords of the user; two while you replace one.")] = []
     tokens: Annotated[
-        Secrets, Meta(description="Tokens of the user, instead of a password; two while you replace one.")
+        Secrets,
+        about("Tokens of the user, instead of a password; two while you replace one."),
     ] = []
     verifiers: Annotated[
         Annotated[list[Annotated[str, Meta(max_length=1024)]], Meta(max_length=4, extra={"secret": True})],
-        Meta(
-            description="Verifiers from `holdfast credentials`, instead of passwords and tokens in plain text."
-        ),
+        about("Verifiers from `holdfast credentials`, instead of passwords and tokens in plain text."),
     ] = []
     roles: Annotated[
-        Names, Meta(description="Roles of the user, each from [roles.NAME]; 'admin' may do everything.")
+        Names,
+        about("Roles of the user, each from [roles.NAME]; 'admin' may do everything."),
     ] = []
 
 
@@ -628,9 +600,9 @@ class RoleSettings(Section, frozen=True, kw_only=True):
 
     rules: Annotated[
         list[Annotated[str, Meta(max_length=1024)]],
-        Meta(
-            max_length=1024,
-            description="Rules of the form KIND NAME ACTION ..., as in 'map flights-* read put': see docs/security.md.",
+        sized(
+            "Rules of the form KIND NAME ACTION ..., as in 'map flights-* read put': see docs/security.md.",
+            1024,
         ),
     ] = []
 
@@ -640,139 +612,125 @@ class LimitSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["li
 
     memory_bytes: Annotated[
         int,
-        Meta(
-            ge=0,
-            le=2**50,
-            description="Memory limit of this member's process. From 80 % of it, writes that store entries are "
-            "rejected in the partitions that the member holds; from 90 %, no partition moves to it. 0: three "
-            "quarters of the container's memory or of RLIMIT_AS, or half of the host's, whichever is least.",
-            extra=LIVE,
+        whole(
+            "Memory limit of this member's process. From 80 % of it, writes that store entries are rejected in the "
+            "partitions that the member holds; from 90 %, no partition moves to it. 0: three quarters of the "
+            "container's memory or of RLIMIT_AS, or half of the host's, whichever is least.",
+            0,
+            2**50,
+            live=True,
         ),
     ] = 0
 
-    key_bytes: Annotated[int, Meta(ge=16, le=1_048_576, description="Largest serialised key.")] = 65_536
-    value_bytes: Annotated[int, Meta(ge=16, le=2**30, description="Largest serialised value.")] = 4_194_304
-    frame_bytes: Annotated[int, Meta(ge=65_536, le=2**31 - 1, description="Largest message of a client.")] = (
-        16_777_216
-    )
+    key_bytes: Annotated[int, whole("Largest serialised key.", 16, 1_048_576)] = 65_536
+    value_bytes: Annotated[int, whole("Largest serialised value.", 16, 2**30)] = 4_194_304
+    frame_bytes: Annotated[int, whole("Largest message of a client.", 65_536, 2**31 - 1)] = 16_777_216
     auth_frame_bytes: Annotated[
         int,
-        Meta(ge=1024, le=65_536, description="Largest message of a client before it has logged in."),
+        whole("Largest message of a client before it has logged in.", 1024, 65_536),
     ] = 4096
     auth_timeout_ms: Annotated[
-        Milliseconds, Meta(description="Time to log in before the member closes the connection.")
+        Milliseconds,
+        about("Time to log in before the member closes the connection."),
     ] = 5000
     connections: Annotated[
-        int, Meta(ge=1, le=65_536, description="Number of client connections that are logged in.", extra=LIVE)
+        int,
+        whole("Number of client connections that are logged in.", 1, 65_536, live=True),
     ] = 2048
     connections_per_address: Annotated[
-        int, Meta(ge=1, le=65_536, description="Number of client connections from one address.", extra=LIVE)
+        int,
+        whole("Number of client connections from one address.", 1, 65_536, live=True),
     ] = 1536
     operator_connections: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=1024,
-            description="Additional connections, reserved for `holdfast status`, `holdfast member` and `holdfast "
-            "cluster`.",
-            extra=LIVE,
+        whole(
+            "Additional connections, reserved for `holdfast status`, `holdfast member` and `holdfast cluster`.",
+            1,
+            1024,
+            live=True,
         ),
     ] = 8
     unauthenticated_connections: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=65_536,
-            description="Number of connections that have not logged in, for clients and for members each, and as "
-            "many before the end of the TLS handshake. Above it, the oldest connection of the address with the "
-            "most is closed.",
+        whole(
+            "Number of connections that have not logged in, for clients and for members each, and as many before the "
+            "end of the TLS handshake. Above it, the oldest connection of the address with the most is closed.",
+            1,
+            65_536,
         ),
     ] = 128
     member_connections: Annotated[
         int,
-        Meta(
-            ge=8,
-            le=65_536,
-            description="Number of connections of other members. Above it, the oldest connection of the address "
-            "with the most is closed.",
-            extra=LIVE,
+        whole(
+            "Number of connections of other members. Above it, the oldest connection of the address with the most is "
+            "closed.",
+            8,
+            65_536,
+            live=True,
         ),
     ] = 1024
     call_timeout_ms: Annotated[
         Milliseconds,
-        Meta(
-            description="Time that a request waits for a partition without a primary before it is rejected; it is "
-            "not applied."
+        about(
+            "Time that a request waits for a partition without a primary before it is rejected; it is not applied."
         ),
     ] = 60_000
     idle_timeout_ms: Annotated[
         Milliseconds,
-        Meta(
-            description="Time after which an idle client connection is closed. Hazelcast clients send pings; "
-            "Holdfast clients reconnect when they need to.",
-            extra=LIVE,
+        about(
+            "Time after which an idle client connection is closed. Hazelcast clients send pings; Holdfast clients "
+            "reconnect when they need to.",
+            live=True,
         ),
     ] = 300_000
     output_buffer_bytes: Annotated[
         int,
-        Meta(
-            ge=65_536,
-            le=2**31,
-            description="Responses that one client has not read yet, or that wait for others. Above it, the member "
-            "stops processing the client's requests.",
+        whole(
+            "Responses that one client has not read yet, or that wait for others. Above it, the member stops "
+            "processing the client's requests.",
+            65_536,
+            2**31,
         ),
     ] = 4_194_304
     total_output_buffer_bytes: Annotated[
         int,
-        Meta(
-            ge=65_536,
-            le=2**40,
-            description="Unread responses and incomplete requests of all clients together. Above it, the member "
-            "serves only clients that have read all their responses; above twice as much, it disconnects the "
-            "client with the most.",
-            extra=LIVE,
+        whole(
+            "Unread responses and incomplete requests of all clients together. Above it, the member serves only "
+            "clients that have read all their responses; above twice as much, it disconnects the client with the "
+            "most.",
+            65_536,
+            2**40,
+            live=True,
         ),
     ] = 268_435_456
     answer_bytes: Annotated[
         int,
-        Meta(
-            ge=65_536,
-            le=201_326_592,
-            description="Size of the keys and values in one response; requests that need more are rejected.",
+        whole(
+            "Size of the keys and values in one response; requests that need more are rejected.",
+            65_536,
+            201_326_592,
         ),
     ] = 134_217_728
     backlog_bytes: Annotated[
         int,
-        Meta(
-            ge=65_536,
-            le=2**40,
-            description="Records kept for backups that have not acknowledged them. Above it, the member stops "
-            "reading from clients; if that does not help, or above twice as much, it rejects writes.",
+        whole(
+            "Records kept for backups that have not acknowledged them. Above it, the member stops reading from "
+            "clients; if that does not help, or above twice as much, it rejects writes.",
+            65_536,
+            2**40,
         ),
     ] = 67_108_864
     async_backlog_bytes: Annotated[
         int,
-        Meta(
-            ge=65_536,
-            le=2**40,
-            description="Records kept for one async backup. Above it, writes wait for that backup.",
-        ),
+        whole("Records kept for one async backup. Above it, writes wait for that backup.", 65_536, 2**40),
     ] = 16_777_216
     waiting_requests: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=2**31,
-            description="Number of requests that may wait for other members; more are rejected.",
-        ),
+        whole("Number of requests that may wait for other members; more are rejected.", 1, 2**31),
     ] = 100_000
     waiting_bytes: Annotated[
         int,
-        Meta(
-            ge=65_536,
-            le=2**40,
-            description="Size of the requests that may wait for other members; more are rejected.",
-        ),
+        whole("Size of the requests that may wait for other members; more are rejected.", 65_536, 2**40),
     ] = 67_108_864
 
     def bounded(self, size: int) -> int:

@@ -19,6 +19,21 @@ LIVE = {"live": True}
 """
 
 
+def about(description: str, *, live: bool = False) -> Meta:
+    """A key whose type alone says which values it allows. `live`: see `LIVE`."""
+    return Meta(description=description, extra=LIVE if live else None)
+
+
+def whole(description: str, least: int, most: int, *, live: bool = False) -> Meta:
+    """A whole number from `least` to `most`."""
+    return Meta(ge=least, le=most, description=description, extra=LIVE if live else None)
+
+
+def sized(description: str, most: int, *, least: int | None = None) -> Meta:
+    """A text, list or table of `least` to `most` characters or items."""
+    return Meta(min_length=least, max_length=most, description=description)
+
+
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A table of the TOML file. Its keys are the annotated fields."""
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from holdfast.config.sections import Section
+from holdfast.config.sections import Section, sized
 
 
 class TraceSettings(Section, frozen=True, kw_only=True):
@@ -24,7 +24,4 @@ class TraceSettings(Section, frozen=True, kw_only=True):
             extra={"allowed": "empty, or an address as http://HOST:PORT"},
         ),
     ] = ""
-    service_name: Annotated[
-        str,
-        Meta(min_length=1, max_length=255, description="service.name of the spans."),
-    ] = "holdfast"
+    service_name: Annotated[str, sized("service.name of the spans.", 255, least=1)] = "holdfast"
