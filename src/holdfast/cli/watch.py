@@ -125,7 +125,6 @@ def _of_zone(event: ZoneEvent) -> str:
     before, after = " ".join(event.before) or "nobody", " ".join(event.after) or "nobody"
     if event.partition is not None:
         who += f" partition {event.partition}"
-    forced = ", by force" if event.by_force else ""
     kind = ZoneEventKind
     match event.kind:
         case kind.CREATED:
@@ -146,21 +145,29 @@ def _of_zone(event: ZoneEvent) -> str:
             return f"{who}: reset asked, of partitions that have lost their majority ({which})"
         case kind.RESET:
             return f"{who}: RESET, goes on with {after}; what only others had is lost"
-        case kind.PLACED:
-            return f"{who}: placed on {after}"
-        case kind.MOVE_BEGUN:
-            return f"{who}: move begun, {before} to {after}{forced}"
-        case kind.MOVE_CHANGED:
-            return f"{who}: move has another target, {after}{forced}"
-        case kind.MOVE_GIVEN_UP:
-            return f"{who}: move to {after} given up, stays on {before}"
-        case kind.ASSIGNED:
-            return f"{who}: moved, {before} to {after}{forced}"
         case kind.LEADER:
             return f"{who}: leader {after} in term {event.term}, was {before}"
         case kind.FAILING:
             return f"{who}: FAILING on {after}, {event.attempts} times: {event.why}"
+        case kind.PLACED | kind.MOVE_BEGUN | kind.MOVE_CHANGED | kind.MOVE_GIVEN_UP | kind.ASSIGNED:
+            return f"{who}: {_of_move(event, before, after)}"
     assert_never(event.kind)
+
+
+def _of_move(event: ZoneEvent, before: str, after: str) -> str:
+    """An event about the replicas of one partition of a zone."""
+    forced = ", by force" if event.by_force else ""
+    match event.kind:
+        case ZoneEventKind.PLACED:
+            return f"placed on {after}"
+        case ZoneEventKind.MOVE_BEGUN:
+            return f"move begun, {before} to {after}{forced}"
+        case ZoneEventKind.MOVE_CHANGED:
+            return f"move has another target, {after}{forced}"
+        case ZoneEventKind.MOVE_GIVEN_UP:
+            return f"move to {after} given up, stays on {before}"
+        case _:
+            return f"moved, {before} to {after}{forced}"
 
 
 class Summary:

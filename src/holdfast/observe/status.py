@@ -69,6 +69,9 @@ def _waits(member: Member) -> bool:
     return view is not None and view.recovering and not member.picture.assigned
 
 
+_ReplicaCounts = tuple[Counter[str], Counter[str]]
+"""Primaries and backups of each member, by the table."""
+
 COUNTED: Final = 2000
 """Maps in partitions per slice."""
 
@@ -116,23 +119,63 @@ def status_of(
     files: state of the journal; None without persistence. memory: use and limit; None if they are not measured.
     entries: a count made before; None counts now. uptime_s: seconds since the start.
     """
-    entries = entries or _held(member)
     picture = member.picture
-    rows = member.picture.assignments
-    primaries = Counter(row.owner for row in rows if row.owner)
-    backups = Counter(uuid for row in rows for uuid in row.replicas[1:] if uuid)
-    unsafe_reason = member.picture.unsafe_reason()
-    cluster_unsafe_reason = member.picture.cluster_unsafe_reason()
-    view = picture.view
-    outside = {info.uuid for info in picture.outside()}
+    entries = entries or _held(member)
+    counts = _replica_counts(member)
     return {
         "uuid": member.me,
         "name": picture.info.name,
         "uptime_s": round(uptime_s, 3),
+        **_of_membership(member, counts),
+        "version": picture.info.version,
+        "level": _level(member),
+        "topology": dict(zip(("major", "minor"), picture.topology, strict=True)),
+        "transactions": picture.transactions,
+        "baseline": _baseline(member),
+        "table": {"version": picture.table_version, "stamp": f"{picture.table_stamp:016x}"},
+        "partitions": _partitions(member, counts),
+        "migrations": {
+            **picture.migrations(),
+            "process": _process(member),
+            "sent_bytes": picture.sent_bytes,
+        },
+        "replicas": picture.replicas(),
+        "entries": {
+            "primary": entries.primary,
+            "all": entries.every,
+        },
+        "updates": _updates(member),
+        "metastore": picture.metastore(),
+        "zones": picture.zones(),
+        "cuts": picture.cuts(),
+        "files": files,
+        "awaited_members": picture.awaited() if _waits(member) else [],
+        "full_disks": sorted(picture.full_disks.values()),
+        "memory": memory,
+        "low_memory": {
+            info.name: room.name.lower()
+            for info in picture.members()
+            if (room := picture.short_of_memory.get(info.uuid)) is not None
+        },
+        "pending_batches": picture.batches_waiting,
+        "backlog": {
+            "bytes": picture.backlog.bytes,
+            "throttled": picture.backlog.crowded,
+            "rejecting": picture.backlog.refusing,
+        },
+        **_safety(member),
+    }
+
+
+def _of_membership(member: Member, counts: _ReplicaCounts) -> dict[str, object]:
+    """The state of the member and its cluster, and who belongs to it."""
+    picture = member.picture
+    view = picture.view
+    return {
         "state": picture.state,
         "leaving": picture.leaving,
         "desired_state": picture.intent.value,
-        "leave_blocker": member.picture.leave_blocker() if picture.leaving else "",
+        "leave_blocker": picture.leave_blocker() if picture.leaving else "",
         "join_refusal": picture.refusal,
         "cluster_state": picture.cluster_state.value,
         "shutting_down": picture.ending,
@@ -143,81 +186,78 @@ def status_of(
         "is_master": picture.is_master,
         "view": view.number if view else 0,
         "quorum": member.settings.cluster.quorum,
-        "members": [
-            {
-                "uuid": info.uuid,
-                "name": info.name,
-                "host": info.client_host,
-                "client_port": info.client_port,
-                "member_port": info.port,
-                "lite": info.lite,
-                "group": info.group,
-                "consistent_id": info.consistent_id,
-                "outside": info.uuid in outside,
-                "leaving": info.uuid in picture.departing,
-                "master": info.uuid == picture.master,
-                "primaries": primaries[info.uuid],
-                "backups": backups[info.uuid],
-                "version": info.version,
-                "levels": [info.levels.lowest, info.levels.highest],
-            }
-            for info in picture.members()
-        ],
-        "version": picture.info.version,
-        "level": {
-            "in_force": picture.level,
-            "lowest": picture.info.levels.lowest,
-            "highest": picture.info.levels.highest,
-            "possible": possible(view) if view else 0,
-        },
-        "topology": dict(zip(("major", "minor"), picture.topology, strict=True)),
-        "transactions": picture.transactions,
-        "baseline": _baseline(member),
-        "table": {"version": member.picture.table_version, "stamp": f"{member.picture.table_stamp:016x}"},
-        "partitions": {
-            "count": len(rows),
-            "replicas": 1 + member.settings.replica_backups(),
-            "holders": member.settings.holders(),
-            "group_by": member.settings.partitions.group_by,
-            "placement": member.settings.partitions.placement,
-            "lost": member.settings.partitions.lost,
-            "primaries": primaries[member.me],
-            "backups": backups[member.me],
-            "serving": sum(1 for copy in member.picture.leading if copy is not None),
-            "missing_replicas": sum(1 for row in rows for uuid in row.replicas if uuid is None),
-            "awaited_members": member.picture.waits_for_members,
-            "without_copy": member.picture.waiting_for_copies,
-            "lost_by_map": _lost(member),
-        },
-        "migrations": {
-            **member.picture.migrations(),
-            "process": _process(member),
-            "sent_bytes": member.picture.sent_bytes,
-        },
-        "replicas": member.picture.replicas(),
-        "entries": {
-            "primary": entries.primary,
-            "all": entries.every,
-        },
-        "updates": _updates(member),
-        "metastore": member.picture.metastore(),
-        "zones": member.picture.zones(),
-        "cuts": member.picture.cuts(),
-        "files": files,
-        "awaited_members": member.picture.awaited() if _waits(member) else [],
-        "full_disks": sorted(member.picture.full_disks.values()),
-        "memory": memory,
-        "low_memory": {
-            info.name: room.name.lower()
-            for info in picture.members()
-            if (room := picture.short_of_memory.get(info.uuid)) is not None
-        },
-        "pending_batches": member.picture.batches_waiting,
-        "backlog": {
-            "bytes": member.picture.backlog.bytes,
-            "throttled": member.picture.backlog.crowded,
-            "rejecting": member.picture.backlog.refusing,
-        },
+        "members": _members(member, counts),
+    }
+
+
+def _members(member: Member, counts: _ReplicaCounts) -> list[dict[str, object]]:
+    picture = member.picture
+    outside = {info.uuid for info in picture.outside()}
+    primaries, backups = counts
+    return [
+        {
+            "uuid": info.uuid,
+            "name": info.name,
+            "host": info.client_host,
+            "client_port": info.client_port,
+            "member_port": info.port,
+            "lite": info.lite,
+            "group": info.group,
+            "consistent_id": info.consistent_id,
+            "outside": info.uuid in outside,
+            "leaving": info.uuid in picture.departing,
+            "master": info.uuid == picture.master,
+            "primaries": primaries[info.uuid],
+            "backups": backups[info.uuid],
+            "version": info.version,
+            "levels": [info.levels.lowest, info.levels.highest],
+        }
+        for info in picture.members()
+    ]
+
+
+def _replica_counts(member: Member) -> _ReplicaCounts:
+    rows = member.picture.assignments
+    primaries = Counter[str](row.owner for row in rows if row.owner)
+    return primaries, Counter[str](uuid for row in rows for uuid in row.replicas[1:] if uuid)
+
+
+def _level(member: Member) -> dict[str, object]:
+    picture = member.picture
+    view = picture.view
+    return {
+        "in_force": picture.level,
+        "lowest": picture.info.levels.lowest,
+        "highest": picture.info.levels.highest,
+        "possible": possible(view) if view else 0,
+    }
+
+
+def _partitions(member: Member, counts: _ReplicaCounts) -> dict[str, object]:
+    picture, settings = member.picture, member.settings
+    rows = picture.assignments
+    primaries, backups = counts
+    return {
+        "count": len(rows),
+        "replicas": 1 + settings.replica_backups(),
+        "holders": settings.holders(),
+        "group_by": settings.partitions.group_by,
+        "placement": settings.partitions.placement,
+        "lost": settings.partitions.lost,
+        "primaries": primaries[member.me],
+        "backups": backups[member.me],
+        "serving": sum(1 for copy in picture.leading if copy is not None),
+        "missing_replicas": sum(1 for row in rows for uuid in row.replicas if uuid is None),
+        "awaited_members": picture.waits_for_members,
+        "without_copy": picture.waiting_for_copies,
+        "lost_by_map": _lost(member),
+    }
+
+
+def _safety(member: Member) -> dict[str, object]:
+    unsafe_reason = member.picture.unsafe_reason()
+    cluster_unsafe_reason = member.picture.cluster_unsafe_reason()
+    return {
         "safe": not unsafe_reason,
         "unsafe_reason": unsafe_reason,
         "cluster_safe": not cluster_unsafe_reason,

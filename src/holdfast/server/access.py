@@ -251,6 +251,25 @@ def needs_of(question: own.Question, begun: Container[TransactionId]) -> Iterato
             yield _cluster(Action.VERIFY)
         case own.Execute():
             yield from of_request(question.request)
+        case own.Scan() | own.PutColumns() | own.Cut() | own.HoldCut() | own.AskHeads() | own.AskChanges():
+            yield from _of_maps(question)
+        case own.Order():
+            yield _cluster(WANTS[question.want])
+        case own.AskMetastore():
+            yield from _of_metastore(question.question)
+        case own.OrderZone():
+            yield from _of_zone(question.order)
+        case own.OrderTransaction():
+            yield from _of_transaction(question.order, begun)
+        case _:
+            assert_never(question)
+
+
+_AboutMaps = own.Scan | own.PutColumns | own.Cut | own.HoldCut | own.AskHeads | own.AskChanges
+
+
+def _of_maps(question: _AboutMaps) -> Iterator[Needed]:
+    match question:
         case own.Scan():
             yield Needed(Kind.MAP, question.map, READ)
         case own.PutColumns():
@@ -268,15 +287,7 @@ def needs_of(question: own.Question, begun: Container[TransactionId]) -> Iterato
             yield Needed(Kind.MAP, question.map, Action.CHANGES)
         case own.AskChanges():
             yield Needed(Kind.MAP, question.map, Action.CHANGES)
-            yield Needed(Kind.MAP, question.map, READ)  # Changes tell values (server/P-2).
-        case own.Order():
-            yield _cluster(WANTS[question.want])
-        case own.AskMetastore():
-            yield from _of_metastore(question.question)
-        case own.OrderZone():
-            yield from _of_zone(question.order)
-        case own.OrderTransaction():
-            yield from _of_transaction(question.order, begun)
+            yield Needed(Kind.MAP, question.map, READ)  # Changes contain values (server/P-2).
         case _:
             assert_never(question)
 

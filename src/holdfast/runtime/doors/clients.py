@@ -24,7 +24,7 @@ KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 
 
 class Door(door.Door):
-    """What all client connections share, on the running event loop."""
+    """The door on the running event loop."""
 
     def __init__(
         self,
