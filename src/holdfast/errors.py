@@ -145,7 +145,7 @@ class InvariantBroken(HoldfastError):
 
 
 class CounterBroken(InvariantBroken):
-    """Impossible input to an update counter: a range of which only a part is applied, or too many gaps."""
+    """Impossible input to an update counter: a range that is applied in part, or too many gaps."""
 
 
 class JournalBroken(HoldfastError):

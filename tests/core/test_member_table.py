@@ -45,7 +45,7 @@ def test_what_is_no_event_is_refused_by_name() -> None:
     class Surprise:
         pass
 
-    with pytest.raises(AssertionError, match="Surprise is no event"):
+    with pytest.raises(AssertionError, match="Surprise is not an event"):
         one().handle(Surprise(), 0)  # type: ignore[arg-type]
 
 
@@ -64,7 +64,7 @@ def test_a_message_that_came_the_wrong_way_has_no_effect(event: events.Event) ->
 
 def test_a_timer_without_a_row_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(member.TIMERS, TimerName.PLAN)
-    with pytest.raises(AssertionError, match="plan is no timer"):
+    with pytest.raises(AssertionError, match="plan is not a timer"):
         one().handle(TimerFired(TimerName.PLAN), 0)
 
 
@@ -94,7 +94,7 @@ def test_every_notice_is_told_somewhere() -> None:
 
 def test_a_notice_without_a_row_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(member.NOTICES, notices.BacklogChanged)
-    with pytest.raises(AssertionError, match="BacklogChanged is no notice"):
+    with pytest.raises(AssertionError, match="BacklogChanged is not a notice"):
         one().out.tell(notices.BacklogChanged())
 
 

@@ -217,14 +217,14 @@ class Member:
         """One step: the effects of one event."""
         self.out.now_ns = now_ns
         handle = EVENTS.get(type(event))
-        assert handle is not None, f"{type(event).__name__} is no event of a member"
+        assert handle is not None, f"{type(event).__name__} is not an event of a member"
         handle(self, event)
         return self._end_of_step(event)
 
     def on_notice(self, notice: n.Notice) -> None:
         """Hand a machine's notice to its receivers, at once and in the order of the table."""
         audience = NOTICES.get(type(notice))
-        assert audience is not None, f"{type(notice).__name__} is no notice of a member"
+        assert audience is not None, f"{type(notice).__name__} is not a notice of a member"
         for hear in audience:
             hear(self, notice)
 
@@ -361,7 +361,7 @@ class Member:
 
     def on_timer(self, name: TimerName) -> None:
         handle = TIMERS.get(name)
-        assert handle is not None, f"{name} is no timer of a member"
+        assert handle is not None, f"{name} is not a timer of a member"
         handle(self)
 
     def on_sweep(self) -> None:

@@ -30,7 +30,7 @@ class JoinRequest(msgspec.Struct, frozen=True, array_like=True, tag=1):
     cluster_id: str = ""
     """The cluster to which it belonged before, if it still holds data of it."""
     stores: dict[str, FilesSeen] = {}
-    """What its own files say about the files of all members of that cluster."""
+    """Files of all members of that cluster, as its own files know them."""
     baseline: Baseline | None = None
     """The baseline of that cluster, with its history."""
     level: int = LOWEST
@@ -383,7 +383,7 @@ class FillShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class FillPlan(msgspec.Struct, frozen=True, array_like=True):
-    """What a supply sends of one map."""
+    """How a supply fills one map."""
 
     map: str
     how: How
@@ -469,7 +469,7 @@ class Summed(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Summary(msgspec.Struct, frozen=True, array_like=True, tag=37):
-    """What a backup should hold after it has applied every record that was sent before."""
+    """The content that a backup should have after every record that was sent before."""
 
     partition: int
     version: int

@@ -130,7 +130,7 @@ class Serializers:
             raise ConfigError(f"{codec.kind.__name__} is named twice")
         if isinstance(codec, Codec):
             if codec.type_id <= 0 or codec.type_id in self._by_id:
-                raise ConfigError(f"{codec.kind.__name__}: the type id is above 0, and nobody else's")
+                raise ConfigError(f"{codec.kind.__name__}: the type id must be above 0 and unique")
             self._by_id[codec.type_id] = codec
             begins = _TYPE.pack(codec.type_id)
         else:

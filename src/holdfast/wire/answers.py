@@ -159,7 +159,7 @@ class MapDigest(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def term(self) -> int:
-        """Of the last update; 0 without updates."""
+        """The term of the last update; 0 without updates."""
         return self.lineage[-1][0] if self.lineage else 0
 
 
@@ -174,7 +174,7 @@ class PartitionDigest(msgspec.Struct, frozen=True, array_like=True):
     """Whether it is the serving primary."""
     maps: list[MapDigest]
     version: int = 0
-    """Of the assignment that this member knows."""
+    """Version of the assignment that this member knows."""
     behind: list[str] = []
     """UUIDs of backups in the assignment that need not hold everything yet."""
     unfinished: bool = False
@@ -226,7 +226,7 @@ class Ranges(msgspec.Struct, frozen=True, array_like=True, tag=74):
 
     id: int
     version: int
-    """Of the partition's assignment that this member knows."""
+    """Version of the partition's assignment that this member knows."""
     counter: int
     lineage: list[tuple[int, int]]
     digests: list[int]
@@ -264,7 +264,7 @@ class CutHeld(msgspec.Struct, frozen=True, array_like=True, tag=76):
     id: int
     marks: int
     kept: list[tuple[int, str, int, int]] = []
-    """What it keeps, or has kept, in the requested partitions: partition, map, counter and term; at most
+    """Pins, kept or ended, in the requested partitions: partition, map, counter and term; at most
     `CUT_MAPS_MAX`.
     """
 
@@ -276,7 +276,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     counter: int
     """Every update up to this one is held by all sync backups: it cannot be undone."""
     term: int
-    """Of that update; 0 without updates."""
+    """The term of that update; 0 without updates."""
     since: int
     """The primary has every later change in memory; its journal, or other members, may go back further."""
     lineage: list[tuple[int, int]] = []
@@ -336,7 +336,7 @@ class Changes(msgspec.Struct, frozen=True, array_like=True, tag=78):
     """Old values, laid out as in `ColumnBatch`."""
     why: str = ""
     term: int = 0
-    """Of the update `upto`, from which to continue."""
+    """The term of the update `upto`, from which to continue."""
     transactions: list[tuple[int, int, bytes]] = []
     """Changes by transactions: first position, number of changes, and the transaction's id."""
 
@@ -384,9 +384,9 @@ class ZoneCopyDigest(msgspec.Struct, frozen=True, array_like=True):
     applied: int
     """Index of the last entry of its log that is applied."""
     last: int
-    """Of the last entry in its log."""
+    """Index of the last entry in its log."""
     term: int = 0
-    """Of the mark; 0: it is not there yet, or not kept any more, and nothing more is reported."""
+    """Term of the mark; 0: it is not there yet, or not kept any more, and nothing more is reported."""
     beside: int = 0
     """64 bits over the state besides entries."""
     maps: list[ZoneMapDigest] = []

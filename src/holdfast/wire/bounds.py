@@ -34,9 +34,9 @@ from holdfast.core.store.request_ids import split_mark
 from holdfast.core.zones.transitions import LocalState
 
 NUMBER_MAX = 2**63 - 1
-"""Of counters, versions, terms, rounds and tickets."""
+"""Limit of counters, versions, terms, rounds and tickets."""
 VIEW_MAX = 2**31 - 1
-"""Of views and lives: clients count them in 32 bits."""
+"""Limit of views and lives: clients count them in 32 bits."""
 GROUP_MAX = 10**10 - 1
 """Limited by the digits in the name of a checkpoint."""
 PORT_MAX = 65_535
@@ -96,8 +96,8 @@ def _partitions(partitions: Iterable[int], count: int) -> None:
 def _row(row: Assignment) -> None:
     _numbers(row.version, row.epoch)
     holders = [uuid for uuid in row.replicas if uuid is not None]
-    _require(len(row.replicas) <= 1 + BACKUPS_MAX, f"a row of {len(row.replicas)} replicas")
-    _require(len(set(holders)) == len(holders), "a row names a member twice")
+    _require(len(row.replicas) <= 1 + BACKUPS_MAX, f"an assignment with {len(row.replicas)} replicas")
+    _require(len(set(holders)) == len(holders), "an assignment names a member twice")
     for uuid in holders:
         _none(uuid_problem(uuid))
     _names_of_maps(row.lost)
@@ -496,7 +496,7 @@ def _raft(message: RaftMessage) -> None:
         _require(message.snapshot.index and message.snapshot.configuration.voters, "a snapshot of nothing")
     if message.kind is RaftKind.APPEND:
         _raft_entries(message)
-    _require(message.kind is not RaftKind.FORGET_LEADER, "nobody says that to another")
+    _require(message.kind is not RaftKind.FORGET_LEADER, "a message that members do not send")
 
 
 def _raft_entries(message: RaftMessage) -> None:

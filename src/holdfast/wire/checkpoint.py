@@ -2,7 +2,7 @@
 
 A row is an entry: its map, key and value in stored form (type id and payload), the rest of its time to live, its
 maximum idle time (0: none) and the hash word of its key. Keys and values are plain and uncompressed, so reading them is
-copying them. What only Holdfast needs is JSON in the metadata of the file, under `holdfast`.
+copying them. Facts that only Holdfast needs are JSON in the metadata of the file, under `holdfast`.
 
 The name ends in a digest of all bytes of the file, which is verified before the file is read. pyarrow is imported on
 first use, because a member without a journal does not need it: without pyarrow, writing or reading a checkpoint raises

@@ -137,7 +137,7 @@ class End:
     """
 
     lsn: int
-    """Of the next block."""
+    """lsn of the next block."""
     checksum: bytes
     """The link of the last block."""
     segment: str = ""
@@ -157,14 +157,14 @@ class Place(NamedTuple):
     """The complete position of a writer."""
 
     lsn: int
-    """Of the next block."""
+    """lsn of the next block."""
     checksum: bytes
     """The link of the last block."""
     synced: int
     first_lsn: int
-    """Of the present segment."""
+    """First lsn of the present segment."""
     offset: int
-    """Of the next block in it."""
+    """Offset of the next block in it."""
     seed: bytes
 
 
@@ -210,7 +210,7 @@ class Chain:
 
     @property
     def offset(self) -> int:
-        """Of the next block in the segment."""
+        """Offset of the next block in the segment."""
         return self.place.offset
 
     @property

@@ -154,7 +154,7 @@ PREAMBLE = b"HF1"
 """First bytes of a client, sent once."""
 
 VERSION = 1
-"""Of this protocol; a member rejects a `Hello` of another one."""
+"""Version of this protocol; a member rejects a `Hello` of another one."""
 
 GREETING_BYTES_MAX = 4096
 """The largest frame of an unauthenticated client."""

@@ -98,7 +98,7 @@ class NextPage(msgspec.Struct, frozen=True, array_like=True, tag=6):
 
 @unique
 class PutKind(IntEnum):
-    """What a row of `PutColumns` does."""
+    """Effect of a row of `PutColumns`."""
 
     SET = 0
     REMOVE = 1
@@ -271,12 +271,12 @@ class AskChanges(msgspec.Struct, frozen=True, array_like=True, tag=15):
     partition: int
     after: int
     after_term: int
-    """Of the update `after`; 0 when that is 0. A copy with another history rejects the request."""
+    """Term of the update `after`; 0 when that is 0. A copy with another history rejects the request."""
     upto: int
     bytes_max: int = 1 << 20
     upto_term: int = 0
-    """Of the update `upto`, so that other members than the primary know whether their copies have just this history; 0:
-    only the primary can answer.
+    """Term of the update `upto`, so that other members than the primary know whether their copies have just this
+    history; 0: only the primary can answer.
     """
 
 
@@ -314,6 +314,6 @@ class AskZoneDigests(msgspec.Struct, frozen=True, array_like=True, tag=18):
     zone: int
     partitions: Partitions
     indexes: Partitions
-    """Of the mark in each partition's log (`MarkPartitions`)."""
+    """Indexes of the marks in the partitions' logs (`MarkPartitions`)."""
     map: str | None = None
     """One map only; None: all."""

@@ -59,7 +59,7 @@ def test_what_is_missing_is_told_in_words() -> None:
     assert NAMED == 5
     assert batch.missing() == (
         "backup ben (partitions [0, 1, 2, 3, 4]), backup cal (6 partitions), this member's own disk, "
-        "what was written before"
+        "earlier writes"
     )
 
 

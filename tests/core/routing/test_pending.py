@@ -46,12 +46,12 @@ def test_as_many_bytes_wait_as_may_and_not_one_more(out: Outbox) -> None:
     assert some.enter(600)
 
 
-def test_who_leaves_has_entered(out: Outbox) -> None:
+def test_only_a_counted_request_leaves(out: Outbox) -> None:
     some = waiting(out)
-    with pytest.raises(AssertionError, match="has entered"):
+    with pytest.raises(AssertionError, match="only a counted request leaves"):
         some.leave(0)
     assert some.enter(5)
-    with pytest.raises(AssertionError, match="has entered"):
+    with pytest.raises(AssertionError, match="only a counted request leaves"):
         some.leave(6)
 
 

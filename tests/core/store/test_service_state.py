@@ -98,7 +98,7 @@ def test_pieces_are_of_all_or_of_some_ranges() -> None:
     state = ServiceState(Ranged(b"", b"a", b"bb"))
     assert list(state.pieces(None)) == [b"", b"a", b"bb"]
     assert list(state.pieces(frozenset({0, 2}))) == [b"", b"bb"]
-    with pytest.raises(AssertionError, match="only who has ranges"):
+    with pytest.raises(AssertionError, match="only a ranged share"):
         ServiceState(Lines(b"a")).pieces(frozenset({0}))
 
 
@@ -195,5 +195,5 @@ def test_a_checkpoint_is_what_a_state_begins_with() -> None:
     twice.read_from(snapshot(b"a"), 0)
     late.apply(record(b"a"), 0)
     for written in (twice, late):
-        with pytest.raises(AssertionError, match="begins with"):
+        with pytest.raises(AssertionError, match="a checkpoint is read into a new state"):
             written.read_from(snapshot(b"b"), 0)

@@ -53,7 +53,7 @@ REFUSED = [
     (
         StepFate.NOT_HELD,
         {},
-        "it does not hold its locks any more: a partition was lost, or its time was over",
+        "it does not hold its locks any more: a partition was lost, or it timed out",
     ),
     (StepFate.OVER, {}, "it could not be prepared: OVER"),
     (StepFate.REFUSED, {"why": "x"}, "it could not be prepared: REFUSED x"),

@@ -561,7 +561,7 @@ def test_a_transaction_that_is_not_there_is_not_active() -> None:
     one = One()
     tx = one.begin()
     one.commit(tx)
-    why = "there is no such transaction, or it is over"
+    why = "there is no such transaction, or it has ended"
     for token in (one.operate(tx, Op.GET, K1), one.commit(tx), one.roll_back(tx), one.commit(b"0" * 16)):
         assert (one.answer(token).fate, one.answer(token).why) == (NOT_ACTIVE, why)
 

@@ -154,7 +154,7 @@ KEPT = [
     (keep_a_shadow, "1 left: staging replicas"),
     (keep_an_early_message, "1 left: early messages"),
     (keep_an_early_chunk, "1 left: early chunks"),
-    (keep_a_beginning, "1 left: migrations whose end services have not heard of"),
+    (keep_a_beginning, "1 left: migrations without a callback to services at their end"),
     (keep_a_row, "1 left: rows stored and never applied"),
     (keep_a_request, "1 left: parked requests"),
     (keep_a_batch, "1 left: batches"),

@@ -54,7 +54,7 @@ class Log:
     def wrote(self, partition: int, term: int, records: list[Record], *, urgent: bool) -> None:
         """A copy has applied these records. `urgent`: an acknowledgement waits for them to be durable."""
         assert self.on, "without a journal nothing is written (journal/J-3)"
-        assert records, "what is written down says something"
+        assert records, "records are not empty"
         self._entries.append(Wrote(partition, term, records, self._out.wall_ms()))
         self._urgent = self._urgent or urgent
 
@@ -107,7 +107,9 @@ class Log:
         elif self._durable < self._number:
             self._waiting.append((self._number, told))
         else:
-            assert not self._waiting or self._waiting[0][0] <= self._durable, "who waits is just being told"
+            assert not self._waiting or self._waiting[0][0] <= self._durable, (
+                "only callbacks that are being called are left"
+            )
             told()
             return
         assert self._waiting[0][0] <= self._waiting[-1][0], "groups become durable in order (journal/J-2)"
@@ -118,7 +120,7 @@ class Log:
     def checkpoint(self, snapshot: Snapshot) -> int:
         """Write a checkpoint. Returns its ticket; `CheckpointEnded` reports the result."""
         self.flush()
-        assert not self._entries, "what was written before is in the groups before (journal/J-1)"
+        assert not self._entries, "earlier entries are in earlier groups (journal/J-1)"
         self._tickets += 1
         assert self._tickets not in self._checkpoints, "a ticket names one checkpoint"
         self._checkpoints.add(self._tickets)
@@ -130,7 +132,7 @@ class Log:
         if self._entries:
             assert self.on, "without a journal nothing is written (journal/J-3)"
             self._number += 1
-            assert self._number > self._durable, "what leaves now is not durable yet"
+            assert self._number > self._durable, "a new group is not durable yet"
             entries, self._entries = self._entries, []
             self._out.effects.append(Append(self._number, entries, self._urgent))
             self._urgent = False

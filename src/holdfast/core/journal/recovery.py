@@ -51,7 +51,7 @@ class RecoveredGroup:
     """A Raft replica's data as they were written (`multiraft.persistence` reads them)."""
 
     pieces: list[bytes] = field(default_factory=list)
-    """Of its checkpoint; empty: it began without one."""
+    """Pieces of its checkpoint; empty: it began without one."""
     writes: list[bytes] = field(default_factory=list)
     """Later writes, in order."""
     doubt: str = ""
@@ -62,11 +62,11 @@ class RecoveredGroup:
 class Recovered:
     store: str
     incarnation: int
-    """Of the life that begins now."""
+    """The life of the files that begins now."""
     cluster_id: str
     """Empty: this store was never in a cluster."""
     proof: FilesProof = field(default_factory=FilesProof)
-    """What these files prove; durable before the journal is ready."""
+    """Proof of these files; durable before the journal is ready."""
     behind: bool = False
     """Whether these files lacked what they once held, and the cluster has not repaired that."""
     view: View | None = None
@@ -80,7 +80,7 @@ class Recovered:
     uncertain: dict[int, str] = field(default_factory=dict)
     """Partitions that may have held more than is known, and why. Some have a copy, of an earlier moment."""
     damage: list[str] = field(default_factory=list)
-    """What could not be read, or was cut, in words."""
+    """Unreadable and cut parts, in words."""
     whole: bool = True
     """Whether nothing durable is lost. If False, partitions outside of `uncertain` may have been held, too; every
     restart says so until `Journal.forgive`.
@@ -167,14 +167,14 @@ class Recovery:
             self._doubts[partition] = (lsn, why)
 
     def void(self, partition: int, lsn: int) -> None:
-        """What was held of a partition up to this block is void."""
+        """The content of a partition up to this block is void."""
         self._begins(partition, lsn)
 
     # -- blocks
 
     def block(self, lsn: int, entries: Sequence[Entry]) -> None:
         """The entries of the next block. Skipped blocks are lost."""
-        assert lsn >= self._next, "blocks are taken in their order (journal/R-1)"
+        assert lsn >= self._next, "blocks come in their order (journal/R-1)"
         if lsn != self._next:
             self._jump(lsn, entries)
         self._next = lsn + 1
@@ -257,7 +257,7 @@ class Recovery:
         self._baseless.pop(partition, None)
         if partition in self._doubts and self._doubts[partition][0] < lsn:
             del self._doubts[partition]
-        assert self._doubts.get(partition, (lsn, ""))[0] >= lsn, "what began anew leaves no doubt from before"
+        assert self._doubts.get(partition, (lsn, ""))[0] >= lsn, "a new beginning ends earlier doubts"
 
     def _group_wrote(self, lsn: int, entry: GroupWrote) -> None:
         group = self._groups.get(entry.partition)
@@ -276,7 +276,7 @@ class Recovery:
         if not entry.map:
             self._begins(entry.partition, lsn)
             self._held.pop(entry.partition, None)
-            assert entry.partition not in self._baseless, "of what is held no more nothing is missing"
+            assert entry.partition not in self._baseless, "a dropped partition lacks nothing"
         elif found is not None and not found.ended:
             found.copy.maps.pop(entry.map, None)
             found.copy.services.pop(entry.map, None)
@@ -396,11 +396,11 @@ class Recovery:
         ):
             if partition not in self._held:
                 recovered.uncertain[partition] = why
-        assert self._whole or not recovered.whole, "what is lost is told"
-        assert recovered.copies.keys() == self._held.keys(), "what is held is handed over"
+        assert self._whole or not recovered.whole, "lost blocks are reported"
+        assert recovered.copies.keys() == self._held.keys(), "all copies are handed over"
 
     def _groups_in_doubt(self, recovered: Recovered) -> None:
-        """Add Raft replicas of which only their existence is known."""
+        """Add Raft replicas without known content."""
         doubts = {**self._baseless, **{number: why for number, (_, why) in self._doubts.items()}}
         for number in sorted(number for number in doubts if number >= GROUPS_FROM):
             recovered.groups[number] = RecoveredGroup(doubt=doubts[number])

@@ -2,8 +2,8 @@
 
 It lists consistent ids. Without a baseline every present member that is not lite owns data. The baseline is part of the
 view, so it changes for all members at once, and members with files write it down. Each change adds an end to its
-history: a hash of the previous end and of the change. Of two histories one is the beginning of the other, or they have
-branched: each side has decided something without the other.
+history: a hash of the previous end and of the change. Either one of two histories is the beginning of the other, or
+they have branched: each side has decided something without the other.
 """
 
 from __future__ import annotations

@@ -30,4 +30,4 @@ class ChangesSince:
     why: str = ""
     """Why there are none and will be none here; empty: ask again (streams/G-4)."""
     term: int = 0
-    """Of the update `upto`."""
+    """The term of the update `upto`."""

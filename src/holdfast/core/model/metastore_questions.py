@@ -68,7 +68,7 @@ class KeyAnswer(msgspec.Struct, frozen=True, array_like=True):
     value: bytes | None
     """None: absent."""
     revision: int
-    """Of its last change; 0: it never had a value, as far as is known."""
+    """The revision of its last change; 0: it never had a value, as far as is known."""
     time_ms: int = 0
     """When it changed, in histories and changes: milliseconds since 1970."""
 
@@ -78,7 +78,7 @@ class MetastoreAnswer(msgspec.Struct, frozen=True, array_like=True):
 
     keys: list[KeyAnswer] = []
     revision: int = 0
-    """Of the response; for changes: the last one that it covers."""
+    """The revision of the response; for changes: the last one that it covers."""
     applied: bool = True
     """False: the key was not at the requested revision; `keys` has its present state."""
     more: bool = False

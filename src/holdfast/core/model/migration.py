@@ -58,15 +58,15 @@ class Migration(msgspec.Struct, frozen=True, array_like=True):
         if self.destination_new < 0:
             wrong = "destination_new must be a replica index"
         elif self.destination_current != NONE and self.destination_current <= self.destination_new:
-            wrong = "a destination that already holds a replica can only go to a hotter slot"
+            wrong = "a destination that already holds a replica can only go to a lower index"
         elif self.source is None and (self.source_current, self.source_new) != (NONE, NONE):
             wrong = "without a source its indices must be -1"
         elif self.source is not None and self.source_current != self.destination_new:
-            wrong = "the source must own the slot that the destination gets"
+            wrong = "the source must own the index that the destination gets"
         elif self.source == self.destination:
             wrong = "source and destination must differ"
         elif self.source_new != NONE and self.source_new <= self.source_current:
-            wrong = "a source that stays can only go to a colder slot"
+            wrong = "a source that stays can only go to a higher index"
         if wrong:
             raise ValueError(f"impossible migration: {wrong}: {self!r}")
 

@@ -114,7 +114,7 @@ class RoundDurable:
 
 @dataclass(frozen=True, slots=True)
 class CopyDurable:
-    """What this member held of a partition at this version of its assignment is durable."""
+    """The copy of a partition, as it was at this version of its assignment, is durable."""
 
     partition: PartitionId
     version: int

@@ -12,7 +12,7 @@ from holdfast.core.model.migration import Migration
 from holdfast.core.model.partition_table import Assignment
 
 Number = tuple[int, int]
-"""Of a piece of news: its view, and its number in that view."""
+"""View of a piece of news, and its number in that view."""
 NO_PROCESS: Number = (0, 0)
 
 

@@ -14,7 +14,7 @@ import msgspec
 FOREVER = 0
 """No time to live, no maximum idle time."""
 JournalMode = Literal["off", "sync", "lazy"]
-"""Of a map: not journalled; durable before its updates count as held; or durable some time later."""
+"""Modes of a map: not journalled; durable before its updates count as held; or durable some time later."""
 
 
 @unique

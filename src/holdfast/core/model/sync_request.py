@@ -9,7 +9,7 @@ import msgspec
 
 @unique
 class How(IntEnum):
-    """What is sent of a map, in ascending order."""
+    """How a map is filled, from the least to the most data."""
 
     SAME = 1
     """Nothing: the base is what the source holds."""
@@ -22,7 +22,7 @@ class How(IntEnum):
 
 
 class Base(msgspec.Struct, frozen=True, array_like=True):
-    """What a receiver holds of a map, as far as it can prove it."""
+    """A map as the receiver holds it, as far as it can prove that."""
 
     map: str
     lineage: list[tuple[int, int]]
@@ -32,14 +32,14 @@ class Base(msgspec.Struct, frozen=True, array_like=True):
     highest: int
     """No update after this number is held."""
     digests: list[int] = []
-    """Of its 64 key ranges, if they are requested."""
+    """The digests of its 64 key ranges, if they are requested."""
     remembered: int = -1
     """For a map with a change stream: the updates after this number are remembered; -1: it has none."""
 
 
 class Demand(msgspec.Struct, frozen=True, array_like=True):
-    """What a receiver has to begin with."""
+    """The bases of a receiver."""
 
     epoch: int
-    """Of its content (`Assignment.epoch`)."""
+    """The epoch of its content (`Assignment.epoch`)."""
     maps: list[Base]

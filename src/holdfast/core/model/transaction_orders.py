@@ -138,7 +138,7 @@ class RunningTransaction(msgspec.Struct, frozen=True, array_like=True):
     """Their number."""
     partitions: list[int]
     topology: TopologyVersion = UNKNOWN_TOPOLOGY
-    """Of its first lock; `0.0` before."""
+    """The topology of its first lock; `0.0` before."""
 
 
 class LockWait(msgspec.Struct, frozen=True, array_like=True):

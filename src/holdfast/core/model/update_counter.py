@@ -6,7 +6,7 @@ The primary numbers updates 1, 2, 3…; a range `(start, count)` means the numbe
 - model/K-2: Numbers applied above it are kept as ranges, merged where they touch; each begins above the low watermark +
   1.
 - model/K-3: The high watermark is the highest number that was handed out or applied, and never below either.
-- model/K-4: Applying a range of which some numbers, but not all, are applied is an error.
+- model/K-4: Applying a range that is applied in part is an error.
 
 Example: a copy has applied 1..16, so lwm = hwm = 16. Update 18 arrives: lwm stays 16, ranges = [(17, 1)], hwm = 18. The
 gap (16, 1) means that update 17 is missing: it may still be on its way, or was lost with a crash. Update 17 arrives: it
@@ -57,7 +57,7 @@ class UpdateCounter:
             raise ValueError(f"{count} numbers cannot be reserved")
         start = self.hwm
         self.hwm += count
-        assert self.lwm <= start < self.hwm, "what is handed out is above all that is applied (model/K-3)"
+        assert self.lwm <= start < self.hwm, "reserved numbers are above all applied ones (model/K-3)"
         return start
 
     # -- every copy
@@ -84,7 +84,7 @@ class UpdateCounter:
         if self._starts[0] == self.lwm:
             self.lwm += self._counts[0]
             del self._starts[0], self._counts[0]
-        assert not self._starts or self._starts[0] > self.lwm, "a gap is before each range (model/K-2)"
+        assert not self._starts or self._starts[0] > self.lwm, "there is a gap before each range (model/K-2)"
         assert self.lwm <= self.highest_applied <= self.hwm, "nothing applied is above the high watermark"
         return True
 
@@ -116,7 +116,7 @@ class UpdateCounter:
             starts.insert(after, start)
             counts.insert(after, end - start)
         assert len(starts) == len(counts), "each range has a start and a count"
-        assert starts[0] >= self.lwm, "what is below the low watermark is no range (model/K-2)"
+        assert starts[0] >= self.lwm, "ranges are above the low watermark (model/K-2)"
         return True
 
     def set_absolute(self, value: int) -> bool:
@@ -137,8 +137,8 @@ class UpdateCounter:
             self.lwm += counts[0]
             del starts[0], counts[0]
         self.hwm = max(self.hwm, self.lwm)
-        assert not starts or starts[0] > self.lwm, "a gap is before each range (model/K-2)"
-        assert value <= self.lwm <= self.highest_applied <= self.hwm, "watermarks do not go back (model/K-1)"
+        assert not starts or starts[0] > self.lwm, "there is a gap before each range (model/K-2)"
+        assert value <= self.lwm <= self.highest_applied <= self.hwm, "watermarks do not fall (model/K-1)"
         return True
 
     def finalise(self) -> list[tuple[int, int]]:
@@ -146,11 +146,11 @@ class UpdateCounter:
         recovery").
         """
         closed = self.gaps()
-        assert self.lwm <= self.highest_applied, "the low watermark does not go back (model/K-1)"
+        assert self.lwm <= self.highest_applied, "the low watermark does not fall (model/K-1)"
         self.lwm = self.hwm = self.highest_applied
         self._starts.clear()
         self._counts.clear()
-        assert self.lwm == self.highest_applied, "what was applied is so still"
+        assert self.lwm == self.highest_applied, "the highest applied number is unchanged"
         return closed
 
     # -- queries

@@ -46,7 +46,7 @@ class ClusterState(StrEnum):
 
 @unique
 class Intent(StrEnum):
-    """What a member wants to become; each heartbeat carries it until it has happened."""
+    """A member's desired state; each heartbeat carries it until it is reached."""
 
     NONE = ""
     LEAVE = "leave"
@@ -69,10 +69,10 @@ class Room(IntEnum):
 
 
 class FilesProof(msgspec.Struct, frozen=True):
-    """What files prove about themselves when they are opened (`core.membership.known_files`)."""
+    """Facts that files prove about themselves when they are opened (`core.membership.known_files`)."""
 
     token: str = ""
-    """Of the life that begins now: the UUID of the first member that opened them for it."""
+    """Token of the life that begins now: the UUID of the first member that opened them for it."""
     before: str = ""
     """Token of the life before; empty: there was none, or it had no token."""
     reached: int = 0

@@ -34,8 +34,8 @@ class DropZone(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class ResetZone(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Continue with the remaining replicas of partitions that have lost their majority. What only the lost ones had is
-    lost.
+    """Continue with the remaining replicas of partitions that have lost their majority. Data that only the lost ones
+    had are lost.
     """
 
     name: str
@@ -110,7 +110,7 @@ class ReplicaTold(msgspec.Struct, frozen=True):
     node: str
     state: str
     index: int
-    """Of the last entry of its log."""
+    """Index of the last entry of its log."""
     learner: bool
     lag: int = 0
     """How many more entries the leader's log had when the two members answered."""
@@ -125,7 +125,7 @@ class ZonePartitionTold(msgspec.Struct, frozen=True):
     pending: list[AssignmentsTold]
     planned: AssignmentsTold | None
     replicas: list[ReplicaTold] = []
-    """Of the members that have answered."""
+    """Replicas of the members that have answered."""
 
 
 class PartitionMark(msgspec.Struct, frozen=True):
@@ -154,17 +154,17 @@ class ZoneAnswer(msgspec.Struct, frozen=True):
     """The response to any of these requests."""
 
     done: str = ""
-    """What was done, in words; empty: nothing."""
+    """Result in words; empty: nothing was done."""
     warnings: list[str] = []
     zones: list[ZoneTold] = []
     partitions: list[ZonePartitionTold] = []
     members: dict[str, str] = {}
     """Node -> name of the member."""
     marks: list[PartitionMark] = []
-    """Of the partitions that the member leads."""
+    """Marks in the partitions that the member leads."""
     leaders: list[LeaderTold] = []
     troubles: list[TroubleTold] = []
-    """Of the responding member."""
+    """Troubles of the responding member."""
     node: str = ""
     """This member's node, if that was asked for."""
     failed: str = ""

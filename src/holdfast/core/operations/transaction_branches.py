@@ -47,7 +47,7 @@ from holdfast.core.model.transactions import (
 from holdfast.core.operations.map_operations import peek
 from holdfast.core.store.replica import MapReplica
 
-LOCKED_TOO_LONG = "a transaction has locked the entry, and did not end in time"
+LOCKED_TOO_LONG = "a transaction has locked the entry and has not ended in time"
 _NOTHING: Mapping[bytes, bytes] = {}
 
 

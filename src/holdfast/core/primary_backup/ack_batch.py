@@ -119,7 +119,7 @@ class AckBatch:
         if not self.on_disk:
             words.append("this member's own disk")
         if self.after:
-            words.append("what was written before")
+            words.append("earlier writes")
         kind = "confirmed answers" if self.resting else "writes"
         members = tuple(MemberId(each) for each in sorted({*self.need, *self.courtesy}))
         count = max(count, len(self.told))
@@ -135,14 +135,14 @@ class AckBatch:
         if not self.on_disk:
             words.append("this member's own disk")
         if self.after:
-            words.append("what was written before")
+            words.append("earlier writes")
         return ", ".join(words)
 
 
 def when_all_done(batches: list[AckBatch], done: Completion, now_ns: int) -> None:
     """Call `done` once: with True when all batches are done, with False when the outcome of one is unknown."""
     left = len(batches)
-    assert left, "somebody is waited for"
+    assert left, "at least one batch is waited for"
 
     def told(known: bool) -> None:
         nonlocal left

@@ -40,17 +40,17 @@ class Backlog:
         self._late: dict[str, int] = {}
 
     def grown(self) -> None:
-        assert self.bytes > self.most, "it is too much (primary_backup/K-1)"
+        assert self.bytes > self.most, "the backlog is above its limit (primary_backup/K-1)"
         if not self.crowded:
             self.crowded = True
             self._out.tell(BacklogChanged())
-        assert self.crowded, "writes are refused only where nothing more is read (primary_backup/K-2)"
+        assert self.crowded, "writes are rejected only when clients are not read (primary_backup/K-2)"
         if self.bytes > 2 * self.most:
             self.refuse()
 
     def eased(self) -> None:
-        assert self.bytes >= 0, "no more is taken away than was kept"
-        assert self.crowded, "what was not too much need not ease"
+        assert self.bytes >= 0, "only counted bytes are released"
+        assert self.crowded, "only a crowded backlog can ease"
         if self.bytes <= self.most // 2:
             self.crowded = self.refusing = False
             self._out.tell(BacklogChanged())
@@ -64,7 +64,7 @@ class Backlog:
     def late(self, member: str, size: int) -> None:
         """Add to the bytes that are kept for this async backup; `size` may be negative."""
         kept = self._late.get(member, 0) + size
-        assert kept >= 0, "no more is taken away than was kept"
+        assert kept >= 0, "only counted bytes are released"
         if kept:
             self._late[member] = kept
         else:
@@ -73,4 +73,4 @@ class Backlog:
             self.slow.add(member)
         elif kept <= self._async_bytes // 2:
             self.slow.discard(member)
-        assert member in self._late or member not in self.slow, "nothing is kept for nobody who is slow"
+        assert member in self._late or member not in self.slow, "a slow backup has a backlog"

@@ -86,7 +86,7 @@ class Clearings:
 
     def _wake(self, after_ns: int) -> None:
         assert not self._timer, "one slice at a time (primary_backup/L-1)"
-        assert self._running, "somebody waits for the next slice"
+        assert self._running, "a clearing waits for its next slice"
         self._timer = True
         self._out.timer(TimerName.CLEAR, after_ns)
 
@@ -101,7 +101,7 @@ class Clearings:
             return
         else:
             self._slice(clearing)
-        assert self._running[0] is clearing, "its turn is not over"
+        assert self._running[0] is clearing, "the clearing is still at the head of the queue"
         self._running.popleft()
         if clearing.left:
             self._running.append(clearing)
@@ -150,7 +150,7 @@ class Clearings:
 
     def _held(self, clearing: _Clearing, known: bool) -> None:
         clearing.waits -= 1
-        assert clearing.waits >= 0, "each slice is held once (primary_backup/L-4)"
+        assert clearing.waits >= 0, "each slice is acknowledged once (primary_backup/L-4)"
         if clearing.over or (known and (clearing.left or clearing.waits)):
             return
         clearing.over = True

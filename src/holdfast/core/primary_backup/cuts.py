@@ -113,16 +113,14 @@ class Pin:
         """Hide entries that had expired at the cut and were not removed."""
         self._overlay.update(dict.fromkeys(keys))
         self.entries -= len(keys)
-        assert self.entries >= 0, "no more is hidden than was there"
+        assert self.entries >= 0, "only entries of the pin are hidden"
 
     def complete(self, entries: Entries) -> bool:
         """The map is about to lose all its entries, which are given: copy the content and stop observing."""
         whole: dict[bytes, bytes | None] = {**entries, **self._overlay}
         self._overlay = {key: value for key, value in whole.items() if value is not None}
         self._state = None
-        assert len(self._overlay) == self.entries, (
-            "a pin holds what was there at the cut (primary_backup/C-5)"
-        )
+        assert len(self._overlay) == self.entries, "a pin has the entries of the cut (primary_backup/C-5)"
         return False
 
     def release(self) -> None:
@@ -197,7 +195,7 @@ class _Named(NamedTuple):
 
     copy: PartitionCopy
     version: int
-    """Of the assignment that named the holders."""
+    """Version of the assignment that named the holders."""
     pins: list[Pin]
 
 
@@ -299,7 +297,7 @@ class Cuts:
         kept = self._open(cut, lease_ms)
         if kept.maps is None:
             kept.maps = frozenset(names)
-        assert cut in self._kept, "what is begun is kept until its lease ends"
+        assert cut in self._kept, "an open cut is kept until its lease ends"
         return kept
 
     def _remove_ended(self, copy: PartitionCopy, written: Sequence[MapReplica], may_end: int) -> int:
@@ -308,7 +306,7 @@ class Cuts:
         """
         for held in written:
             may_end -= self.lane.expire(copy, held, may_end)
-            assert may_end >= 0, "no more are looked at than may"
+            assert may_end >= 0, "the limit of entries is respected"
             if not may_end or held.state.may_end(self._out.now_ns):
                 return 0
         return may_end
@@ -363,7 +361,7 @@ class Cuts:
             else:
                 void.add(partition)
         assert all(pin.known for _, _, pins in named for pin in pins if pin.partition not in void), (
-            "maps of a partition are made known together (primary_backup/C-6)"
+            "maps of a partition are confirmed together (primary_backup/C-6)"
         )
         if void:
             taken.pins = [pin for pin in taken.pins if pin.partition not in void]
@@ -433,7 +431,7 @@ class Cuts:
         return count
 
     def _renew(self, kept: _Kept) -> None:
-        assert kept.lease_ms > 0, "what is kept has a lease"
+        assert kept.lease_ms > 0, "a kept cut has a lease"
         kept.until_ns = self._out.now_ns + kept.lease_ms * MILLISECOND
 
     def _end(self, cut: bytes) -> None:

@@ -133,7 +133,7 @@ class Lane:
         self.serving: list[PartitionCopy | None] = [None] * settings.partitions.count
         """For sessions: copies that may be read and written here."""
         self.leading: list[PartitionCopy | None] = [None] * settings.partitions.count
-        """Copies of which this member is the serving primary. While the cluster is passive `serving` is empty, and
+        """Copies that this member serves as primary. While the cluster is passive `serving` is empty, and
         these are read through the router, which rejects writes.
         """
         ears = ears or Nobody()
@@ -143,7 +143,7 @@ class Lane:
         self.awaited: dict[int, Awaited] = {}
         """Partitions whose change a request waits for (`PrimaryCopy.wake`)."""
         self.open_records: list[Written] = []
-        """Of the buffer that is being worked on."""
+        """Updates of the present buffer."""
         self.open_puts: list[MapReplica] = []
         """Replicas to whose unsent puts that buffer has added."""
         self._resting: dict[tuple[int, str], AnyReplica | None] = {}
@@ -312,7 +312,7 @@ class Lane:
             kind = EventKind.UPDATED if change is Change.CALL else update.kind
         old = state.former(key) if kind is not None or held.changes else None
         key_hash = state.hash_word(key) if kind is not None else 0
-        assert change is not Change.CLEAR or not held.changes, "of this change streams would tell nobody"
+        assert change is not Change.CLEAR or not held.changes, "change streams cannot report a CLEAR"
         number = held.updates.next()
         record = Record(
             held.name, number, change, key, update.value, update.ttl_ms, update.max_idle_ms, update.key_hash
@@ -355,7 +355,7 @@ class Lane:
         copy.requests.note(mark)
         if len(self.open_records) > since:
             partition, held, record = self.open_records[-1]
-            assert isinstance(record, Record), "whoever has an id makes records"
+            assert isinstance(record, Record), "a request with an id makes records"
             self.open_records[-1] = (
                 partition,
                 held,

@@ -262,7 +262,7 @@ class LocalReplicas:
         return False
 
     def _write(self, copy: PartitionCopy, section: Section) -> None:
-        assert self.held.get(section.partition) is copy, "what is held follows its primary"
+        assert self.held.get(section.partition) is copy, "a held copy follows its primary"
         if section.records:
             self._write_records(copy, section)
         for puts in section.puts:
@@ -389,12 +389,14 @@ class LocalReplicas:
             copy = self._take_back(partition, new)
         self.stale.pop(partition, None)
         if copy is None and old.version and new.epoch == old.epoch:
-            raise InvariantBroken(f"row {new} of partition {partition} names {self._me}, which holds no copy")
+            raise InvariantBroken(
+                f"assignment {new} of partition {partition} names {self._me}, which holds no copy"
+            )
         if copy is None or copy.epoch < new.epoch:
             copy = self.held[partition] = PartitionCopy(partition, new.epoch, self.request_ids, self.entries)
             self._log.note(Began(partition, new.epoch))
-        assert self.held[partition] is copy, "a replica of the row has its copy"
-        assert copy.epoch >= new.epoch, "no copy is of a history that was declared lost"
+        assert self.held[partition] is copy, "a replica of the assignment has its copy"
+        assert copy.epoch >= new.epoch, "a copy is not of an epoch that was declared lost"
         self.furnish(copy, index)
         return copy
 
@@ -406,7 +408,7 @@ class LocalReplicas:
 
     def revive(self, copies: dict[int, PartitionCopy]) -> None:
         """Keep copies from this member's files as bases."""
-        assert not self.held, "what is found in files comes before any row"
+        assert not self.held, "copies from files come before any assignment"
         for copy in copies.values():
             self.services.revive(copy)
         self.stale.update(copies)
@@ -418,7 +420,7 @@ class LocalReplicas:
         copy = self.stale.get(partition)
         if copy is None or copy.epoch != row.epoch:
             return None
-        assert partition not in self.held, "who holds a copy need not take one back"
+        assert partition not in self.held, "a held copy is not replaced by an earlier one"
         self.held[partition] = copy
         # Its files may be from a time when its index was lower and it held more maps.
         self._keep_maps_of(partition, row.index_of(self._me))
@@ -438,12 +440,16 @@ class LocalReplicas:
         kept = self.stale.get(partition)
         if kept is not None and kept.epoch < new.epoch:
             del self.stale[partition]
-        assert partition not in self.held, "who is in no row holds nothing of it (primary_backup/B-3)"
+        assert partition not in self.held, (
+            "a member outside of the assignment holds no copy (primary_backup/B-3)"
+        )
 
     def replace(self, partition: int, copy: PartitionCopy) -> None:
         """The copy of a backup was brought up to date; use this one from now on."""
         assert copy.partition == partition, "a copy is of one partition"
-        assert self._rows[partition].index_of(self._me) > 0, "a backup of the row is brought up to date"
+        assert self._rows[partition].index_of(self._me) > 0, (
+            "a backup of the assignment is brought up to date"
+        )
         self.held[partition] = copy
 
     def base(self, partition: int) -> PartitionCopy | None:
@@ -487,7 +493,7 @@ class LocalReplicas:
     # -- periodic work
 
     def sweep(self) -> None:
-        """End cuts whose lease is over, and forget passed deadlines in copies of which this member is not the primary,
+        """End cuts whose lease is over, and forget passed deadlines in copies of backups,
         in a bounded number of maps (primary_backup/E-1).
         """
         self.cuts.sweep()
@@ -507,7 +513,7 @@ class LocalReplicas:
         return {
             "staging replicas": len(self.staging),
             "early messages": len(self._early),
-            "migrations whose end services have not heard of": len(self.services.pending),
+            "migrations without a callback to services at their end": len(self.services.pending),
         }
 
     def on_view(self, notice: ViewInstalled) -> None:

@@ -102,7 +102,7 @@ def close(
     parts: dict[int, Any] = batch.records
     for held in puts:
         each: UnsentPuts | None = held.unsent
-        assert each is not None, "they were added to it"
+        assert each is not None, "a replica with unsent puts has a buffer"
         sizes: bytearray = each.sizes
         data: bytearray = each.data
         count = len(sizes) // PAIR
@@ -193,7 +193,7 @@ def lay_out(
     row: Assignment
     for held in puts:
         each: UnsentPuts | None = held.unsent
-        assert each is not None, "they were added to it"
+        assert each is not None, "a replica with unsent puts has a buffer"
         if each.opened:
             left.append(held)
             continue

@@ -201,7 +201,7 @@ class PendingAcks:
         unsent = self.unsent
         for held in puts:
             each = held.unsent
-            assert each is not None, "they were added to it"
+            assert each is not None, "a replica with unsent puts has a buffer"
             taken = each.take_closed(held, held.updates.hwm)
             if taken is not None:
                 unsent.append((each.partition, held, taken))
@@ -239,8 +239,8 @@ class PendingAcks:
             rests = self._rests = self._waiting[self._number] = AckBatch(self._number, self._out.now_ns)
             rests.since = self._turn_began
             self.unsent_batches.append(self._number)
-        assert rests.number in self._waiting, "nothing waits for what has ended"
-        assert rests.number > rests.since, "it is of this turn"
+        assert rests.number in self._waiting, "the read barrier is open"
+        assert rests.number > rests.since, "the read barrier is of this turn"
         if durable:
             rests.wait_for_disk()
         for partition, name, sync in asked:
@@ -261,8 +261,8 @@ class PendingAcks:
         """Make a read barrier wait for a batch that its answers may have seen."""
         if batch.number in rests.links:
             return
-        assert batch.number != rests.number, "nothing comes after itself"
-        assert batch.open, "only what is open is waited for"
+        assert batch.number != rests.number, "a read barrier does not wait for itself"
+        assert batch.open, "a read barrier waits for open batches only"
         rests.links.add(batch.number)
         rests.after += 1
 
@@ -499,20 +499,20 @@ class PendingAcks:
         if self._rests is batch:
             # Later answers of the same turn need a barrier that is open.
             self._rests = None
-        assert not batch.told, "nobody waits for what has ended"
-        assert not batch.need and not batch.courtesy, "whoever is waited for has it, or is not waited for"
+        assert not batch.told, "no caller waits for an ended batch"
+        assert not batch.need and not batch.courtesy, "an ended batch waits for no backup"
         self._joinable.clear()
         del self._waiting[batch.number]
         if batch.charged:
             self._charge(batch)
         backlog = self.backlog
         backlog.bytes -= batch.size
-        assert backlog.bytes >= 0, "no more is taken away than was kept (primary_backup/P-6)"
+        assert backlog.bytes >= 0, "only counted bytes are released (primary_backup/P-6)"
         if backlog.crowded:
             backlog.eased()
         for partition in batch.resting:
             self._rested_no_more(partition, batch)
-        assert not batch.charged, "what has ended is in nobody's backlog"
+        assert not batch.charged, "an ended batch is in no backlog"
         number, of_partitions = batch.number, self._of_partition
         empty: list[int] = []
         for partition in batch.records:
@@ -526,7 +526,7 @@ class PendingAcks:
 
     def drained(self, partition: int) -> None:
         """The last open batch of a partition is done; a handover may wait for that."""
-        assert partition not in self._of_partition, "nothing of it waits any more"
+        assert partition not in self._of_partition, "no batch of the partition is open"
         if partition in self._targets.joining:
             self._out.tell(PartitionDrained(partition))
 
@@ -559,7 +559,7 @@ class PendingAcks:
                 self._rested_no_more(partition, batch)
             del batch.records[partition], self._of_partition[partition][batch.number]
             self.look(batch)
-        assert not self._of_partition.get(partition), "nothing of it waits any more (primary_backup/P-3)"
+        assert not self._of_partition.get(partition), "no batch of the partition is open (primary_backup/P-3)"
         if self._of_partition.pop(partition, None) is not None:
             self.drained(partition)
 

@@ -40,9 +40,9 @@ class LeadershipPhase(StrEnum):
 
 @unique
 class LeadershipStep(StrEnum):
-    NAMED = "its row names this member as owner"
-    EQUAL = "everybody holds what it holds"
-    CANCELLED = "the row changes, or a replica is back"
+    NAMED = "its assignment names this member as primary"
+    EQUAL = "all replicas hold what it holds"
+    CANCELLED = "the assignment changes, or a replica is back"
 
 
 _P, _S = LeadershipPhase, LeadershipStep
@@ -72,7 +72,7 @@ class PrimaryActivation:
         self._copies = copies
         self._log = log
         self.active: set[int] = set()
-        """Partitions of which this member is the serving primary; it may be paused."""
+        """Partitions that this member serves as primary, or has paused."""
         self._waiting: dict[int, set[MemberId]] = {}
         """While activating: replicas that are not known yet to hold what the primary holds."""
         self._calls: dict[MemberId, list[tuple[int, int, list[tuple[str, int, int]]]]] = {}
@@ -93,18 +93,20 @@ class PrimaryActivation:
             self.active.add(partition)
         else:
             self.active.discard(partition)
-        assert self.phase(partition) is phase, "it is taking office, or in office, or neither"
-        assert partition not in self.active or partition not in self._waiting, "never both"
+        assert self.phase(partition) is phase, "the phase is the one of the step"
+        assert partition not in self.active or partition not in self._waiting, (
+            "a partition is activating or active, not both"
+        )
 
     def begin(self, partition: int) -> None:
         """Activate as primary of this partition; success is notified as `LeadershipTaken`."""
         row = self._rows[partition]
-        assert row.owner == self._me, "the row names the primary"
-        assert self._copies.held[partition].epoch == row.epoch, "what it holds is of the row's epoch"
+        assert row.owner == self._me, "the assignment names the primary"
+        assert self._copies.held[partition].epoch == row.epoch, "the copy is of the assignment's epoch"
         self.cancel(partition)
         self._step(partition, _S.NAMED)
         others = {member for member in row.holding[1:] if member is not None}
-        # Its own copy counts when it is durable: it may answer for writes that nobody has acknowledged yet.
+        # Its own copy counts when it is durable: it may answer for writes without any acknowledgement yet.
         self._waiting[partition] = others | {self._me}
         copy = self._copies.held[partition]
         for index, member in enumerate(row.holding):
@@ -144,8 +146,8 @@ class PrimaryActivation:
             self._become_primary(partition)
 
     def _become_primary(self, partition: int) -> None:
-        assert not self._waiting[partition], "everybody holds the same (primary_backup/O-1)"
-        assert self._rows[partition].owner == self._me, "the row names the primary"
+        assert not self._waiting[partition], "all replicas hold the same (primary_backup/O-1)"
+        assert self._rows[partition].owner == self._me, "the assignment names the primary"
         assert partition in self._copies.held, "a primary holds what it serves"
         self._step(partition, _S.EQUAL)
         self._copies.held[partition].used(self._out.now_ns)
@@ -153,7 +155,7 @@ class PrimaryActivation:
 
     def cancel(self, partition: int) -> None:
         self._step(partition, _S.CANCELLED)
-        assert self.phase(partition) is LeadershipPhase.NONE, "it is no primary until it is named again"
+        assert self.phase(partition) is LeadershipPhase.NONE, "a cancelled primary is not active"
         for calls in self._calls.values():
             calls[:] = [call for call in calls if call[0] != partition]
 

@@ -64,7 +64,7 @@ CLEAR_ENTRIES, TOLD_ENTRIES = 2, 10
 
 
 class PrimaryCopy:
-    """Requests on partitions of which this member is the primary. Implements `protocol.Replication`."""
+    """Requests on this member's partitions as primary. Implements `protocol.Replication`."""
 
     def __init__(self, settings: Settings, out: Outbox, lane: Lane) -> None:
         self._settings = settings
@@ -80,7 +80,7 @@ class PrimaryCopy:
         self._clearings = Clearings(out, lane, timeout_ns, self._rejection)
 
     def serve(self, delegate: ReplicationEngineDelegate) -> None:
-        assert self._delegate is None, "one router gives requests"
+        assert self._delegate is None, "the engine serves one delegate"
         self._delegate = delegate
 
     def _rejection(self, request: Request) -> Outcome | None:
@@ -119,7 +119,7 @@ class PrimaryCopy:
         """Decide the request and carry it out; `done` is called when it may be answered."""
         lane, partition = self._lane, request.partitions[0]
         copy = lane.leading[partition]
-        assert copy is not None, "only the primary is given requests"
+        assert copy is not None, "only the primary gets requests"
         if request.op in READS:
             self._answer_read(copy, request, done)
             return
@@ -139,8 +139,8 @@ class PrimaryCopy:
                 done(Outcome(Status.NOT_READY, None, decision.refused))
                 return
             decision = Decision(decision.answer)
-        assert type(decision) is Decision, "it is decided, or has to wait"
-        assert lane.leading[partition] is copy, "to decide changes nothing"
+        assert type(decision) is Decision, "a request is decided or waits"
+        assert lane.leading[partition] is copy, "deciding changes nothing"
         before = lane.opened
         value = self._carry_out(copy, request, decision)
         assert lane.opened <= before + 2 * len(decision.updates), (
@@ -181,10 +181,10 @@ class PrimaryCopy:
         lane = self._lane
         try:
             decision = self._decide(copy, request)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+        except Exception as error:  # noqa: BLE001 - any error is an answer
             answer = failed(self._out, request, error)
         else:
-            assert type(decision) is Decision, "a question is answered at once"
+            assert type(decision) is Decision, "a read is decided at once"
             looked = decision.updates or decision.used
             value = self._carry_out(copy, request, decision) if looked else decision.answer
             if request.op is Op.GET_ALL and bytes_of(value) > self._answer_bytes:
@@ -245,7 +245,7 @@ class PrimaryCopy:
         return Outcome(
             Status.NOT_READY,
             None,
-            f"nothing was changed, and what was found is not confirmed: {self._lane.unknown_because}",
+            f"nothing was changed, and the answer could not be confirmed: {self._lane.unknown_because}",
         )
 
     def _told(self, known: bool, value: Value, position: tuple[int, int] = (0, 0)) -> Outcome:
@@ -357,7 +357,7 @@ def attempt(out: Outbox, request: Request, read: Callable[[], T]) -> T | Outcome
     """
     try:
         return read()
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+    except Exception as error:  # noqa: BLE001 - any error is an answer
         return failed(out, request, error)
 
 

@@ -30,7 +30,7 @@ class ReplicationTargets:
         """Set the members that records of this replica go to."""
         chosen = self._settings.object(held.name)
         targets, sync = self.followers(partition, held.name)
-        assert sync.issubset(targets), "who is waited for gets the records (primary_backup/P-1)"
+        assert sync.issubset(targets), "sync members get the records (primary_backup/P-1)"
         held.targets, held.sync = targets, sync
         held.journal = chosen.journal if self._journal else "off"
         held.changes = chosen.changes_bytes

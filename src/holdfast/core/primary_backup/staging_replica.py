@@ -59,7 +59,7 @@ class FilledReplica:
     def __init__(self, held: Replica[Any], tail_bytes: int) -> None:
         self.held = held
         self.how: How | None = None
-        """What is sent of it; None: not known yet."""
+        """How it is filled; None: not known yet."""
         self._receiver: Receiver = held.state.receiver()
         self._tail_bytes = tail_bytes
         self._early: dict[int, tuple[int, Record]] = {}
@@ -82,19 +82,19 @@ class FilledReplica:
         Repeated calls do nothing.
         """
         if self.how is None and not self._frozen:
-            assert not self.held.counter, "nothing is filled before it is known with what"
-            assert base is not self.held, "the base goes on with its primary"
+            assert not self.held.counter, "a replica without a plan is empty"
+            assert base is not self.held, "the base is another replica"
             self.held.start_from(base)
             self._frozen = True
 
     def _thaw(self) -> None:
         """The base is of no use: the whole state will come."""
         held = self.held
-        assert self._frozen, "only what was begun with is given up"
+        assert self._frozen, "only a frozen base is dropped"
         held.state.begin_ranges(frozenset(range(len(held.state.range_digests()))))
         held.updates, held.lineage, held.tail = UpdateCounter(), [], None
         self._frozen = False
-        assert not held.counter, "it begins with nothing"
+        assert not held.counter, "a full fill begins empty"
 
     def begin(self, plan: FillPlan, base: Replica[Any] | None, now_ns: int) -> None:
         """The source has stated what it sends."""
@@ -131,7 +131,7 @@ class FilledReplica:
         if self.how is How.FULL:
             self.held.updates = UpdateCounter(counter)
             self.held.lineage = lineage
-        assert self.held.counter == counter, "what came before the moment of the content is in it"
+        assert self.held.counter == counter, "earlier updates are in the content"
         self._receiver.land()
 
     # -- records
@@ -219,7 +219,7 @@ class StagingStep(StrEnum):
     FULL = "the disk has no room"
     AGAIN = "a moment later"
     TAKEN = "it becomes the copy of its partition"
-    DROPPED = "a row, its source or a newer supply ends it"
+    DROPPED = "an assignment, its source or a newer supply ends it"
 
 
 _P, _S = StagingPhase, StagingStep
@@ -298,7 +298,7 @@ class StagingReplica:
         return self.phase is StagingPhase.HELD
 
     def demand(self, *, compare: bool) -> Demand:
-        """What the receiver has to begin with; `compare`: with fresh digests of the key ranges."""
+        """The receiver's bases; `compare`: with fresh digests of the key ranges."""
         maps = []
         for name, held in self._base.items():
             highest = held.updates.highest_applied

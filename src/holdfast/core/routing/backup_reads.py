@@ -21,7 +21,7 @@ from holdfast.core.store.partition_copy import PartitionCopy
 
 
 class Neighbours(Protocol):
-    """What routing needs of the membership."""
+    """The part of the membership that routing uses."""
 
     def is_member(self, member: MemberId) -> bool: ...
 

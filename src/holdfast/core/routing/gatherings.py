@@ -169,7 +169,7 @@ class Gatherings:
 
     def _go_on(self, gathering: Gathering) -> None:
         """Make the next slice, unless it is too late."""
-        assert self._listed >= 0, "no more is given back than was gathered"
+        assert self._listed >= 0, "only counted bytes are released"
         gathering.queued = False
         if gathering.deadline_ns <= self._out.now_ns:
             self._finish(gathering, self._too_late(gathering))
@@ -200,14 +200,14 @@ class Gatherings:
         gathering.started = gathering.started or bool(shares) or bool(mine)
         for owner, partitions in shares.items():
             ticket = self._waiting.ticket()
-            assert owner != self._me, "the own share is done here"
+            assert owner != self._me, "the own share is not forwarded"
             self._asked[ticket] = (owner, gathering, partitions)
             gathering.missing.difference_update(partitions)
             self._waiting.look_in(LATE_NS)
             self._out.send(owner, Forward(ticket, _share(gathering.request, partitions)))
         if mine:
             gathering.missing.difference_update(mine)
-            assert gathering.missing.isdisjoint(mine), "what is asked for is not missing"
+            assert gathering.missing.isdisjoint(mine), "a requested partition is not missing"
             ticket = self._waiting.ticket()
             self._asked[ticket] = (self._me, gathering, mine)
             self._perform(_share(gathering.request, mine), OwnShare(ticket))
@@ -314,7 +314,7 @@ class Gatherings:
             gathering.finished = True
             self._waiting.leave(0)
             self._listed -= gathering.size
-            assert self._listed >= 0, "no more is given back than was gathered"
+            assert self._listed >= 0, "only counted bytes are released"
             answer(self._out, gathering.asker, outcome)
 
     def _tell_cleared(self, gathering: Gathering) -> None:

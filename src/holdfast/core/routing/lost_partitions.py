@@ -2,8 +2,8 @@
 
 - routing/R-12: If a map's `loss_policy` does not ignore losses, nothing of it is read or written in a partition whose
   assignment names it as lost, even when a member that holds it is back. With `read-only-safe` the map is not written at
-  all. A transaction cannot lock or prepare anything there either. What was prepared before is ended, because it may be
-  committed elsewhere.
+  all. A transaction cannot lock or prepare anything there either. Branches prepared before are ended, because they may
+  be committed elsewhere.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Parked:
         self.until_ns = 0
         """Until when it waits for a change of its partition; 0: it does not."""
         self.wait: Wait | None = None
-        """What it waits for in its partition."""
+        """The change of its partition that it waits for."""
         self.since_ns = 0
         """Since when it has waited for that."""
         self.size = 0
@@ -114,15 +114,17 @@ class Waiting:
             return False
         self._requests += 1
         self._bytes += size
-        assert self._requests <= self._requests_most, "no more wait than may (routing/R-6)"
-        assert self._bytes <= self._bytes_most, "nor more bytes"
+        assert self._requests <= self._requests_most, (
+            "the number of waiting requests is bounded (routing/R-6)"
+        )
+        assert self._bytes <= self._bytes_most, "the bytes of waiting requests are bounded (routing/R-6)"
         return True
 
     def leave(self, size: int) -> None:
-        assert self._requests > 0 and self._bytes >= size, "who leaves has entered"
+        assert self._requests > 0 and self._bytes >= size, "only a counted request leaves"
         self._requests -= 1
         self._bytes -= size
-        assert self._requests or not self._bytes, "who waits no more keeps nothing"
+        assert self._requests or not self._bytes, "without requests no bytes are counted"
 
     def ticket(self) -> int:
         self.tickets += 1
@@ -130,7 +132,7 @@ class Waiting:
 
     def look_in(self, after_ns: int) -> None:
         """Look at what waits after this time at the latest."""
-        assert after_ns > 0, "a timer is of a later moment"
+        assert after_ns > 0, "a timer is set for a later moment"
         if not self._timer_ns or after_ns < self._timer_ns:
             self._timer_ns = after_ns
             self._out.timer(TimerName.ROUTE, after_ns)

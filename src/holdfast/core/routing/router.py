@@ -61,7 +61,7 @@ UNREAD = Outcome(Status.NOT_READY, None, "the member that asks has too many answ
 
 
 class Offers(Protocol):
-    """What the router needs of the table's replication."""
+    """The part of the table's replication that the router uses."""
 
     def stored_assignment(self, partition: int) -> Assignment | None:
         """The assignment that is stored here and not committed yet, if there is one."""
@@ -172,7 +172,7 @@ class Router:
             if self._retries and not request.id and request.op not in READS:
                 parked.request = msgspec.structs.replace(request, id=self.new_id())
             ticket = self._waiting.ticket()
-            assert parked.size, "what is sent is counted among what waits (routing/R-6)"
+            assert parked.size, "a sent request is counted as waiting (routing/R-6)"
             assert ticket not in self._sent, "a ticket names one request"
             self._sent[ticket] = (owner, parked)
             if self._of_terms:
@@ -204,7 +204,9 @@ class Router:
             parked.until_ns = min(self._out.now_ns + most_ns, parked.deadline_ns)
             parked.since_ns = self._out.now_ns
         parked.wait = wait
-        assert parked.until_ns <= parked.deadline_ns, "it waits no longer than who asked (routing/R-11)"
+        assert parked.until_ns <= parked.deadline_ns, (
+            "a request waits no longer than its asker (routing/R-11)"
+        )
         self._delayed.setdefault(parked.request.partitions[0], []).append(parked)
         self._waiting.look_in(max(1, parked.until_ns - self._out.now_ns))
 
@@ -244,7 +246,7 @@ class Router:
         """Answer the asker; a request that may have been applied is not rejected (routing/R-4)."""
         if parked.size:
             self._count_out(parked)
-        assert not parked.size, "who is answered waits no more (routing/R-1)"
+        assert not parked.size, "an answered request does not wait (routing/R-1)"
         if parked.doubt and outcome.status is not Status.OK:
             outcome = Outcome(Status.UNKNOWN, None, f"{parked.doubt}; {outcome.detail}".rstrip("; "))
         answer(self._out, parked.asker, outcome)
@@ -379,7 +381,7 @@ class Router:
         for ticket, (_, sent) in list(self._sent.items()):
             if sent.comes_from(gone):
                 # It was forwarded for a member that asks another one now.
-                assert sent.size, "what was sent is counted among what waits (routing/R-6)"
+                assert sent.size, "a sent request is counted as waiting (routing/R-6)"
                 del self._sent[ticket]
                 self._count_out(sent)
         self.gatherings.askers_gone(gone)
@@ -398,7 +400,7 @@ class Router:
 
     def superseded(self, partition: int) -> None:
         """Another term has begun in the partition (raft_partition/R-2)."""
-        assert self._of_terms, "of a row's other owners only a view says that they take nothing any more"
+        assert self._of_terms, "only assignments that are terms are superseded"
         for ticket, (owner, parked) in list(self._sent.items()):
             request = parked.request
             if request.partitions[0] != partition:

@@ -68,8 +68,8 @@ class Serving:
 
     def on_assignment(self, notice: AssignmentChanged) -> None:
         partition, old, new = notice.partition, notice.old, notice.new
-        assert self._rows[partition] is new, "the table has it"
-        assert old.version < new.version, "an assignment is followed by a newer one"
+        assert self._rows[partition] is new, "the table has the new assignment"
+        assert old.version < new.version, "a new assignment has a higher version"
         losses = self._router.refusals.losses
         if old.lost != new.lost and losses.learn(partition, new.lost):
             self._router.restrict()
@@ -105,7 +105,7 @@ class Serving:
         """Activation succeeded, or a handover was aborted."""
         copy = self._copies.held[partition]
         assert self._rows[partition].owner == self._me, "only the primary serves"
-        assert copy.term, "whoever serves has taken office in a term"
+        assert copy.term, "a serving primary has a term"
         self._lane.leading[partition] = copy
         self._lane.serving[partition] = None if self._hides(partition) else copy
         self._lane.retarget(copy)
@@ -123,7 +123,7 @@ class Serving:
             copy.term = self._rows[partition].version
             for held in copy:
                 held.enter(copy.term)
-        assert copy.term <= self._rows[partition].version, "no term is of the future"
+        assert copy.term <= self._rows[partition].version, "a term is not above the assignment's version"
         self._activation.begin(partition)
 
     def _close(self, partition: int) -> None:
@@ -136,8 +136,8 @@ class Serving:
         self._close(partition)
         self._activation.cancel(partition)
         self._lane.abandon(partition)
-        assert partition not in self._activation.active, "it is in office no more"
-        assert not self._lane.unfinished(partition), "what was unfinished is unknown, and nobody waits for it"
+        assert partition not in self._activation.active, "a stopped primary is not active"
+        assert not self._lane.unfinished(partition), "a stopped primary has no open batches"
 
     # -- restrictions
 

@@ -49,7 +49,7 @@ class Numbered(Protocol):
 
 
 class Portion(Protocol):
-    """What is sent of one state: everything, or some key ranges."""
+    """The part of a state that is sent: everything, or some key ranges."""
 
     def add_to(self, chunk: Chunk, limit: int, now_ns: int) -> bool:
         """Add what fits into a chunk of `limit` bytes, at least something if it is empty. Returns whether that was the

@@ -95,7 +95,7 @@ class TableDigests:
     @property
     def sums(self) -> list[int]:
         kept = self._table.kept_digests()
-        assert kept is not None, "they are kept until this is let go"
+        assert kept is not None, "digests are kept until `end`"
         return kept
 
     @sums.setter

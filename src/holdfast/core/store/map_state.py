@@ -109,7 +109,7 @@ class MapState:
 
     def wipe(self) -> None:
         self.fold()
-        assert not self.touched, "observers know of every change before the entries go"
+        assert not self.touched, "observers were notified before the entries go"
         self._tell(tuple(one for one in self.observers if one.complete(self.entries)))
         self.endings.clear()
         self.entries.clear()
@@ -178,9 +178,9 @@ class MapState:
     # -- whole states
 
     def start_from(self, base: MapState) -> None:
-        assert base is not self, "it begins from another one"
-        assert not self.observers, "nobody observes what is not whole"
-        assert not self.entries, "it is new"
+        assert base is not self, "the base is another state"
+        assert not self.observers, "an incomplete state has no observers"
+        assert not self.entries, "the state is new"
         self.entries.update(base.entries)
         if base.expiries:
             self.endings.start_from(base.expiries)
@@ -217,7 +217,9 @@ class MapState:
 
     def read_from(self, taken: MapSnapshot, at_ns: int) -> None:
         """Times to live continue from `at_ns`."""
-        assert not self.entries and self.touched is None, "a new state is read, which nobody observes"
+        assert not self.entries and self.touched is None, (
+            "a checkpoint is read into a new state without observers"
+        )
         self.entries.update(zip(taken.keys, taken.values, strict=True))
         if taken.ttls_ms or taken.max_idles_ms:
             zeros = [0] * len(taken.keys)
@@ -231,14 +233,18 @@ class MapState:
     # -- observers
 
     def observe(self, observer: Observer) -> None:
-        assert (self.touched is not None) is bool(self.observers), "changes are noted while somebody observes"
+        assert (self.touched is not None) is bool(self.observers), (
+            "changes are noted while there are observers"
+        )
         self.fold()
-        assert not self.touched, "nobody is told of what was before"
+        assert not self.touched, "an observer gets no earlier changes"
         self._tell((*self.observers, observer))
 
     def unobserve(self, observer: Observer) -> None:
         self._tell(tuple(one for one in self.observers if one is not observer))
-        assert (self.touched is not None) is bool(self.observers), "changes are noted while somebody observes"
+        assert (self.touched is not None) is bool(self.observers), (
+            "changes are noted while there are observers"
+        )
 
     def _tell(self, observers: tuple[Observer, ...]) -> None:
         self.observers = observers
@@ -253,7 +259,7 @@ class MapState:
         touched = self.touched
         if not touched:
             return
-        assert self.observers, "changes are noted while somebody observes"
+        assert self.observers, "changes are noted while there are observers"
         self.touched = {}
         for observer in self.observers:
             observer.absorb(touched, self.entries)
@@ -273,7 +279,7 @@ class MapState:
             packed = self.packed
             self._digests = TableDigests(packed) if packed is not None else RangeDigests(self.entries)
             self.observe(self._digests)
-        assert self._digests in self.observers, "digests that are kept are told of every change"
+        assert self._digests in self.observers, "kept digests observe the state"
         return self._digests.sums
 
     def compared(self) -> int:
@@ -281,7 +287,7 @@ class MapState:
 
     def not_compared(self) -> None:
         if self._digests is not None:
-            assert self._digests in self.observers, "digests that are kept are told of every change"
+            assert self._digests in self.observers, "kept digests observe the state"
             self.unobserve(self._digests)
             self._digests.end()
             self._digests = None
@@ -370,7 +376,7 @@ class MapPortion:
         if packing.ended:
             self._packing = None
         assert full or self._packing is None or self._taken < len(self._keys) or chunk.size >= limit, (
-            "it goes on until something is full, or nothing is left"
+            "packing stops only when the chunk is full or nothing is left"
         )
         return full
 
@@ -428,10 +434,8 @@ class MapPortion:
             hashes = [state.hashes.get(key, 0) for key in part.keys]
             if any(hashes):
                 part.key_hashes.extend(hashes)
-        assert len(part.ttls_ms) in (0, len(part.keys)), "a column that is there says something of each key"
-        assert len(part.key_hashes) in (0, len(part.keys)), (
-            "a column that is there says something of each key"
-        )
+        assert len(part.ttls_ms) in (0, len(part.keys)), "a column is empty or has a value for each key"
+        assert len(part.key_hashes) in (0, len(part.keys)), "a column is empty or has a value for each key"
 
 
 def _cut(keys: list[bytes], values: list[bytes], left: int, *, at_least: int) -> int:

@@ -48,7 +48,7 @@ class PartitionCopy:
         """Restore a map or service from a checkpoint of this moment. A service stays as it was written until it is
         opened.
         """
-        assert self.called(taken.name) is None, "a checkpoint tells of each once"
+        assert self.called(taken.name) is None, "a checkpoint has each map once"
         held = self.written(taken.name) if is_service(taken.name) else self.open(taken.name)
         held.updates = UpdateCounter.decode(taken.counter)
         held.lineage = [(term, start) for term, start in taken.lineage]

@@ -48,7 +48,7 @@ class PiecePortion:
             self._counter, self._lineage = self._of.counter, self._of.proven_lineage()
             self._pieces = iter(self._state.pieces(self._ranges))
             self._next = next(self._pieces, None)
-        assert self._counter <= self._of.counter, "what is told of is held"
+        assert self._counter <= self._of.counter, "the counter of the pieces is held"
         pieces: list[bytes] = []
         while self._next is not None:
             size = len(self._next) + ENTRY_OVERHEAD
@@ -89,7 +89,7 @@ class PieceReceiver:
     def land(self) -> None:
         """The state has reached the moment of the pieces: replace the ranges."""
         kept, self._kept = self._kept, []
-        assert self._ranges is not None or not kept, "pieces of all of a state are taken as they come"
+        assert self._ranges is not None or not kept, "pieces of a whole state are taken as they come"
         if self._ranges is not None:
             self._state.begin_ranges(self._ranges)
         for piece in kept:

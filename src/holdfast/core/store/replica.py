@@ -34,7 +34,7 @@ class UnsentPuts:
     def __init__(self, partition: int) -> None:
         self.partition = partition
         self.sizes = bytearray()
-        """As in `Puts`; appended to by whoever stores an entry."""
+        """As in `Puts`; each store of an entry appends to it."""
         self.data = bytearray()
         """As in `Puts`."""
         self.opened = False
@@ -129,7 +129,7 @@ class Replica(Generic[S]):
         return proven[-1][0] if proven else 0
 
     def proven_lineage(self) -> list[tuple[int, int]]:
-        """The lineage up to the low watermark, without terms of which no update is held yet."""
+        """The lineage up to the low watermark, without terms that have no update here yet."""
         return [(term, start) for term, start in self.lineage if start < self.updates.lwm]
 
     def enter(self, term: int) -> None:
@@ -212,14 +212,14 @@ class Replica(Generic[S]):
         return tail.start if tail is not None and tail.end == self.counter else self.counter
 
     def start_from(self, base: Replica[S]) -> None:
-        assert base is not self, "it is filled from another one"
+        assert base is not self, "the base is another replica"
         self.state.start_from(base.state)
         self.updates = UpdateCounter(base.counter)
         self.lineage = base.proven_lineage()
         if base.tail is not None and base.tail.end == base.counter:
             self.tail = base.tail.copy()
-        assert self.counter == base.counter, "it holds what the base does, and no more"
-        assert self.remembered_from <= self.counter, "what is remembered is held"
+        assert self.counter == base.counter, "the replica holds exactly what the base does"
+        assert self.remembered_from <= self.counter, "the tail has held updates only"
 
 
 MapReplica = Replica[MapState]

@@ -88,8 +88,8 @@ class Remembered:
         self._bytes += len(mark) - len(before)
         while len(self._marks) > self.most or (self._bytes > KEPT_BYTES and len(self._marks) > 1):
             self._bytes -= len(self._marks.pop(next(iter(self._marks))))
-        assert len(self._marks) <= self.most, "no more are remembered than may be"
-        assert (self._bytes > 0) is bool(self._marks), "the bytes are those of the marks that are remembered"
+        assert len(self._marks) <= self.most, "the number of marks is bounded"
+        assert (self._bytes > 0) is bool(self._marks), "bytes are counted for present marks only"
 
     def encode(self) -> bytes:
         return _encoder.encode(list(self._marks.values())) if self._marks else b""

@@ -20,7 +20,7 @@ _WORD = 0xFFFF_FFFF_FFFF_FFFF
 
 
 class Share(Protocol):
-    """What a service holds of one partition on one member: a state that only updates change.
+    """A service's state in one partition on one member; only updates change it.
 
     The same updates in the same order must lead to the same state and the same answers on every member, so an update
     may use only itself and the state: no clock, no random number, no order of a set. No method may raise.
@@ -120,7 +120,7 @@ class ServiceState(PieceState):
     def pieces(self, ranges: frozenset[int] | None) -> Iterable[bytes]:
         if ranges is None:
             return self.share.supply()
-        assert isinstance(self.share, RangedShare), "only who has ranges is asked for some"
+        assert isinstance(self.share, RangedShare), "only a ranged share is asked for ranges"
         return self.share.supply_ranges(ranges)
 
     def begin_ranges(self, ranges: frozenset[int]) -> None:
@@ -132,7 +132,7 @@ class ServiceState(PieceState):
         self.share.receive(piece)
 
     def start_from(self, base: ServiceState) -> None:
-        assert base.share is not self.share, "both go their own ways from now on"
+        assert base.share is not self.share, "the two shares are different objects"
         for piece in base.share.supply():
             self.share.receive(piece)
 
@@ -166,7 +166,7 @@ class WrittenState(ServiceState):
         """Later updates, and when they came."""
 
     def read_from(self, taken: MapSnapshot, at_ns: int) -> None:
-        assert self._taken is None and not self._updates, "a checkpoint is what a state begins with"
+        assert self._taken is None and not self._updates, "a checkpoint is read into a new state"
         super().read_from(taken, at_ns)
         self._taken, self._taken_ns = taken, at_ns
 
@@ -176,7 +176,7 @@ class WrittenState(ServiceState):
 
     def open_as(self, state: State) -> None:
         """Fill a new state from it, with the original times, so that times to live continue."""
-        assert state is not self, "it is handed to another one"
+        assert state is not self, "the state is opened as another one"
         if self._taken is not None:
             state.read_from(self._taken, self._taken_ns)
         for record, at_ns in self._updates:

@@ -100,7 +100,7 @@ class Tail:
 
     def add_puts(self, term: int, puts: Puts) -> None:
         start, sizes, data = puts.start, puts.sizes, puts.data
-        assert sizes, "they say something"
+        assert sizes, "packed puts are not empty"
         if start != self.end:
             self._begin_anew(start)
         terms = self.terms
@@ -212,7 +212,7 @@ class Tail:
             self.start += gone
         while len(self.terms) > 1 and self.terms[1][1] <= self.start:
             del self.terms[0]
-        assert self.size >= 0, "nothing goes twice"
+        assert self.size >= 0, "dropped updates were counted"
         assert self.terms, "each update is of a term"
 
     def covers(self, after: int) -> bool:

@@ -6,7 +6,7 @@ types, and what only C can do is behind `if cython.compiled`.
 
 from __future__ import annotations
 
-# ruff: noqa: ARG004, PYI042 -- what C is told and Python need not know, in C's names
+# ruff: noqa: ARG004, PYI042 -- arguments for C only, with C's names
 from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")

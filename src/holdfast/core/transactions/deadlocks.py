@@ -9,7 +9,7 @@ Example: A holds the lock of x on member 1 and waits for y on member 2; B holds 
 a circle: member 1 reports B -> A, member 2 reports A -> B. The master joins them to A -> B -> A, and asks the
 coordinator of the younger of the two to roll it back. The other one gets its lock.
 
-- transactions/D-1: Of each circle the transaction that was begun last, by its number, is rolled back; the others
+- transactions/D-1: In each circle the transaction that was begun last, by its number, is rolled back; the others
   continue.
 """
 

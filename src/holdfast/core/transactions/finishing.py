@@ -13,7 +13,7 @@ Example: a transaction writes in partitions 1 and 2. Partition 1 is prepared; th
 and the coordinator crashes. The primary of partition 1 finds a prepared branch without a coordinator and asks both
 branches. Partition 2 is not prepared: it stores ROLLED_BACK, then answers. So the transaction is rolled back, and if
 the old prepare arrives at partition 2 later, it finds ROLLED_BACK and is rejected. Had partition 2 been prepared, the
-answer would have been commit, whoever asks.
+answer would have been commit for every member that asks.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Finishing:
         self._holds: dict[bytes, int] = {}
         """Holds on commits, and until when they last."""
         self._remembered: dict[TransactionId, tuple[int, list[int]]] = {}
-        """Outcomes that branches keep until they are told to forget them: from when on, and in which partitions."""
+        """Outcomes that branches keep until a `ForgetBranches`: from when on, and in which partitions."""
 
     def runs(self, transaction: TransactionId) -> bool:
         return transaction in self._running

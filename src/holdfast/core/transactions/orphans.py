@@ -51,7 +51,7 @@ class Orphans:
         running: RunningTransactions,
         finishing: Finishing,
     ) -> None:
-        """`leading`: the copies of which this member is the serving primary."""
+        """`leading`: the copies that this member serves as primary."""
         self._me = me
         self._out = out
         self._standing = standing
@@ -60,7 +60,7 @@ class Orphans:
         self._finishing = finishing
         self._seen: dict[TransactionId, SeenTransaction] = {}
         self._gone: set[TransactionId] = set()
-        """Transactions of which the coordinator has reported that it does not run them."""
+        """Transactions whose coordinator has reported that it does not run them."""
 
     @property
     def count(self) -> int:

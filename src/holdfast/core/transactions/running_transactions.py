@@ -116,7 +116,7 @@ class RunningTransactions:
         else:
             reply(
                 TransactionAnswer(
-                    TransactionFate.NOT_ACTIVE, why="there is no such transaction, or it is over"
+                    TransactionFate.NOT_ACTIVE, why="there is no such transaction, or it has ended"
                 )
             )
         return None
@@ -129,7 +129,7 @@ class RunningTransactions:
     def grow(self, transaction: Transaction, by: int) -> None:
         transaction.size += by
         self.size += by
-        assert self.size >= 0, "no more is given back than was kept"
+        assert self.size >= 0, "only counted bytes are released"
 
     def end(self, transaction: Transaction) -> None:
         del self.by_id[transaction.id]

@@ -52,7 +52,7 @@ class Transaction:
     """For the caller of the operation in progress."""
     operation: OperateIn | None = None
     ticket: int = 0
-    """Of the last operation that had to ask a partition."""
+    """Ticket of the last operation that had to ask a partition."""
     locking: int = -1
     """The partition in which it waits for a lock, or may have got one whose answer was lost; -1: none."""
     queue: deque[tuple[OperateIn, Reply]] = field(default_factory=deque)
@@ -70,7 +70,7 @@ class Transaction:
     size: int = 0
     """Bytes of its entries."""
     topology: TopologyVersion = UNKNOWN_TOPOLOGY
-    """Of its first lock."""
+    """The topology of its first lock."""
     holds: bool = False
     """Whether it holds locks."""
 

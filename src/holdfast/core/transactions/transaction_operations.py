@@ -1,7 +1,8 @@
 """Operations of a transaction before it ends: reads, locks and writes, one after the other (I3).
 
 - transactions/C-1: A pessimistic transaction locks an entry before it changes it, and reads it under the lock.
-- transactions/C-2: An optimistic transaction locks nothing. What it has read must be unchanged when it is prepared.
+- transactions/C-2: An optimistic transaction locks nothing. The values that it has read must be unchanged when it is
+  prepared.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class TransactionOperations:
     def _operate(self, transaction: Transaction) -> None:
         """Answer the operation in progress, or ask a partition first."""
         order = transaction.operation
-        assert order is not None, "there is something to do"
+        assert order is not None, "an operation is in progress"
         request = order.request
         if why := self.request_problem(request):
             self._refuse(transaction, why)
@@ -112,7 +113,7 @@ class TransactionOperations:
     def _reply(self, transaction: Transaction, answer: TransactionAnswer) -> None:
         """Answer the operation in progress, and begin the next."""
         reply, transaction.reply, transaction.operation = transaction.reply, None, None
-        assert reply is not None, "somebody has asked"
+        assert reply is not None, "the operation has a caller"
         reply(answer)
         if transaction.queue:
             transaction.operation, transaction.reply = transaction.queue.popleft()
@@ -143,7 +144,7 @@ class TransactionOperations:
 
     def _carry_out(self, transaction: Transaction, entry: TouchedEntry) -> None:
         order = transaction.operation
-        assert order is not None, "there is something to do"
+        assert order is not None, "an operation is in progress"
         request = order.request
         place = (request.map, request.key)
         answer, write = change_in(request, entry.present, self.lifetimes(request))
@@ -174,7 +175,7 @@ class TransactionOperations:
 
     def _read(self, transaction: Transaction, entry: TouchedEntry) -> None:
         order = transaction.operation
-        assert order is not None, "there is something to do"
+        assert order is not None, "an operation is in progress"
         request = order.request
         read = Request(Op.GET, request.map, [entry.partition], key=request.key, key_hash=request.key_hash)
         self._expect(transaction, self._steps.ask(read, self))
@@ -194,7 +195,7 @@ class TransactionOperations:
 
     def _heard(self, transaction: Transaction, outcome: Outcome) -> None:
         order = transaction.operation
-        assert order is not None, "it was asked for"
+        assert order is not None, "an operation is in progress"
         request = order.request
         if transaction.locking >= 0:
             self._locked(transaction, request, outcome)

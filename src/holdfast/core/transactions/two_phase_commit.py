@@ -79,7 +79,7 @@ class TwoPhaseCommit:
             return TransactionAnswer(TransactionFate.DONE, why=ended)
         if transaction is None:
             return TransactionAnswer(
-                TransactionFate.NOT_ACTIVE, why="there is no such transaction, or it is over"
+                TransactionFate.NOT_ACTIVE, why="there is no such transaction, or it has ended"
             )
         if transaction.phase is TransactionPhase.ROLLING_BACK:
             return TransactionAnswer(TransactionFate.DONE, why=transaction.why)
@@ -176,7 +176,7 @@ class TwoPhaseCommit:
             if not transaction.steps:
                 self._release(transaction)
             return
-        assert transaction.phase is TransactionPhase.PREPARING, "in no other phase prepares are under way"
+        assert transaction.phase is TransactionPhase.PREPARING, "prepares are open only while preparing"
         if result is None and (outcome.status is Status.UNKNOWN or partition in transaction.doubted):
             transaction.doubted.add(partition)
             self._steps.wake(AGAIN_NS)
@@ -232,7 +232,7 @@ class TwoPhaseCommit:
 
     def _answer(self, transaction: Transaction, fate: TransactionFate, why: str = "") -> None:
         reply, transaction.reply = transaction.reply, None
-        assert reply is not None, "who commits is answered once"
+        assert reply is not None, "a commit is answered once"
         reply(TransactionAnswer(fate, why=why))
 
     def on_finished(self, transaction: TransactionId, *, committed: bool) -> None:
@@ -241,7 +241,7 @@ class TwoPhaseCommit:
         if running is None:
             return
         if running.reply is not None:
-            assert committed, "who waits for one that is rolled back was told so, or that it is in doubt"
+            assert committed, "callers of a transaction that is rolled back are answered before"
             self._answer(running, TransactionFate.DONE)
         self._running.end(running)
 
@@ -292,6 +292,6 @@ def _rollback_reason(result: StepResult | None, outcome: Outcome) -> str:
         case StepFate.LOCKED:
             return f"transaction {result.holder.hex()} has locked an entry that it has read or written"
         case StepFate.NOT_HELD:
-            return "it does not hold its locks any more: a partition was lost, or its time was over"
+            return "it does not hold its locks any more: a partition was lost, or it timed out"
         case fate:
             return f"it could not be prepared: {fate.name} {result.why}".rstrip()
