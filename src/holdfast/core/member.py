@@ -313,10 +313,10 @@ class Member:
 
     def _end_of_step(self, event: e.Event) -> list[effects.Effect]:
         self.repair.look()
-        self.transactions.hear()
+        self.transactions.deliver()
         if self.lane.awaited:
             self.replication.wake()
-            self.transactions.hear()
+            self.transactions.deliver()
         self.lane.flush()
         kind = type(event.message) if isinstance(event, e.Received) else type(event)
         if kind in _REQUESTS:
@@ -326,7 +326,7 @@ class Member:
         self.log.flush()
         self.activation.flush()
         self.listeners.flush()
-        self.transactions.rest()
+        self.transactions.wake_if_late()
         if self._changed:
             self._changed = False
             self.out.effects.append(effects.ClusterChanged())

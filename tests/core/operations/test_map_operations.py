@@ -69,7 +69,7 @@ class Serving:
             state.digests(),
             held.counter if held is not None else 0,
             self.events,
-            sorted(self.lane._resting),
+            sorted(self.lane._reads),
         )
 
 

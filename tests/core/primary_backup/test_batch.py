@@ -30,16 +30,16 @@ def test_callers_wait_for_sync_backups_and_records_for_all() -> None:
     batch.wait_for(0, mapped(), set())
     batch.wait_for(2, mapped(), set())
     batch.wait_for(2, mapped(), set())
-    assert (batch.need, batch.late, batch.courtesy) == ({BEN: {0, 2}}, {CAL: {0, 2}}, {})
+    assert (batch.need, batch.late, batch.slow_async) == ({BEN: {0, 2}}, {CAL: {0, 2}}, {})
 
 
 def test_a_slow_async_backup_is_waited_for_and_known_to_be_waited_for_by_courtesy() -> None:
     batch = AckBatch(1, 0)
     batch.wait_for(0, mapped((BEN, CAL, DEB)), {CAL, BEN})
-    assert (batch.need, batch.courtesy, batch.late) == ({BEN: {0}}, {CAL: {0}}, {DEB: {0}})
+    assert (batch.need, batch.slow_async, batch.late) == ({BEN: {0}}, {CAL: {0}}, {DEB: {0}})
     assert batch.open
     batch.wait_for(1, mapped((CAL, BEN), sync=(CAL,)), {CAL, BEN})
-    assert (batch.need, batch.courtesy) == ({BEN: {0}, CAL: {1}}, {CAL: {0}, BEN: {1}}), "each for its own"
+    assert (batch.need, batch.slow_async) == ({BEN: {0}, CAL: {1}}, {CAL: {0}, BEN: {1}}), "each for its own"
 
 
 def test_it_is_open_while_anything_is_missing() -> None:
@@ -47,7 +47,7 @@ def test_it_is_open_while_anything_is_missing() -> None:
         batch = AckBatch(1, 0)
         if need:
             batch.need[BEN] = {0}
-        batch.after, batch.on_disk = after, on_disk
+        batch.open_links, batch.on_disk = after, on_disk
         assert batch.open is (need or after > 0 or not on_disk)
         assert bool(batch.missing()) is batch.open
 
@@ -55,7 +55,7 @@ def test_it_is_open_while_anything_is_missing() -> None:
 def test_what_is_missing_is_told_in_words() -> None:
     batch = AckBatch(1, 0)
     batch.need = {CAL: set(range(6)), BEN: set(range(5))}
-    batch.on_disk, batch.after = False, 1
+    batch.on_disk, batch.open_links = False, 1
     assert NAMED == 5
     assert batch.missing() == (
         "backup ben (partitions [0, 1, 2, 3, 4]), backup cal (6 partitions), this member's own disk, "
@@ -65,10 +65,10 @@ def test_what_is_missing_is_told_in_words() -> None:
 
 def test_answers_that_changed_nothing_wait_for_the_sync_backups() -> None:
     batch = AckBatch(1, 0)
-    batch.rest_on(0, "m", frozenset({BEN, CAL}))
-    batch.rest_on(0, "n", frozenset({BEN}))
-    batch.rest_on(1, "m", frozenset())
-    assert batch.resting == {0: {"m", "n"}, 1: {"m"}}
+    batch.add_read(0, "m", frozenset({BEN, CAL}))
+    batch.add_read(0, "n", frozenset({BEN}))
+    batch.add_read(1, "m", frozenset())
+    assert batch.pending_reads == {0: {"m", "n"}, 1: {"m"}}
     assert batch.need == {BEN: {0}, CAL: {0}}
 
 
@@ -76,9 +76,9 @@ def test_a_partition_that_is_forgotten_is_waited_for_by_nobody() -> None:
     batch = AckBatch(1, 0)
     batch.need = {BEN: {0, 1}, CAL: {0}}
     batch.late = {DEB: {0}, CAL: {1}}
-    batch.courtesy = {DEB: {0, 2}}
+    batch.slow_async = {DEB: {0, 2}}
     batch.forget(0)
-    assert (batch.need, batch.late, batch.courtesy) == ({BEN: {1}}, {CAL: {1}}, {DEB: {2}})
+    assert (batch.need, batch.late, batch.slow_async) == ({BEN: {1}}, {CAL: {1}}, {DEB: {2}})
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
@@ -90,7 +90,7 @@ def test_who_waits_for_several_is_told_once(order: tuple[int, ...], known: tuple
     when_all_done(batches, told.append, 5)
     ended: list[bool] = []
     for number in order:
-        batches[number].told[0](known[number])
+        batches[number].callbacks[0](known[number])
         ended.append(known[number])
         if not all(ended):
             assert told == [False]
@@ -119,7 +119,7 @@ def test_records_are_told_by_map_in_the_order_of_the_writes() -> None:
 def test_courtesy_alone_keeps_it_open() -> None:
     batch = AckBatch(1, 0)
     batch.wait_for(0, mapped((CAL,), sync=()), {CAL})
-    assert (batch.need, batch.courtesy, batch.open) == ({}, {CAL: {0}}, True)
+    assert (batch.need, batch.slow_async, batch.open) == ({}, {CAL: {0}}, True)
     batch.forget(0)
     assert not batch.open
 

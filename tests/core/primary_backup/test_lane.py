@@ -525,7 +525,7 @@ def test_answers_that_rest_on_each_other_are_linked_in_a_row(primary: Primary) -
         rest(primary, f"rest {number}", 0)
         primary.sent()
     waiting = primary.lane.batches._waiting
-    assert [len(batch.links) for batch in waiting.values() if batch.resting] == [30, *[1] * 19]
+    assert [len(batch.links) for batch in waiting.values() if batch.pending_reads] == [30, *[1] * 19]
     for number in range(1, 51):
         primary.lane.on_replicated(BEN, Replicated([number], [0]))
         if number == 29:

@@ -645,7 +645,7 @@ def test_near_caches_hear_of_a_map_that_is_cleared_and_of_a_new_primary() -> Non
     assert serving.heard == []
     serving.lane.listening["m"] = 1
     serving.lane.carry_out(copy, copy.maps["m"], Update(Change.CLEAR))
-    serving.lane.tell_taken()
+    serving.lane.invalidate_near_caches()
     assert serving.heard == [
         EntryEvent(EventKind.INVALIDATED, "m", ME, sequence=3, term=copy.term),
         EntryEvent(EventKind.INVALIDATED, "m", ME),

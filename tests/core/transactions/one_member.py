@@ -94,7 +94,7 @@ class Asked:
 
     def answer(self, outcome: Outcome) -> None:
         """Without having done anything."""
-        self.within.hearer.answered(self.within.ticket, outcome)
+        self.within.receiver.answered(self.within.ticket, outcome)
 
     def fate(self, fate: StepFate, **more: Any) -> None:
         self.answer(Outcome(Status.OK, encode(StepResult(fate, **more))))
@@ -266,10 +266,10 @@ class One:
 
     # -- time
 
-    def hear(self) -> None:
+    def deliver(self) -> None:
         """The end of a step."""
-        self.transactions.hear()
-        self.transactions.rest()
+        self.transactions.deliver()
+        self.transactions.wake_if_late()
         for effect in self.out.take():
             match effect:
                 case Complete(token, answer):
@@ -292,14 +292,14 @@ class One:
         while self._due_ns and self._due_ns <= end:
             self.out.now_ns, self._due_ns = max(self.out.now_ns, self._due_ns), 0
             self.transactions.on_timer()
-            self.hear()
+            self.deliver()
             self.serve_waiting()
         self.out.now_ns = end
         self.serve_waiting()
 
     def serve_waiting(self) -> None:
         self.partitions.look_at_waiting()
-        self.hear()
+        self.deliver()
 
     @property
     def timer_ms(self) -> float | None:
@@ -313,7 +313,7 @@ class One:
         self._tokens += 1
         self.answers[self._tokens] = []
         self.transactions.take(order, Reply(self.out, self._tokens))
-        self.hear()
+        self.deliver()
         return self._tokens
 
     def answer(self, token: int) -> TransactionAnswer:
@@ -374,7 +374,7 @@ class One:
         while self.partitions.asked:
             for asked in self.take():
                 asked.serve()
-            self.hear()
+            self.deliver()
 
     @property
     def running(self) -> int:

@@ -102,7 +102,7 @@ def test_one_partition_needs_one_phase() -> None:
     assert asked.request.id == tx + b"1", "so that it is done once, however often it is sent"
     asked.serve()
     assert one.fate(token) is None
-    one.hear()
+    one.deliver()
     assert told(one, token) == (DONE, "")
     assert (one.running, one.partitions.kept, steps(one)) == (0, 0, [])
     one.pass_time(60_000)
@@ -123,7 +123,7 @@ def test_locks_elsewhere_are_released_when_one_phase_is_done() -> None:
     one.slow()
     token = one.commit(tx)
     one.next(PrepareBranch).serve()
-    one.hear()
+    one.deliver()
     assert told(one, token) == (DONE, ""), "it does not wait for that"
     assert phase(one) == "committing"
     assert steps(one) == [(each, RollBackBranch(tx, ME, [2, 3], False)) for each in (2, 3)]
@@ -154,7 +154,7 @@ def test_one_phase_that_is_refused_is_rolled_back(fate: StepFate, more: dict[str
     one, tx = written(K1)
     token = one.commit(tx)
     one.next().fate(fate, **more)
-    one.hear()
+    one.deliver()
     assert told(one, token) == (ROLLED_BACK, why)
     assert steps(one) == [(1, RollBackBranch(tx, ME, [1], False))]
     one.serve()
@@ -173,7 +173,7 @@ def test_one_phase_that_was_not_carried_out_is_rolled_back(outcome: Outcome, why
     one, tx = written(K1)
     token = one.commit(tx)
     one.next().answer(outcome)
-    one.hear()
+    one.deliver()
     assert told(one, token) == (ROLLED_BACK, why)
 
 
@@ -190,14 +190,14 @@ def test_one_phase_that_may_have_been_carried_out_is_never_called_rolled_back(
     if carried_out:
         first.carry_out()
     first.answer(UNKNOWN)
-    one.hear()
+    one.deliver()
     assert one.fate(token) is None
     assert (steps(one), one.timer_ms) == ([], 50)
     one.pass_time(50)
     second = one.next(PrepareBranch)
     assert (second.step, second.request.id) == (first.step, first.request.id)
     second.fate(fate)
-    one.hear()
+    one.deliver()
     assert told(one, token) == (UNKNOWN_FATE, UNSURE)
     assert phase(one) == "rolling back"
     assert steps(one) == [(1, RollBackBranch(tx, ME, [1], True))], "what may be on its way is fenced"
@@ -220,11 +220,11 @@ def test_one_phase_in_doubt_is_tried_again_until_it_is_known(tries: int) -> None
             asked.carry_out()
         # A refusal says nothing of the first try.
         asked.answer(UNKNOWN if number % 2 == 0 else NOT_READY)
-        one.hear()
+        one.deliver()
         assert (one.fate(token), phase(one)) == (None, "preparing")
         one.pass_time(50)
     one.next().fate(StepFate.DONE)
-    one.hear()
+    one.deliver()
     assert told(one, token) == (DONE, "")
     assert (one.running, values(one)[0]) == (0, b"v")
 
@@ -242,7 +242,7 @@ def test_one_phase_without_an_answer_is_unknown_after_the_call_timeout(
         prepare.carry_out()
     if answered:
         prepare.answer(UNKNOWN)
-        one.hear()
+        one.deliver()
         one.pass_time(9999)
         prepare = one.next(PrepareBranch)
     else:
@@ -256,7 +256,7 @@ def test_one_phase_without_an_answer_is_unknown_after_the_call_timeout(
     one.prompt()
     one.serve()
     prepare.serve()
-    one.hear()
+    one.deliver()
     one.pass_time(30_000)
     assert (one.running, one.partitions.kept) == (0, 0)
     assert values(one)[0] == (b"v" if carried_out else None)
@@ -273,10 +273,10 @@ def test_several_partitions_commit_when_all_are_prepared() -> None:
     assert [(each.partition, each.request.id) for each in prepares] == [(1, b""), (2, b""), (3, b"")]
     for asked in (prepares[2], prepares[0]):
         asked.serve()
-        one.hear()
+        one.deliver()
         assert (steps(one), phase(one)) == ([], "preparing")
     prepares[1].serve()
-    one.hear()
+    one.deliver()
     assert phase(one) == "committing"
     assert steps(one) == [(each, CommitBranch(tx)) for each in (1, 2, 3)]
     assert one.fate(token) is None, "nothing of it can be read yet"
@@ -297,7 +297,7 @@ def test_partitions_with_locks_alone_are_told_the_outcome_too() -> None:
     assert [partition for partition, _ in steps(one)] == [1, 2]
     for asked in one.take():
         asked.serve()
-    one.hear()
+    one.deliver()
     assert steps(one) == [(each, CommitBranch(tx)) for each in (1, 2, 3)]
     one.serve()
     assert one.fate(token) is DONE
@@ -319,7 +319,7 @@ def test_if_one_branch_is_refused_all_are_rolled_back_when_all_have_answered(
             prepares[index].fate(fate, **more)
         else:
             prepares[index].serve()
-        one.hear()
+        one.deliver()
         if index == 1 or one.answers[token]:
             assert told(one, token) == (ROLLED_BACK, why)
             assert phase(one) == "rolling back"
@@ -336,7 +336,7 @@ def test_what_is_answered_after_the_refusal_does_not_change_the_reason() -> None
     first.fate(StepFate.OVER)
     second.fate(StepFate.CHANGED, why=MAP)
     third.answer(NOT_READY)
-    one.hear()
+    one.deliver()
     assert told(one, token) == (ROLLED_BACK, "it could not be prepared: OVER")
     assert told(one, one.commit(tx)) == (ROLLED_BACK, "it could not be prepared: OVER")
 
@@ -349,7 +349,7 @@ def test_a_prepare_that_may_still_come_is_fenced() -> None:
     first, second = one.take()
     first.fate(StepFate.OVER)
     second.answer(UNKNOWN)
-    one.hear()
+    one.deliver()
     assert steps(one) == [(each, RollBackBranch(tx, ME, [1, 2], each == 2)) for each in (1, 2)]
     one.serve()
     second.carry_out()
@@ -365,7 +365,7 @@ def test_who_does_not_answer_at_all_is_fenced_after_the_call_timeout() -> None:
     first, second, third = one.take()
     first.fate(StepFate.OVER)
     second.serve()
-    one.hear()
+    one.deliver()
     assert one.fate(token) is ROLLED_BACK
     one.pass_time(9999)
     assert steps(one) == []
@@ -376,7 +376,7 @@ def test_who_does_not_answer_at_all_is_fenced_after_the_call_timeout() -> None:
     assert one.transactions.coordinator.running.of_ticket == {}
     one.serve()
     third.serve()
-    one.hear()
+    one.deliver()
     one.prompt()
     one.pass_time(30_000)
     assert (one.running, one.partitions.kept) == (0, 0)
@@ -388,19 +388,19 @@ def test_a_branch_in_doubt_is_prepared_again() -> None:
     token = one.commit(tx)
     first, second = one.take()
     first.serve(UNKNOWN)
-    one.hear()
+    one.deliver()
     assert (steps(one), one.timer_ms) == ([], 50)
     one.pass_time(50)
     assert steps(one) == [(1, first.step)], "the second one is still being asked"
     one.pass_time(50)
     assert len(steps(one)) == 1, "and so is this now"
     one.next().answer(NOT_READY)
-    one.hear()
+    one.deliver()
     assert one.fate(token) is None, "the first try may have prepared it"
     one.pass_time(250)
     second.serve()
     one.next().serve()
-    one.hear()
+    one.deliver()
     assert [step for _, step in steps(one)] == [CommitBranch(tx)] * 2
     one.serve()
     assert told(one, token) == (DONE, "")
@@ -418,7 +418,7 @@ def test_a_later_branch_in_doubt_is_prepared_again_while_an_earlier_one_is_being
     one.commit(tx)
     _, second, _ = one.take()
     second.answer(UNKNOWN)
-    one.hear()
+    one.deliver()
     one.pass_time(50)
     assert steps(one) == [(2, second.step)]
 
@@ -431,10 +431,10 @@ def test_a_branch_in_doubt_that_is_refused_is_rolled_back() -> None:
     first, second = one.take()
     second.serve()
     first.answer(UNKNOWN)
-    one.hear()
+    one.deliver()
     one.pass_time(50)
     one.next().fate(StepFate.OVER)
-    one.hear()
+    one.deliver()
     assert told(one, token) == (ROLLED_BACK, "it could not be prepared: OVER")
     assert steps(one) == [(each, RollBackBranch(tx, ME, [1, 2], each == 1)) for each in (1, 2)]
 
@@ -460,7 +460,7 @@ def test_when_a_branch_does_not_answer_the_branches_decide(prepared: bool) -> No
     assert one.transactions.coordinator.running.of_ticket == {}
     one.serve()
     second.serve()
-    one.hear()
+    one.deliver()
     assert values(one)[:2] == [b"v" if prepared else None] * 2
     assert one.running == 0
     late = one.answer(one.commit(tx))
@@ -476,11 +476,11 @@ def test_who_waits_for_a_commit_that_does_not_end_is_told_so_once() -> None:
     token = one.commit(tx)
     for asked in one.take():
         asked.serve()
-    one.hear()
+    one.deliver()
     first, second = one.take()
     first.serve()
     second.answer(UNKNOWN)
-    one.hear()
+    one.deliver()
     one.pass_time(9000)
     assert one.fate(token) is None
     one.pass_time(1250)
@@ -508,7 +508,7 @@ def test_while_it_is_rolled_back_a_rollback_is_no_news() -> None:
     one, tx = written(K1, K2)
     one.commit(tx)
     one.next().fate(StepFate.OVER)
-    one.hear()
+    one.deliver()
     answer = one.answer(one.roll_back(tx))
     assert (answer.fate, answer.why) == (DONE, "it could not be prepared: OVER")
     one.transactions.coordinator.commits.roll_back(tx, "x", None)
@@ -546,10 +546,10 @@ def test_a_prepare_that_is_sent_back_is_mapped_again(elsewhere: bool) -> None:
     first, second = one.take()
     if elsewhere:
         second.serve()
-        one.hear()
+        one.deliver()
     one.table.apply(1, Assignment(9, (BEN,)))
     first.serve()
-    one.hear()
+    one.deliver()
     assert (steps(one), one.timer_ms) == ([], 5)
     one.pass_time(5)
     again = one.next(PrepareBranch)
@@ -562,7 +562,7 @@ def test_a_prepare_that_is_sent_back_is_mapped_again(elsewhere: bool) -> None:
     again.serve()
     if not elsewhere:
         second.serve()
-    one.hear()
+    one.deliver()
     one.serve()
     assert one.fate(token) is DONE
     assert values(one)[:2] == [b"v"] * 2
@@ -575,7 +575,7 @@ def test_of_several_that_are_sent_back_each_is_asked_again() -> None:
     for _ in range(3):
         for asked in one.take():
             asked.serve()
-        one.hear()
+        one.deliver()
         one.pass_time(5)
         assert [partition for partition, _ in steps(one)] == [1, 2]
     for partition in (1, 2):
@@ -599,7 +599,7 @@ def test_a_removed_member_runs_nothing_and_says_what_it_knows() -> None:
     waiting = [one.operate(active, Op.SET, K3, b"v"), one.operate(active, Op.SET, K1, b"v")]
     token = one.commit(committing)
     one.transactions.coordinator.removed()
-    one.hear()
+    one.deliver()
     why = "the member that ran it was removed from its cluster"
     assert [told(one, each) for each in waiting] == [(ROLLED_BACK, why)] * 2
     assert told(one, token) == (UNKNOWN_FATE, why)
@@ -615,7 +615,7 @@ def test_a_removed_member_runs_nothing_and_says_what_it_knows() -> None:
 def test_ends_of_transactions_that_are_not_its_own_are_no_news() -> None:
     one = One()
     one.transactions.finishing.roll_back(b"0" * 16, BEN, [1], frozenset())
-    one.hear()
+    one.deliver()
     assert one.running == 0
 
 
@@ -642,7 +642,7 @@ def deliver(one: One, chance: random.Random, late: Late) -> None:
             asked.answer(UNKNOWN)
         else:
             late.append((one.out.now_ns + 10_000 * MILLISECOND, asked, False))
-    one.hear()
+    one.deliver()
 
 
 def arrive(one: One, late: Late) -> None:
@@ -653,7 +653,7 @@ def arrive(one: One, late: Late) -> None:
                 asked.carry_out()
             else:
                 asked.answer(UNKNOWN)
-    one.hear()
+    one.deliver()
 
 
 @pytest.mark.rule("transactions/C-4")
@@ -687,7 +687,7 @@ def test_what_a_caller_is_told_is_true(seed: int) -> None:
         one.pass_time(10_000)
         arrive(one, late)
         one.transactions.sweep()
-        one.hear()
+        one.deliver()
     for tx in ids:
         found = {
             one.partitions.value(p, key_in(p, n)) == tx
@@ -703,7 +703,7 @@ def test_what_a_caller_is_told_is_true(seed: int) -> None:
     one.pass_time(200_000)
     for _ in range(3):
         one.transactions.sweep()
-        one.hear()
+        one.deliver()
         one.pass_time(30_000)
         arrive(one, late)
     assert one.running == 0

@@ -150,7 +150,7 @@ def asks(one: One, *chosen: Any, **more: Any) -> list[str]:
         request = asked.request
         found.append("lock" if request.op is Op.TRANSACT else request.op.name)
         asked.serve()
-        one.hear()
+        one.deliver()
     assert one.fate(token) is DONE, one.answers[token]
     return found
 
@@ -232,7 +232,7 @@ def test_what_a_lock_asks_for() -> None:
     assert asked.step == LockKeys(tx, ME, [(MAP, K1)], 30_000, mapped)
     assert (asked.partition, asked.request.map, asked.request.id) == (1, TRANSACTIONS_MAP, b"")
     asked.serve()
-    one.hear()
+    one.deliver()
     one.out.now_ns += 10_001 * MILLISECOND
     one.operate(tx, Op.SET, K2, b"v")
     asked = one.next()
@@ -240,7 +240,7 @@ def test_what_a_lock_asks_for() -> None:
         "no longer than until its own end; and it holds a lock now"
     )
     asked.serve()
-    one.hear()
+    one.deliver()
     one.out.now_ns += 29_999 * MILLISECOND - 1
     one.operate(tx, Op.SET, K3, b"v")
     step = one.next().step
@@ -334,11 +334,11 @@ def test_operations_of_one_transaction_are_done_one_after_the_other() -> None:
     fourth = one.operate(tx, Op.PUT, K1, b"4")
     assert len(one.partitions.asked) == 1
     one.next().serve()
-    one.hear()
+    one.deliver()
     assert [one.answer(token).value for token in (first, second)] == [None, b"1"]
     assert one.fate(third) is None
     one.next().serve()
-    one.hear()
+    one.deliver()
     assert one.answer(fourth).value == b"2"
 
 
@@ -350,11 +350,11 @@ def test_an_operation_that_fails_ends_nothing() -> None:
     for outcome, why in ((UNKNOWN, "nobody knows"), (Outcome(Status.LOST), "LOST")):
         token = one.operate(tx, Op.GET, K1)
         one.next().answer(outcome)
-        one.hear()
+        one.deliver()
         assert (one.answer(token).fate, one.answer(token).why) == (NOT_DONE, why)
         token = one.operate(tx, Op.SIZE)
         one.next().answer(outcome)
-        one.hear()
+        one.deliver()
         assert one.fate(token) is NOT_DONE
     one.prompt()
     assert one.do(tx, Op.PUT, K1, b"v") is None
@@ -462,7 +462,7 @@ def test_a_key_with_a_hash_of_its_own_is_in_the_partition_of_that() -> None:
     asked = one.next()
     assert asked.request == Request(Op.GET, MAP, [4], key=K1, key_hash=4)
     asked.serve()
-    one.hear()
+    one.deliver()
     assert [each.partitions for each in listed(one)] == [[4], [4]]
     one.prompt()
     one.do(optimistic, Op.SET, NEAR, b"v", key_hash=4)
@@ -572,7 +572,7 @@ def test_one_that_is_given_up_takes_nothing_from_others() -> None:
     first, second = one.begin(), one.begin()
     token = one.operate(first, Op.SET, K1, b"v")
     one.transactions.coordinator.commits.roll_back(second, "x", None)
-    one.hear()
+    one.deliver()
     assert one.running == 1
     one.serve()
     assert one.fate(token) is DONE
@@ -628,10 +628,10 @@ def test_who_waits_for_an_operation_is_told_that_it_was_rolled_back() -> None:
     lock, release = one.take()
     assert release.step == RollBackBranch(tx, ME, [1], True)
     release.serve()
-    one.hear()
+    one.deliver()
     assert one.running == 0
     lock.serve()
-    one.hear()
+    one.deliver()
     assert one.partitions.kept == 1, "the fence alone: the lock came too late"
     assert one.partitions.branches(1).lock(MAP, K1) is None
     assert one.transactions.steps.waiting == 0
@@ -644,7 +644,7 @@ def test_who_was_told_of_a_rollback_is_not_told_again_when_its_member_is_removed
     waiting = [one.operate(tx, Op.SET, key, b"v") for key in (K1, K3)]
     one.roll_back(tx, "because")
     one.transactions.coordinator.removed()
-    one.hear()
+    one.deliver()
     assert [one.answer(token).why for token in waiting] == ["because"] * 2
 
 
@@ -670,7 +670,7 @@ def test_a_lock_on_its_way_is_fenced(locks_first: bool, partition: int) -> None:
     if locks_first:
         lock.carry_out()
     lock.answer(UNKNOWN)
-    one.hear()
+    one.deliver()
     assert (one.fate(token), one.answer(token).why) == (
         ROLLED_BACK,
         "an entry could not be locked: nobody knows",
@@ -682,7 +682,7 @@ def test_a_lock_on_its_way_is_fenced(locks_first: bool, partition: int) -> None:
     }
     for asked in released.values():
         asked.serve()
-    one.hear()
+    one.deliver()
     if not locks_first:
         lock.carry_out()
     one.prompt()
@@ -713,7 +713,7 @@ def test_one_that_gets_no_lock_is_rolled_back(answer: Outcome | StepFate, why: s
         one.next().answer(answer)
     else:
         one.next().fate(answer, holder=b"h", why="x" if answer is StepFate.REFUSED else "")
-    one.hear()
+    one.deliver()
     for each in (token, later):
         assert (one.answer(each).fate, one.answer(each).why) == (ROLLED_BACK, why)
     assert one.next().step == RollBackBranch(tx, ME, [1], True)
@@ -743,7 +743,7 @@ def test_one_without_locks_is_over_at_once() -> None:
     read = one.next()
     assert one.partitions.asked == []
     read.serve()
-    one.hear()
+    one.deliver()
     assert one.transactions.steps.waiting == 0
 
 

@@ -35,7 +35,7 @@ def master(**changed: object) -> One:
 def report(one: One, sender: MemberId, *waits: tuple[TransactionId, TransactionId]) -> None:
     said = [(waiter, owner_of(waiter), holder) for waiter, holder in waits]
     one.transactions.on_awaited(sender, LocksAwaited(said))
-    one.hear()
+    one.deliver()
 
 
 def found(one: One) -> list[tuple[MemberId, TransactionId, list[TransactionId]]]:
@@ -254,7 +254,7 @@ def test_the_master_is_told_of_long_waits_until_there_is_none() -> None:
 
     def told() -> list[object]:
         look()
-        one.hear()
+        one.deliver()
         sent, one.sent = one.sent, []
         assert all(to == BEN for to, _ in sent)
         return [message for _, message in sent]
@@ -278,7 +278,7 @@ def test_in_no_cluster_nobody_is_told() -> None:
     one.out.now_ns += 10**9
     one.standing.view = None
     one.transactions.deadlocks.look()
-    one.hear()
+    one.deliver()
     assert one.sent == []
 
 
@@ -313,7 +313,7 @@ def test_a_victim_of_another_master_gives_way() -> None:
     one = One(BEN, ME)
     holder, waiter, token = waiting(one)
     one.transactions.on_deadlock(BEN, DeadlockFound(waiter, [holder]))
-    one.hear()
+    one.deliver()
     assert one.fate(token) is TransactionFate.ROLLED_BACK
     assert one.answer(token).why.startswith("a deadlock: 2 transactions")
     assert one.transactions.coordinator.running.runs(holder)
@@ -322,5 +322,5 @@ def test_a_victim_of_another_master_gives_way() -> None:
 def test_a_victim_that_is_over_is_nothing_to_stop() -> None:
     one = One(BEN, ME)
     one.transactions.on_deadlock(BEN, DeadlockFound(A, []))
-    one.hear()
+    one.deliver()
     assert one.sent == []

@@ -47,7 +47,7 @@ class Ending(One):
         super().__init__()
         self.slow()
         self.ended = Ended()
-        self.finishing.hearer = self.ended
+        self.finishing.observer = self.ended
 
     @property
     def finishing(self) -> Finishing:
@@ -65,7 +65,7 @@ class Ending(One):
                 asked.answer(UNKNOWN)
             else:
                 asked.fate(fate)
-            self.hear()
+            self.deliver()
 
     def prepare(self, *partitions: int, transaction: TransactionId = T1, all_of: Iterable[int] = ()) -> None:
         """These branches are prepared; `all_of`: of these participants."""
@@ -106,7 +106,7 @@ def test_it_commits_if_one_has_committed_or_all_are_prepared(
         fate = fates[question.partition]
         question.fate(fate)
         seen.append(fate)
-        one.hear()
+        one.deliver()
         if fate is not StepFate.PREPARED:
             break
     decisive = seen[-1]
@@ -119,7 +119,7 @@ def test_it_commits_if_one_has_committed_or_all_are_prepared(
     )
     for late in asked[len(seen) :]:
         late.fate(fates[late.partition])
-    one.hear()
+    one.deliver()
     assert one.steps() == list(zip(partitions, wanted, strict=True)), (
         "whatever the others answer to the question"
     )
@@ -162,7 +162,7 @@ def test_a_branch_is_told_again_until_it_has_answered(outcome: Outcome) -> None:
         first, second = one.take()
         first.fate(StepFate.DONE)
         second.answer(outcome)
-        one.hear()
+        one.deliver()
         for _ in range(3):
             assert one.steps() == []
             assert one.ended.told == []
@@ -184,10 +184,10 @@ def test_only_where_a_step_may_be_on_its_way_a_rollback_is_fenced() -> None:
     asked = {each.partition: each for each in one.take()}
     for partition in (5, 1):
         asked[partition].serve()
-        one.hear()
+        one.deliver()
         assert one.ended.told == []
     asked[4].serve()
-    one.hear()
+    one.deliver()
     assert one.ended.told == [(T1, False)]
     assert one.states(1, 4, 5) == [None, BranchState.ROLLED_BACK, None]
 
@@ -235,7 +235,7 @@ def test_what_is_no_answer_to_a_step_is_told_to_the_operator() -> None:
     one.finishing.commit(T1, ME, [1], NOWHERE)
     asked = one.next()
     asked.answer(Outcome(Status.OK, b"\xc1"))
-    one.hear()
+    one.deliver()
     [note] = one.notes
     assert str(note.fields["reason"]).startswith("committing: REFUSED ")
 
@@ -364,7 +364,7 @@ def test_while_commits_are_held_up_none_of_several_partitions_begins() -> None:
     one.finishing.ask(b"3" * 16, ME, [3])
     one.finishing.roll_back(b"4" * 16, ME, [4], NOWHERE)
     assert [partition for partition, _ in one.steps()] == [4], "who rolls back does not wait"
-    one.hear()
+    one.deliver()
     assert one.timer_ms == 100
     one.pass_time(4999)
     assert [partition for partition, _ in one.steps()] == [4]
@@ -402,7 +402,7 @@ def test_a_hold_ends_after_its_time(passed_ms: int, held: bool) -> None:
     """Who took the cut is told whether anything may have gone on."""
     one = Ending()
     one.finishing.hold(b"cut", 5000 * MILLISECOND)
-    one.hear()
+    one.deliver()
     assert one.timer_ms == 5000
     one.out.now_ns += passed_ms * MILLISECOND
     assert one.finishing.resume(b"cut") is held
@@ -497,7 +497,7 @@ def test_all_who_end_it_come_to_the_same_and_so_do_all_branches(seed: int) -> No
                 asked.answer(NOT_READY)
             else:
                 asked.serve(answer)
-            one.hear()
+            one.deliver()
         elif not one.ended.told:
             one.pass_time(100)
         elif quiet and all(each.ended.told for each in enders):

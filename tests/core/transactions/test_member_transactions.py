@@ -48,7 +48,7 @@ T1 = b"1" * 16
 def view_changes(one: One, *, gone: Sequence[MemberId] = (), admitted: bool = True) -> None:
     view = one.standing.view
     one.transactions.on_view(ViewInstalled(view, view, admitted, frozenset(gone), frozenset()))
-    one.hear()
+    one.deliver()
 
 
 def lock(one: One, partition: int, transaction: bytes, owner: MemberId, number: int = 0) -> None:
@@ -66,7 +66,7 @@ def committing(one: One) -> int:
     token = one.commit(tx)
     for asked in one.take():
         asked.serve()
-    one.hear()
+    one.deliver()
     return token
 
 
@@ -133,10 +133,10 @@ def test_who_holds_commits_up_waits_for_those_that_have_begun() -> None:
     held = one.order(HoldCommits(b"cut", 5000))
     first, second = one.take()
     first.serve()
-    one.hear()
+    one.deliver()
     assert one.fate(held) is None
     second.serve()
-    one.hear()
+    one.deliver()
     assert (one.fate(held), one.fate(token)) == (DONE, DONE)
     later = committing(one)
     assert one.partitions.asked == [], "it is prepared, and goes no further"
@@ -200,18 +200,18 @@ def test_the_sweep_looks_for_waits_and_once_a_second_for_orphans() -> None:
     lock(one, 2, T1, GONE)
     one.out.now_ns += 999 * MILLISECOND
     one.transactions.sweep()
-    one.hear()
+    one.deliver()
     assert one.sent == [(BEN, LocksAwaited([(waiter, ME, holder)]))]
     assert one.partitions.asked == []
     one.out.now_ns += MILLISECOND
     one.transactions.sweep()
-    one.hear()
+    one.deliver()
     assert [asked.step for asked in one.partitions.asked] == [RollBackBranch(T1, GONE, [2], False)]
     one.standing.state = type(one.standing.state).PARTING
     lock(one, 3, b"3" * 16, GONE)
     one.out.now_ns += 2000 * MILLISECOND
     one.transactions.sweep()
-    one.hear()
+    one.deliver()
     assert len(one.partitions.asked) == 1, "who leaves begins nothing"
 
 
@@ -263,15 +263,15 @@ def test_what_comes_with_a_partition_is_looked_at_soon() -> None:
     lock(one, 1, T1, GONE)
     lock(one, 2, b"2" * 16, GONE)
     one.transactions.on_served(3)
-    one.hear()
+    one.deliver()
     assert one.timer_ms is None, "there is nothing of transactions in it"
     one.leading[4] = None
     one.transactions.on_served(4)
-    one.hear()
+    one.deliver()
     assert one.timer_ms is None
     one.transactions.on_served(1)
     one.transactions.on_served(2)
-    one.hear()
+    one.deliver()
     assert (one.timer_ms, one.partitions.kept) == (10, 2)
     one.pass_time(10)
     assert one.partitions.kept == 0
@@ -305,15 +305,15 @@ def test_members_hear_each_other_about_owners_and_circles() -> None:
     lock(one, 1, T1, BEN)
     one.transactions.orphans.look()
     one.transactions.on_owners_asked(CAT, OwnersAsked([T1]))
-    one.hear()
+    one.deliver()
     assert one.sent == [(CAT, OwnersGone([T1]))]
     one.slow()
     one.transactions.on_owners_gone(BEN, OwnersGone([T1]))
-    one.hear()
+    one.deliver()
     assert [asked.step for asked in one.partitions.asked] == [RollBackBranch(T1, BEN, [1], False)]
     tx = one.begin()
     one.transactions.on_deadlock(BEN, DeadlockFound(tx, [T1]))
-    one.hear()
+    one.deliver()
     assert one.answer(one.commit(tx)).why.startswith("a deadlock")
 
 
@@ -325,12 +325,12 @@ def test_an_answer_that_comes_too_late_for_its_step_is_heard_in_the_next() -> No
     token = one.operate(tx, Op.GET, K1)
     asked = one.next()
     asked.serve()
-    one.transactions.rest()
+    one.transactions.wake_if_late()
     assert one.fate(token) is None
     [timer] = one.out.effects
     assert timer.after_ns == 1  # type: ignore[union-attr]
     one.transactions.on_timer()
-    one.hear()
+    one.deliver()
     assert one.fate(token) is DONE
 
 
@@ -353,7 +353,7 @@ def test_an_answer_that_is_there_counts_before_the_time_is_over() -> None:
     prepare.serve()
     one.out.now_ns += 200 * MILLISECOND
     one.transactions.on_timer()
-    one.hear()
+    one.deliver()
     assert one.fate(token) is DONE
 
 
@@ -389,7 +389,7 @@ def test_the_master_hears_who_waits_elsewhere() -> None:
     one = One()
     first, second = b"1" * 16, b"2" * 16
     one.transactions.on_awaited(CAT, LocksAwaited([(first, BEN, second), (second, CAT, first)]))
-    one.hear()
+    one.deliver()
     assert one.sent == [(CAT, DeadlockFound(second, [first]))]
 
 
@@ -442,9 +442,9 @@ def test_each_answer_is_heard_once_in_order_at_the_end_of_the_step() -> None:
     for each in (asked[2], asked[1], asked[0]):
         each.answer(UNKNOWN)
     assert hearer.told == []
-    steps.hear()
+    steps.deliver()
     assert hearer.told == [(3, UNKNOWN), (1, UNKNOWN)], "nobody wants to hear of the second"
-    steps.hear()
+    steps.deliver()
     assert (len(hearer.told), steps.waiting) == (2, 0)
 
 
@@ -460,7 +460,7 @@ def test_who_hears_an_answer_may_ask_again_at_once() -> None:
 
     hearer = Twice()
     steps.send(CommitBranch(T1), 1, hearer)
-    steps.hear()
+    steps.deliver()
     assert [ticket for ticket, _ in hearer.told] == [1, 2]
 
 
@@ -472,10 +472,10 @@ def test_the_timer_is_set_for_the_soonest() -> None:
     steps.wake(100)
     steps.wake(50)
     assert [effect.after_ns for effect in one.out.take()] == [100, 50]  # type: ignore[union-attr]
-    steps.woken()
+    steps.on_timer()
     steps.wake(70)
     assert [effect.after_ns for effect in one.out.take()] == [70]  # type: ignore[union-attr]
-    steps.rest()
+    steps.wake_if_late()
     assert one.out.take() == []
 
 

@@ -51,7 +51,7 @@ class Primary(One):
 
     def look(self) -> bool:
         more = self.orphans.look()
-        self.hear()
+        self.deliver()
         return more
 
     def asks(self) -> list[tuple[MemberId, list[TransactionId]]]:
@@ -262,7 +262,7 @@ def test_what_its_owner_does_not_run_is_ended() -> None:
     one.lock(3, T3, CAT)
     one.look()
     one.transactions.on_owners_gone(BEN, OwnersGone([T1, T3, b"?" * 16]))
-    one.hear()
+    one.deliver()
     assert one.steps() == rolled_back(T1, BEN, [1]), "Cat's is not Ben's to say"
     one.serve()
     one.look()
@@ -326,13 +326,13 @@ def test_an_owner_says_which_of_those_that_it_is_asked_about_it_does_not_run() -
     one.transactions.finishing.commit(kept, ME, [5], frozenset())
     one.next().serve()
     one.next().serve()
-    one.hear()
+    one.deliver()
     assert not one.transactions.finishing.runs(kept)
     one.transactions.finishing.commit(T2, ME, [5], frozenset())
     one.transactions.on_owners_asked(BEN, OwnersAsked([tx, T1, T2, kept]))
-    one.hear()
+    one.deliver()
     assert one.sent == [(BEN, OwnersGone([T1]))]
     one.sent.clear()
     one.transactions.on_owners_asked(BEN, OwnersAsked([tx, T2]))
-    one.hear()
+    one.deliver()
     assert one.sent == []

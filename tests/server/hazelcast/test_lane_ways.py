@@ -180,7 +180,7 @@ class Primary:
             for name, held in copy.maps.items()
         ] + [
             self.queued(),
-            sorted(self.lane._resting),
+            sorted(self.lane._reads),
             self.heard,
         ]
 

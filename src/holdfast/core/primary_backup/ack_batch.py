@@ -18,28 +18,29 @@ NAMED = 5
 
 
 class AckBatch:
-    """Records that are sent together, or answers without records (`resting`), until their backups have acknowledged.
+    """Records that are sent together, or answers without records (`pending_reads`), until their backups have
+    acknowledged.
 
-    Callers wait for `need`, `courtesy`, `after` and `on_disk`. The records stay until `late` is empty as well, because
-    a change of the assignment sends them again (primary_backup/P-2).
+    Callers wait for `need`, `slow_async`, `open_links` and `on_disk`. The records stay until `late` is empty as well,
+    because a change of the assignment sends them again (primary_backup/P-2).
     """
 
     __slots__ = (
-        "after",
         "asked_ns",
+        "callbacks",
         "charged",
-        "courtesy",
         "late",
         "links",
         "need",
         "number",
         "on_disk",
+        "open_links",
+        "pending_reads",
         "records",
-        "resting",
         "since",
         "since_ns",
         "size",
-        "told",
+        "slow_async",
     )
 
     def __init__(self, number: int, now_ns: int) -> None:
@@ -51,22 +52,22 @@ class AckBatch:
         """Approximate bytes of its records."""
         self.charged: tuple[str, ...] = ()
         """Async backups in whose backlog the batch is counted."""
-        self.told: list[Completion] = []
+        self.callbacks: list[Completion] = []
         self.records: dict[int, list[tuple[AnyReplica, Recorded]]] = {}
-        """By partition; the list is empty for a partition in `resting`."""
-        self.resting: dict[int, set[str]] = {}
+        """By partition; the list is empty for a partition in `pending_reads`."""
+        self.pending_reads: dict[int, set[str]] = {}
         """Partition -> maps that answers have read without changing them (primary_backup/P-7). A batch with any has no
         records.
         """
         self.since = 0
-        """If the batch has `resting`: all other batches up to this number are of earlier turns."""
+        """If the batch has `pending_reads`: all other batches up to this number are of earlier turns."""
         self.links: set[int] = set()
         """Batches that have to finish first, because the answers may have seen their records."""
-        self.after = 0
+        self.open_links = 0
         """How many of `links` are still open."""
         self.need: dict[str, set[int]] = {}
         """Member -> partitions that the callers wait for it to hold."""
-        self.courtesy: dict[str, set[int]] = {}
+        self.slow_async: dict[str, set[int]] = {}
         """The same for async backups that are slow; they are waited for until the timeout (primary_backup/K-3)."""
         self.late: dict[str, set[int]] = {}
         """The same for async backups that no caller waits for."""
@@ -77,7 +78,7 @@ class AckBatch:
         """Wait for the backups of this replica. `slow`: async backups that callers wait for, too."""
         sync = held.sync
         for member in held.targets:
-            waits = self.need if member in sync else self.courtesy if member in slow else self.late
+            waits = self.need if member in sync else self.slow_async if member in slow else self.late
             parts = waits.get(member)
             if parts is None:
                 waits[member] = {partition}
@@ -89,40 +90,40 @@ class AckBatch:
 
     @property
     def open(self) -> bool:
-        return bool(self.need or self.courtesy or self.after) or not self.on_disk
+        return bool(self.need or self.slow_async or self.open_links) or not self.on_disk
 
-    def rest_on(self, partition: int, name: str, sync: frozenset[str]) -> None:
+    def add_read(self, partition: int, name: str, sync: frozenset[str]) -> None:
         """Wait for the map's sync backups to confirm that they still follow this primary."""
-        self.resting.setdefault(partition, set()).add(name)
+        self.pending_reads.setdefault(partition, set()).add(name)
         for member in sorted(sync):
             self.need.setdefault(member, set()).add(partition)
 
     def forget(self, partition: int) -> None:
         """Stop waiting for acknowledgements of this partition."""
-        for waits in (self.need, self.courtesy, self.late):
+        for waits in (self.need, self.slow_async, self.late):
             for member in list(waits):
                 waits[member].discard(partition)
                 if not waits[member]:
                     del waits[member]
 
-    def told_of(self) -> OpenOperation:
+    def operation(self) -> OpenOperation:
         places: dict[str, set[int]] = {}
         count = 0
         for partition, part in self.records.items():
             for held, update in part:
                 places.setdefault(held.name, set()).add(partition)
                 count += update.count if isinstance(update, Puts) else 1
-        for partition, names in self.resting.items():
+        for partition, names in self.pending_reads.items():
             for name in names:
                 places.setdefault(name, set()).add(partition)
-        words = ["backups to acknowledge"] if self.need or self.courtesy else []
+        words = ["backups to acknowledge"] if self.need or self.slow_async else []
         if not self.on_disk:
             words.append("this member's own disk")
-        if self.after:
+        if self.open_links:
             words.append("earlier writes")
-        kind = "confirmed answers" if self.resting else "writes"
-        members = tuple(MemberId(each) for each in sorted({*self.need, *self.courtesy}))
-        count = max(count, len(self.told))
+        kind = "confirmed answers" if self.pending_reads else "writes"
+        members = tuple(MemberId(each) for each in sorted({*self.need, *self.slow_async}))
+        count = max(count, len(self.callbacks))
         return OpenOperation(
             ("batch", self.number), kind, count, places, self.since_ns, " and ".join(words), members
         )
@@ -134,7 +135,7 @@ class AckBatch:
         ]
         if not self.on_disk:
             words.append("this member's own disk")
-        if self.after:
+        if self.open_links:
             words.append("earlier writes")
         return ", ".join(words)
 
@@ -144,7 +145,7 @@ def when_all_done(batches: list[AckBatch], done: Completion, now_ns: int) -> Non
     left = len(batches)
     assert left, "at least one batch is waited for"
 
-    def told(known: bool) -> None:
+    def one_done(known: bool) -> None:
         nonlocal left
         if left <= 0:
             return
@@ -153,9 +154,9 @@ def when_all_done(batches: list[AckBatch], done: Completion, now_ns: int) -> Non
             done(known)
 
     for batch in batches:
-        if not batch.told:
+        if not batch.callbacks:
             batch.asked_ns = now_ns
-        batch.told.append(told)
+        batch.callbacks.append(one_done)
 
 
 def by_map(records: list[Written]) -> dict[tuple[int, AnyReplica], list[Recorded]]:

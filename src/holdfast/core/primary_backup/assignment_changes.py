@@ -32,24 +32,24 @@ def retarget(copy: PartitionCopy, targets: ReplicationTargets, batches: PendingA
     targets.terms[partition] = copy.term
     for held in copy:
         targets.aim(partition, held)
-    waiting = batches.again(partition)
+    waiting = batches.to_resend(partition)
     if not waiting:
         return
-    again: dict[str, list[Record]] = {}
+    resent: dict[str, list[Record]] = {}
     for batch in waiting:
         batch.forget(partition)
         for held, update in batch.records[partition]:
             batch.wait_for(partition, held, batches.backlog.slow)
             for target in held.targets:
-                again.setdefault(target, []).extend(one_by_one((update,)))
-        for name in sorted(batch.resting.get(partition, ())):
+                resent.setdefault(target, []).extend(one_by_one((update,)))
+        for name in sorted(batch.pending_reads.get(partition, ())):
             sync = targets.followers(partition, name)[1]
-            batch.rest_on(partition, name, sync)
+            batch.add_read(partition, name, sync)
             for target in sorted(sync):
-                again.setdefault(target, [])
+                resent.setdefault(target, [])
     version = targets.rows[partition].version
     numbers = [batch.number for batch in waiting]
-    for target, records in again.items():
+    for target, records in resent.items():
         # Buffers of one turn may have joined batches crosswise: an older batch may hold newer updates.
         records.sort(key=attrgetter("counter"))
         out.send(

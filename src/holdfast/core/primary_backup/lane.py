@@ -94,7 +94,7 @@ class Awaited:
         return self._stands() != self._stood
 
 
-class Nobody:
+class NoEvents:
     def __init__(self) -> None:
         self.listening: dict[str, int] = {}
 
@@ -110,7 +110,7 @@ class Lane:
         settings: Settings,
         out: Outbox,
         log: Log,
-        ears: EventSink | None = None,
+        events: EventSink | None = None,
         collectors: ClientAcks | None = None,
         puts: PackedPuts = packed_puts_cy,
     ) -> None:
@@ -136,9 +136,9 @@ class Lane:
         """Copies that this member serves as primary. While the cluster is passive `serving` is empty, and
         these are read through the router, which rejects writes.
         """
-        ears = ears or Nobody()
-        self.listening = ears.listening
-        self.heard = ears.hear
+        events = events or NoEvents()
+        self.listening = events.listening
+        self.heard = events.hear
         self._defaults: dict[str, tuple[int, int]] = {}
         self.awaited: dict[int, Awaited] = {}
         """Partitions whose change a request waits for (`PrimaryCopy.wake`)."""
@@ -146,7 +146,7 @@ class Lane:
         """Updates of the present buffer."""
         self.open_puts: list[MapReplica] = []
         """Replicas to whose unsent puts that buffer has added."""
-        self._resting: dict[tuple[int, str], AnyReplica | None] = {}
+        self._reads: dict[tuple[int, str], AnyReplica | None] = {}
         """Partitions and maps that answers of that buffer have read without changing them."""
         self.targets = ReplicationTargets(settings, journal=log.on)
         self.joining = self.targets.joining
@@ -248,10 +248,10 @@ class Lane:
 
     def rest_on(self, copy: PartitionCopy, name: str) -> None:
         """An answer of this buffer changes nothing in this map but has read it: it waits too (primary_backup/P-7)."""
-        self._resting[copy.partition, name] = copy.maps.get(name)
+        self._reads[copy.partition, name] = copy.maps.get(name)
 
     def rest_on_service(self, copy: PartitionCopy, name: str) -> None:
-        self._resting[copy.partition, name] = copy.services.get(name)
+        self._reads[copy.partition, name] = copy.services.get(name)
 
     def confirmed(self, name: str) -> bool:
         """Whether reads of this map are confirmed. Ask only if `confirms_reads`."""
@@ -299,8 +299,8 @@ class Lane:
         """Count an update other than a set, and queue its record. `old`: the former value of a removed entry."""
         number = held.updates.next()
         if held.recorded:
-            told = (b"", old, self._out.wall_ms()) if held.changes else ()
-            record = Record(held.name, number, change, key, b"", ttl_ms, max_idle_ms, 0, *told)
+            extra = (b"", old, self._out.wall_ms()) if held.changes else ()
+            record = Record(held.name, number, change, key, b"", ttl_ms, max_idle_ms, 0, *extra)
             self.record(copy, held, record)
 
     def carry_out(self, copy: PartitionCopy, held: AnyReplica, update: Update) -> bytes | None:
@@ -336,7 +336,7 @@ class Lane:
             )
         return applied
 
-    def tell_taken(self) -> None:
+    def invalidate_near_caches(self) -> None:
         """This member has become primary of a partition. Near caches may have missed events of the former primary, and
         may hold values that were never acknowledged: invalidate them.
         """
@@ -447,40 +447,40 @@ class Lane:
     @property
     def settled(self) -> bool:
         """Whether the open buffer has nothing to send, journal or confirm."""
-        return not self.open_records and not self.open_puts and not self._resting
+        return not self.open_records and not self.open_puts and not self._reads
 
     def close_batch(self, done: Completion) -> None:
         """End a read buffer: `done` is called when every sync backup has acknowledged what was written since the last
         call, and has confirmed what the other answers have read.
         """
-        records, puts, resting = self.open_records, self.open_puts, self._resting
-        if records or resting:
+        records, puts, reads = self.open_records, self.open_puts, self._reads
+        if records or reads:
             self._begin_buffer()
         elif puts:
             self.open_puts = []
         else:
             done(True)
             return
-        self.batches.close_batch(records, puts, resting, done)
+        self.batches.close_batch(records, puts, reads, done)
 
     def close_batch_for(self, done: Completion, client: bytes, correlations: list[int]) -> None:
         """The same for a client that collects acknowledgements itself. If all backups can reach it, `done` is called at
         once, while `acks` is their number.
         """
-        records, puts, resting = self.open_records, self.open_puts, self._resting
-        if not records and not puts and not resting:
+        records, puts, reads = self.open_records, self.open_puts, self._reads
+        if not records and not puts and not reads:
             done(True)
             return
         self._begin_buffer()
-        self.batches.close_batch_for(records, puts, resting, done, client, correlations)
+        self.batches.close_batch_for(records, puts, reads, done, client, correlations)
 
     def _begin_buffer(self) -> None:
         if self.open_records:
             self.open_records = []
         if self.open_puts:
             self.open_puts = []
-        if self._resting:
-            self._resting = {}
+        if self._reads:
+            self._reads = {}
 
     @property
     def acks(self) -> int:
@@ -510,7 +510,7 @@ class Lane:
     def leftovers(self) -> dict[str, int]:
         """Counts that are zero when nothing is in progress, by name."""
         return {
-            "records of an open buffer": len(self.open_records) + len(self.open_puts) + len(self._resting),
+            "records of an open buffer": len(self.open_records) + len(self.open_puts) + len(self._reads),
             **self.batches.leftovers,
             "destinations of migrations": len(self.joining),
         }

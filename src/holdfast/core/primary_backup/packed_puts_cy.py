@@ -133,7 +133,7 @@ def close(
         targets: tuple[str, ...] = held.targets
         for member in targets:
             waits: dict[str, set[int]] = (
-                batch.need if member in sync else batch.courtesy if member in slow else batch.late
+                batch.need if member in sync else batch.slow_async if member in slow else batch.late
             )
             places = waits.get(member)
             if places is None:

@@ -63,7 +63,7 @@ FRESH = 4
 """Batches without a known description that one look describes: that takes time for every record."""
 LOST_OFFICE = "this member lost the partition before its backups had acknowledged"
 LOOK_MIN_NS, LOOK_MAX_NS = 1 * MILLISECOND, 500 * MILLISECOND
-Resting = dict[tuple[int, str], AnyReplica | None]
+PendingReads = dict[tuple[int, str], AnyReplica | None]
 """Partitions and maps that the answers of a buffer have read without changing them."""
 
 
@@ -98,9 +98,9 @@ class PendingAcks:
         self._out = out
         self._log = log
         self._targets = targets
-        self._rests: AckBatch | None = None
+        self._barrier: AckBatch | None = None
         """The read barrier of this turn: all its answers share one batch."""
-        self._rested: dict[int, AckBatch] = {}
+        self._barriers: dict[int, AckBatch] = {}
         """Partition -> its youngest open read barrier."""
         self._turn_began = 0
         """Number of the last batch of the previous turn."""
@@ -117,7 +117,7 @@ class PendingAcks:
         self._of_partition: dict[int, dict[int, AckBatch]] = {}
         self._tail_bytes = settings.replication.tail_bytes
         self.backlog = Backlog(settings.limits, out)
-        self._telling: deque[tuple[list[Completion], bool, str]] = deque()
+        self._answering: deque[tuple[list[Completion], bool, str]] = deque()
         """Callbacks that are being called, and those to be called next, with `known` and the reason."""
         self.unknown_because = ""
         """During a `done(False)` callback: the reason for the unknown outcome."""
@@ -133,19 +133,19 @@ class PendingAcks:
     # -- a buffer ends
 
     def close_batch(
-        self, records: list[Written], puts: list[MapReplica], resting: Resting, done: Completion
+        self, records: list[Written], puts: list[MapReplica], reads: PendingReads, done: Completion
     ) -> None:
         """A read buffer has ended. `done` is called when every sync backup holds these records and puts, and has
-        confirmed what the answers in `resting` have read.
+        confirmed what the answers in `reads` have read.
         """
         if records:
             self.unsent += records
-        rests = self._rest(resting) if resting else None
+        barrier = self._add_barrier(reads) if reads else None
         if not records and not puts:
-            if rests is None:
+            if barrier is None:
                 done(True)
             else:
-                rests.told.append(done)
+                barrier.callbacks.append(done)
             return
         targets = (puts[0] if puts else records[0][1]).targets
         if len(records) + len(puts) > 1:
@@ -163,11 +163,11 @@ class PendingAcks:
         backlog.bytes += size
         if backlog.bytes > backlog.most:
             backlog.grown()
-        held_up = batch.need or batch.courtesy or not batch.on_disk
-        if rests is not None:
-            when_all_done([rests, batch] if held_up else [rests], done, self._out.now_ns)
+        held_up = batch.need or batch.slow_async or not batch.on_disk
+        if barrier is not None:
+            when_all_done([barrier, batch] if held_up else [barrier], done, self._out.now_ns)
         elif held_up:
-            batch.told.append(done)
+            batch.callbacks.append(done)
         else:
             done(True)
 
@@ -206,26 +206,26 @@ class PendingAcks:
             if taken is not None:
                 unsent.append((each.partition, held, taken))
 
-    def _rest(self, resting: Resting) -> AckBatch | None:
+    def _add_barrier(self, reads: PendingReads) -> AckBatch | None:
         """Ask the sync backups to confirm what this buffer's answers have read. Returns the read barrier, if one is
         needed.
 
         All answers of a turn share one barrier. For each partition it follows the youngest earlier barrier and the
         batches written since, so the number of links does not grow with the number of open batches.
         """
-        rests = self._rests
+        barrier = self._barrier
         asked: list[tuple[int, str, frozenset[str]]] = []
         links: list[AckBatch] = []
         waits = durable = False
-        for (partition, name), held in resting.items():
-            before = self._rested.get(partition)
+        for (partition, name), held in reads.items():
+            before = self._barriers.get(partition)
             since = before.since if before is not None else 0
-            if before is not None and before is not rests:
+            if before is not None and before is not barrier:
                 links.append(before)
             for batch in reversed(self._of_partition.get(partition, {}).values()):
                 if batch.number <= since:
                     break
-                if batch.open and not batch.resting:
+                if batch.open and not batch.pending_reads:
                     links.append(batch)
             sync = held.sync if held is not None else self._targets.followers(partition, name)[1]
             asked.append((partition, name, sync))
@@ -234,61 +234,61 @@ class PendingAcks:
             durable = durable or (held is not None and held.journal == "sync")
         if not waits and not durable and not links:
             return None
-        if rests is None:
+        if barrier is None:
             self._number += 1
-            rests = self._rests = self._waiting[self._number] = AckBatch(self._number, self._out.now_ns)
-            rests.since = self._turn_began
+            barrier = self._barrier = self._waiting[self._number] = AckBatch(self._number, self._out.now_ns)
+            barrier.since = self._turn_began
             self.unsent_batches.append(self._number)
-        assert rests.number in self._waiting, "the read barrier is open"
-        assert rests.number > rests.since, "the read barrier is of this turn"
+        assert barrier.number in self._waiting, "the read barrier is open"
+        assert barrier.number > barrier.since, "the read barrier is of this turn"
         if durable:
-            rests.wait_for_disk()
+            barrier.wait_for_disk()
         for partition, name, sync in asked:
-            rests.rest_on(partition, name, sync)
-            rests.records.setdefault(partition, [])
-            self._of_partition.setdefault(partition, {})[rests.number] = rests
-            self._rested[partition] = rests
+            barrier.add_read(partition, name, sync)
+            barrier.records.setdefault(partition, [])
+            self._of_partition.setdefault(partition, {})[barrier.number] = barrier
+            self._barriers[partition] = barrier
         for batch in links:
-            self._come_after(rests, batch)
+            self._link(barrier, batch)
         size = RECORD_BYTES * len(asked)
-        rests.size += size
+        barrier.size += size
         self.backlog.bytes += size
         if self.backlog.bytes > self.backlog.most:
             self.backlog.grown()
-        return rests
+        return barrier
 
-    def _come_after(self, rests: AckBatch, batch: AckBatch) -> None:
+    def _link(self, barrier: AckBatch, batch: AckBatch) -> None:
         """Make a read barrier wait for a batch that its answers may have seen."""
-        if batch.number in rests.links:
+        if batch.number in barrier.links:
             return
-        assert batch.number != rests.number, "a read barrier does not wait for itself"
+        assert batch.number != barrier.number, "a read barrier does not wait for itself"
         assert batch.open, "a read barrier waits for open batches only"
-        rests.links.add(batch.number)
-        rests.after += 1
+        barrier.links.add(batch.number)
+        barrier.open_links += 1
 
-        def told(known: bool) -> None:
-            if rests.number in self._waiting:
-                rests.after -= 1
-                assert rests.after >= 0, "each batch ends once"
+        def linked_done(known: bool) -> None:
+            if barrier.number in self._waiting:
+                barrier.open_links -= 1
+                assert barrier.open_links >= 0, "each batch ends once"
                 if known:
-                    self.look(rests)
+                    self.look(barrier)
                 else:
-                    self._unconfirmed(rests, self.unknown_because)
+                    self._unconfirmed(barrier, self.unknown_because)
 
-        when_all_done([batch], told, self._out.now_ns)
+        when_all_done([batch], linked_done, self._out.now_ns)
 
-    def _unconfirmed(self, rests: AckBatch, why: str) -> None:
+    def _unconfirmed(self, barrier: AckBatch, why: str) -> None:
         """Report that the answers could not be confirmed; there is nothing to deliver."""
-        self._tell(rests, known=False, why=why)
-        if rests.number in self._waiting:
-            rests.need.clear()
-            self._finish(rests)
+        self._answer(barrier, known=False, why=why)
+        if barrier.number in self._waiting:
+            barrier.need.clear()
+            self._finish(barrier)
 
     def close_batch_for(
         self,
         records: list[Written],
         puts: list[MapReplica],
-        resting: Resting,
+        reads: PendingReads,
         done: Completion,
         client: bytes,
         correlations: list[int],
@@ -304,10 +304,10 @@ class PendingAcks:
                 backups.setdefault(member, set()).add(partition)
         durable = any(held.journal == "sync" for _, held in places)
         collectors = self.collectors
-        if collectors is None or not backups or durable or resting or not collectors.reached(client, backups):
-            self.close_batch(records, puts, resting, done)
+        if collectors is None or not backups or durable or reads or not collectors.reached(client, backups):
+            self.close_batch(records, puts, reads, done)
             return
-        self.close_batch(records, puts, resting, lambda known: None)
+        self.close_batch(records, puts, reads, lambda known: None)
         for member, partitions in backups.items():
             self._acks.setdefault(member, []).append(Ack(client, correlations, sorted(partitions)))
         self.acks = len(backups)
@@ -323,7 +323,7 @@ class PendingAcks:
         return batch
 
     def flush(self) -> None:
-        self._rests, self._turn_began = None, self._number
+        self._barrier, self._turn_began = None, self._number
         leaving = _Leaving()
         if self._unsent_puts:
             if not self.unsent and self._out.does(PACKED):
@@ -348,7 +348,7 @@ class PendingAcks:
             self._lay_out(records, leaving)
         batches = [batch for number in numbers if (batch := self._waiting.get(number)) is not None]
         for batch in batches:
-            for partition in batch.resting:
+            for partition in batch.pending_reads:
                 for target, waited in batch.need.items():
                     if partition in waited:
                         # A section without records: a backup that still follows this primary acknowledges it.
@@ -411,7 +411,7 @@ class PendingAcks:
         asked_before_ns = self._out.now_ns - self._timeout_ns
         overdue = [batch for batch in self._waiting.values() if batch.asked_ns <= asked_before_ns]
         for batch in overdue:
-            if (batch.told or batch.courtesy) and batch.number in self._waiting:
+            if (batch.callbacks or batch.slow_async) and batch.number in self._waiting:
                 self._overdue(batch)
         if overdue:
             self.backlog.refuse()
@@ -420,40 +420,40 @@ class PendingAcks:
             self._out.timer(TimerName.BACKUPS, self._look_ns)
 
     def _overdue(self, batch: AckBatch) -> None:
-        for member, partitions in batch.courtesy.items():
+        for member, partitions in batch.slow_async.items():
             # Callers were never promised that an async backup holds their writes.
             batch.late.setdefault(member, set()).update(partitions)
-        batch.courtesy.clear()
+        batch.slow_async.clear()
         self._charge(batch)
         if batch.open:
             why = f"not acknowledged within {self._timeout_ns / SECOND:g} s: {batch.missing()}"
-            if batch.resting:
+            if batch.pending_reads:
                 self._unconfirmed(batch, why)
             else:
-                self._tell(batch, known=False, why=why)
+                self._answer(batch, known=False, why=why)
         else:
             self.look(batch)
 
-    def _tell(self, batch: AckBatch, *, known: bool, why: str = "") -> None:
+    def _answer(self, batch: AckBatch, *, known: bool, why: str = "") -> None:
         """Answer the callers. A callback may finish another batch, and so on in a chain of any length: the callbacks of
         that batch are queued, not called from within.
         """
-        told, batch.told = batch.told, []
-        if not told:
+        callbacks, batch.callbacks = batch.callbacks, []
+        if not callbacks:
             return
         self._joinable.clear()
-        telling = self._telling
-        telling.append((told, known, why))
-        if len(telling) > 1:
+        answering = self._answering
+        answering.append((callbacks, known, why))
+        if len(answering) > 1:
             return
         try:
-            while telling:
-                told, known, self.unknown_because = telling[0]
-                for done in told:
+            while answering:
+                callbacks, known, self.unknown_because = answering[0]
+                for done in callbacks:
                     done(known)
-                telling.popleft()
+                answering.popleft()
         finally:
-            telling.clear()
+            answering.clear()
 
     def _charge(self, batch: AckBatch) -> None:
         """Count the batch in the backlog of exactly those async backups that do not hold it yet."""
@@ -476,7 +476,7 @@ class PendingAcks:
             batch = self._waiting.get(number)
             if batch is None:
                 continue
-            for waits in (batch.need, batch.courtesy, batch.late):
+            for waits in (batch.need, batch.slow_async, batch.late):
                 parts = waits.get(sender)
                 if parts is not None:
                     parts.difference_update(message.partitions)
@@ -488,19 +488,19 @@ class PendingAcks:
         """Answer the callers if the batch has all acknowledgements they need; end it if it has all of them."""
         if batch.late or batch.charged:
             self._charge(batch)
-        if batch.need or batch.courtesy or not batch.on_disk or batch.after:
+        if batch.need or batch.slow_async or not batch.on_disk or batch.open_links:
             return
-        if batch.told:
-            self._tell(batch, known=True)
+        if batch.callbacks:
+            self._answer(batch, known=True)
         if not batch.late and batch.number in self._waiting:
             self._finish(batch)
 
     def _finish(self, batch: AckBatch) -> None:
-        if self._rests is batch:
+        if self._barrier is batch:
             # Later answers of the same turn need a barrier that is open.
-            self._rests = None
-        assert not batch.told, "no caller waits for an ended batch"
-        assert not batch.need and not batch.courtesy, "an ended batch waits for no backup"
+            self._barrier = None
+        assert not batch.callbacks, "no caller waits for an ended batch"
+        assert not batch.need and not batch.slow_async, "an ended batch waits for no backup"
         self._joinable.clear()
         del self._waiting[batch.number]
         if batch.charged:
@@ -510,8 +510,8 @@ class PendingAcks:
         assert backlog.bytes >= 0, "only counted bytes are released (primary_backup/P-6)"
         if backlog.crowded:
             backlog.eased()
-        for partition in batch.resting:
-            self._rested_no_more(partition, batch)
+        for partition in batch.pending_reads:
+            self._drop_barrier(partition, batch)
         assert not batch.charged, "an ended batch is in no backlog"
         number, of_partitions = batch.number, self._of_partition
         empty: list[int] = []
@@ -530,13 +530,13 @@ class PendingAcks:
         if partition in self._targets.joining:
             self._out.tell(PartitionDrained(partition))
 
-    def _rested_no_more(self, partition: int, batch: AckBatch) -> None:
-        if self._rested.get(partition) is batch:
-            del self._rested[partition]
+    def _drop_barrier(self, partition: int, batch: AckBatch) -> None:
+        if self._barriers.get(partition) is batch:
+            del self._barriers[partition]
 
     # -- assignments change
 
-    def again(self, partition: int) -> list[AckBatch]:
+    def to_resend(self, partition: int) -> list[AckBatch]:
         """The open batches of a partition whose assignment has changed. They are sent again, so no buffer joins them
         now.
         """
@@ -551,12 +551,12 @@ class PendingAcks:
         partitions of the same batches keep waiting.
         """
         for batch in list(self._of_partition.get(partition, {}).values()):
-            self._tell(batch, known=False, why=LOST_OFFICE)
+            self._answer(batch, known=False, why=LOST_OFFICE)
             if batch.number not in self._waiting:
                 continue  # Its callers have been told above: they had read what was given up.
             batch.forget(partition)
-            if batch.resting.pop(partition, None) is not None:
-                self._rested_no_more(partition, batch)
+            if batch.pending_reads.pop(partition, None) is not None:
+                self._drop_barrier(partition, batch)
             del batch.records[partition], self._of_partition[partition][batch.number]
             self.look(batch)
         assert not self._of_partition.get(partition), "no batch of the partition is open (primary_backup/P-3)"
@@ -566,11 +566,11 @@ class PendingAcks:
     def when_held(self, partition: int, request_id: bytes, done: Completion) -> None:
         """Call `done` when the records of a request that was applied before are acknowledged."""
         for batch in self._of_partition.get(partition, {}).values():
-            if (batch.need or batch.courtesy or not batch.on_disk) and any(
+            if (batch.need or batch.slow_async or not batch.on_disk) and any(
                 isinstance(update, Record) and id_of(update.request) == request_id
                 for _, update in batch.records[partition]
             ):
-                batch.told.append(done)
+                batch.callbacks.append(done)
                 batch.asked_ns = self._out.now_ns
                 return
         # This member may have applied the request as a backup, and its disk may not have it yet.
@@ -598,14 +598,14 @@ class PendingAcks:
         for batch in islice(self._waiting.values(), LOOKED_AT):
             if batch.since_ns > before_ns:
                 break
-            if not batch.told or not batch.open:
+            if not batch.callbacks or not batch.open:
                 continue
             known = followed.get((("batch", batch.number), batch.since_ns))
             if known is not None:
                 yield known
             elif fresh < FRESH:
                 fresh += 1
-                yield batch.told_of()
+                yield batch.operation()
 
     @property
     def waiting(self) -> int:
@@ -619,7 +619,7 @@ class PendingAcks:
             + len(self._unsent_puts)
             + len(self.unsent_batches)
             + len(self._joinable),
-            "batches": len(self._waiting) + len(self._of_partition) + len(self._rested),
+            "batches": len(self._waiting) + len(self._of_partition) + len(self._barriers),
         }
 
 

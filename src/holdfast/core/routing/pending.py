@@ -38,7 +38,7 @@ class OwnShare:
     ticket: int
 
 
-class OutcomeHearer(Protocol):
+class OutcomeReceiver(Protocol):
     """A machine of this member that makes requests itself."""
 
     def answered(self, ticket: int, outcome: Outcome) -> None:
@@ -49,7 +49,7 @@ class OutcomeHearer(Protocol):
 class Within:
     """A machine of this member, and its ticket."""
 
-    hearer: OutcomeHearer
+    receiver: OutcomeReceiver
     ticket: int
 
 
@@ -61,7 +61,7 @@ def answer(out: Outbox, asker: Asker, outcome: Outcome) -> None:
     if isinstance(asker, int):
         out.effects.append(Complete(asker, outcome))
     elif isinstance(asker, Within):
-        asker.hearer.answered(asker.ticket, outcome)
+        asker.receiver.answered(asker.ticket, outcome)
     else:
         out.send(asker.member, Answer(asker.ticket, outcome, []))
 

@@ -113,7 +113,7 @@ class Serving:
 
     def take(self, partition: int) -> None:
         self.serve(partition)
-        self._lane.tell_taken()
+        self._lane.invalidate_near_caches()
 
     def _become_primary(self, partition: int) -> None:
         self._close(partition)

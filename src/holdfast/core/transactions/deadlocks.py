@@ -39,13 +39,13 @@ class Deadlocks:
         me: MemberId,
         settings: Settings,
         out: Outbox,
-        standing: MembershipStatus,
+        membership: MembershipStatus,
         router: Router,
         commits: TwoPhaseCommit,
     ) -> None:
         self._me = me
         self._out = out
-        self._standing = standing
+        self._membership = membership
         self._router = router
         self._commits = commits
         self._after_ms = settings.transactions.deadlock_after_ms
@@ -71,7 +71,7 @@ class Deadlocks:
         """Report long waits to the master."""
         late = [wait for wait in self.waits() if wait.since_ms >= self._after_ms]
         waits = [(wait.waiter, wait.owner, wait.holder) for wait in late]
-        master = self._standing.master
+        master = self._membership.master
         if master is not None and (waits or self._reported):
             self._reported = bool(waits)
             message = LocksAwaited(waits)
@@ -93,7 +93,7 @@ class Deadlocks:
         self._known = {
             member: known
             for member, known in self._known.items()
-            if known[0] >= oldest_ns and self._standing.is_member(member)
+            if known[0] >= oldest_ns and self._membership.is_member(member)
         }
         # A transaction waits for one lock at a time. If two members report waits of the same one, the earlier report is
         # out of date, and the later one replaces it.
@@ -107,7 +107,7 @@ class Deadlocks:
             message = DeadlockFound(victim, [each for each in circle if each != victim])
             if owners[victim] == self._me:
                 self.on_found(self._me, message)
-            elif self._standing.is_member(owners[victim]):
+            elif self._membership.is_member(owners[victim]):
                 self._out.send(owners[victim], message)
 
     def on_found(self, sender: MemberId, message: DeadlockFound) -> None:

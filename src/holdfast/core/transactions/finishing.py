@@ -65,7 +65,7 @@ class Finish:
     """Whether any step was sent."""
 
 
-class FinishHearer(Protocol):
+class FinishObserver(Protocol):
     """Is notified of the end of transactions."""
 
     def on_finished(self, transaction: TransactionId, *, committed: bool) -> None:
@@ -80,7 +80,7 @@ class Finishing:
         self._out = out
         self._steps = steps
         self._keep_ns = keep_ns
-        self.hearer: FinishHearer | None = None
+        self.observer: FinishObserver | None = None
         self._running: dict[TransactionId, Finish] = {}
         self._of_ticket: dict[int, Finish] = {}
         self._holds: dict[bytes, int] = {}
@@ -211,8 +211,8 @@ class Finishing:
             due_ns = self._out.now_ns + (self._keep_ns if finish.fenced else FORGET_NS)
             self._remembered[finish.transaction] = (due_ns, kept)
             self._steps.wake(FORGET_NS)
-        if self.hearer is not None:
-            self.hearer.on_finished(finish.transaction, committed=committed)
+        if self.observer is not None:
+            self.observer.on_finished(finish.transaction, committed=committed)
 
     # -- cuts that show each transaction whole
 

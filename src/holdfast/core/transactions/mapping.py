@@ -13,13 +13,13 @@ from holdfast.core.model.topology import MappedOn, TopologyVersion
 
 
 class Mapping:
-    def __init__(self, standing: MembershipStatus, table: Table) -> None:
-        self._standing = standing
+    def __init__(self, membership: MembershipStatus, table: Table) -> None:
+        self._membership = membership
         self._table = table
 
     @property
     def version(self) -> TopologyVersion:
-        view = self._standing.view
+        view = self._membership.view
         return TopologyVersion(view.number if view is not None else 0, self._table.version)
 
     def of(self, partition: int, *, holds: bool) -> MappedOn:

@@ -46,21 +46,21 @@ class MemberTransactions:
         me: MemberId,
         settings: Settings,
         out: Outbox,
-        standing: MembershipStatus,
+        membership: MembershipStatus,
         router: Router,
         leading: Sequence[PartitionCopy | None],
         table: Table,
     ) -> None:
         self.on = settings.transactional
         """Whether any map takes part in transactions."""
-        self._standing = standing
+        self._membership = membership
         self.steps = Steps(out, router)
         keep_ns = KEPT_TIMES * settings.limits.call_timeout_ms * MILLISECOND
         self.finishing = Finishing(out, self.steps, keep_ns)
-        self.mapping = Mapping(standing, table)
+        self.mapping = Mapping(membership, table)
         self.coordinator = Coordinator(me, settings, out, self.steps, self.finishing, self.mapping)
-        self.orphans = Orphans(me, out, standing, leading, self.coordinator.running, self.finishing)
-        self.deadlocks = Deadlocks(me, settings, out, standing, router, self.coordinator.commits)
+        self.orphans = Orphans(me, out, membership, leading, self.coordinator.running, self.finishing)
+        self.deadlocks = Deadlocks(me, settings, out, membership, router, self.coordinator.commits)
         self._out = out
         self._holding: list[tuple[int, Reply]] = []
         """Callers that wait until no commit is in progress, and until when."""
@@ -71,7 +71,7 @@ class MemberTransactions:
 
     def take(self, order: TransactionOrder, reply: Reply) -> None:
         """Carry out an order of a session or an operator; `reply` is called once."""
-        if not self._standing.admitted and not isinstance(order, ListTransactions):
+        if not self._membership.admitted and not isinstance(order, ListTransactions):
             why = "this member is in no cluster"
             reply(TransactionAnswer(TransactionFate.NOT_ACTIVE, why=why))
             return
@@ -124,23 +124,23 @@ class MemberTransactions:
                 self._holding.append((until_ns, reply))
 
     def _view(self) -> list[None | int | bytes]:
-        view = self._standing.view
-        return [view.number if view is not None else 0, len(self._standing.members())]
+        view = self._membership.view
+        return [view.number if view is not None else 0, len(self._membership.members())]
 
     # -- events
 
-    def hear(self) -> None:
+    def deliver(self) -> None:
         """End of a step: handle the answers of partitions, and check the holds on commits."""
-        self.steps.hear()
+        self.steps.deliver()
         if self._holding:
             self._look_at_holds()
 
-    def rest(self) -> None:
-        self.steps.rest()
+    def wake_if_late(self) -> None:
+        self.steps.wake_if_late()
 
     def on_timer(self) -> None:
-        self.steps.woken()
-        self.steps.hear()
+        self.steps.on_timer()
+        self.steps.deliver()
         self.coordinator.on_timer()
         self.finishing.on_timer()
         self.deadlocks.look()
@@ -152,7 +152,7 @@ class MemberTransactions:
         if not self.on:
             return
         self.deadlocks.look()
-        if self._out.now_ns - self._looked_ns >= LOOK_NS and self._standing.admitted:
+        if self._out.now_ns - self._looked_ns >= LOOK_NS and self._membership.admitted:
             self._looked_ns = self._out.now_ns
             self._look_at_orphans()
 

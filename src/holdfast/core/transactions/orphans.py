@@ -46,7 +46,7 @@ class Orphans:
         self,
         me: MemberId,
         out: Outbox,
-        standing: MembershipStatus,
+        membership: MembershipStatus,
         leading: Sequence[PartitionCopy | None],
         running: RunningTransactions,
         finishing: Finishing,
@@ -54,7 +54,7 @@ class Orphans:
         """`leading`: the copies that this member serves as primary."""
         self._me = me
         self._out = out
-        self._standing = standing
+        self._membership = membership
         self._leading = leading
         self._running = running
         self._finishing = finishing
@@ -65,7 +65,7 @@ class Orphans:
     @property
     def count(self) -> int:
         """Transactions that block entries here and have no coordinator."""
-        return sum(seen.holds and not self._standing.is_member(seen.owner) for seen in self._seen.values())
+        return sum(seen.holds and not self._membership.is_member(seen.owner) for seen in self._seen.values())
 
     def look(self) -> bool:
         """Find transactions in partitions served here and end those without a coordinator. Called periodically and when
@@ -80,7 +80,7 @@ class Orphans:
             if self._finishing.keeps(transaction) or self._running.runs(transaction):
                 continue
             old = self._out.now_ns - one.since_ns >= ASK_NS
-            gone = old if one.owner == self._me else not self._standing.is_member(one.owner)
+            gone = old if one.owner == self._me else not self._membership.is_member(one.owner)
             if gone or transaction in self._gone:
                 begun += 1
                 if begun <= BEGUN_MOST:

@@ -28,7 +28,7 @@ REMAP_NS = 5 * MILLISECOND
 """Pause before a newer topology is looked for."""
 
 
-class StepHearer(Protocol):
+class StepReceiver(Protocol):
     """Gets the outcome of a step or request."""
 
     def on_outcome(self, ticket: int, outcome: Outcome) -> None: ...
@@ -37,33 +37,33 @@ class StepHearer(Protocol):
 class Steps:
     """Open steps and requests of this member's transactions.
 
-    Answers come in the middle of other machines' work. They are kept until `hear`, so that a hearer may send its next
-    step.
+    Answers come in the middle of other machines' work. They are kept until `deliver`, so that a receiver may send its
+    next step.
     """
 
     def __init__(self, out: Outbox, router: Router) -> None:
         self._out = out
         self._router = router
         self._tickets = 0
-        self._hearers: dict[int, StepHearer] = {}
-        self._heard: deque[tuple[int, Outcome]] = deque()
+        self._receivers: dict[int, StepReceiver] = {}
+        self._outcomes: deque[tuple[int, Outcome]] = deque()
         self._due_ns = 0
 
-    def ask(self, request: Request, hearer: StepHearer) -> int:
+    def ask(self, request: Request, receiver: StepReceiver) -> int:
         """Execute a request; returns its ticket."""
         self._tickets += 1
         ticket = self._tickets
-        self._hearers[ticket] = hearer
+        self._receivers[ticket] = receiver
         self._router.execute(request, Within(self, ticket))
         return ticket
 
     def send(
-        self, step: TransactionStep, partition: int, hearer: StepHearer, *, request_id: bytes = b""
+        self, step: TransactionStep, partition: int, receiver: StepReceiver, *, request_id: bytes = b""
     ) -> int:
         """Send a step to this partition; returns its ticket."""
         op = Op.TRANSACT if begins(step) else Op.SETTLE
         request = Request(op, TRANSACTIONS_MAP, [partition], value=encode(step), id=request_id)
-        return self.ask(request, hearer)
+        return self.ask(request, receiver)
 
     def rejection(self, request: Request) -> Outcome | None:
         """The rejection of a request outside of a transaction, which holds inside, too."""
@@ -71,21 +71,21 @@ class Steps:
 
     def drop(self, ticket: int) -> None:
         """Ignore the outcome of this ticket."""
-        self._hearers.pop(ticket, None)
+        self._receivers.pop(ticket, None)
 
     def answered(self, ticket: int, outcome: Outcome) -> None:
-        self._heard.append((ticket, outcome))
+        self._outcomes.append((ticket, outcome))
 
-    def hear(self) -> None:
-        while self._heard:
-            ticket, outcome = self._heard.popleft()
-            hearer = self._hearers.pop(ticket, None)
-            if hearer is not None:
-                hearer.on_outcome(ticket, outcome)
+    def deliver(self) -> None:
+        while self._outcomes:
+            ticket, outcome = self._outcomes.popleft()
+            receiver = self._receivers.pop(ticket, None)
+            if receiver is not None:
+                receiver.on_outcome(ticket, outcome)
 
-    def rest(self) -> None:
-        """End of a step: outcomes that came after `hear` are handed over in the next one."""
-        if self._heard:
+    def wake_if_late(self) -> None:
+        """End of a step: outcomes that came after `deliver` are handed over in the next one."""
+        if self._outcomes:
             self.wake(SOON_NS)
 
     def wake(self, after_ns: int) -> None:
@@ -95,12 +95,12 @@ class Steps:
             self._due_ns = due_ns
             self._out.timer(TimerName.TRANSACTIONS, after_ns)
 
-    def woken(self) -> None:
+    def on_timer(self) -> None:
         self._due_ns = 0
 
     @property
     def waiting(self) -> int:
-        return len(self._hearers)
+        return len(self._receivers)
 
 
 def result_of(outcome: Outcome) -> StepResult | None:

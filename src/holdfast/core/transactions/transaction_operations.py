@@ -191,9 +191,9 @@ class TransactionOperations:
     def on_outcome(self, ticket: int, outcome: Outcome) -> None:
         transaction = self._running.of_ticket.pop(ticket)
         assert ticket == transaction.ticket, "one operation at a time"
-        self._heard(transaction, outcome)
+        self._on_answer(transaction, outcome)
 
-    def _heard(self, transaction: Transaction, outcome: Outcome) -> None:
+    def _on_answer(self, transaction: Transaction, outcome: Outcome) -> None:
         order = transaction.operation
         assert order is not None, "an operation is in progress"
         request = order.request

@@ -58,7 +58,7 @@ class TwoPhaseCommit:
         self._mapping = mapping
         self._running = running
         self._patience_ns = settings.limits.call_timeout_ms * MILLISECOND
-        finishing.hearer = self
+        finishing.observer = self
 
     # -- rollback
 

@@ -47,7 +47,7 @@ def _tells_all_that_is_sent(
 
 
 def _something_waits(primary: Lane, *_: Any) -> bool:
-    return bool(primary.open_records or primary._resting)
+    return bool(primary.open_records or primary._reads)
 
 
 ANSWERING: dict[str, tuple[Place, ...]] = {
