@@ -1,5 +1,10 @@
 """Join protocol: how a process finds its cluster, and how members answer it.
 
+A process sends a `JoinRequest` to its seeds, and to members that it knows, every `JOIN_INTERVAL_NS`. A member rejects
+it with the reason (`JoinAnswer`), or passes it on to the master, which admits it with the next view. The process
+learns of that view as it learns of all others (`ViewDecided`). If all seeds are in no cluster, one of them forms it
+(`formation`).
+
 - membership/V-2: A member is a UUID and a life. If it is removed though alive, it keeps its data, asks to return with
   its next life, and serves nothing until it is admitted.
 """

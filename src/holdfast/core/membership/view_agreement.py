@@ -1,7 +1,8 @@
 """Agreement of a view's members on the next view: single-decree Paxos, once per view number.
 
 The acceptors for view n+1 are the members of view n. They keep their state in memory only: a process that ends never
-returns as the same acceptor, because it gets a new UUID.
+returns as the same acceptor, because it gets a new UUID. Usually the oldest member, the master, proposes: it collects
+promises, then acceptances, and sends the decided view to all members.
 
 Why a majority of the *last* view: let a cut divide {1, 2, 3, 4, 5} into {1, 2} and {3, 4, 5}. If each side could
 decide by a majority of itself, both would continue, and partition 7 would have two primaries. Only {3, 4, 5} is a

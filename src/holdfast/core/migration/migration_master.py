@@ -1,7 +1,9 @@
 """The master's control of placement: first assignment, failover, balancing and migrations (H3, H6, H7).
 
 `control` looks at the table and the members and does the next thing that is due. It may be called at any time, and
-keeps no plan across a change of members.
+keeps no plan across a change of members. A migration goes like this: the master asks the partition's primary to copy it
+to the destination (`MigrationRequest`); the primary does (`state_transfer`) and reports `MigrationReady`; the master
+proposes the new assignment (`table_replication`). When that is committed the migration is complete.
 
 - migration/M-1: The master does nothing before it knows the newest table (`table_replication.ready`).
 - migration/M-3: A migration is committed by a round of the table replication, after its primary has reported that the

@@ -1,4 +1,11 @@
-"""Assignments of a zone's partition: which node holds a replica in which role, now, next and after that (J2)."""
+"""Assignments of a zone's partition: which node holds a replica in which role, now, next and after that (J2).
+
+How a replica moves: `stable` is {A, B, C}, and D replaces C in the zone. A trigger writes {A, B, D} to `pending`. The
+leader of the group sends D the log while D has no vote yet: with A, B and an empty D as voters, and B down, nothing
+could be committed until D has the whole state. When D has caught up, the leader locks the target (`TargetLock`), the
+group changes by joint consensus, and `stable` becomes {A, B, D}. A target that comes up in the meantime waits in
+`planned`.
+"""
 
 from __future__ import annotations
 

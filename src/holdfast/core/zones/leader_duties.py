@@ -200,7 +200,7 @@ class LeaderDuties:
         if answer is ChangeAnswer.BUSY:
             self._queue.again_in(step, RETRY_MS)
         elif answer in (ChangeAnswer.STARTED, ChangeAnswer.REPLACED):
-            # What comes of it is told; should that be lost, it is asked for again.
+            # The group reports the outcome. If that report is lost, this step runs again.
             self._queue.again_in(step, RETRY_MOST_MS)
 
     def _may_change(self, part: Part, term: int) -> bool:

@@ -124,7 +124,7 @@ class ReplicaDuties:
             self._groups.join(part)
         elif duty is ReplicaDuty.RESET:
             if self._groups.in_doubt(part):
-                self._groups.destroy(part)  # Nobody has more: it is given up.
+                self._groups.destroy(part)  # The reset found no better replica: start it empty.
                 copy = None
             if copy is None or not copy.running:
                 self._groups.join(part)
