@@ -125,7 +125,7 @@ def test_damage_is_found_before_anything_is_written(tmp_path: Path) -> None:
 
 
 def test_a_restore_that_others_disturb_is_not_judged(tmp_path: Path) -> None:
-    """Entries that were there before, some of them with the same keys: sums cannot tell."""
+    """Entries that were there before, some of them with the same keys: sums are not conclusive."""
     folder = tmp_path / "b"
     with MemoryCluster(3, 31) as cluster:
         fill(cluster)

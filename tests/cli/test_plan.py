@@ -520,7 +520,7 @@ def test_live_keeps_groups_apart_and_lite_members_empty(told: Tell) -> None:
         (["--join", "3", "--group", "x", "--group", "y"], "--group is given 2 times"),
         (["--join", "2", "--name", "four"], "--name is given 1 times: give it for each of 2"),
         (["--name", "four"], "--name needs --join"),
-        (["--crash", "name-a", "--crash", "name-b", "--crash", "name-c"], "nobody would be left"),
+        (["--crash", "name-a", "--crash", "name-b", "--crash", "name-c"], "no member would be left"),
     ],
 )
 def test_live_refuses_what_makes_no_sense(told: Tell, arguments: list[str], message: str) -> None:

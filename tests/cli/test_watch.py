@@ -33,7 +33,7 @@ LINES = [
     ),
     (
         ZoneEvent(KIND.RESET, "z", 7, ["a", "b", "c"], ["a"]),
-        ("zone z partition 7: RESET, goes on with a; what only others had is lost"),
+        ("zone z partition 7: RESET, continues with a; data that only others had is lost"),
     ),
     (ZoneEvent(KIND.PLACED, "z", 0, [], ["a", "b (learner)"]), "zone z partition 0: placed on a b (learner)"),
     (

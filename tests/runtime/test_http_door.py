@@ -109,13 +109,13 @@ def test_a_member_in_a_program_has_a_door_only_if_it_is_wanted() -> None:
 def test_health_from_the_start_to_the_end() -> None:
     async def story() -> None:
         async with cluster(1, **OPEN) as (first,):
-            assert await asked(door_of(first), "/health/live") == (200, "it lives\n")
+            assert await asked(door_of(first), "/health/live") == (200, "alive\n")
             assert await asked(door_of(first), "/health/ready") == (200, "ready\n")
             # A member whose seed is nobody looks for its cluster.
             lonely = member("127.0.0.1:9", **OPEN, cluster__join_timeout_ms=60_000)
             starting = asyncio.create_task(lonely.start())
             await until(lambda: lonely._inner.started)
-            assert await asked(door_of(lonely), "/health/live") == (200, "it lives\n")
+            assert await asked(door_of(lonely), "/health/live") == (200, "alive\n")
             assert await asked(door_of(lonely), "/health/ready") == (
                 503,
                 "not ready: it is looking for the cluster\n",

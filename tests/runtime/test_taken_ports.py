@@ -41,7 +41,7 @@ def test_who_comes_second_is_told_and_does_not_stand_there_deaf(
             assert taken == port, "nobody listens there"
             other.listen()
             with pytest.raises(
-                ConfigError, match=r"member\.member_port: another process .* start this one anew"
+                ConfigError, match=r"member\.member_port: another process .* start this one again"
             ):
                 await begin(server, "member.member_port")
             server.close()

@@ -208,9 +208,7 @@ def test_a_map_is_not_overwritten_from_itself(spark: SparkSession, cluster: Memo
 def test_rows_that_come_or_go_between_two_looks_are_told() -> None:
     _same_rows("m", 50, 50)
     _same_rows("m", None, 7)
-    with pytest.raises(
-        RowsChanged, match="50 rows were looked through, and then 49 were written into map 'm'"
-    ):
+    with pytest.raises(RowsChanged, match="50 rows were checked, and then 49 were written into map 'm'"):
         _same_rows("m", 50, 49)
 
 

@@ -105,7 +105,7 @@ def test_files_that_do_not_add_up_are_refused(tmp_path: Path) -> None:
 
 def test_two_exports_do_not_share_a_folder(tmp_path: Path) -> None:
     write_manifest(tmp_path, manifest())
-    with pytest.raises(BadExport, match="somebody else has exported"):
+    with pytest.raises(BadExport, match="another export wrote"):
         write_manifest(tmp_path, manifest(flights()))
     assert read_manifest(tmp_path).maps == []
 

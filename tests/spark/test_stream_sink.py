@@ -234,7 +234,7 @@ def test_a_partition_does_not_start_over_where_entries_may_be_of_several_maps(ch
     del changed.given["sourceMap"]
     home = partition_of(long_data(1), 0, changed.cluster.partition_count)
     changed.run(0, [change("insert", 1, 10, partition=home), change("insert", 2, 20)])
-    with pytest.raises(WriteFailed, match="say which with the option sourceMap"):
+    with pytest.raises(WriteFailed, match="name it with the option sourceMap"):
         changed.run(1, [restart(home, (1, 9)), change("insert", 2, 21, at=(1, 9), partition=home)])
     assert changed.entries() == numbers(k1=10, k2=20)
     changed.given["sourceMap"] = "source"
@@ -271,7 +271,7 @@ def test_rows_that_cannot_be_applied_are_named(changed: Sink, plain: Sink) -> No
     with pytest.raises(WriteFailed, match="opColumn says 'upsort'"):
         changed.run(0, [change("upsort", 1, 1)])
     changed.struct = StructType([one for one in CHANGED.fields if one.name != "partition"])
-    with pytest.raises(WriteFailed, match="let the stream have its column partition"):
+    with pytest.raises(WriteFailed, match="keep the column partition in the stream"):
         changed.run(0, [("restart", 1, 1, None, None)])
     with pytest.raises(WriteFailed, match="no value in the column 'id'"):
         plain.run(0, [(None, "a")])

@@ -153,7 +153,7 @@ def _with_members(given: dict[str, Any], current: list[ReplicaList]) -> Tables:
                     f"{key} names {name!r}, which is not in members: add it there, or leave it out"
                 )
     if known.issubset(idle):
-        raise ConfigError("every member is leaving or lite: nobody is left to hold the partitions")
+        raise ConfigError("every member is leaving or lite: no member is left to hold the partitions")
     placement = given.get("placement", "even")
     if placement not in get_args(Placement):
         raise ConfigError(f"placement is {_shown(placement)}: give {' or '.join(get_args(Placement))}")

@@ -137,7 +137,7 @@ class Cluster:
             each for each in self.candidates() if each.uuid in present and each.uuid not in drained
         ] + owning
         if not candidates:
-            raise ConfigError("nobody would be left to hold the partitions")
+            raise ConfigError("no member would be left to hold the partitions")
         candidates = self.grouped(candidates, len(places))
         accepts = self.status["partitions"]["lost"] == "accept"
         return forecast(
@@ -173,8 +173,8 @@ class Cluster:
             )
         if self.status.get("baseline"):
             found.append(
-                "the cluster has a baseline, and is planned with it as it is: nobody else gets partitions, and the "
-                "places of its members that crash are kept"
+                "the plan uses the present baseline of the cluster: other members get no partitions, and the "
+                "places of its crashed members are kept"
             )
         if events.join + len(events.drain) + len(events.crash) > 1:
             found.append(

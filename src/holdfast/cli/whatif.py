@@ -44,9 +44,7 @@ def check_folders(*folders: Path | None) -> None:
         here = folder.resolve()
         for other in given[:place]:
             if here.is_relative_to(other.resolve()) or other.resolve().is_relative_to(here):
-                raise ConfigError(
-                    f"{folder} and {other} are one or within each other: give each one of its own"
-                )
+                raise ConfigError(f"{folder} and {other} are the same or nested: use separate folders")
 
 
 @click.command

@@ -76,7 +76,7 @@ def _try(client: Client, maps: Sequence[str], lease_s: float, left_s: float) -> 
     why = after if isinstance(after, str) else _hold_problem(after)
     if not why and isinstance(before, list) and isinstance(after, list):
         seen = {tuple(said.value) for said in [*before, *after] if isinstance(said.value, list)}
-        why = "" if len(seen) == 1 else "members came or went meanwhile"
+        why = "" if len(seen) == 1 else "members joined or left in between"
     why = why or _half_done(client, cut)
     if why:
         end_cut(client, cut)
@@ -89,7 +89,7 @@ def _hold_problem(answers: list[TransactionAnswer]) -> str:
     """Why commits were not held up everywhere all the time; empty if they were."""
     for said in answers:
         if said.fate is not TransactionFate.DONE:
-            return said.why or "a member let transactions go on"
+            return said.why or "a member resumed commits"
         if not isinstance(said.value, list) or said.value[1] != len(answers):
             return "not every member could be asked"
     return ""

@@ -71,7 +71,7 @@ class ZoneWatcher:
                 vain += 1
                 if (self._why == "RevisionCompacted" or vain >= PATIENCE) and self._begin():
                     vain = 0
-                    yield ZonesGap("the metastore does not tell what came between")
+                    yield ZonesGap("the metastore has compacted the revisions in between")
                     yield self._watched()
             self._pause(LOOK_S)
 

@@ -56,7 +56,7 @@ What one member does per second beside Redis on the same machine, measured in on
 
 METHOD = """
 How it is measured. The generator (`src/holdfast_lab/bench/generator.c`) sends requests that were encoded ahead over
-{connections} open connections and counts answers, of which it checks the beginning; it speaks to both systems alike,
+{connections} open connections, counts responses, and checks their beginning; it treats both systems alike,
 in the Open Binary Client Protocol to one and in RESP to the other. Keys have 16 and values 100 characters. "One in
 flight" means one request at a time on each connection; "32 in flight" means that 32 are sent in one piece and the
 next 32 when all are answered, and the times are those of the whole piece. All servers of a system share one core, the

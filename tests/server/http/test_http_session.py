@@ -651,7 +651,7 @@ def test_a_body_waits_for_the_login(monkeypatch: pytest.MonkeyPatch) -> None:
     desk.member.grid.orders.pop()[1](own.Fate.DONE, "")
     assert desk.answer()[0] == 200
     desk.member.turn()
-    assert desk.answer()[2] == b"it lives\n"
+    assert desk.answer()[2] == b"alive\n"
 
 
 @pytest.mark.parametrize("name", sorted(ONCE))

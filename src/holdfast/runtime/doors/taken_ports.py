@@ -57,7 +57,7 @@ async def begin(server: asyncio.Server | PolledDoor, key: str) -> None:
         await serve(server)
     except OSError as error:
         raise ConfigError(
-            f"{key}: another process has started to listen at this port ({error.strerror}): start this one anew"
+            f"{key}: another process has started to listen at this port ({error.strerror}): start this one again"
         ) from None
 
 

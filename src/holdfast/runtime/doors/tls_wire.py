@@ -155,8 +155,8 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
         stranger = doors.who(data[:16])
         door.strangers.tell(
             WITHOUT,
-            "%s came from %s without TLS to %s, which speaks nothing else (tls.certificate)",
-            stranger or "somebody",
+            "%s from %s without TLS at %s, which accepts only TLS (tls.certificate)",
+            stranger or "a client",
             self.peer,
             door.name,
         )
@@ -164,9 +164,7 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
         return False
 
     def _silent(self) -> None:
-        self._door.strangers.tell(
-            FAILED, "%s said nothing to %s, which speaks TLS", self.peer, self._door.name
-        )
+        self._door.strangers.tell(FAILED, "%s sent nothing to %s, which uses TLS", self.peer, self._door.name)
         self._turn_away(doors.TLS_ALERT)
 
     def _late(self) -> None:

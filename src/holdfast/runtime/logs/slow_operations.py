@@ -82,7 +82,7 @@ class SlowOperations:
                     "kind": "a turn of the event loop",
                     "operations": 0,
                     "places": {},
-                    "waited_for": "this member's processor: all that came meanwhile",
+                    "waited_for": "this member's processor: all requests in that time",
                     "members": [],
                 }
             )

@@ -257,7 +257,7 @@ class Incoming(asyncio.BufferedProtocol):
         greeting = read_greeting(body)
         why = uuid_problem(greeting.uuid) or address_problem(greeting.host, greeting.port)
         if why:
-            raise ProtocolError(f"a greeting of nobody: {why}")
+            raise ProtocolError(f"invalid handshake: {why}")
         channel = channel_of(transport.get_extra_info("ssl_object")) if transport is not None else b""
         shown = shown_secrets(network.secrets, self._opening, greeting, channel)
         if not any(shown):

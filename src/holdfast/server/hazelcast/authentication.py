@@ -50,7 +50,7 @@ def _proven(talk: Conversation, call: Call, answer: LoginAnswer) -> None:
     elif answer.rights is None:
         _conclude(talk, call, CREDENTIALS_WRONG)
     elif talk.client and answer.rights is not talk.rights:
-        talk.hang_up("a client came as somebody else on the same connection")
+        talk.hang_up("a client logged in as another user on the same connection")
     else:
         _conclude(talk, call, ADMITTED, answer.rights)
 

@@ -155,10 +155,10 @@ class Conversation:
                 self.grid.faulty(what, error)
                 if correlation is not None:
                     self.refuse(
-                        correlation, INDETERMINATE, f"{UNKNOWN_OUTCOME} ({what} could not be told: {error})"
+                        correlation, INDETERMINATE, f"{UNKNOWN_OUTCOME} ({what} could not be sent: {error})"
                     )
                     return
-                self.hang_up(f"{what} could not be told: {error}")
+                self.hang_up(f"{what} could not be sent: {error}")
 
         return told
 

@@ -58,7 +58,7 @@ def origin_problem(request: HttpRequest, *, secure: bool) -> str:
     changes = request.method not in SAFE
     site = headers.get("sec-fetch-site", "")
     if site in ("cross-site", "same-site") and (changes or headers.get("sec-fetch-mode") != "navigate"):
-        return "it comes from a page of somebody else"
+        return "it comes from a page of another origin"
     if not changes:
         return ""
     origin = headers.get("origin")

@@ -58,7 +58,7 @@ class MemberRoutes:
     def live(self, request: HttpRequest, responder: Responder) -> None:
         """Liveness: 503 if the member must be restarted."""
         why = self._member.health().not_live
-        responder.answer(text_answer(503 if why else 200, why or "it lives"))
+        responder.answer(text_answer(503 if why else 200, why or "alive"))
 
     def ready(self, request: HttpRequest, responder: Responder) -> None:
         """Readiness: 503 with the reason if clients should not use it."""

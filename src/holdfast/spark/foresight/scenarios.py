@@ -69,7 +69,7 @@ def parse(text: str, members: Sequence[Candidate]) -> Scenario:
         joined = step.joined
         here = step.left()
         if not here:
-            raise ConfigError(f"after {part!r} nobody would be left")
+            raise ConfigError(f"after {part!r} no member would be left")
         steps.append(step.made())
     return Scenario(text, tuple(steps))
 
@@ -148,7 +148,9 @@ def _rolling(rest: str, here: Sequence[Candidate]) -> Iterator[Step]:
     else:
         waves = [[each for each in here if each.group == group] for group in groups]
     if len(waves) < 2:
-        raise ConfigError("rolling-restart: nobody would be left while all restart; restart fewer at a time")
+        raise ConfigError(
+            "rolling-restart: no member would be left while all restart; restart fewer at a time"
+        )
     for wave in waves:
         name = wave[0].uuid if len(wave) == 1 else f"{len(wave)} from {wave[0].uuid}"
         yield Step(f"{name} leave", drain=tuple(each.uuid for each in wave))

@@ -450,7 +450,7 @@ def _change_text(told: Figures) -> Iterator[str]:
         f"{told.fewest} copies at the worst moment ({told.lowest[told.fewest]:,} partitions); "
         f"{told.dips:,} partitions below what they had and shall have"
     )
-    yield f"loss meanwhile: at most {told.loss_during:.2g}"
+    yield f"probability of a loss during the step: at most {told.loss_during:.2g}"
     for name, other in told.orders.items():
         yield (
             f"steps in the {name} order: {other['fewest']} copies at the worst moment, {other['dips']:,} partitions "

@@ -82,7 +82,9 @@ def extract(
     title = f"read {map_name}"
     file = None if file is None else Path(local_path(file))
     if file is not None and file.suffix.lower() not in SUFFIXES:
-        raise ConfigError(f"{file}: the file ends in {', '.join(SUFFIXES)}, which says what it will be")
+        raise ConfigError(
+            f"{file}: name the file with one of the endings {', '.join(SUFFIXES)}, which decides its format"
+        )
     if file is None and limit is None:
         limit = FIRST_ROWS
     if not where and limit is not None:
@@ -134,7 +136,7 @@ def _key(text: str, known: Reading) -> list[object]:
     """Values of the key columns for this text. Raises ConfigError."""
     key = known.layout.key
     if not key:
-        raise ConfigError("nobody knows which columns of this map are its key: use where instead")
+        raise ConfigError("the key columns of this map are unknown: use where instead")
     parts = split_key(text) if len(key) > 1 else [text]
     if len(parts) != len(key):
         raise ConfigError(f"a key of this map has {len(key)} parts ({'|'.join(key)}), not {text!r}")

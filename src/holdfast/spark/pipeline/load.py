@@ -195,8 +195,8 @@ def _same_rows(map_name: str, seen: int | None, written: int) -> None:
     """Raises RowsChanged if there are more or fewer rows than at the check."""
     if seen is not None and written != seen:
         raise RowsChanged(
-            f"{seen} rows were looked through, and then {written} were written into map {map_name!r}: the source has "
-            "changed meanwhile, or reads the map that it is written to. What was written stays"
+            f"{seen} rows were checked, and then {written} were written into map {map_name!r}: the source has "
+            "changed in between, or reads the target map. The written rows stay"
         )
 
 

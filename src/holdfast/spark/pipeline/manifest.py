@@ -234,7 +234,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     temporary = temporary_of(final)
     temporary.write_bytes(msgspec.json.encode(sealed) + b"\n")
     if not publish(temporary, final):
-        raise BadExport(f"{final} is there already: somebody else has exported into the same folder")
+        raise BadExport(f"{final} exists already: another export wrote into the same folder")
 
 
 def read_manifest(folder: Path | str) -> Manifest:

@@ -163,7 +163,7 @@ def restore(
         except HoldfastError as failed:
             how = "" if mode == "append" else f" with {_APPEND}"
             raise RestoreFailed(
-                f"{failed}. What was written stays; restoring again{how} is safe, and goes on"
+                f"{failed}. The written rows stay; restoring again{how} is safe, and continues"
             ) from failed
     again = {name: sum(row.rows_resent for row in rows) for name, rows in written.items()}
     found = [
@@ -401,8 +401,8 @@ def judge(each: MapInfo, to: str, before: Holding, after: Holding, rows_resent: 
     others = after.updates - before.updates - each.rows - rows_resent
     if others > 0:
         why = (
-            f"{found}; there were {others:,} changes more than the finished tasks have made: others write, or tasks "
-            "ran twice, so that sums cannot tell"
+            f"{found}; there were {others:,} changes more than the finished tasks made: other writers, or tasks "
+            "that ran twice, so sums are not conclusive"
         )
         return RestoredMap(each.name, to, each.rows, "undecided", why)
     if each.expiring:
@@ -411,7 +411,9 @@ def judge(each: MapInfo, to: str, before: Holding, after: Holding, rows_resent: 
         )
         return RestoredMap(each.name, to, each.rows, "undecided", why)
     if before.entries:
-        why = f"{found}; there were {before.entries:,} before, some with the same keys: sums cannot tell"
+        why = (
+            f"{found}; there were {before.entries:,} before, some with the same keys: sums are not conclusive"
+        )
         return RestoredMap(each.name, to, each.rows, "undecided", why)
     wanted = f"the export {each.rows:,} with {each.digest}"
     return RestoredMap(each.name, to, each.rows, "differs", f"{found}, {wanted}")

@@ -270,7 +270,7 @@ def _check_keys(left: Reading, right: Reading, key: list[str]) -> None:
     for known in (left, right):
         if known.wrote is None:
             raise ConfigError(
-                f"the map {known.layout.map!r} was not written through Spark, so nobody knows that its keys are "
+                f"the map {known.layout.map!r} was not written through Spark, so it is unknown whether its keys are "
                 f"{', '.join(key)}{instead}"
             )
         if list(known.layout.key) != key:

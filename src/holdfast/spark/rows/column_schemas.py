@@ -65,7 +65,7 @@ def load_schema(client: Client, map_name: str) -> StoredSchema | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as broken:
         raise ConfigError(
             f"the entry of map {map_name!r} in {SCHEMAS_MAP!r} is damaged ({broken}); "
-            "write the map anew with mode 'overwrite', or read it with .schema(...) and the option valueFormat"
+            "write the map again with mode 'overwrite', or read it with .schema(...) and the option valueFormat"
         ) from broken
 
 

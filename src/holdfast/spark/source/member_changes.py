@@ -201,7 +201,7 @@ class GridHistory:
                 # term, they are the ones that were read, because a term has only one primary.
                 if after.counter >= counter >= place.counter and after.term == before.place.term:
                     return undo(now, list(self.changes(at, place, head.place_of(counter))))
-                why = f"it was read at update {counter}, and stands at {after.counter} of term {after.term}"
+                why = f"it was read at update {counter}, and is now at {after.counter} of term {after.term}"
             if time.monotonic() + delay > deadline:
                 raise NotReady(
                     f"map {name!r}, partition {partition} cannot be read as it was after update {place.counter}, "

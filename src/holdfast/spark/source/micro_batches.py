@@ -76,7 +76,7 @@ def stream_columns(options: StreamOptions) -> tuple[StructType, str]:
             stored = load_schema(client, name)
             if stored is None:
                 raise ConfigError(
-                    f"nobody has written the map {name!r} through Spark, so its columns are not known: "
+                    f"the map {name!r} was not written through Spark, so its columns are unknown: "
                     "follow it with valueFormat=text or binary"
                 )
             if stored.value_format not in STREAM_FORMATS:
@@ -345,8 +345,8 @@ def _check_maps(offset: Offset, maps: Sequence[str]) -> None:
 
 def _diverged(at: At, place: Place, why: str) -> BadOffset:
     return BadOffset(
-        f"map {at[0]!r}, partition {at[1]} has another history than the stream: the checkpoint stands at update "
+        f"map {at[0]!r}, partition {at[1]} has another history than the stream: the checkpoint is at update "
         f"{place.counter} of term {place.term}, but {why}. Copies were lost and the loss accepted, or an older state "
-        "was put back. What the sink holds may never have been kept: begin with a new checkpoint and "
+        "was restored. The sink may have changes that do not exist: begin with a new checkpoint and "
         "startingPosition=snapshot, into an empty sink"
     )

@@ -84,7 +84,7 @@ class Offset:
         version = told.get("v") if isinstance(told, dict) else None
         if version != VERSION:
             raise BadOffset(
-                f"the checkpoint has offsets of version {version!r}, this is version {VERSION}: go on with the "
+                f"the checkpoint has offsets of version {version!r}, this is version {VERSION}: continue with the "
                 "Holdfast that wrote it, or begin with a new checkpoint"
             )
         try:
@@ -164,9 +164,9 @@ def check_same_stream(one: Offset, other: Offset) -> None:
     """Raises BadOffset unless both are of the same cluster and maps."""
     if one.cluster != other.cluster:
         raise BadOffset(
-            f"the checkpoint follows the cluster {one.cluster}, but {other.cluster} answers: its counters are others. "
-            "Give the address of that cluster, or begin with a new checkpoint (startingPosition=snapshot tells what "
-            "is there)"
+            f"the checkpoint follows the cluster {one.cluster}, but this is {other.cluster}, with other counters. "
+            "Give the address of that cluster, or begin with a new checkpoint (startingPosition=snapshot sends the "
+            "present entries)"
         )
     if set(one.maps) != set(other.maps):
         raise BadOffset(

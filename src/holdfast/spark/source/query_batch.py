@@ -39,9 +39,9 @@ def must_know(batch: Batch | None) -> Batch:
     """The batch. Raises ConfigError, with advice, if it is unknown."""
     if batch is None:
         raise ConfigError(
-            f"Spark {spark_version} does not tell its tasks which batch of which query they write "
-            f"({QUERY_PROPERTIES[0]}, {BATCH_PROPERTIES[0]}), so batches that were written cannot be told from new "
-            "ones. With the option idempotent=false they are written without that: a batch that is written again "
+            f"Spark {spark_version} does not pass query and batch to its tasks "
+            f"({QUERY_PROPERTIES[0]}, {BATCH_PROPERTIES[0]}), so written batches cannot be distinguished from new "
+            "ones. The option idempotent=false turns the check off: a batch that is written again "
             "stores the same rows"
         )
     return batch

@@ -70,8 +70,8 @@ def known_columns(options: Options) -> Reading:
         found = _of_map(client, options)
     if found is None:
         raise ConfigError(
-            f"nobody has written the map {options.map!r} through Spark, and it has no entries to look at, so its "
-            "columns are not known: give them with .schema(...), or read it with the option valueFormat=binary"
+            f"the map {options.map!r} was not written through Spark, and has no entries, so its "
+            "columns are unknown: give them with .schema(...), or read it with the option valueFormat=binary"
         )
     return _chosen(options, found)
 
@@ -214,7 +214,7 @@ def _given_keys(
 ) -> frozenset[bytes]:
     if key is None:
         raise ConfigError(
-            f"nobody knows which columns are the key of map {map_name!r}, which was not written through Spark: "
+            f"the key columns of map {map_name!r} are unknown, because it was not written through Spark: "
             "leave out keys, and use a filter"
         )
     if verbatim:

@@ -97,8 +97,8 @@ def advised(options: Options) -> Iterator[None]:
     except CutLost as lost:
         raise CutLost(
             f"map {options.map!r} cannot be read at its cut any more: {lost}. A cut is kept for cutLease "
-            f"({options.read.lease_s:g} s) after a task has read from it: make the DataFrame anew for a new cut, "
-            "and give a longer cutLease if it is used again so late"
+            f"({options.read.lease_s:g} s) after a task has read from it: make a new DataFrame, "
+            "and set a longer cutLease if it is used again so late"
         ) from lost
 
 

@@ -160,14 +160,13 @@ class HoldfastStreamWriter(DataSourceStreamArrowWriter):
                 partition = places["partition"][at] if "partition" in places else None
                 if partition is None:
                     raise ConfigError(
-                        "a row says that its partition starts over, and not which one: let the stream have its column "
-                        "partition"
+                        "a row with op restart names no partition: keep the column partition in the stream"
                     )
                 if self._options.source_map is None:
                     raise ConfigError(
-                        f"partition {partition} starts over: what the stream does not tell again would be removed, "
-                        "and nobody has said that all of it came from one map, under that map's own keys. If so, say "
-                        "which with the option sourceMap; else follow the maps without onGap=restart"
+                        f"partition {partition} starts over: entries that the stream does not send again would "
+                        "be removed, which is correct only if all of them came from one map, under its own keys. "
+                        "If so, name it with the option sourceMap; otherwise follow the maps without onGap=restart"
                     )
                 rows.wipe(partition, ranks[at])
                 begin = at + 1
@@ -229,7 +228,7 @@ def _known_op(op: str | None) -> str:
     if op in STORE_OPS or op in REMOVE_OPS or op == RESTART:
         return str(op)
     known = ", ".join(sorted({*STORE_OPS, *REMOVE_OPS, RESTART}))
-    raise ConfigError(f"opColumn says {op!r}, which is none of {known}")
+    raise ConfigError(f"opColumn has {op!r}, which is none of {known}")
 
 
 def _ranks(places: dict[str, list[int | None]], count: int) -> list[tuple[int, ...]]:
