@@ -50,7 +50,7 @@ class Waiting:
     def look(self, after_ms: int) -> list[dict[str, object]]:
         self.now_ms += after_ms
         self.slow.look()
-        told = self.slow.figures()["last"]
+        told = self.slow.figures()["recent"]
         assert isinstance(told, list)
         return told
 

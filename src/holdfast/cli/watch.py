@@ -144,7 +144,7 @@ def _of_zone(event: ZoneEvent) -> str:
             which = ", ".join(map(str, event.partitions)) or "all"
             return f"{who}: reset asked, of partitions that have lost their majority ({which})"
         case kind.RESET:
-            return f"{who}: RESET, goes on with {after}; what only others had is lost"
+            return f"{who}: RESET, continues with {after}; data that only others had is lost"
         case kind.LEADER:
             return f"{who}: leader {after} in term {event.term}, was {before}"
         case kind.FAILING:

@@ -98,8 +98,8 @@ class MemberConsole:
         new = 0 if known is None else told["count"] - known
         if new > 0:
             now_ms = self._host.wall_ms()
-            for one in told["last"][-new:]:
-                text = f"slow: {one['kind']}, waited for {one.get('waited_for', 'nobody')}"
+            for one in told["recent"][-new:]:
+                text = f"slow: {one['kind']}, waited for {one.get('waited_for', 'nothing')}"
                 self.happenings.add(now_ms, "slow", text, "warning", took_ms=int(one["took_ms"]))
             self._tell("happened")
 
