@@ -33,6 +33,7 @@ from holdfast_lab.check.readable import too_early, unreadable
 from holdfast_lab.check.zone_invariants import Revisions
 from holdfast_lab.sim.damage import Damage
 from holdfast_lab.sim.disk import SimDisk
+from holdfast_lab.sim.lost_members import LostMembers
 from holdfast_lab.sim.world import Process, World
 
 PORT = 5751
@@ -101,14 +102,7 @@ class Cluster:
         """Last time at which all processes died at once."""
         self._calm_ns = 0
         """Last time at which the cluster was settled."""
-        self._calm: set[MemberId] = set()
-        """Members when all partitions last had all their copies."""
-        self._seen: set[MemberId] = set()
-        """Members seen since then."""
-        self._lost: set[MemberId] = set()
-        """Those of them that died, or were removed though alive."""
-        self._let_go: set[MemberId] = set()
-        """Members that have left, according to a view."""
+        self._losses = LostMembers()
         self.damages: list[Damage] = []
         """Copies that were damaged on purpose and are not repaired yet."""
         self.moved_ns = 0
@@ -125,8 +119,6 @@ class Cluster:
         """Whether an order for zones is pending: it may take effect at any moment, for its former members."""
         self._group: dict[MemberId, str] = {}
         """Failure group of every member that ever existed."""
-        self._stood = False
-        """Whether partitions could not move for a time since the last calm: a member that left then left a gap."""
 
     def _disks(self) -> list[SimDisk]:
         if not self.settings.persistence.directory:
@@ -339,24 +331,14 @@ class Cluster:
     def _look(self) -> None:
         if self.settled():
             self._calm_ns = self.world.now_ns
-            self._calm = {member.me for member in self.members() if not member.picture.info.lite}
-            self._seen, self._lost = {member.me for member in self.members()}, set()
-            self._stood = False
+            self._losses.settled(self.members())
         else:
             self._note_losses()
 
     def _note_losses(self) -> None:
         views = [view for member in self.members() if (view := member.picture.view) is not None]
-        self._stood |= any(not view.state.migrates for view in views)
-        if views:
-            newest = max(views, key=lambda view: view.number)
-            here = {info.uuid for info in newest.members}
-            self._seen |= here
-            self._let_go |= {uuid for view in views for uuid in view.left}
-            self._lost |= self._seen - here - self._let_go - self._gone()
         dead = {process.driver.member.me for process in self.everyone if process.dead}
-        # A member that was removed though alive, came back and left, had nothing to hand over: it stays lost.
-        self._lost |= (dead & self._seen) - self._gone()
+        self._losses.note(views, dead, self._gone())
 
     def _gone(self) -> set[MemberId]:
         """Members that have left, or are about to: their copies are on the way to others."""
@@ -472,13 +454,7 @@ class Cluster:
             for member in self.members()
             if member.picture.intent in (Intent.LEAVE, Intent.LITE) or member.picture.info.lite
         }
-        # Members that a view has released are gone, even before they know it.
-        gone = self._gone() | self._let_go
-        # Copies of a partition are in different groups. While nothing may move, a leaving member takes its
-        # copies along.
-        groups = {self._group[uuid] for uuid in self._calm - gone - parting}
-        holes = len(gone & self._calm) if self._stood else 0
-        return min(self.settings.holders(), len(groups)) - 1 - len(self._lost) - holes
+        return self._losses.spare(self.settings.holders(), self._group, parting, self._gone())
 
     def could_end_without(self, leaver: Process) -> bool:
         """Whether the leaving members, with this one, could decide alone: cut off from the others, they would

@@ -4,14 +4,12 @@ judgement.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from functools import partial
 
-from holdfast.core.events import MemoryRoom
 from holdfast.core.messages import Filled, Message, MigrationRequest, TableOffer
 from holdfast.core.model.ids import MILLISECOND, SECOND
-from holdfast.core.model.views import ClusterState, Intent, Room
+from holdfast.core.model.views import ClusterState, Intent
 from holdfast_lab.sim.ambush import (
     OCCASIONS,
     Ambush,
@@ -23,6 +21,7 @@ from holdfast_lab.sim.ambush import (
 )
 from holdfast_lab.sim.cluster import Cluster
 from holdfast_lab.sim.disk_faults import DiskFaults
+from holdfast_lab.sim.memory_faults import MemoryFaults
 from holdfast_lab.sim.world import Process, World
 
 DEEDS = ("crash", "crash", "crash-both", "pause", "part", "cut-off", "cut-around", "cut-around")
@@ -81,9 +80,10 @@ class Faults(DiskFaults):
         changes the state of the cluster and the roles of members. `connected`: only faults that disconnect no
         members. `clocks`: clocks jump and stand still, and calendars are set.
         """
-        self._memory_random = random.Random(f"{seed}/memory") if memory else None
-        """A random stream of its own, so that runs without memory faults do not change."""
         super().__init__(seed, world, cluster, until_ns, power_cuts)
+        self._memory = (
+            MemoryFaults(seed, world, cluster, until_ns, self._did, self._for_a_while) if memory else None
+        )
         self.surge = surge
         count = self.random.randint(2, len(self.KINDS))
         aimed = self.random.choice(self.AIMED)
@@ -116,8 +116,8 @@ class Faults(DiskFaults):
     def start(self) -> None:
         self.cluster.watch()
         self.start_power_cuts()
-        if self._memory_random is not None:
-            self._squeeze(self._memory_random)
+        if self._memory is not None:
+            self._memory.start()
         self.world.after(self.random.randint(SECOND, 3 * SECOND), self._next)
 
     def _next(self) -> None:
@@ -290,38 +290,6 @@ class Faults(DiskFaults):
         self._did("wish", f"{process.name}: {wish}")
         process.step(lambda: process.driver.become(wish))
 
-    # -- memory
-
-    def _squeeze(self, draw: random.Random) -> None:
-        """At times one member, or all, have little or no memory for a while."""
-        if self.world.now_ns >= self.until_ns:
-            return
-        living = self.cluster.living()
-        if living:
-            tight = (
-                living
-                if draw.random() < 0.2
-                else draw.sample(living, min(len(living), draw.choice([1, 1, 2])))
-            )
-            for process in tight:
-                self._set_room(process, draw.choice([Room.LITTLE, Room.NONE]))
-            self._did("memory", ", ".join(process.name for process in tight))
-            self._for_a_while(
-                partial(self._ease, tight, draw), draw.choice([50 * MILLISECOND, SECOND, 4 * SECOND])
-            )
-        self.world.after(draw.randint(200 * MILLISECOND, 4 * SECOND), partial(self._squeeze, draw))
-
-    def _ease(self, tight: list[Process], draw: random.Random) -> None:
-        """They have memory again; some only a little at first."""
-        for process in tight:
-            self._set_room(process, draw.choice([Room.PLENTY, Room.PLENTY, Room.LITTLE]))
-            self._for_a_while(partial(self._set_room, process, Room.PLENTY), SECOND)
-
-    @staticmethod
-    def _set_room(process: Process, room: Room) -> None:
-        if not process.dead:
-            process.step(partial(process.driver.handle, MemoryRoom(room)))
-
     # -- at a moment of a protocol
 
     def _ambush(self) -> None:
@@ -493,7 +461,7 @@ class Faults(DiskFaults):
         weather.delay_ns = (200_000, 2 * MILLISECOND)
         for process in self.cluster.living():
             process.crash_armed(0, lambda: None)
-            if self._memory_random is not None:
-                self._set_room(process, Room.PLENTY)
+        if self._memory is not None:
+            self._memory.end()
         self.world.tell("ALL FAULTS END")
         self._activate()

@@ -145,23 +145,7 @@ def _run(
     world.ways = ways
     if recorder is not None:
         world.recorder = recorder(world)
-    if shape.clocks:
-        world.clocks.err(random.Random(f"{seed}/clocks"))
-    if shape.zone is not None and seed % 2:
-        world.clocks.skew_ms = SYNCHRONISED_MS
-    services = (lambda: [Tally(backups)]) if (backups := shape.service_backups) is not None else list
-    cluster = Cluster(
-        world,
-        shape.settings,
-        shape.hosts + shape.spare,
-        services,
-        lite=shape.lite,
-        groups=shape.groups,
-        builds=shape.builds,
-    )
-    world.tell(f"seed {seed}: {shape.line()}")
-    for feature in shape.features():
-        world.marks.hit(feature)
+    cluster = _cluster(world, shape)
     draw = random.Random(f"{seed}/run")
     cluster.start(0, bootstrap=True)
     for index in range(1, shape.hosts):
@@ -171,29 +155,8 @@ def _run(
     clients, crowd = _clients(world, cluster, doors, shape, draw)
     tellers = _tellers(world, cluster, shape)
     watch = _zone(world, cluster, shape, crowd.knowledge.calls)
-    faults = Faults(
-        seed,
-        world,
-        cluster,
-        end_ns,
-        crowd.surge,
-        power_cuts=POWER_CUTS if power_cuts else 0,
-        memory=shape.memory,
-        operator=shape.states,
-        connected=shape.split,
-        clocks=shape.clocks,
-    )
-    # If nothing is durable, delivered changes may be lost together with their writes.
-    observers = Observers(
-        world,
-        cluster,
-        crowd.keys,
-        crowd.knowledge,
-        doors,
-        stream=shape.journal != "lazy",
-        transactions=shape.transactions and shape.journal != "lazy",
-        lifetimes=bool(cluster.disks) and (power_cuts or seed >= KEPT_SEEDS),
-    )
+    faults = _faults(world, cluster, shape, crowd, power_cuts=power_cuts)
+    observers = _observers(world, cluster, shape, crowd, doors, power_cuts=power_cuts)
     observers.start()
     faults.start()
     Builds(seed, world, cluster, end_ns).start()
@@ -216,6 +179,61 @@ def _run(
     observers.pause()
     verdict = _judged(seed, world, cluster, [*clients, crowd], faults, observers, tellers, watch)
     return verdict, world.marks
+
+
+def _cluster(world: World, shape: Shape) -> Cluster:
+    """The hosts of this shape, with their clocks; no process runs yet."""
+    seed = world.seed
+    if shape.clocks:
+        world.clocks.err(random.Random(f"{seed}/clocks"))
+    if shape.zone is not None and seed % 2:
+        world.clocks.skew_ms = SYNCHRONISED_MS
+    services = (lambda: [Tally(backups)]) if (backups := shape.service_backups) is not None else list
+    cluster = Cluster(
+        world,
+        shape.settings,
+        shape.hosts + shape.spare,
+        services,
+        lite=shape.lite,
+        groups=shape.groups,
+        builds=shape.builds,
+    )
+    world.tell(f"seed {seed}: {shape.line()}")
+    for feature in shape.features():
+        world.marks.hit(feature)
+    return cluster
+
+
+def _faults(world: World, cluster: Cluster, shape: Shape, crowd: Client, *, power_cuts: bool) -> Faults:
+    return Faults(
+        world.seed,
+        world,
+        cluster,
+        shape.run_ns,
+        crowd.surge,
+        power_cuts=POWER_CUTS if power_cuts else 0,
+        memory=shape.memory,
+        operator=shape.states,
+        connected=shape.split,
+        clocks=shape.clocks,
+    )
+
+
+def _observers(
+    world: World, cluster: Cluster, shape: Shape, crowd: Client, doors: Doors, *, power_cuts: bool
+) -> Observers:
+    # If nothing is durable, delivered changes may be lost together with their writes.
+    durable = shape.journal != "lazy"
+    return Observers(
+        world,
+        cluster,
+        crowd.keys,
+        crowd.knowledge,
+        doors,
+        stream=durable,
+        transactions=shape.transactions and durable,
+        lifetimes=bool(cluster.disks) and (power_cuts or world.seed >= KEPT_SEEDS),
+    )
 
 
 def _clients(
