@@ -12,7 +12,7 @@ from holdfast.observe.latency_histogram import (
     LatencyHistogram,
     bound_ns,
     bucket_of,
-    told_buckets,
+    exposed_buckets,
 )
 
 
@@ -37,7 +37,7 @@ def test_what_is_told_adds_up(times: list[int]) -> None:
     kept = LatencyHistogram()
     for took_ns in times:
         kept.add(took_ns)
-    told = told_buckets(kept.counts)
+    told = exposed_buckets(kept.counts)
     counts = [count for _, count in told]
     assert counts == sorted(counts)
     assert counts[-1] <= kept.count == len(times)

@@ -25,8 +25,8 @@ from tests.runtime.test_member import cluster, member, run
 from holdfast.client.blocking import Client
 from holdfast.config import load
 from holdfast.errors import ConfigError
-from holdfast.observe.member_metrics import Beside, collecting
-from holdfast.observe.metric_catalogue import MAPS_TOLD, METRICS, OTHERS
+from holdfast.observe.member_metrics import ProcessStats, collecting
+from holdfast.observe.metric_catalogue import LABELLED_MAPS, METRICS, OTHERS
 from holdfast.observe.status import counting
 from holdfast.runtime.http.metrics_page import families, written
 from holdfast.runtime.in_process.embedded import Member
@@ -322,15 +322,15 @@ def complaints_about(text: str) -> bytes:
 def test_maps_without_number_have_few_series() -> None:
     async def story() -> None:
         async with cluster(1, **OPEN, partitions__count=7, maps__zz__backups=0) as (one,):
-            for number in range(MAPS_TOLD + 20):
+            for number in range(LABELLED_MAPS + 20):
                 await one.map(f"m{number:03}").set(1, "x")
             await one.map("zz").set(1, "x")
             page = values((await asked(door_of(one), "/metrics"))[1])
             told = page["holdfast_map_entries"]
-            assert len(told) == MAPS_TOLD + 1
+            assert len(told) == LABELLED_MAPS + 1
             assert told[("zz",)] == 1, "what is configured comes first"
             assert told[(OTHERS,)] == page["holdfast_maps_without_label"][()] == 21
-            assert sum(told.values()) == MAPS_TOLD + 21
+            assert sum(told.values()) == LABELLED_MAPS + 21
 
     run(story())
 
@@ -346,8 +346,8 @@ def test_a_thousand_maps_do_not_stall_the_member() -> None:
                 for copy in copies[number % 5 :: 5]:
                     copy.open(f"m{number}").state.entries[b"k" * 20] = b"v" * 50
             inside = one._node.member
-            collected, longest = longest_slice(collecting(inside, Beside()))
-            assert len(collected["holdfast_map_entries"]) == MAPS_TOLD + 1
+            collected, longest = longest_slice(collecting(inside, ProcessStats()))
+            assert len(collected["holdfast_map_entries"]) == LABELLED_MAPS + 1
             _, longest_written = longest_slice(written(list(families(collected)), ""))
             counted, longest_counted = longest_slice(counting(inside))
             assert counted.every == 1000 * 271 // 5

@@ -124,7 +124,7 @@ def test_the_expiry_of_a_copy_goes_its_own_way() -> None:
 
 PROGRAM = """
 import asyncio, gc, json, weakref
-from holdfast.runtime.stalls import PENDING, KeptShort
+from holdfast.runtime.stalls import PENDING, CollectorControl
 
 class Cycle:
     def __init__(self):
@@ -144,7 +144,7 @@ def clock():
     now_s += pace_s
     return now_s
 
-kept = KeptShort(clock=clock)
+kept = CollectorControl(clock=clock)
 loop = asyncio.new_event_loop()
 kept.begin(loop)
 told = {"seen_at_begin": len(gc.get_objects())}

@@ -153,19 +153,21 @@ class Outside(msgspec.Struct, frozen=True, array_like=True, tag=8):
     arguments: bytes
 
 
-class Told(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """The lane called a session's callback for this batch. Pieces up to `ToldEnd` are what the session did then."""
+class CallbackBegun(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """The lane called a session's callback for this batch. Pieces up to `CallbackEnded` are what the session did
+    then.
+    """
 
     life: int
     seal: int
     known: bool
 
 
-class ToldEnd(msgspec.Struct, frozen=True, array_like=True, tag=7):
+class CallbackEnded(msgspec.Struct, frozen=True, array_like=True, tag=7):
     life: int
 
 
-Piece = Run | Begun | Step | Stepped | LaneCall | Outside | Told | ToldEnd
+Piece = Run | Begun | Step | Stepped | LaneCall | Outside | CallbackBegun | CallbackEnded
 
 _encoder = msgspec.msgpack.Encoder()
 _pieces: msgspec.msgpack.Decoder[Piece] = msgspec.msgpack.Decoder(Piece)
@@ -439,9 +441,9 @@ class LifeRecorder:
         self._recorder.put(Outside(self._life, at_ns, what, _encoder.encode(arguments)))
 
     def told(self, seal: int, done: Callable[[bool], None], *, known: bool) -> None:
-        self._recorder.put(Told(self._life, seal, known))
+        self._recorder.put(CallbackBegun(self._life, seal, known))
         done(known)
-        self._recorder.put(ToldEnd(self._life))
+        self._recorder.put(CallbackEnded(self._life))
 
 
 class RecordedLane:

@@ -15,6 +15,8 @@ from holdfast.core.member import Member
 from holdfast.engine import recording
 from holdfast.engine.recording import (
     Begun,
+    CallbackBegun,
+    CallbackEnded,
     LaneCall,
     Outside,
     Piece,
@@ -22,8 +24,6 @@ from holdfast.engine.recording import (
     Run,
     Step,
     Stepped,
-    Told,
-    ToldEnd,
 )
 
 _ARGUMENTS: dict[str, msgspec.msgpack.Decoder[tuple[object, ...]]] = {
@@ -176,12 +176,12 @@ class Replay:
 
     def _told(self, life: int, seal: object, known: bool) -> None:
         said = self._next()
-        if said != Told(life, seal, known):  # type: ignore[arg-type]
+        if said != CallbackBegun(life, seal, known):  # type: ignore[arg-type]
             words = f"seal {seal} is told that its outcome is {'known' if known else 'unknown'}"
             raise Differs(f"{self._at}: {words} now; it was {_words(said)}")
         while isinstance(said := self._next(), LaneCall):
             self._call(said)
-        if not isinstance(said, ToldEnd):
+        if not isinstance(said, CallbackEnded):
             raise Differs(f"{self._at}: a session that was told did something else: {_words(said)}")
 
 
@@ -193,11 +193,11 @@ def _words(piece: Piece | None) -> str:
             return f"{event} at {at_ns / 1e9:.4f} s"
         case LaneCall(call=call):
             return f"{call} on the data lane"
-        case Told(_, seal, known):
+        case CallbackBegun(_, seal, known):
             return f"seal {seal}, told that its outcome is {'known' if known else 'unknown'}"
         case Stepped():
             return "the end of a step"
-        case ToldEnd():
+        case CallbackEnded():
             return "the end of what a session was told"
         case Begun(name=name):
             return f"the beginning of {name}"

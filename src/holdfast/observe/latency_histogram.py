@@ -32,7 +32,7 @@ def bound_ns(bucket: int) -> int:
     return (PARTS + part) << (FIRST_BIT - 2 + octave)
 
 
-TOLD: Final = tuple(range(0, BUCKETS - 1, 2))
+EXPOSED: Final = tuple(range(0, BUCKETS - 1, 2))
 """Exposed buckets: every second one, because Prometheus stores a time series for each."""
 
 
@@ -57,12 +57,12 @@ class LatencyHistogram:
         return sum(self.counts)
 
 
-def told_buckets(counts: Sequence[int]) -> list[tuple[float, int]]:
+def exposed_buckets(counts: Sequence[int]) -> list[tuple[float, int]]:
     """Bounds in seconds with cumulative counts, without the infinite one."""
     found: list[tuple[float, int]] = []
     total = 0
     at = 0
-    for bucket in TOLD:
+    for bucket in EXPOSED:
         total += sum(counts[at : bucket + 1])
         at = bucket + 1
         found.append((bound_ns(bucket) / 1e9, total))

@@ -2,7 +2,8 @@
 
 - observe/M-1: A slice takes a few ms: it looks at a bounded number of assignments or of maps in partitions
   (`map_figures`).
-- observe/M-2: A label has at most `MAPS_TOLD` values, however many maps clients create; the other maps are added up.
+- observe/M-2: A label has at most `LABELLED_MAPS` values, however many maps clients create; the other maps are added
+  up.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Any, Final
 from holdfast.core.member import Member
 from holdfast.core.model.views import ClusterState, Room
 from holdfast.observe.health import unready_reason
-from holdfast.observe.latency_histogram import LatencyHistogram, told_buckets
+from holdfast.observe.latency_histogram import LatencyHistogram, exposed_buckets
 from holdfast.observe.map_figures import counting_maps
-from holdfast.observe.metric_catalogue import MAPS_TOLD, METRICS, OTHERS, REASONS_TOLD
+from holdfast.observe.metric_catalogue import LABELLED_MAPS, LABELLED_REASONS, METRICS, OTHERS
 
 ROWS: Final = 2000
 """Assignments per slice."""
@@ -24,7 +25,7 @@ ROOMS: Final = {Room.PLENTY: 0, Room.LITTLE: 1, Room.NONE: 2}
 
 
 @dataclass(slots=True)
-class Beside:
+class ProcessStats:
     """Facts about the member's process, which the member itself does not know."""
 
     version: str = ""
@@ -42,88 +43,88 @@ class Beside:
 
 
 @dataclass(slots=True)
-class HistogramTold:
+class HistogramValue:
     buckets: list[tuple[float, int]]
     """Bounds in seconds with cumulative counts."""
     count: int
     sum_s: float
 
 
-Value = float | HistogramTold
+Value = float | HistogramValue
 Collected = dict[str, list[tuple[tuple[str, ...], Value]]]
 """By metric: label values and the value."""
 
 
-def collecting(member: Member, beside: Beside) -> Generator[None, None, Collected]:
+def collecting(member: Member, process: ProcessStats) -> Generator[None, None, Collected]:
     """Yields between slices."""
     found: Collected = {name: [] for name in METRICS}
 
-    def tell(name: str, value: float, *labels: str) -> None:
+    def expose(name: str, value: float, *labels: str) -> None:
         assert len(labels) == len(METRICS[name].labels), name
         found[name].append((labels, float(value)))
 
-    _cluster(member, beside, tell)
-    _replication(member, tell)
+    _cluster(member, process, expose)
+    _replication(member, expose)
     yield
-    yield from _partitions(member, tell)
-    yield from _maps(member, beside.reads, tell)
-    _process(beside, tell)
-    for operation, kept in sorted(beside.latencies.items()):
-        told = HistogramTold(told_buckets(kept.counts), kept.count, kept.sum_ns / 1e9)
-        found["holdfast_operation_duration_seconds"].append(((operation,), told))
+    yield from _partitions(member, expose)
+    yield from _maps(member, process.reads, expose)
+    _process(process, expose)
+    for operation, kept in sorted(process.latencies.items()):
+        histogram = HistogramValue(exposed_buckets(kept.counts), kept.count, kept.sum_ns / 1e9)
+        found["holdfast_operation_duration_seconds"].append(((operation,), histogram))
     yield
     return found
 
 
-def _cluster(member: Member, beside: Beside, tell: Any) -> None:
+def _cluster(member: Member, process: ProcessStats, expose: Any) -> None:
     picture = member.picture
-    tell("holdfast_build_info", 1, beside.version, beside.lane, beside.sockets)
-    tell("holdfast_ready", not unready_reason(member))
-    tell("holdfast_safe", not picture.unsafe_reason())
-    tell("holdfast_cluster_safe", not picture.cluster_unsafe_reason())
+    expose("holdfast_build_info", 1, process.version, process.lane, process.sockets)
+    expose("holdfast_ready", not unready_reason(member))
+    expose("holdfast_safe", not picture.unsafe_reason())
+    expose("holdfast_cluster_safe", not picture.cluster_unsafe_reason())
     for state in ClusterState:
-        tell("holdfast_cluster_state", picture.cluster_state is state, state.value)
-    tell("holdfast_members", len(picture.members()))
-    tell("holdfast_data_members", len(picture.data_members()))
-    tell("holdfast_master", picture.is_master)
-    tell("holdfast_view_number", picture.view.number if picture.view else 0)
-    tell("holdfast_partition_table_version", picture.table_version)
+        expose("holdfast_cluster_state", picture.cluster_state is state, state.value)
+    expose("holdfast_members", len(picture.members()))
+    expose("holdfast_data_members", len(picture.data_members()))
+    expose("holdfast_master", picture.is_master)
+    expose("holdfast_view_number", picture.view.number if picture.view else 0)
+    expose("holdfast_partition_table_version", picture.table_version)
     for info in picture.members():
         room = picture.short_of_memory.get(info.uuid, Room.PLENTY)
         if room is not Room.PLENTY or info.uuid == member.me:
-            tell("holdfast_memory_level", ROOMS[room], info.name)
+            expose("holdfast_memory_level", ROOMS[room], info.name)
     transactions = picture.transactions
-    tell("holdfast_transactions_running", transactions["running"])
-    tell("holdfast_transaction_oldest_seconds", transactions["oldest_ms"] / 1000)
-    tell("holdfast_cuts", picture.cuts()["kept"])
+    expose("holdfast_transactions_running", transactions["running"])
+    expose("holdfast_transaction_oldest_seconds", transactions["oldest_ms"] / 1000)
+    expose("holdfast_cuts", picture.cuts()["kept"])
     for zone in picture.zones():
         name = str(zone["name"])
         for problem in ("leaderless", "moving", "under_replicated"):
-            tell("holdfast_zone_partitions", float(zone[problem]), name, problem)  # type: ignore[arg-type]
-        tell("holdfast_zone_lag_entries", float(zone["lag"]), name)  # type: ignore[arg-type]
+            expose("holdfast_zone_partitions", float(zone[problem]), name, problem)  # type: ignore[arg-type]
+        expose("holdfast_zone_lag_entries", float(zone["lag"]), name)  # type: ignore[arg-type]
 
 
-def _replication(member: Member, tell: Any) -> None:
+def _replication(member: Member, expose: Any) -> None:
     picture = member.picture
     migrations = picture.migrations()
-    tell("holdfast_migrations_active", migrations["active"])
-    tell("holdfast_migrations_queued", migrations["queued"])
-    tell("holdfast_migrations_total", migrations["completed"], "completed")
-    tell("holdfast_migrations_total", migrations["failed"], "failed")
-    tell("holdfast_partitions_without_copy", picture.waiting_for_copies)
-    tell("holdfast_sync_sent_bytes_total", picture.sent_bytes)
+    expose("holdfast_migrations_active", migrations["active"])
+    expose("holdfast_migrations_queued", migrations["queued"])
+    expose("holdfast_migrations_total", migrations["completed"], "completed")
+    expose("holdfast_migrations_total", migrations["failed"], "failed")
+    expose("holdfast_partitions_without_copy", picture.waiting_for_copies)
+    expose("holdfast_sync_sent_bytes_total", picture.sent_bytes)
     replicas: Mapping[str, Any] = picture.replicas()
     for way, count in sorted(replicas["filled"].items()):
-        tell("holdfast_replicas_filled_total", count, way)
-    tell("holdfast_replicas_diverged_total", replicas["differed"])
-    tell("holdfast_replicas_repaired_total", replicas["repaired"])
+        expose("holdfast_replicas_filled_total", count, way)
+    expose("holdfast_replicas_diverged_total", replicas["differed"])
+    expose("holdfast_replicas_repaired_total", replicas["repaired"])
     backlog = picture.backlog
-    tell("holdfast_replication_backlog_bytes", backlog.bytes)
-    tell("holdfast_replication_batches_pending", picture.batches_waiting)
-    tell("holdfast_replication_pressure", 2 if backlog.refusing else 1 if backlog.crowded else 0)
+    expose("holdfast_replication_backlog_bytes", backlog.bytes)
+    expose("holdfast_replication_batches_pending", picture.batches_waiting)
+    expose("holdfast_replication_pressure", 2 if backlog.refusing else 1 if backlog.crowded else 0)
 
 
-def _partitions(member: Member, tell: Any) -> Generator[None, None, None]:
+def _partitions(member: Member, expose: Any) -> Generator[None, None, None]:
     picture, me = member.picture, member.me
     rows = picture.assignments
     primaries = backups = holes = lost = 0
@@ -134,61 +135,61 @@ def _partitions(member: Member, tell: Any) -> Generator[None, None, None]:
         lost += bool(row.lost)
         if not number % ROWS:
             yield
-    tell("holdfast_partitions", len(rows))
-    tell("holdfast_partition_replicas", primaries, "primary")
-    tell("holdfast_partition_replicas", backups, "backup")
-    tell("holdfast_partition_replicas_missing", holes)
-    tell("holdfast_partitions_lost", lost)
+    expose("holdfast_partitions", len(rows))
+    expose("holdfast_partition_replicas", primaries, "primary")
+    expose("holdfast_partition_replicas", backups, "backup")
+    expose("holdfast_partition_replicas_missing", holes)
+    expose("holdfast_partitions_lost", lost)
     serving = picture.leading
     yield
-    tell("holdfast_partitions_serving", sum(copy is not None for copy in serving))
+    expose("holdfast_partitions_serving", sum(copy is not None for copy in serving))
 
 
-def _maps(member: Member, reads: Mapping[str, int], tell: Any) -> Generator[None, None, None]:
+def _maps(member: Member, reads: Mapping[str, int], expose: Any) -> Generator[None, None, None]:
     """See observe/M-1."""
     count = yield from counting_maps(member)
-    tell("holdfast_entries", count.primary, "primary")
-    tell("holdfast_entries", count.all, "all")
+    expose("holdfast_entries", count.primary, "primary")
+    expose("holdfast_entries", count.all, "all")
     figures = {name: figure for name, figure in count.maps.items() if figure.entries}
     named, left_out = _named(figures, member.settings.maps)
     for name in named:
-        tell("holdfast_map_entries", figures[name].entries, name)
-        tell("holdfast_map_bytes", figures[name].bytes, name)
-        tell("holdfast_map_reads_total", reads.get(name, 0), name)
+        expose("holdfast_map_entries", figures[name].entries, name)
+        expose("holdfast_map_bytes", figures[name].bytes, name)
+        expose("holdfast_map_reads_total", reads.get(name, 0), name)
     others = sum(reads.values()) - sum(reads.get(name, 0) for name in named)
     if others:
-        tell("holdfast_map_reads_total", others, OTHERS)
-    tell("holdfast_maps_without_label", len(left_out))
+        expose("holdfast_map_reads_total", others, OTHERS)
+    expose("holdfast_maps_without_label", len(left_out))
     if left_out:
-        tell("holdfast_map_entries", sum(figures[name].entries for name in left_out), OTHERS)
-        tell("holdfast_map_bytes", sum(figures[name].bytes for name in left_out), OTHERS)
+        expose("holdfast_map_entries", sum(figures[name].entries for name in left_out), OTHERS)
+        expose("holdfast_map_bytes", sum(figures[name].bytes for name in left_out), OTHERS)
 
 
 def _named(entries: Iterable[str], configured: Mapping[str, object]) -> tuple[Sequence[str], Sequence[str]]:
     """Maps with a label of their own, configured ones first, and the others (observe/M-2)."""
     ordered = sorted(entries, key=lambda name: (name not in configured, name))
-    return ordered[:MAPS_TOLD], ordered[MAPS_TOLD:]
+    return ordered[:LABELLED_MAPS], ordered[LABELLED_MAPS:]
 
 
-def _process(beside: Beside, tell: Any) -> None:
-    if beside.memory is not None:
-        tell("holdfast_memory_used_bytes", beside.memory["used_bytes"])
-        tell("holdfast_memory_limit_bytes", beside.memory["limit_bytes"])
-    if beside.files is not None:
-        files = beside.files
-        tell("holdfast_journal_bytes", files["journal_bytes"])
-        tell("holdfast_journal_segments", files["segments"])
-        tell("holdfast_checkpoints_total", files["checkpoints_written"])
-        tell("holdfast_checkpoint_duration_seconds", (files["last_checkpoint_ms"] or 0) / 1000)
-        tell("holdfast_disk_full", bool(files["full"]))
-        tell("holdfast_file_problems", len(files["problems"]))
-    for door, count in sorted(beside.connections.items()):
-        tell("holdfast_connections", count, door)
-    reasons = sorted(beside.refusals.items())
-    for reason, count in reasons[:REASONS_TOLD]:
-        tell("holdfast_rejections_total", count, reason)
-    if len(reasons) > REASONS_TOLD:
-        tell("holdfast_rejections_total", sum(count for _, count in reasons[REASONS_TOLD:]), OTHERS)
-    for (operation, status), count in sorted(beside.failures.items()):
-        tell("holdfast_operation_failures_total", count, operation, status)
-    tell("holdfast_loop_stall_seconds", beside.stall_s)
+def _process(process: ProcessStats, expose: Any) -> None:
+    if process.memory is not None:
+        expose("holdfast_memory_used_bytes", process.memory["used_bytes"])
+        expose("holdfast_memory_limit_bytes", process.memory["limit_bytes"])
+    if process.files is not None:
+        files = process.files
+        expose("holdfast_journal_bytes", files["journal_bytes"])
+        expose("holdfast_journal_segments", files["segments"])
+        expose("holdfast_checkpoints_total", files["checkpoints_written"])
+        expose("holdfast_checkpoint_duration_seconds", (files["last_checkpoint_ms"] or 0) / 1000)
+        expose("holdfast_disk_full", bool(files["full"]))
+        expose("holdfast_file_problems", len(files["problems"]))
+    for door, count in sorted(process.connections.items()):
+        expose("holdfast_connections", count, door)
+    reasons = sorted(process.refusals.items())
+    for reason, count in reasons[:LABELLED_REASONS]:
+        expose("holdfast_rejections_total", count, reason)
+    if len(reasons) > LABELLED_REASONS:
+        expose("holdfast_rejections_total", sum(count for _, count in reasons[LABELLED_REASONS:]), OTHERS)
+    for (operation, status), count in sorted(process.failures.items()):
+        expose("holdfast_operation_failures_total", count, operation, status)
+    expose("holdfast_loop_stall_seconds", process.stall_s)

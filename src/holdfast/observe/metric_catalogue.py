@@ -106,9 +106,9 @@ METRICS: Final[dict[str, Metric]] = {
 }
 """By name. The Prometheus client adds its `process_...` metrics."""
 
-MAPS_TOLD: Final = 100
+LABELLED_MAPS: Final = 100
 """Maps with a label value of their own: configured maps first, then by name."""
 OTHERS: Final = "__others"
 """Label value for all further maps; a client cannot give a map this name."""
-REASONS_TOLD: Final = 100
+LABELLED_REASONS: Final = 100
 """Reasons with a label value of their own."""

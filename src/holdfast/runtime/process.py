@@ -28,7 +28,7 @@ from holdfast.runtime.logs.process_log import begin_log, call_log_of
 from holdfast.runtime.memory import prepare
 from holdfast.runtime.node import Node
 from holdfast.runtime.open_files import room_for_sockets
-from holdfast.runtime.stalls import KeptShort
+from holdfast.runtime.stalls import CollectorControl
 
 log = logging.getLogger("holdfast")
 
@@ -57,7 +57,7 @@ async def _run(settings: Settings) -> int:
         loop.default_exception_handler(context)
         node.failed(context.get("exception") or InvariantBroken(str(context.get("message"))))
 
-    KeptShort().begin(loop)
+    CollectorControl().begin(loop)
     try:
         await node.start()
     except JournalBroken as error:

@@ -5,8 +5,8 @@ runs from 5 to 105 ms delays the timer of 20 ms to 105 ms; the gauge reports 85 
 longer than reported, and a shorter one may be missed. Serving requests costs nothing extra.
 
 The cyclic collector visits every object that can be part of a cycle, 40 ns each, and everything waits. Entries are not
-such objects (bytes, numbers, and dictionaries of them), so millions of entries add nothing. `KeptShort` bounds the cost
-of those that do accumulate: lists of deadlines, change streams, logs of zones.
+such objects (bytes, numbers, and dictionaries of them), so millions of entries add nothing. `CollectorControl` bounds
+the cost of those that do accumulate: lists of deadlines, change streams, logs of zones.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class StallGauge:
         }
 
 
-class KeptShort:
+class CollectorControl:
     """Keeps full collections short: freezes the survivors of a long one, so that later ones skip them.
 
     It collects earlier than Python would, so that there is little to visit. Frozen objects are still freed when their

@@ -20,6 +20,8 @@ from holdfast.core.primary_backup.lane import Lane
 from holdfast.engine import recording
 from holdfast.engine.recording import (
     Begun,
+    CallbackBegun,
+    CallbackEnded,
     LaneCall,
     Outside,
     Piece,
@@ -27,8 +29,6 @@ from holdfast.engine.recording import (
     Run,
     Step,
     Stepped,
-    Told,
-    ToldEnd,
 )
 from holdfast.engine.replay import Differs, Replay
 from holdfast_lab.cli.main import holdfast_lab
@@ -258,7 +258,7 @@ def test_a_file_that_is_no_record_ends_with_a_message(record: bytes, tmp_path: P
         assert words in result.output
 
 
-@pytest.mark.parametrize("kind", [Step, Stepped, LaneCall, Told, ToldEnd])
+@pytest.mark.parametrize("kind", [Step, Stepped, LaneCall, CallbackBegun, CallbackEnded])
 def test_damage_is_named_wherever_it_is(record: bytes, kind: type[Piece]) -> None:
     """Within what a session was told, too, which is read in the middle of a step."""
     at, offset = 0, len(recording.MAGIC)

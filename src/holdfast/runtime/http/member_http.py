@@ -18,7 +18,7 @@ from holdfast.core.member import Member
 from holdfast.engine.driver import Driver
 from holdfast.observe.health import Health, unready_reason
 from holdfast.observe.latency_histogram import LatencyHistogram
-from holdfast.observe.member_metrics import Beside
+from holdfast.observe.member_metrics import ProcessStats
 from holdfast.observe.status import EntriesHeld, counting
 from holdfast.runtime.data_lane import DataLane
 from holdfast.runtime.doors.sockets import Sockets
@@ -101,7 +101,7 @@ class MemberHttp:
             self._loop,
             self.threads,
             lambda: host.member,
-            self._beside,
+            self._process_stats,
             lambda error: host.faulty("the metrics", error),
         )
 
@@ -144,7 +144,7 @@ class MemberHttp:
         self._host.driver.enter()
         self._page.ask(accept, done)
 
-    def _beside(self) -> Beside:
+    def _process_stats(self) -> ProcessStats:
         host = self._host
         latencies, failures = host.times.latencies(), host.times.failures()
         for name, counts, sum_ns in host.tally.figures():
@@ -155,7 +155,7 @@ class MemberHttp:
             latencies[name] = together
         if host.tally.unknown:
             failures["write", "unknown"] = host.tally.unknown
-        return Beside(
+        return ProcessStats(
             version=__version__,
             lane=host.data_lane.kind,
             sockets=host.sockets.kind,

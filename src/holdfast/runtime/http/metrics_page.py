@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.member import Member
-from holdfast.observe.member_metrics import Beside, Collected, HistogramTold, collecting
+from holdfast.observe.member_metrics import Collected, HistogramValue, ProcessStats, collecting
 from holdfast.observe.metric_catalogue import METRICS
 from holdfast.runtime.loop_slices import in_slices
 
@@ -36,14 +36,14 @@ class MetricsPage:
         loop: asyncio.AbstractEventLoop,
         threads: Executor,
         member: Callable[[], Member],
-        beside: Callable[[], Beside],
+        process_stats: Callable[[], ProcessStats],
         failed: Callable[[Exception], None],
     ) -> None:
-        """`beside`: facts about the process. `failed` gets errors."""
+        """`process_stats`: facts about the process. `failed` gets errors."""
         self._loop = loop
         self._threads = threads
         self._member = member
-        self._beside = beside
+        self._process_stats = process_stats
         self._failed = failed
         self._loaded = False
         self._waiting: dict[str, list[Told]] = {}
@@ -97,7 +97,7 @@ class MetricsPage:
 
     def _working_on(self) -> Generator[None, None, None]:
         if time.monotonic() - self._made_s >= FRESH_S:
-            collected = yield from collecting(self._member(), self._beside())
+            collected = yield from collecting(self._member(), self._process_stats())
             self._families = list(families(collected))
             self._kept.clear()
             self._made_s = time.monotonic()
@@ -123,7 +123,7 @@ def families(collected: Collected) -> Iterator[Family]:
         if metric.kind == "histogram":
             histogram = HistogramMetricFamily(name, metric.meaning, labels=metric.labels)
             for labels, value in values:
-                assert isinstance(value, HistogramTold), name
+                assert isinstance(value, HistogramValue), name
                 buckets = [(f"{bound:g}", float(count)) for bound, count in value.buckets]
                 histogram.add_metric(labels, [*buckets, ("+Inf", float(value.count))], value.sum_s)
             yield histogram

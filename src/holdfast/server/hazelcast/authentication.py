@@ -45,12 +45,12 @@ def _authenticate(talk: Conversation, call: Call) -> None:
 
 def _proven(talk: Conversation, call: Call, answer: LoginAnswer) -> None:
     if answer.again:
-        talk.refuse(call.correlation, AGAIN, answer.again)
-        talk.hang_up(answer.again)
+        talk.reject(call.correlation, AGAIN, answer.again)
+        talk.close(answer.again)
     elif answer.rights is None:
         _conclude(talk, call, CREDENTIALS_WRONG)
     elif talk.client and answer.rights is not talk.rights:
-        talk.hang_up("a client logged in as another user on the same connection")
+        talk.close("a client logged in as another user on the same connection")
     else:
         _conclude(talk, call, ADMITTED, answer.rights)
 
@@ -60,20 +60,20 @@ def _conclude(talk: Conversation, call: Call, status: int, rights: Rights = EVER
     me = next((member for member in card.members if member.uuid == talk.grid.member_uuid), None)
     full = talk.let_in() if status == ADMITTED and me is not None else ""
     if full:
-        talk.refuse(call.correlation, AGAIN, full)
-        talk.hang_up(full)
+        talk.reject(call.correlation, AGAIN, full)
+        talk.close(full)
     elif status == ADMITTED and me is not None:
-        talk.known = True
+        talk.authenticated = True
         talk.rights = rights
         talk.client = call.client if rights.everything else _bound(call.client, rights.user)
-        talk.say(_welcome(talk, call, card, me))
+        talk.send(_welcome(talk, call, card, me))
     elif status == ADMITTED:
         # Other members announce a new member to their clients, possibly before it knows the view that admits it. A
         # rejected client would back off, so it waits instead; limits.auth_timeout_ms bounds the wait.
         talk.wait_for_join(lambda: _conclude(talk, call, status, rights))
     else:
-        talk.say(_refusal(call, status))
-        talk.hang_up(f"client not admitted: {_REASONS[status]}")
+        talk.send(_refusal(call, status))
+        talk.close(f"client not admitted: {_REASONS[status]}")
 
 
 def _bound(client: bytes, user: str) -> bytes:

@@ -108,7 +108,7 @@ class ViewListener:
             self._members_version = card.members_version
             self._told = {member.uuid for member in card.members}
             first = event(MEMBERS_VIEW, self._correlation, INT.pack(card.members_version))
-            self._talk.say(message([first, *members_of(card)]))
+            self._talk.send(message([first, *members_of(card)]))
         if not owners_first:
             self._push_owners(card)
 
@@ -116,13 +116,13 @@ class ViewListener:
         if card.owners and card.owners_version > self._owners_version:
             self._owners_version = card.owners_version
             first = event(PARTITIONS_VIEW, self._correlation, INT.pack(card.owners_version))
-            self._talk.say(message([first, *owners_of(card)]))
+            self._talk.send(message([first, *owners_of(card)]))
 
 
 def _add_cluster_view_listener(talk: Conversation, call: Call) -> None:
     listener = ViewListener(talk, call.correlation)
-    talk.register(lambda: talk.grid.watch(talk.telling("members and owners", listener.push)))
-    talk.say(message([response(call.kind + 1, call.correlation)]))
+    talk.register(lambda: talk.grid.watch(talk.callback("members and owners", listener.push)))
+    talk.send(message([response(call.kind + 1, call.correlation)]))
     listener.push()
 
 

@@ -77,7 +77,7 @@ class Conversation:
         self.peer = peer
         self.rights = EVERYTHING
         """Rights of the user, after authentication."""
-        self.proving = False
+        self.authenticating = False
         """Whether authentication is in progress; no other input is handled during it."""
         self.let_in = let_in
         self.grid = grid
@@ -85,7 +85,7 @@ class Conversation:
         self.answer_bytes = answer_bytes
         self.client_acks = client_acks
         """Whether clients may wait for backups themselves."""
-        self.known = False
+        self.authenticated = False
         """Whether the client has authenticated."""
         self.client = b""
         self.collects = False
@@ -102,12 +102,12 @@ class Conversation:
         self.transactions = OpenTransactions(grid)
         self._registered = 0
         self._waiting = 0
-        self.acts = False
-        """Whether the current request has changed anything in the member: see `meet`."""
+        self.handed_over = False
+        """Whether the current request has changed anything in the member: see `handle_error`."""
 
     # -- output
 
-    def say(self, answer: bytes) -> None:
+    def send(self, answer: bytes) -> None:
         if not self.gone:
             if len(answer) > ALONE_BYTES or not (self.busy or self.out):
                 self.flush()
@@ -124,24 +124,24 @@ class Conversation:
             out.clear()
             self._send(whole)
 
-    def refuse(self, correlation: int, code: ErrorCode, reason: str) -> None:
-        self.say(error(correlation, code, reason))
+    def reject(self, correlation: int, code: ErrorCode, reason: str) -> None:
+        self.send(error(correlation, code, reason))
 
-    def meet(self, what: str, correlation: int, error: Exception) -> None:
+    def handle_error(self, what: str, correlation: int, error: Exception) -> None:
         """Handle an internal error during the request `what`.
 
         While a request is parsed and checked nothing of the member changes, so the error is sent to the client and the
-        member goes on. Once the request was handed on (`acts`) the member's state is in doubt: the error is raised, and
-        stops the member. The own protocol has the same rule (`server.own_session`).
+        member goes on. Once the request was handed on (`handed_over`) the member's state is in doubt: the error is
+        raised, and stops the member. The own protocol has the same rule (`server.own_session`).
         """
-        if self.acts:
+        if self.handed_over:
             raise error
         self.grid.faulty(what, error)
-        self.refuse(
+        self.reject(
             correlation, BAD_STATE, f"{what}: an error inside the member; nothing was changed: {error}"
         )
 
-    def telling(
+    def callback(
         self, what: str, tell: Callable[..., None], correlation: int | None = None
     ) -> Callable[..., None]:
         """Wrap a callback that the member calls in the middle of a step. An error in it becomes the response to its
@@ -162,7 +162,7 @@ class Conversation:
 
         return told
 
-    def hang_up(self, reason: str) -> None:
+    def close(self, reason: str) -> None:
         if not self.gone:
             self.flush()
             self.end()
@@ -179,29 +179,29 @@ class Conversation:
 
     def log_in(self, login: Login, done: LoginDone) -> None:
         """Authenticate; `done` is called at once or in a turn of this connection."""
-        self.proving = True
+        self.authenticating = True
         at_once = True
 
         def proven(answer: LoginAnswer) -> None:
             if at_once:
-                self.proving = False
+                self.authenticating = False
                 done(answer)
             elif not self.gone:
                 self.flow.begin(later(answer))
 
         def later(answer: LoginAnswer) -> Work:
             yield
-            self.proving = False
+            self.authenticating = False
             done(answer)
 
         self.grid.log_in(login, lambda: not self.gone, proven)
         at_once = False
-        if self.proving:
-            self.known = False
+        if self.authenticating:
+            self.authenticated = False
 
     def wait_for_join(self, done: Callable[[], None]) -> None:
         """Handle no input until this member has joined its cluster; then call `done` in a turn of this connection."""
-        self.proving, self.known = True, False
+        self.authenticating, self.authenticated = True, False
 
         def changed() -> None:
             grid = self.grid
@@ -211,10 +211,10 @@ class Conversation:
 
         def joined() -> Work:
             yield
-            self.proving = False
+            self.authenticating = False
             done()
 
-        self._undo[JOIN] = self.grid.watch(self.telling("that the member has joined", changed))
+        self._undo[JOIN] = self.grid.watch(self.callback("that the member has joined", changed))
 
     # -- listeners
 
@@ -265,11 +265,11 @@ class Conversation:
             if outcome.status is Status.OK:
                 self._answer(call, lambda: answer(outcome.value), _size_of(outcome.value))
             elif not self.gone:
-                self.refuse(call.correlation, *refusal(outcome))
+                self.reject(call.correlation, *refusal(outcome))
 
-        self.acts = True
+        self.handed_over = True
         self.grid.execute(
-            request, self.telling(f"the answer to {name_of(call.kind)}", done, call.correlation)
+            request, self.callback(f"the answer to {name_of(call.kind)}", done, call.correlation)
         )
 
     def transact(
@@ -292,9 +292,9 @@ class Conversation:
             heard(told)
             self._answer(call, lambda: answer(told), _size_of(told.value))
 
-        self.acts = True
+        self.handed_over = True
         self.grid.order_transaction(
-            order, self.telling(f"the answer to {name_of(call.kind)}", done, call.correlation)
+            order, self.callback(f"the answer to {name_of(call.kind)}", done, call.correlation)
         )
 
     def execute_all(
@@ -346,7 +346,7 @@ class Conversation:
             if failed is None:
                 self._answer(call, lambda: answer([each.value for each in complete]), listed)
             elif not self.gone:
-                self.refuse(call.correlation, *refusal(failed))
+                self.reject(call.correlation, *refusal(failed))
 
         def done(place: int, outcome: Outcome) -> None:
             nonlocal expected, listed
@@ -363,7 +363,7 @@ class Conversation:
             self._expect(-1, 0)
             over()
 
-        told = self.telling(f"the answer to {name_of(call.kind)}", done, call.correlation)
+        told = self.callback(f"the answer to {name_of(call.kind)}", done, call.correlation)
         items = taken = 0
         for request in requests:
             if request is None:
@@ -386,7 +386,7 @@ class Conversation:
                 continue
             missing += 1
             self._expect(1, 0)
-            self.acts = True
+            self.handed_over = True
             self.grid.execute(request, partial(told, place))
         over()
 
@@ -406,10 +406,10 @@ class Conversation:
         try:
             made = make()
         except CallRefused as refused:
-            self.refuse(call.correlation, refused.code, str(refused))
+            self.reject(call.correlation, refused.code, str(refused))
             return
         if isinstance(made, bytes):
-            self.say(made)
+            self.send(made)
         else:
             self.flow.begin(self._saying(call, made, size))
 
@@ -419,12 +419,12 @@ class Conversation:
         try:
             answer = yield from made
             if answer is not None:
-                self.say(answer)
+                self.send(answer)
         except CallRefused as refused:
-            self.refuse(call.correlation, refused.code, str(refused))
-        except Exception as error:  # noqa: BLE001  (see `telling`)
+            self.reject(call.correlation, refused.code, str(refused))
+        except Exception as error:  # noqa: BLE001  (see `callback`)
             self.grid.faulty(what, error)
-            self.refuse(
+            self.reject(
                 call.correlation, INDETERMINATE, f"{UNKNOWN_OUTCOME} ({what} could not be made: {error})"
             )
         finally:

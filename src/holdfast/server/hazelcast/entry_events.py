@@ -27,13 +27,13 @@ def _add(talk: Conversation, call: Call) -> None:
 
     def heard(change: EntryEvent) -> None:
         if call.flags & change.kind:
-            talk.say(entry_event(call, change, talk.grid.partition_count))
+            talk.send(entry_event(call, change, talk.grid.partition_count))
 
-    told = talk.telling("an entry event", heard)
+    told = talk.callback("an entry event", heard)
     registration = talk.register(
         lambda: talk.grid.listen(call.name, key=key, local_only=call.local_only, heard=told)
     )
-    talk.say(message([response(call.kind + 1, call.correlation, registration)]))
+    talk.send(message([response(call.kind + 1, call.correlation, registration)]))
 
 
 def entry_event(call: Call, change: EntryEvent, partition_count: int) -> bytes:
@@ -54,7 +54,7 @@ def entry_event(call: Call, change: EntryEvent, partition_count: int) -> bytes:
 
 def _remove(talk: Conversation, call: Call) -> None:
     there = talk.unregister(call.registration)
-    talk.say(message([response(call.kind + 1, call.correlation, bytes((there,)))]))
+    talk.send(message([response(call.kind + 1, call.correlation, bytes((there,)))]))
 
 
 _WISHES = "include_value flags local_only"

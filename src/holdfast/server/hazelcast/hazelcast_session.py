@@ -83,23 +83,23 @@ _LONG_BYTES = SLICE_BYTES // 64
 
 
 def _hear(talk: Conversation, call: Call) -> None:
-    talk.say(maps.nothing(call, None))
+    talk.send(maps.nothing(call, None))
 
 
 def _backup_listener(talk: Conversation, call: Call) -> None:
     """Clients offer to collect acknowledgements of backups. Unless that is configured, no event is sent."""
 
     def heard(correlation: int) -> None:
-        talk.say(message([backup_event(call.kind + 2, call.correlation, correlation)]))
+        talk.send(message([backup_event(call.kind + 2, call.correlation, correlation)]))
 
     def listen() -> Callable[[], None]:
         if not talk.client_acks:
             return _nothing_to_undo
         talk.collects = True
-        return talk.grid.collect(talk.client, talk.telling("what a backup holds", heard))
+        return talk.grid.collect(talk.client, talk.callback("what a backup holds", heard))
 
     registration = talk.register(listen)
-    talk.say(message([response(call.kind + 1, call.correlation, registration)]))
+    talk.send(message([response(call.kind + 1, call.correlation, registration)]))
 
 
 def _nothing_to_undo() -> None:
@@ -213,7 +213,7 @@ class HazelcastSession:
         if (
             self._held is not None
             or self._skip is not None
-            or not talk.known
+            or not talk.authenticated
             or talk.gone
             or flow.rest
             or flow.works
@@ -242,7 +242,7 @@ class HazelcastSession:
         if (
             self._held is not None
             or self._skip is not None
-            or not talk.known
+            or not talk.authenticated
             or talk.gone
             or flow.rest
             or flow.works
@@ -279,14 +279,14 @@ class HazelcastSession:
             return
         flow.spent = 0
         if flow.works:
-            proving = talk.proving
+            proving = talk.authenticating
             talk.busy = True
             try:
                 flow.step()
             finally:
                 talk.busy = False
             talk.flush()
-            if proving and not talk.proving and not talk.gone:
+            if proving and not talk.authenticating and not talk.gone:
                 flow.rest = bool(self._rest[0])
         elif flow.rest:
             (data, at), self._rest, flow.rest = self._rest, (b"", 0), False
@@ -311,7 +311,7 @@ class HazelcastSession:
         talk, flow = self._talk, self._flow
         if talk.gone:
             return
-        if talk.proving:
+        if talk.authenticating:
             self._wait(data)
             return
         if flow.halted:
@@ -320,7 +320,7 @@ class HazelcastSession:
             return
         if self._skip is not None:
             data = self._step_over(data, self._skip)
-        elif self._held is not None and (data := self._gather(data, self._held)) and talk.known:
+        elif self._held is not None and (data := self._gather(data, self._held)) and talk.authenticated:
             if self._many:  # Joining it and scanning its last frames was enough work for one turn.
                 self._rest, flow.rest = (data, 0), True
                 return
@@ -341,7 +341,7 @@ class HazelcastSession:
         try:
             end = skip.over(data, 0)
         except ProtocolError as broken:
-            self._talk.hang_up(f"the client broke the protocol: {broken}")
+            self._talk.close(f"the client broke the protocol: {broken}")
             return b""
         if end >= 0:
             self._skip = None
@@ -357,7 +357,7 @@ class HazelcastSession:
         flow.coming += len(data)
         size = flow.coming - self._fragments.held
         self._unseen += data
-        limit = self._limits.frame_bytes if self._talk.known else self._limits.auth_frame_bytes
+        limit = self._limits.frame_bytes if self._talk.authenticated else self._limits.auth_frame_bytes
         base = size - len(self._unseen)
         try:
             if size < scan.need or scan.look(self._unseen, limit, base) < 0:
@@ -385,7 +385,7 @@ class HazelcastSession:
 
     @property
     def admitted(self) -> bool:
-        return self._talk.known
+        return self._talk.authenticated
 
     @property
     def coming(self) -> int:
@@ -527,7 +527,7 @@ class HazelcastSession:
         self._whole = b""
         try:
             while at < len(data):
-                limit = self._limits.frame_bytes if talk.known else self._limits.auth_frame_bytes
+                limit = self._limits.frame_bytes if talk.authenticated else self._limits.auth_frame_bytes
                 end = scan.look(data, limit)
                 if end < 0:
                     break
@@ -535,10 +535,10 @@ class HazelcastSession:
                 if talk.gone:
                     return
                 at = end
-                if talk.proving:
+                if talk.authenticating:
                     self._wait(data[at:])
                     return
-                if talk.known and not flow.must_halt:
+                if talk.authenticated and not flow.must_halt:
                     at = self._serve_entries(data, end)
                 scan.begin(at)
                 if at < len(data) and self._halts(data, at):
@@ -547,7 +547,7 @@ class HazelcastSession:
             self._refuse_large(data, at, str(broken))
             return
         except ProtocolError as broken:
-            talk.hang_up(f"the client broke the protocol: {broken}")
+            talk.close(f"the client broke the protocol: {broken}")
             return
         self._hold(data, at)
 
@@ -555,7 +555,7 @@ class HazelcastSession:
         """Keep bounded input until authentication is finished."""
         rest = self._rest[0] + data
         if len(rest) > self._limits.auth_frame_bytes:
-            self._talk.hang_up("the client sent much before it was known who it is")
+            self._talk.close("the client sent much before it was known who it is")
             return
         self._rest = (rest, 0)
 
@@ -586,11 +586,11 @@ class HazelcastSession:
             return
         kind, correlation = REQUEST.unpack_from(data, start)[2:4]
         known_kind = MESSAGES.get(kind)
-        if not talk.known and kind not in authentication.MESSAGES:
-            talk.refuse(correlation, NOT_AUTHENTICATED, f"authenticate before {name_of(kind)}")
-            talk.hang_up(f"{name_of(kind)} without authentication")
+        if not talk.authenticated and kind not in authentication.MESSAGES:
+            talk.reject(correlation, NOT_AUTHENTICATED, f"authenticate before {name_of(kind)}")
+            talk.close(f"{name_of(kind)} without authentication")
             return
-        talk.acts = False
+        talk.handed_over = False
         self._flow.spent += REQUEST_UNITS
         try:
             if known_kind is None:
@@ -603,19 +603,19 @@ class HazelcastSession:
             self._remember(call)
             known_kind.handler(talk, call)
         except CallRefused as refused:
-            talk.refuse(correlation, refused.code, str(refused))
+            talk.reject(correlation, refused.code, str(refused))
         except TooLarge as broken:
-            talk.refuse(correlation, BAD_ARGUMENT, f"{name_of(kind)} was not applied: {broken}")
+            talk.reject(correlation, BAD_ARGUMENT, f"{name_of(kind)} was not applied: {broken}")
         except ProtocolError as broken:
-            if talk.acts:
+            if talk.handed_over:
                 raise InvariantBroken(f"{name_of(kind)}: {broken}") from broken
             raise
-        except Exception as error:  # noqa: BLE001  (see `Conversation.meet`)
-            talk.meet(name_of(kind), correlation, error)
+        except Exception as error:  # noqa: BLE001  (see `Conversation.handle_error`)
+            talk.handle_error(name_of(kind), correlation, error)
 
     def _take_fragment(self, data: bytes, start: int, end: int) -> None:
         """See server/N-4."""
-        if not self._talk.known:
+        if not self._talk.authenticated:
             raise ProtocolError("a fragment before authentication")
         try:
             whole = self._fragments.take(data, start, self._scan.last, end)
@@ -635,15 +635,15 @@ class HazelcastSession:
             self._remember(call)
             message.handler(talk, call)
         except CallRefused as refused:
-            talk.refuse(correlation, refused.code, str(refused))
+            talk.reject(correlation, refused.code, str(refused))
         except TooLarge as broken:
-            talk.refuse(correlation, BAD_ARGUMENT, f"{name_of(kind)} was not applied: {broken}")
+            talk.reject(correlation, BAD_ARGUMENT, f"{name_of(kind)} was not applied: {broken}")
         except ProtocolError as broken:
-            if talk.acts:
+            if talk.handed_over:
                 raise InvariantBroken(f"{name_of(kind)}: {broken}") from broken
-            talk.hang_up(f"the client broke the protocol: {broken}")
-        except Exception as error:  # noqa: BLE001  (see `Conversation.meet`)
-            talk.meet(name_of(kind), correlation, error)
+            talk.close(f"the client broke the protocol: {broken}")
+        except Exception as error:  # noqa: BLE001  (see `Conversation.handle_error`)
+            talk.handle_error(name_of(kind), correlation, error)
 
     def _remember(self, call: Call) -> None:
         """Let the data lane serve this map from now on."""
@@ -667,7 +667,7 @@ class HazelcastSession:
     def _say_too_large(self, kind: int, correlation: int, reason: str) -> None:
         limit = f"limits.frame_bytes = {self._limits.frame_bytes}"
         talk = self._talk
-        talk.refuse(correlation, BAD_ARGUMENT, f"{name_of(kind)} was not applied: {reason} ({limit})")
+        talk.reject(correlation, BAD_ARGUMENT, f"{name_of(kind)} was not applied: {reason} ({limit})")
         talk.grid.knocked(
             "requests refused: too large",
             "%s of a client was refused, because it is larger than %s",
@@ -682,11 +682,11 @@ class HazelcastSession:
         talk = self._talk
         _, flags, kind, correlation, _ = REQUEST.unpack_from(data, at)
         if flags & UNFRAGMENTED != UNFRAGMENTED:
-            talk.hang_up(f"a fragment of a request: {reason}")
+            talk.close(f"a fragment of a request: {reason}")
             return
-        if not talk.known:
-            talk.refuse(correlation, NOT_AUTHENTICATED, reason)
-            talk.hang_up(reason)
+        if not talk.authenticated:
+            talk.reject(correlation, NOT_AUTHENTICATED, reason)
+            talk.close(reason)
             return
         self._say_too_large(kind, correlation, reason)
         # Do not scan frames twice; there may be millions.

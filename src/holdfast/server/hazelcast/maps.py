@@ -251,12 +251,12 @@ def _by_partition(
 
 def _flush(talk: Conversation, call: Call) -> None:
     """There is no map store."""
-    talk.say(nothing(call, None))
+    talk.send(nothing(call, None))
 
 
 def _load(talk: Conversation, call: Call) -> None:
     """There is no map store."""
-    talk.say(nothing(call, None))
+    talk.send(nothing(call, None))
 
 
 def guarded(handler: Handler) -> Handler:

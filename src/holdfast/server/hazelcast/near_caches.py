@@ -66,7 +66,7 @@ class Invalidations:
         """The partition of the map's name; Java clients attribute "invalidate all" to it."""
         self._keys: list[EntryEvent] = []
         self._all = False
-        self._soon = talk.grid.gather(talk.telling("what near caches forget", self.tell))
+        self._soon = talk.grid.gather(talk.callback("what near caches forget", self.tell))
 
     def listen(self) -> Callable[[], None]:
         grid, call = self._talk.grid, self._call
@@ -98,13 +98,13 @@ class Invalidations:
         whole, self._all = self._all, False
         self._keys = []
         if whole:
-            talk.say(self._one(None))
+            talk.send(self._one(None))
         if len(keys) == 1 or not talk.grid.batch_invalidations:
             for change in keys:
-                talk.say(self._one(change))
+                talk.send(self._one(change))
         else:
             for begin in range(0, len(keys), BATCH_MAX):
-                talk.say(self._batch(keys[begin : begin + BATCH_MAX]))
+                talk.send(self._batch(keys[begin : begin + BATCH_MAX]))
 
     def _partition(self, change: EntryEvent) -> int:
         assert change.key is not None, "of the whole map there is no one partition"
@@ -151,7 +151,7 @@ def _add(talk: Conversation, call: Call) -> None:
         )
     fed = Invalidations(talk, call)
     registration = talk.register(fed.listen)
-    talk.say(message([response(call.kind + 1, call.correlation, registration)]))
+    talk.send(message([response(call.kind + 1, call.correlation, registration)]))
     if _was_written(talk, call.name):
         fed.forget_all()
 

@@ -154,7 +154,7 @@ def _add_listener(talk: Conversation, call: Call) -> None:
         kind = _EVENT_TYPES.get(change.kind)
         name = _name_of(change.key) if change.key is not None else None
         if kind is not None and name is not None and talk.rights.knows(Kind.MAP, name):
-            talk.say(
+            talk.send(
                 message(
                     [
                         event(call.kind + 2, call.correlation, uuid(change.member)),
@@ -165,15 +165,15 @@ def _add_listener(talk: Conversation, call: Call) -> None:
                 )
             )
 
-    told = talk.telling("an opened map", heard)
+    told = talk.callback("an opened map", heard)
     registration = talk.register(
         lambda: talk.grid.listen(OBJECTS_MAP, key=None, local_only=call.local_only, heard=told)
     )
-    talk.say(message([response(call.kind + 1, call.correlation, registration)]))
+    talk.send(message([response(call.kind + 1, call.correlation, registration)]))
 
 
 def _remove_listener(talk: Conversation, call: Call) -> None:
-    talk.say(truth(call, talk.unregister(call.registration)))
+    talk.send(truth(call, talk.unregister(call.registration)))
 
 
 MESSAGES = {

@@ -61,7 +61,7 @@ def _add_loss_listener(talk: Conversation, call: Call, event_of: Callable[[Loss,
         if not call.local_only or source == grid.member_uuid:
             told = event_of(news.loss, source)
             if told is not None:
-                talk.say(told)
+                talk.send(told)
 
     _register(talk, call, heard)
 
@@ -79,7 +79,7 @@ def _add_migration(talk: Conversation, call: Call) -> None:
         if news.process not in began:
             began.clear()
             began[news.process] = grid.wall_ms() - news.elapsed_ms
-        talk.say(migration_event(call, news, began[news.process]))
+        talk.send(migration_event(call, news, began[news.process]))
 
     _register(talk, call, heard)
 
@@ -106,12 +106,12 @@ def migration_event(call: Call, news: News, began_ms: int) -> bytes:
 
 
 def _register(talk: Conversation, call: Call, heard: Callable[[News], None]) -> None:
-    registration = talk.register(lambda: talk.grid.on_news(talk.telling("news of a partition", heard)))
-    talk.say(message([response(call.kind + 1, call.correlation, registration)]))
+    registration = talk.register(lambda: talk.grid.on_news(talk.callback("news of a partition", heard)))
+    talk.send(message([response(call.kind + 1, call.correlation, registration)]))
 
 
 def _remove(talk: Conversation, call: Call) -> None:
-    talk.say(truth(call, talk.unregister(call.registration)))
+    talk.send(truth(call, talk.unregister(call.registration)))
 
 
 MESSAGES = {
