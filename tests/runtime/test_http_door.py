@@ -507,7 +507,7 @@ def test_strangers_end_their_own_connection_alone() -> None:
             for each in held:
                 each.close()
             told = one.status()["rejections"]
-            assert told["HTTP connections closed, because too many were there"] >= 6  # type: ignore[index]
+            assert told["HTTP connections closed: too many"] >= 6  # type: ignore[index]
             assert told["connections to the wrong port"] == 2  # type: ignore[index]
             assert one.safe
             assert one.status()["state"] == "member"

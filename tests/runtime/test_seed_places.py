@@ -129,7 +129,7 @@ def test_a_dns_that_does_not_answer_says_nothing() -> None:
 
 def test_a_name_without_an_address_is_absent_after_a_while() -> None:
     stage = Stage(HERE)
-    stage.dns.says = NoSuchName("there is no address of grid.example")
+    stage.dns.says = NoSuchName("the DNS has no address of grid.example")
     stage.ask()
     stage.now_s += GONE_S - 1
     stage.ask()

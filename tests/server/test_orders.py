@@ -66,8 +66,8 @@ def test_settings_in_an_order_have_the_names_that_all_builds_know(wire: Wire, me
     [
         ((own.Want.STATE, 1, "asleep"), "active, no-migration, frozen, passive; not 'asleep'"),
         ((own.Want.STATE, 1), "not ''"),
-        ((own.Want.LEAVE, -1), "between 0 and"),
-        ((own.Want.LEAVE, own.ORDER_MS_MAX + 1), "between 0 and"),
+        ((own.Want.LEAVE, -1), "the timeout of a command is"),
+        ((own.Want.LEAVE, own.ORDER_MS_MAX + 1), "the timeout of a command is"),
         ((own.Want.REFILL, 1), "partitions are 0 to 6"),
         ((own.Want.REFILL, 1, "", COUNT), "partitions are 0 to 6"),
         ((own.Want.RESET_LOST, 1, "", -1, "", [COUNT]), "partitions are 0 to 6"),

@@ -253,7 +253,7 @@ def event_of(name: str, fields: bytes) -> Event:
         values = _FIELDS[name].decode(fields) if name in _FIELDS else ()
         event: Event = EVENTS[name](*values)
     except (KeyError, HoldfastError, msgspec.MsgspecError) as error:
-        raise RecordBroken(f"{name} is no event that this Holdfast knows: {error}") from error
+        raise RecordBroken(f"{name} is not an event of this version of Holdfast: {error}") from error
     return event
 
 
@@ -333,7 +333,7 @@ def recovered_of(restored: Restored) -> Recovered:
     try:
         return _recovered(restored)
     except (KeyError, msgspec.MsgspecError) as error:
-        raise RecordBroken(f"what was found in files cannot be read: {error}") from error
+        raise RecordBroken(f"the recovered state cannot be read: {error}") from error
 
 
 def _recovered(restored: Restored) -> Recovered:

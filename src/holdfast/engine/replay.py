@@ -105,7 +105,9 @@ class Replay:
         try:
             settings, identity = recording.settings_of(piece), recording.identity_of_life(piece)
         except (KeyError, TypeError, msgspec.MsgspecError) as error:
-            raise RecordBroken(f"the settings of {piece.name} are none of this Holdfast: {error}") from error
+            raise RecordBroken(
+                f"the settings of {piece.name} are not valid in this version of Holdfast: {error}"
+            ) from error
         recovered = recording.recovered_of(piece.restored) if piece.restored is not None else None
         member = Member(
             identity,
@@ -145,7 +147,7 @@ class Replay:
         if not isinstance(said, Stepped):
             raise Differs(f"{self._at}: it is over now; it was {_words(said)}")
         if said.life != piece.life or said.digest != life.digest:
-            raise Differs(f"{self._at}: its effects are others now")
+            raise Differs(f"{self._at}: its effects differ now")
         return Happened(self.steps, piece.life, life.name, life.member, piece.at_ns, event, effects)
 
     def _call(self, piece: LaneCall) -> Happened:

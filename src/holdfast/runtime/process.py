@@ -200,5 +200,5 @@ async def _drained(node: Node, at_once: asyncio.Event) -> None:
     if at_once.is_set():
         log.warning("ending at once, before the drain is complete")
     else:
-        why = node.member.picture.leave_blocker() or "the others have not agreed that it may go"
+        why = node.member.picture.leave_blocker() or "the other members have not agreed that it may leave"
         log.error("not drained within partitions.drain_timeout_s = %d: %s", limit_s, why)

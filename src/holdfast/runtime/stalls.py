@@ -114,4 +114,6 @@ class CollectorControl:
         took_s = self._clock() - began_s
         if took_s >= self._long_s:
             gc.freeze()
-            log.info("the collector went through all objects in %.0f ms, and will not again", 1000 * took_s)
+            log.info(
+                "a full garbage collection took %.0f ms; later ones skip the present objects", 1000 * took_s
+            )

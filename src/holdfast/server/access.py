@@ -183,7 +183,7 @@ def call_rejection(rights: Rights, call: AnyCall) -> str:
     needed = HAZELCAST.get(call.kind)
     what = name_of(call.kind)
     if needed is None:
-        return _refused(rights, f"{what} is permitted to those who may do everything only")
+        return _refused(rights, f"{what} is permitted only to users who may do everything")
     match needed:
         case ("open",):
             return ""
@@ -194,7 +194,7 @@ def call_rejection(rights: Rights, call: AnyCall) -> str:
             return next(filter(None, (_object_rejection(rights, what, action, *one) for one in objects)), "")
         case (kind, *actions):
             if call.include_value:
-                actions = [*actions, READ]  # Of a listener: its events tell values (server/P-2).
+                actions = [*actions, READ]  # A listener's events contain values (server/P-2).
             names = call.names if kind == "maps" else [call.name]
             needs = (
                 Needed(Kind(kind.removesuffix("s")), _name_of(kind, name), Action(action))
@@ -232,7 +232,7 @@ def question_rejection(rights: Rights, question: own.Question, begun: Container[
     what = type(question).__name__
     for need in needs_of(question, begun):
         if need is None:
-            return _refused(rights, f"{what} is permitted to those who may do everything only")
+            return _refused(rights, f"{what} is permitted only to users who may do everything")
         if why := _rejection(rights, need, what):
             return why
     return ""
@@ -419,7 +419,7 @@ def route_rejection(rights: Rights, route: str) -> str:
         return ""
     match HTTP.get(route):
         case None:
-            return _refused(rights, f"{route} is permitted to those who may do everything only")
+            return _refused(rights, f"{route} is permitted only to users who may do everything")
         case ("open",) | ("known",) | ("question",):
             return ""
         case (kind, *actions):

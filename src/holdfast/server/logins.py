@@ -11,7 +11,8 @@ one), bob has one, eve does not exist. A login as ann computes two slow hashes, 
 - server/L-1: After `FREE` failed logins an address waits before each further one, twice as long each time, and only one
   is checked at a time. If the wait gets too long, the login is rejected with "try again" at once.
 - server/L-2: A name with many failed logins, from any addresses, is checked after a short delay.
-- server/L-3: The work for a login is the same whether the user exists or not, and whether the password is right or not.
+- server/L-3: A rejected login costs the same work whether the user exists or not. Only a password that was
+  right before is recognized faster.
 - server/L-4: Password checks are slow on purpose and run elsewhere (`Prover`); addresses take turns.
 """
 

@@ -13,7 +13,7 @@ from holdfast.wire import own
 
 def order_problem(order: own.Order) -> str:
     if not 0 <= order.timeout_ms <= own.ORDER_MS_MAX:
-        return f"an order is waited for between 0 and {own.ORDER_MS_MAX} milliseconds"
+        return f"the timeout of a command is 0 to {own.ORDER_MS_MAX} milliseconds"
     if order.want is own.Want.STATE and order.state not in set(ClusterState):
         return f"a cluster is {', '.join(ClusterState)}; not {order.state!r}"
     if order.want is own.Want.BASELINE and order.state not in set(BaselineChange):

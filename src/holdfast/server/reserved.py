@@ -62,7 +62,7 @@ _NOT_MAPS = frozenset({Op.CALL, Op.ASK})
 def reserved_map_rejection(request: Request) -> str:
     name = request.map
     if request.op is Op.TRANSACT or request.op is Op.SETTLE:
-        return f"{request.op.name} is what members say to each other"
+        return f"{request.op.name} is internal to members"
     if not is_reserved(name) or request.op in READS or request.op in _NOT_MAPS:
         return ""
     operations, entry_problem = _WRITABLE.get(name, (frozenset[Op](), _description_problem))

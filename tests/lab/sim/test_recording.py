@@ -201,7 +201,7 @@ def test_whatever_is_changed_is_noticed(record: bytes, what: str) -> None:
     found = pieces(record)
     if what == "digest":
         at = [i for i, one in enumerate(found) if isinstance(one, Stepped)][300]
-        with pytest.raises(Differs, match=f"step {number_of(found, at)} .*its effects are others now"):
+        with pytest.raises(Differs, match=f"step {number_of(found, at)} .*its effects differ now"):
             replay(changed(found, at, digest=b"other"))
     elif what == "left out":
         at = [i for i, one in enumerate(found) if isinstance(one, Stepped)][300]

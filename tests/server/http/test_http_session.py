@@ -275,8 +275,8 @@ def test_an_order_is_taken_told_and_answered() -> None:
         (b"{", b"no JSON"),
         (b'{"want": "explode"}', b"there is no order 'explode'"),
         (b'{"want": "state", "state": "melted"}', b"a cluster is active"),
-        (b'{"want": "leave", "timeout_ms": -1}', b"waited for between"),
-        (b'{"want": "leave", "force": true}', b"no order"),
+        (b'{"want": "leave", "timeout_ms": -1}', b"the timeout of a command is"),
+        (b'{"want": "leave", "force": true}', b"not a valid command"),
         (b'{"want": "refill", "partition": 99, "member": "x"}', b"partitions are 0 to"),
         (b"[" * 100_000, b"no JSON"),
         (b'{"want": "\xff"}', b"no JSON"),
@@ -374,7 +374,9 @@ def test_every_route_is_in_the_table_and_none_that_is_not_there() -> None:
                 assert set(map(Action, actions)) <= set(ACTIONS[Kind(kind)])
                 assert access.route_rejection(nobody, name)
                 assert access.route_rejection(rights(f"{kind} * {' '.join(actions)}"), name) == ""
-    assert "may do everything only" in access.route_rejection(rights("cluster * any"), "GET /elsewhere")
+    assert "only to users who may do everything" in access.route_rejection(
+        rights("cluster * any"), "GET /elsewhere"
+    )
     assert access.route_rejection(Rights(), "GET /elsewhere") == ""
 
 

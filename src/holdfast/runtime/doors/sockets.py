@@ -117,7 +117,7 @@ class PolledDoor:
 
     def _could_not_take(self, error: OSError) -> None:
         if self._door is not None:
-            self._door.strangers.tell("failed accepts", "a client's connection could not be taken: %s", error)
+            self._door.strangers.tell("failed accepts", "cannot accept the connection of a client: %s", error)
 
     def _pause(self, error: OSError) -> None:
         """No descriptor is free: stop accepting for a while. The system queues connections."""

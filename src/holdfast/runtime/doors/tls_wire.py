@@ -213,12 +213,12 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
             while not (self._paused or self._ended) and self._give():
                 pass
         except ssl.SSLError as error:
-            self._door.strangers.tell(BROKEN, "a TLS connection of %s broke: %s", self.peer, error)
+            self._door.strangers.tell(BROKEN, "TLS connection from %s broke: %s", self.peer, error)
             self._end()
             return
         if self._came_bytes - self._came.pending > 2 * self._given_bytes + HOLLOW_BYTES:
             self._door.strangers.tell(
-                HOLLOW, "a TLS connection of %s ends: its records hold next to nothing", self.peer
+                HOLLOW, "TLS connection from %s closed: its records are nearly empty", self.peer
             )
             self._end()
             return
@@ -286,7 +286,7 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
                 while rest:
                     rest = rest[self._tls.write(rest) :]
         except ssl.SSLError as error:
-            self._door.strangers.tell(BROKEN, "a TLS connection of %s broke: %s", self.peer, error)
+            self._door.strangers.tell(BROKEN, "TLS connection from %s broke: %s", self.peer, error)
             self._end()
             return
         self._flush()

@@ -69,9 +69,9 @@ class ConsoleErrands:
     ) -> None:
         found = [info for info in self._host.member.picture.members() if info.uuid == uuid]
         if not found:
-            raise BadRequest("there is no such member here any more")
+            raise BadRequest("there is no such member in the cluster")
         if self._under_way >= ORDERS_AT_A_TIME:
-            raise BadRequest(f"{ORDERS_AT_A_TIME} orders are waited for: try again when one has ended")
+            raise BadRequest(f"{ORDERS_AT_A_TIME} commands are running: try again when one has ended")
         address = Address(found[0].client_host, found[0].client_port)
         credentials = self._credentials(request)
 
@@ -103,7 +103,7 @@ class ConsoleErrands:
 
     def verify(self, request: HttpRequest, done: Callable[[dict[str, object]], None]) -> None:
         if self._verifying:
-            raise BadRequest("copies are being compared: try again when that is over")
+            raise BadRequest("a comparison is running: try again when it has ended")
         self._verifying = True
         credentials = self._credentials(request)
         members = list(self._host.member.picture.members())

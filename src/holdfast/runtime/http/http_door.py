@@ -95,7 +95,7 @@ class HttpDoor:
         except ConfigError as error:
             if given:
                 raise
-            log.warning("no door for HTTP: %s", error)
+            log.warning("no HTTP port: %s", error)
             return
         public = self._host.settings.member.public_host
         self.address = Address(chosen.host if not public or is_loopback(chosen.host) else public, port)
@@ -133,8 +133,8 @@ class HttpDoor:
         oldest = self._wires.add(wire, net_of(wire.peer))
         if oldest is not None:
             self.tell(
-                "HTTP connections closed, because too many were there",
-                "HTTP connection of %s closed: there are http.connections",
+                "HTTP connections closed: too many",
+                "HTTP connection from %s closed: the limit http.connections is reached",
                 oldest.peer,
             )
             oldest.abort()
@@ -261,7 +261,7 @@ class HttpWire(asyncio.Protocol):
     def _end_if(self, why: str) -> None:
         if why:
             self._door.tell(
-                "HTTP connections closed, because of what had not come in time",
+                "HTTP connections closed: timed out",
                 "HTTP connection of %s closed: %s",
                 self.peer,
                 why,
@@ -278,7 +278,7 @@ class HttpWire(asyncio.Protocol):
             "connections to the wrong port", "%s came to %s, and was turned away", stranger, doors.HTTP_PORT
         )
         self.write(doors.TLS_ALERT if stranger == doors.A_TLS_CLIENT else doors.ONLY_HTTP)
-        self.close("this door speaks HTTP")
+        self.close("this port speaks HTTP")
 
     def _guarded(self, deed: Callable[[], None]) -> None:
         try:

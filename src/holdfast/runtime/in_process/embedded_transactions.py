@@ -51,7 +51,7 @@ class MemberTransaction:
                 f"isolation is read-committed, repeatable-read or serializable, not {isolation!r}"
             )
         if timeout_s < 0:
-            raise ValueError("a timeout is 0 (transactions.timeout_ms) or some seconds")
+            raise ValueError("timeout_s must not be negative (0: transactions.timeout_ms)")
         self._node = node
         self.serializers = serializers
         self._begin = BeginTransaction(
@@ -195,7 +195,7 @@ async def transact(
     attempts: int,
 ) -> Answer:
     if attempts < 1:
-        raise ValueError("it is tried once at least")
+        raise ValueError("attempts must be at least 1")
     pause_s = PAUSE_S
     for attempt in range(attempts):
         try:

@@ -113,7 +113,7 @@ class Traces:
         try:
             self._loop.call_soon_threadsafe(self._lines.tell, "traces", line, spans)
         except RuntimeError:
-            return  # the loop is closed: nobody is left to hear it
+            return  # the loop is closed
 
     def _span(
         self, name: str, attributes: Attributes, begun_ns: int, ended_ns: int, parent: Span | None = None

@@ -1,1 +1,1 @@
-"""Connections between members: proof of the shared secret, and where a seed's name leads."""
+"""Connections between members: mutual authentication, and seeds that are DNS names."""

@@ -127,6 +127,6 @@ async def _told(name: str) -> AsyncIterator[None]:
     try:
         yield
     except (dns.resolver.NXDOMAIN, dns.resolver.NoAnswer):
-        raise NoSuchName(f"the DNS has nothing under {name}") from None
+        raise NoSuchName(f"the DNS has no record of {name}") from None
     except (dns.exception.DNSException, OSError) as error:
         raise NameUnanswered(f"cannot resolve {name}: {error}") from None

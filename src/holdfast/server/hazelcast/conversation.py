@@ -154,11 +154,11 @@ class Conversation:
             except Exception as error:  # noqa: BLE001  (whatever it is)
                 self.grid.faulty(what, error)
                 if correlation is not None:
-                    self.refuse(
+                    self.reject(
                         correlation, INDETERMINATE, f"{UNKNOWN_OUTCOME} ({what} could not be sent: {error})"
                     )
                     return
-                self.hang_up(f"{what} could not be sent: {error}")
+                self.close(f"{what} could not be sent: {error}")
 
         return told
 

@@ -65,7 +65,7 @@ class Fragments:
         (number,) = _NUMBER.unpack_from(data, start + HEADER_BYTES)
         if flags & BEGIN_FRAGMENT:
             if number in self._coming:
-                raise ProtocolError(f"a second request begins as number {number}, which is not whole yet")
+                raise ProtocolError(f"a second request begins as number {number}, which is incomplete")
             if len(self._coming) >= OPEN_MAX:
                 raise ProtocolError(f"more than {OPEN_MAX} requests are in the middle of coming")
             self._coming[number] = _Coming()

@@ -1,4 +1,4 @@
-"""One client's connection: bytes in, responses out.
+"""One client connection of the Hazelcast protocol: bytes in, responses out.
 
 Pure: it gets received bytes and calls `send` and `close`. Input never makes it raise; at worst, invalid input closes
 its own connection.
@@ -555,7 +555,7 @@ class HazelcastSession:
         """Keep bounded input until authentication is finished."""
         rest = self._rest[0] + data
         if len(rest) > self._limits.auth_frame_bytes:
-            self._talk.close("the client sent much before it was known who it is")
+            self._talk.close("the client sent too much before authentication")
             return
         self._rest = (rest, 0)
 

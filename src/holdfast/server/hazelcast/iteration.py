@@ -41,10 +41,11 @@ Page = tuple[list[bytes], bytes]
 
 def _fetch(talk: Conversation, call: Call) -> None:
     if not 0 <= call.partition < talk.grid.partition_count:
-        raise CallRefused(BAD_ARGUMENT, f"{name_of(call.kind)} for one partition names none of this cluster")
+        raise CallRefused(BAD_ARGUMENT, f"{name_of(call.kind)} names no partition of this cluster")
     if call.batch < 1:
         raise CallRefused(
-            BAD_ARGUMENT, f"{name_of(call.kind)} for {call.batch} at a time: that would never end"
+            BAD_ARGUMENT,
+            f"{name_of(call.kind)} for {call.batch} at a time: the batch size must be at least 1",
         )
     upper, lower = call.pointers[-1] if call.pointers else (0, _FRESH)
     place = _BEFORE_ALL if lower == _FRESH else upper << 1 | lower & 1

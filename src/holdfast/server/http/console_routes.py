@@ -197,7 +197,7 @@ class ConsoleRoutes:
         """An operator command for any member: `{"want": "leave", "to": UUID}`."""
         content = request.json()
         if not isinstance(content, dict):
-            raise BadRequest("this is no order")
+            raise BadRequest("this is not a command")
         to = content.pop("to", "")
         order = read_order(content, self._member.grid.partition_count)
         what = " ".join(filter(None, (order_of(order, ()), f"to={to}" if to else "")))

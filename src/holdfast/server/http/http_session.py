@@ -166,8 +166,8 @@ class HttpSession:
             if self._ended and not self._queued and (self._exchange is None or self._accepted is not None):
                 self._end("it has gone")
         except h11.RemoteProtocolError as error:
-            self._grid.knocked("malformed HTTP requests", "HTTP of %s made no sense: %s", self._peer, error)
-            self._refuse(error.error_status_hint, "this is no HTTP/1.1 that is understood here")
+            self._grid.knocked("malformed HTTP requests", "malformed HTTP from %s: %s", self._peer, error)
+            self._refuse(error.error_status_hint, "malformed HTTP/1.1 request")
 
     def _take_head(self) -> None:
         raw = self._raw
@@ -194,7 +194,7 @@ class HttpSession:
 
     def _decide(self, event: h11.Request, head: bytes) -> None:
         if event.http_version not in VERSIONS:
-            self._refuse(505, "this door speaks HTTP/1.1")
+            self._refuse(505, "this port speaks HTTP/1.1")
             return
         try:
             headers = headers_of(event.headers, head)

@@ -130,7 +130,7 @@ def read_order(content: object, partitions: int) -> own.Order:
     try:
         asked = msgspec.convert(content, _Asked)
     except msgspec.ValidationError as error:
-        raise BadRequest(f"this is no order: {error}") from None
+        raise BadRequest(f"this is not a valid command: {error}") from None
     wants = {want.name.lower().replace("_", "-"): want for want in own.Want}
     if asked.want not in wants:
         raise BadRequest(f"there is no order {asked.want[:100]!r}; known are {', '.join(wants)}")
