@@ -1,8 +1,14 @@
-"""The data lane: reads and writes of entries in partitions that this member serves (DESIGN §3 and rule 2).
+"""The data lane: the fast path of reads and writes of entries in partitions that this member serves (DESIGN §3, rule
+2).
 
 Sessions call `read`, `set` and `remove` for each entry, without events or futures, and end a read buffer with
 `close_batch`. `pending_acks` waits for the backups, `replication_targets` knows who gets the records, and
 `assignment_changes` says what a new assignment does to both.
+
+Example: a client's read buffer holds put(a, 1) and get(b). `set` stores a, numbers the update 18 and queues its record;
+`read` returns b. At the end of the buffer `close_batch` waits for the backups of update 18. At the end of the
+event-loop turn `flush` sends it, with the updates of all other buffers, as one message to each backup. When the sync
+backups have acknowledged, the buffer's callback sends both answers to the client.
 
 - primary_backup/E-1: One sweep looks for expired entries in a bounded number of maps and entries.
 """

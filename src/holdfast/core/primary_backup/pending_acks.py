@@ -553,7 +553,7 @@ class PendingAcks:
         for batch in list(self._of_partition.get(partition, {}).values()):
             self._answer(batch, known=False, why=LOST_OFFICE)
             if batch.number not in self._waiting:
-                continue  # Its callers have been told above: they had read what was given up.
+                continue  # It was a read barrier that followed an abandoned batch, and is answered.
             batch.forget(partition)
             if batch.pending_reads.pop(partition, None) is not None:
                 self._drop_barrier(partition, batch)

@@ -3,6 +3,11 @@
 `running_transactions` keeps them, `transaction_operations` reads, locks and writes for them, `two_phase_commit` ends
 them.
 
+Example: a transaction writes x in partition 1 and y in partition 2. It locks both entries (`LockKeys`) and keeps the
+new values here. At the commit each partition gets a `PrepareBranch` with its writes and stores them. When both have,
+each gets a `CommitBranch`, applies the writes and releases its lock. When both have, `ForgetBranches` removes the
+outcome.
+
 - transactions/C-5: A transaction is rolled back at its timeout, unless its prepare has begun.
 """
 
