@@ -1,10 +1,10 @@
-"""The entries of a map in one partition, packed: what a dictionary of bytes to bytes does, in two thirds of its memory.
+"""A table of the entries of a map in one partition: a dictionary of bytes to bytes in two thirds of the memory.
 
-Compiled only. Plain Python has the dictionary, which is the reference: whoever uses a table through `MapState.entries`
-need not know which of the two it is. Compiled code (the data lane) reads and stores through pointers instead (`look`,
+Compiled only. Plain Python has the dictionary, which is the reference: users of a table through `MapState.entries`
+need not know which of the two it is. Compiled code (the data lane) reads and stores through pointers (`look`,
 `put`, `discard`), without a key object or a value object.
 
-How it is made up and what it promises (store/E-1 … E-6) says `entry_mapping.py`.
+`entry_mapping.py` has its structure and its rules (store/E-1 … E-9).
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -75,11 +75,11 @@ cdef uint32_t OF_RANGES = RANGE_SEED
 LARGE = LARGE_BYTES
 """Bytes from which on a value is an object of its own."""
 SLOTS_MAX = SLOTS_MOST
-"""Slots of a segment at which it is split instead of growing, if that is of use."""
+"""Slots of a segment at which it is split instead of growing, if that helps."""
 
 
 # -- blocks: u32 hash, u16 bytes of the key, u16 bytes of the value and what it has; then for a LONG key a u64 with its
-# -- size, for a large value the reference; then the ending, if it ends; then the key, and a value that is not large
+# -- size, for a large value the reference; then the ending, if it expires; then the key, and a value that is not large
 
 
 cdef inline Py_ssize_t key_size_of(const unsigned char *block) noexcept nogil:
@@ -149,7 +149,7 @@ cdef inline uint32_t range_of(const unsigned char *key, Py_ssize_t key_size) noe
 
 
 cdef inline Py_ssize_t rounded(Py_ssize_t size) noexcept nogil:
-    """What is asked for: Python's allocator has blocks of 16, 32 … 512 bytes, and a value may grow in what is left."""
+    """Bytes to allocate: Python's allocator has blocks of 16, 32 … 512 bytes, and a value may grow into the rest."""
     return size if size > SMALL_BLOCK else (size + 15) & ~<Py_ssize_t> 15
 
 
@@ -160,7 +160,7 @@ cdef inline Py_ssize_t block_size(const unsigned char *block) noexcept nogil:
 
 
 cdef inline void block_soon(unsigned char *block) noexcept nogil:
-    """All of it: what is copied a moment later is fetched meanwhile, and not line by line."""
+    """Prefetch the whole block, so that a copy does not fetch it line by line."""
     cdef Py_ssize_t at = 64, size = block_size(block)
     while at < size:
         read_soon(<uint64_t> block + at)
@@ -176,7 +176,7 @@ cdef unsigned char *new_block(
     bytes whole,
     uint16_t form,
 ) except NULL:
-    """`whole`: the value as an object, if there is one. `form`: whether it ends; how is to be filled in."""
+    """`whole`: the value as an object, if there is one. `form`: whether it expires; the caller fills in the ending."""
     cdef bint large = value_size >= LARGE_BYTES
     cdef bint long_key = key_size >= LONG
     cdef Py_ssize_t begins = HEAD + (8 if long_key else 0) + (8 if large else 0) + ending_bytes(form)
@@ -218,12 +218,12 @@ cdef inline uint32_t word_of(const unsigned char *at) noexcept nogil:
 
 
 cdef inline void put_word(unsigned char *to, uint32_t number) noexcept nogil:
-    """The same, written."""
+    """Write four bytes, the lowest first."""
     to[0], to[1], to[2], to[3] = number & 0xFF, (number >> 8) & 0xFF, (number >> 16) & 0xFF, number >> 24
 
 
-# -- endings: u32 place in the heap, then i64 each: when it was stored, the time to live; and of what idles the maximum
-# -- idle time, when it was used, and under which moment it is in the heap
+# -- endings: u32 place in the heap, then i64 each: when it was stored, the time to live; with a maximum idle time also
+# -- that, when it was used, and its moment in the heap
 
 
 cdef inline uint32_t place_of(const unsigned char *block) noexcept nogil:
@@ -303,7 +303,7 @@ cdef inline uint64_t mark_of(uint32_t hashed) noexcept nogil:
 
 
 cdef inline uint32_t home_of(uint64_t slot, uint32_t slots) noexcept nogil:
-    """Where in a segment it belongs, by the first 16 bits of its mark."""
+    """Its home in a segment, by the first 16 bits of its mark."""
     return <uint32_t> (((slot >> 48) * slots) >> 16)
 
 
@@ -311,12 +311,12 @@ cdef inline uint32_t home_of(uint64_t slot, uint32_t slots) noexcept nogil:
 
 
 cdef inline uint32_t most_used(uint32_t slots) noexcept nogil:
-    """So many slots may be filled: at most 13 of 16, and never all."""
+    """The most slots that may be filled: at most 13 of 16, and never all."""
     return slots - 1 - (slots * 3 >> 4)
 
 
 cdef inline uint32_t slots_for(uint32_t used) noexcept nogil:
-    """So many, that there is room for an eighth more."""
+    """Slots with room for an eighth more entries."""
     cdef uint32_t wanted = used + (used >> 3) + 1
     cdef uint32_t slots = SLOTS_LEAST if wanted < SLOTS_LEAST else ((wanted + (wanted >> 2)) | 7) + 1
     while most_used(slots) < wanted:
@@ -347,7 +347,7 @@ cdef inline void place(Segment *segment, uint64_t filled) noexcept nogil:
 
 
 cdef inline void vacate(Segment *segment, uint32_t at) noexcept nogil:
-    """Empty this slot, and move back what may not be found behind a gap (store/E-4)."""
+    """Empty this slot, and move back entries that would not be found behind a gap (store/E-4)."""
     cdef uint32_t slots = segment.slots
     cdef uint32_t gap = at, home
     cdef uint64_t slot
@@ -375,7 +375,7 @@ cdef void move_all(Segment *source, Segment *to) noexcept nogil:
             place(to, source.at[at])
 
 
-# -- what tables had that are no more: freed some at a time, for whoever lets one go must not wait for all of it
+# -- blocks of dropped tables: freed in small amounts, so that dropping a table does not take long
 
 
 cdef struct Gone:
@@ -402,7 +402,7 @@ cdef void append_gone(Gone *gone) noexcept:
 
 
 cdef inline Py_ssize_t free_weighed(unsigned char *block) noexcept:
-    """Free it; answers as how many small ones that counts: the system takes back large pieces of memory one by one."""
+    """Free a block; returns how many small ones it counts for: the system takes back large pieces one by one."""
     cdef Py_ssize_t size = 0
     if is_large(block):
         size = len(<bytes> reference_at(block)[0])
@@ -411,7 +411,7 @@ cdef inline Py_ssize_t free_weighed(unsigned char *block) noexcept:
 
 
 cdef Py_ssize_t free_entries(Gone *gone, Py_ssize_t most) noexcept:
-    """Free so many entries, or what costs as much; or (-1) all. Answers how many; fewer than that: there were no more,
+    """Free so many entries, or fewer that cost as much; -1: all. Returns how many; fewer than that: there were no more,
     and the index is gone, too.
     """
     cdef Py_ssize_t freed = 0
@@ -436,7 +436,7 @@ cdef Py_ssize_t free_entries(Gone *gone, Py_ssize_t most) noexcept:
 
 
 cdef bint free_some(Py_ssize_t most) noexcept:
-    """Free so many entries of tables that are no more; answers whether there are others."""
+    """Free so many entries of dropped tables; returns whether there are more."""
     global first_gone
     cdef Gone *gone = first_gone
     if gone is NULL:
@@ -449,20 +449,20 @@ cdef bint free_some(Py_ssize_t most) noexcept:
 
 
 def free_later(Py_ssize_t most):
-    """Free so many entries of tables that are no more, or fewer that are as much work; answers whether there are others
+    """Free so many entries of dropped tables, or fewer that are as much work; returns whether there are more
     (store/E-9).
     """
     return free_some(most)
 
 
 def begin_freeing():
-    """From now on somebody calls `free_later` from time to time. Each who begins has to end."""
+    """Announce regular calls of `free_later`. Each caller has to call `end_freeing` later."""
     global who_free
     who_free += 1
 
 
 def end_freeing():
-    """One who began does not any more. After the last one tables are freed at once, as before."""
+    """End one announcement. After the last one, tables are freed at once."""
     global who_free
     who_free -= 1
     while not who_free and free_some(1 << 20):
@@ -470,7 +470,7 @@ def end_freeing():
 
 
 cdef class EntryTable:
-    """Keys to values, both bytes. `hash_mask`, for tests: the bits of a hash that count."""
+    """Maps keys to values, both bytes. `hash_mask`, for tests: the bits of a hash that are used."""
 
     def __cinit__(self, *, uint32_t hash_mask=0xFFFFFFFF):
         self._directory = NULL
@@ -492,7 +492,7 @@ cdef class EntryTable:
     cdef const unsigned char *look(
         self, const unsigned char *key, Py_ssize_t key_size, Py_ssize_t *value_size
     ) noexcept:
-        """Where the value is, until the table changes; NULL: the key is not there."""
+        """Address of the value, valid until the table changes; NULL: the key is absent."""
         cdef uint64_t *slot
         if not self._count:
             return NULL
@@ -539,7 +539,7 @@ cdef class EntryTable:
         bytes whole,
         bint counted,
     ) except -1:
-        """The same of an entry that ends so, counted from now; with both 0, of one that does not end."""
+        """The same for an entry that expires so, counted from now; with both 0 it does not expire."""
         cdef uint32_t hashed = self._hash(key, key_size)
         cdef uint64_t *slot = self._find(key, key_size, hashed) if self._count else NULL
         cdef unsigned char *block
@@ -570,13 +570,13 @@ cdef class EntryTable:
         return 1
 
     cdef bint some_end(self) noexcept:
-        """Whether there are entries that end."""
+        """Whether any entry expires."""
         return self._ending > 0
 
     cdef bint has_ended(
         self, const unsigned char *key, Py_ssize_t key_size, int64_t now_ns, bint touch, bint *ends
     ) noexcept:
-        """Whether the entry has ended; a living one counts as used now when `touch`. `ends`: whether it ever does."""
+        """Whether the entry has ended; if not, it counts as used now when `touch`. `ends`: whether it expires at all."""
         cdef uint64_t *slot
         cdef unsigned char *block
         ends[0] = False
@@ -596,7 +596,7 @@ cdef class EntryTable:
         return False
 
     cdef bint discard(self, const unsigned char *key, Py_ssize_t key_size) except -1:
-        """Take the entry out; answers whether there was one."""
+        """Remove the entry; returns whether there was one."""
         cdef uint32_t hashed
         cdef uint64_t *slot
         if not self._count:
@@ -703,7 +703,7 @@ cdef class EntryTable:
         return [sums[at] for at in range(64)]
 
     def keep_digests(self, sums):
-        """Keep these up to date, or none (`entry_mapping.PackedEntries`). Raises MemoryError."""
+        """Keep these digests, or none (`entry_mapping.PackedEntries`). Raises MemoryError."""
         cdef Py_ssize_t at
         if sums is None:
             PyMem_RawFree(self._sums)
@@ -717,11 +717,11 @@ cdef class EntryTable:
             self._sums[at] = sums[at]
 
     def kept_digests(self):
-        """What is kept; None: nothing is."""
+        """The kept digests; None: none are kept."""
         return None if self._sums is NULL else [self._sums[at] for at in range(64)]
 
     def absorb(self, dict touched not None):
-        """Count what was changed uncounted (`entry_mapping.PackedEntries`)."""
+        """Count changes that were not counted (`entry_mapping.PackedEntries`)."""
         cdef uint64_t *slot
         cdef const unsigned char *at
         cdef Py_ssize_t size
@@ -743,11 +743,11 @@ cdef class EntryTable:
         return PackedKeys(sizes, data)
 
     def packing(self):
-        """What packs all entries, one chunk after the other (`entry_mapping.Packing`)."""
+        """Packs all entries, one chunk after the other (`entry_mapping.Packing`)."""
         return TablePacking(self)
 
     def endings(self):
-        """When entries end: to be read, and to be changed."""
+        """Views of the endings: to read and to change them."""
         found = TableEndings(self)
         return found, found
 
@@ -763,7 +763,7 @@ cdef class EntryTable:
         return 0
 
     cdef inline void _count_block(self, unsigned char *block) noexcept:
-        """An entry has come: that is in the digests."""
+        """Count a new entry in the digests."""
         cdef Py_ssize_t size = key_size_of(block), value_size = 0
         cdef const unsigned char *key = block + key_at(block)
         cdef const unsigned char *value = value_in(block, &value_size)
@@ -785,7 +785,7 @@ cdef class EntryTable:
         size, key = key_size_of(block), block + key_at(block)
         old = value_in(block, &old_size)
         if whole is not None:
-            # It may have come apart from its message, and be nowhere else.
+            # The object may be referenced by the table alone.
             value, value_size = <const unsigned char *> PyBytes_AS_STRING(whole), PyBytes_GET_SIZE(whole)
         change = digest_of(key, size, value, value_size) - digest_of(key, size, old, old_size)
         place = range_of(key, size)
@@ -799,7 +799,7 @@ cdef class EntryTable:
     cdef inline uint64_t *_find(
         self, const unsigned char *key, Py_ssize_t key_size, uint32_t hashed
     ) noexcept:
-        """The slot of the key, in a table that is not empty; NULL: it is not there."""
+        """The slot of the key, in a table that is not empty; NULL: the key is absent."""
         cdef Segment *segment = self._directory[<uint64_t> hashed >> (32 - self._depth)]
         cdef uint64_t mark = mark_of(hashed), slot
         cdef uint32_t slots = segment.slots
@@ -824,7 +824,7 @@ cdef class EntryTable:
     cdef int _overwrite(
         self, uint64_t *slot, const unsigned char *value, Py_ssize_t value_size, bytes whole
     ) except -1:
-        """Where the block has just the size that it needs it is used again."""
+        """Reuse the block if it has exactly the right size."""
         cdef unsigned char *block = block_of(slot[0])
         cdef unsigned char *fresh
         cdef PyObject *former
@@ -862,7 +862,7 @@ cdef class EntryTable:
         return 0
 
     cdef int _insert(self, uint64_t filled, uint32_t hashed) except -1:
-        """Put a block of which the key is not there into its segment, which may have to grow."""
+        """Put the block of an absent key into its segment, which may have to grow."""
         cdef Segment *segment
         cdef Segment *larger
         if self._directory is NULL:
@@ -884,7 +884,7 @@ cdef class EntryTable:
         return 0
 
     cdef void _place_at(self, uint64_t hashed, Segment *segment) noexcept:
-        """Of all places of the directory that begin as this hash does."""
+        """Set the segment in all places of the directory that begin like this hash."""
         cdef Py_ssize_t count = <Py_ssize_t> 1 << (self._depth - segment.depth)
         cdef Py_ssize_t first = (hashed >> (32 - segment.depth)) * count, at
         for at in range(first, first + count):
@@ -897,7 +897,7 @@ cdef class EntryTable:
         return self._depth < DEPTH_MOST and (<Py_ssize_t> 2 << self._depth) <= self._count // 128
 
     cdef int _split(self, Segment *segment, uint32_t hashed) except -1:
-        """By the next bit of the hashes. `hashed`: one that belongs there."""
+        """Split by the next bit of the hashes. `hashed`: a hash of the segment."""
         cdef uint32_t depth = segment.depth + 1, at, ones = 0
         cdef uint32_t bit = <uint32_t> 1 << (32 - depth)
         cdef Segment **places
@@ -938,7 +938,7 @@ cdef class EntryTable:
         return 0
 
     cdef int _take(self, uint64_t *slot, uint32_t hashed) except -1:
-        """Take out the entry of this slot."""
+        """Remove the entry of this slot."""
         cdef Segment *segment = self._directory[<uint64_t> hashed >> (32 - self._depth)]
         cdef unsigned char *block = block_of(slot[0])
         vacate(segment, <uint32_t> (slot - &segment.at[0]))
@@ -973,7 +973,7 @@ cdef class EntryTable:
         return 0
 
     cdef int _merge(self, uint32_t hashed) except -1:
-        """Merge the segment of this hash with the one that it was split from; answers whether that was done."""
+        """Merge the segment of this hash with the one that it was split from; returns whether that was done."""
         cdef Segment *one = self._directory[<uint64_t> hashed >> (32 - self._depth)]
         cdef Segment *other
         cdef Segment *both
@@ -994,7 +994,7 @@ cdef class EntryTable:
         return 1
 
     cdef void _halve(self) noexcept:
-        """As long as no segment needs the last bit of the directory that is given up."""
+        """Shrink the directory while no segment needs its last bit."""
         cdef Segment **places = self._directory
         cdef Py_ssize_t at, half
         while self._depth:
@@ -1012,11 +1012,11 @@ cdef class EntryTable:
                 return
             places = <Segment **> PyMem_RawRealloc(places, sizeof(Segment *) * half)
             if places is NULL:
-                return  # what is there is larger than it need be
+                return  # the directory stays larger than necessary
             self._directory = places
 
     cdef void _let_go(self) noexcept:
-        """Free everything; of many entries later, some at a time (store/E-9)."""
+        """Free everything; many entries are freed later, in small amounts (store/E-9)."""
         cdef Gone *gone
         cdef Gone here
         cdef Py_ssize_t most = AT_ONCE if who_free else -1
@@ -1028,7 +1028,7 @@ cdef class EntryTable:
         here.directory, here.only, here.depth = self._directory, self._only, self._depth
         here.place_at = here.at = 0
         here.next = NULL
-        # What is freed may run code of others: it finds an empty table.
+        # Freeing may run other code, which must find an empty table.
         self._directory, self._only, self._depth, self._count = NULL, NULL, 0, 0
         self._version += 1
         if free_entries(&here, most) < most or most < 0:
@@ -1040,10 +1040,10 @@ cdef class EntryTable:
         gone[0] = here
         append_gone(gone)
 
-    # -- the endings: a heap of blocks, of which each knows its place (or NOWHERE, when it was found to have ended)
+    # -- the endings: a heap of blocks, each with its place in the heap (or NOWHERE, when it was found to have ended)
 
     cdef int _reserve(self) except -1:
-        """Room for one more."""
+        """Make room for one more."""
         cdef uint32_t room
         cdef unsigned char **fresh
         if self._ending < self._heap_room:
@@ -1056,14 +1056,14 @@ cdef class EntryTable:
         return 0
 
     cdef void _push(self, unsigned char *block) noexcept:
-        """There is room."""
+        """Add a block; there is room."""
         self._heap[self._heaped] = block
         set_place(block, self._heaped)
         self._heaped += 1
         self._settle(self._heaped - 1)
 
     cdef void _settle(self, uint32_t at) noexcept:
-        """Bring what is here to where it belongs: all others are in order."""
+        """Sift the block at this place; all others are in order."""
         cdef unsigned char **heap = self._heap
         cdef unsigned char *block = heap[at]
         cdef uint32_t other, child, last
@@ -1091,7 +1091,7 @@ cdef class EntryTable:
         set_place(block, at)
 
     cdef void _unheap(self, unsigned char *block) noexcept:
-        """Take it out of the heap, if it is there."""
+        """Remove the block from the heap, if it is there."""
         cdef uint32_t at = place_of(block)
         cdef unsigned char **smaller
         if at == NOWHERE:
@@ -1109,7 +1109,7 @@ cdef class EntryTable:
                 self._heap, self._heap_room = smaller, self._heap_room >> 1
 
     cdef unsigned char *_reshape(self, uint64_t *slot, uint16_t form) except NULL:
-        """Give the block another form; what it says of its ending is to be filled in, but for its place."""
+        """Give the block another form; the caller fills in the ending, except its place."""
         cdef unsigned char *block = block_of(slot[0])
         cdef unsigned char *fresh
         cdef Py_ssize_t size = 0
@@ -1135,7 +1135,7 @@ cdef class EntryTable:
         return fresh
 
     cdef int _end(self, uint64_t *slot, int64_t ttl_ms, int64_t max_idle_ms, int64_t now_ns) except -1:
-        """The entry of this slot ends so, counted from now; with both 0, it does not end."""
+        """Set the expiry of this slot's entry, counted from now; with both 0 it does not expire."""
         cdef unsigned char *block = block_of(slot[0])
         cdef uint16_t form = ENDS | IDLES if max_idle_ms else ENDS if ttl_ms else 0
         cdef int64_t noted = NEVER, deadline
@@ -1198,7 +1198,7 @@ cdef class EntryTable:
             raise KeyError(key)
 
     def pop(self, bytes key not None, *default):
-        """Take the entry out; answers its value, or the default. Raises KeyError if there is neither."""
+        """Remove the entry; returns its value, or the default. Raises KeyError without either."""
         cdef const unsigned char *at = <const unsigned char *> PyBytes_AS_STRING(key)
         cdef uint64_t *slot = self._slot(key)
         if slot is NULL:
@@ -1216,11 +1216,11 @@ cdef class EntryTable:
             self[key] = value
 
     def clear(self):
-        """Take everything out."""
+        """Remove everything."""
         self._let_go()
 
     def copy(self):
-        """Another one with the same entries. Values that are objects of their own are shared."""
+        """A copy. Values that are objects of their own are shared."""
         cdef EntryTable other = EntryTable(hash_mask=self._mask)
         cdef _Walk walk = _Walk(self)
         cdef unsigned char *block
@@ -1292,7 +1292,7 @@ cdef class EntryTable:
 
 
 cdef class _Walk:
-    """Through all entries, segment by segment."""
+    """Iterates over all entries, segment by segment."""
 
     cdef EntryTable _table
     cdef uint64_t _version
@@ -1321,7 +1321,7 @@ cdef class _Walk:
             segment = table._directory[self._place_at]
             while self._at < segment.slots:
                 slot = segment.at[self._at]
-                # Blocks are anywhere in memory: what comes soon is fetched meanwhile.
+                # Blocks are scattered in memory: prefetch the ones that come soon.
                 if self._at + AHEAD < segment.slots:
                     read_soon(segment.at[self._at + AHEAD] & BLOCK_BITS)
                 self._at += 1
@@ -1363,9 +1363,7 @@ cdef class _ItemWalk(_Walk):
 
 
 cdef class PackedKeys:
-    """Keys, one behind the other in one piece of memory, each after its size. What a list of them does for whoever looks
-    for one, or goes through them.
-    """
+    """Keys in one piece of memory, each after its size; for membership tests and iteration, like a list of keys."""
 
     cdef bytes _content
     cdef Py_ssize_t _count
@@ -1416,13 +1414,13 @@ cdef class PackedKeys:
 
 
 cdef class TablePacking:
-    """Through all entries in the order of the index, while entries come and go (store/E-8)."""
+    """Packs all entries in the order of the index, while entries come and go (store/E-8)."""
 
     cdef EntryTable _table
     cdef uint64_t _next
-    """The lowest hash that was not come to."""
+    """The lowest hash that was not reached."""
     cdef uint32_t *_hashes
-    """Those of the entries of the segment that it is in, without those that several have."""
+    """Hashes of the entries in the present segment, without those that several entries have."""
     cdef Py_ssize_t _room
     cdef Py_ssize_t _held
     cdef Py_ssize_t _taken
@@ -1439,7 +1437,7 @@ cdef class TablePacking:
         PyMem_RawFree(self._hashes)
 
     cdef bint _more(self) except -1:
-        """Look which entries the next segment has; False: there is none, or no entry any more."""
+        """Collect the entries of the next segment; False: there is none, or no entry is left."""
         cdef EntryTable table = self._table
         cdef Segment *segment
         cdef uint32_t at, before, hashed
@@ -1480,7 +1478,7 @@ cdef class TablePacking:
             if alone:
                 self._hashes[self._held] = hashed
                 self._held += 1
-        # The segment has all hashes that begin as this one does.
+        # The segment has all hashes that begin like this one.
         span = <uint64_t> 1 << (32 - segment.depth)
         self._next = (self._next // span + 1) * span
         return True
@@ -1514,7 +1512,7 @@ cdef class TablePacking:
         return found
 
     cdef int _put_apart(self, uint32_t hashed) except -1:
-        """All entries with this hash are not for packing."""
+        """Set all entries with this hash apart."""
         cdef EntryTable table = self._table
         cdef Segment *segment = table._directory[<uint64_t> hashed >> (32 - table._depth)]
         cdef uint64_t slot
@@ -1593,7 +1591,7 @@ cdef class TablePacking:
 
     @property
     def ended(self):
-        """Whether all entries have been come to."""
+        """Whether all entries have been reached."""
         return self._taken == self._held and self._next >> 32
 
     def apart(self):
@@ -1629,7 +1627,7 @@ class _Items(ItemsView):
 
 
 cdef class _EndingWalk(_Walk):
-    """Through those that end: the keys, with their endings or without."""
+    """Iterates over entries that expire: keys, with or without their endings."""
 
     cdef bint _whole
 
@@ -1655,7 +1653,7 @@ cdef class TableEndings:
         self._table = table
 
     cdef inline uint64_t *_slot(self, bytes key):
-        """NULL: it is not there, or does not end."""
+        """The block; NULL: the key is absent, or does not expire."""
         cdef uint64_t *slot
         if not self._table._ending:
             return NULL
@@ -1681,7 +1679,7 @@ cdef class TableEndings:
         return expiry_object(block_of(slot[0]))
 
     def walk(self, bint whole):
-        """Through the keys; `whole`: and their endings."""
+        """Iterate over keys; `whole`: with their endings."""
         cdef _EndingWalk found
         if not self._table._ending:
             return iter(())
@@ -1707,20 +1705,20 @@ cdef class TableEndings:
     # -- to be changed
 
     def set(self, bytes key not None, ttl_ms, max_idle_ms, int64_t now_ns):
-        """The entry ends so, counted from now. Raises KeyError if there is none."""
+        """Set the expiry, counted from now. Raises KeyError if the entry is absent."""
         cdef uint64_t *slot = self._table._slot(key)
         if slot is NULL:
             raise KeyError(key)
         self._table._end(slot, min(ttl_ms, LONGEST_MS), min(max_idle_ms, LONGEST_MS), now_ns)
 
     def drop(self, bytes key not None):
-        """It ends only when it is told to."""
+        """Remove the expiry."""
         cdef uint64_t *slot = self._slot(key)
         if slot is not NULL:
             self._table._reshape(slot, 0)
 
     def clear(self):
-        """They go with the entries."""
+        """Nothing to do: endings go with the entries."""
 
     def use(self, keys, int64_t now_ns):
         """These entries count as used now."""
@@ -1731,14 +1729,14 @@ cdef class TableEndings:
                 set_number(block_of(slot[0]), 3, now_ns)
 
     def ended(self, bytes key not None, int64_t now_ns, bint touch):
-        """Whether it has ended; a living one counts as used now when `touch`."""
+        """Whether the entry has ended; if not, it counts as used now when `touch`."""
         cdef bint ends = False
         return self._table.has_ended(
             <const unsigned char *> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), now_ns, touch, &ends
         )
 
     def due(self, int64_t now_ns, Py_ssize_t limit):
-        """The keys of those that have ended, of up to `limit` that are looked at, and how many were."""
+        """Keys of ended entries, of up to `limit` that are looked at, and how many were."""
         cdef EntryTable table = self._table
         cdef unsigned char *block
         cdef list found = []
@@ -1755,10 +1753,10 @@ cdef class TableEndings:
         return found, looked
 
     def tidy(self, now_ns, limit):
-        """Nothing is noted of what is gone."""
+        """Nothing to do: removed entries leave no endings."""
 
     def all_used(self, int64_t now_ns):
-        """Whoever has been idle counts as used, and what has ended is found."""
+        """Count every entry with a maximum idle time as used now."""
         cdef EntryTable table = self._table
         cdef unsigned char *block
         cdef _Walk walk
@@ -1775,7 +1773,7 @@ cdef class TableEndings:
             table._push(block)
 
     def start_from(self, base):
-        """Be those of another copy, whose entries are here."""
+        """Take over the endings of another copy, whose entries are here."""
         cdef unsigned char *block
         for key, expiry in base.items():
             self.set(key, expiry.ttl_ms, expiry.max_idle_ms, expiry.stored_ns)
