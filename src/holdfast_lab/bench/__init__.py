@@ -1,1 +1,1 @@
-"""Benchmarks, beside Redis, Hazelcast and etcd on the same machine: `python -m holdfast_lab.bench`."""
+"""Benchmarks against Redis, Hazelcast and etcd on the same machine: `python -m holdfast_lab.bench`."""

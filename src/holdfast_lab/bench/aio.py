@@ -1,8 +1,8 @@
-"""What one program can ask of one member: `python -m holdfast_lab.bench.aio`.
+"""The rate of one client program against one member: `python -m holdfast_lab.bench.aio`.
 
-`holdfast.aio` and the official clients in turns, each from this process: the asyncio clients with the same number of
-tasks, the blocking ones with the same number of threads, that each wait for one answer before they ask again. The order
-of the two changes from round to round. Then as many entries at a time as arrays and dictionaries hold.
+`holdfast.aio` and the official clients alternate in this process: the asyncio clients with equal numbers of
+tasks, the blocking ones with equal numbers of threads; each task or thread waits for a response before its next
+request. The order of the two changes in each round. Bulk calls with arrays and dictionaries follow.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MANY = 20_000
 
 
 async def rate(ask: Callable[[int], Awaitable[Any]], tasks: int, seconds: float) -> float:
-    """Answers per second."""
+    """Responses per second."""
     done = 0
     end = time.monotonic() + WARM_S
 
@@ -50,7 +50,7 @@ async def rate(ask: Callable[[int], Awaitable[Any]], tasks: int, seconds: float)
 
 
 async def measure(addresses: list[str], tasks: int, seconds: float, rounds: int) -> None:
-    """Print the rates of each round, and their medians."""
+    """Print the rates of each round and their medians."""
     official = await hazelcast.asyncio.HazelcastClient.create_and_start(cluster_members=addresses)
     rates: dict[str, list[float]] = {}
     async with Client(addresses) as client:
@@ -70,7 +70,7 @@ async def measure(addresses: list[str], tasks: int, seconds: float, rounds: int)
 
 
 def report(rates: dict[str, list[float]], whats: list[str]) -> None:
-    """Print all rates, and how they compare."""
+    """Print all rates and their ratios."""
     for name, found in sorted(rates.items()):
         each = " ".join(f"{one / 1000:.1f}" for one in found)
         print(f"{name:32} median {statistics.median(found) / 1000:6.1f} k/s   ({each})")
@@ -82,7 +82,7 @@ def report(rates: dict[str, list[float]], whats: list[str]) -> None:
 
 
 def threaded_rate(ask: Callable[[int], Any], threads: int, seconds: float) -> float:
-    """Answers per second of so many threads."""
+    """Responses per second of `threads` threads."""
     done = [0] * threads
     end = time.monotonic() + seconds
 
@@ -103,7 +103,7 @@ def threaded_rate(ask: Callable[[int], Any], threads: int, seconds: float) -> fl
 
 
 def measure_threads(addresses: list[str], seconds: float, rounds: int) -> None:
-    """The same of the blocking clients, with one thread and with eight, and of many entries at a time."""
+    """The same for the blocking clients, with one and eight threads, and for bulk calls."""
     rates: dict[str, list[float]] = {}
     for threads in (1, 8):
         official = hazelcast.HazelcastClient(cluster_members=addresses)

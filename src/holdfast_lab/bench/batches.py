@@ -1,10 +1,10 @@
-"""The way of a batch alone: nanoseconds an operation from the read buffer to the acknowledgement of the backup, in
-process, stage by stage, with a real lane, real messages and a real backup.
+"""The path of a batch in process: nanoseconds per operation from the read buffer to the backup's acknowledgement, stage
+by stage, with a real lane, real messages and a real backup.
 
     python -m holdfast_lab.bench.batches [--rounds 15]
 
-Sockets, links and the loop are left out. A turn brings as many buffers as members find at once when 50 connections
-have one request in flight, or 32.
+Sockets, links and the event loop are left out. A turn brings as many buffers as members find at once when 50
+connections have one request in flight, or 32.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ STAGES = (
     "acknowledged",
 )
 SHAPES = ((1, 12), (32, 16))
-"""Requests in a buffer, and buffers in a turn."""
+"""Requests per buffer, and buffers per turn."""
 
 
 class Pair:
-    """A primary of all partitions and its backup."""
+    """A primary of all partitions with its backup."""
 
     def __init__(self, way: DataLane) -> None:
         self.way = way
@@ -75,7 +75,7 @@ class Pair:
         self.done = 0
 
     def turn(self, buffers: list[bytes]) -> None:
-        """All of what the sockets bring at once, and what comes of it."""
+        """Process all buffers of one turn, and their consequences."""
         clock, spent, lane = time.perf_counter_ns, self.spent, self.lane
         serve, names = self.way.serve, dict[bytes, Served]({frames.MAP.encode(): frames.MAP})
         longest = (1 << 20, 1 << 20)
@@ -123,7 +123,7 @@ class Pair:
         return [effect.message for effect in effects if isinstance(effect, Send)]
 
     def run(self, buffers: list[bytes], together: int) -> dict[str, int]:
-        """Nanoseconds of each stage, for all buffers, so many in a turn."""
+        """Nanoseconds of each stage for all buffers, with `together` buffers per turn."""
         self.spent = dict.fromkeys(STAGES, 0)
         done = self.done
         for at in range(0, len(buffers), together):
@@ -135,7 +135,7 @@ class Pair:
 @click.command()
 @click.option("--rounds", default=15, show_default=True)
 def main(rounds: int) -> None:
-    """Measure the way of a batch."""
+    """Measure the path of a batch."""
     ways = [data_lane("python"), data_lane()]
     if ways[1].kind == "python":
         del ways[1]

@@ -1,4 +1,4 @@
-"""The same entries for both systems, written in bulk: keys of 16 bytes, values that no two neighbours share."""
+"""Bulk writes of the same entries into Holdfast and Redis: keys of 16 bytes, values that differ between neighbours."""
 
 from __future__ import annotations
 
@@ -13,24 +13,23 @@ from holdfast_lab.processes.local_cluster import HOST
 KEY_BYTES = 16
 MAP = "bench"
 AT_ONCE = 8_000
-"""Entries that are sent together."""
+"""Entries per request."""
 POOL = random.Random(271).randbytes(1 << 22)
-"""Values are pieces of this: what cannot be compressed is written and read whole."""
+"""Values are pieces of this pool, which is incompressible, so all bytes are written and read."""
 
 
 def key_of(number: int) -> bytes:
-    """The `number`th key."""
     return b"%0*d" % (KEY_BYTES, number)
 
 
 def value_of(number: int, size: int) -> bytes:
-    """Its value. Numbers that differ by less than a million differ in their values too."""
+    """Its value. Values differ for numbers that differ by less than a million."""
     at = number * 7919 % (len(POOL) - size)
     return POOL[at : at + size]
 
 
 def fill_holdfast(addresses: list[str], entries: Iterable[tuple[int, int]], size: int) -> int:
-    """Store entries, given as (number of the key, number of the value); answers how many."""
+    """Store entries, given as (number of the key, number of the value); returns their number."""
     count = 0
     with Client(addresses, timeout_s=120) as client:
         for part in _parts(entries):
@@ -41,7 +40,7 @@ def fill_holdfast(addresses: list[str], entries: Iterable[tuple[int, int]], size
 
 
 def fill_redis(port: int, entries: Iterable[tuple[int, int]], size: int) -> int:
-    """The same in a Redis."""
+    """The same for Redis."""
     count = 0
     with socket.create_connection((HOST, port)) as door:
         for part in _parts(entries):
@@ -62,12 +61,12 @@ def fill_redis(port: int, entries: Iterable[tuple[int, int]], size: int) -> int:
 
 
 def same(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Each of these keys with the value of its own number."""
+    """Each key with the value of the same number."""
     return ((number, number) for number in numbers)
 
 
 def missing(addresses: list[str], entries: dict[int, int], size: int) -> int:
-    """How many of these entries (number of the key: number of the value) a cluster does not hold as they should be."""
+    """The number of these entries (key number: value number) that a cluster lacks or holds with another value."""
     with Client(addresses, timeout_s=120) as client:
         return sum(client.get(MAP, key_of(key)) != value_of(value, size) for key, value in entries.items())
 

@@ -1,11 +1,11 @@
-"""The way of a chunk alone: microseconds from the answer to the one before to its own, in process, stage by stage, with
-a real source, real messages and a real destination.
+"""The path of a migration chunk in process: microseconds from one response to the next, stage by stage, with a real
+source, real messages and a real destination.
 
     python -m holdfast_lab.bench.chunks [--rounds 5]
 
-Sockets and the loop are left out. The entries of the partitions lie in memory as clients have stored them: in no order.
-Ten partitions move at a time. In the first round the destination gets new memory from the system, later it uses again
-what it had; so that round is told apart.
+Sockets and the event loop are left out. Entries are in memory in random order, as clients store them. Ten
+partitions move at a time. In the first round the destination gets new memory from the system, later it reuses
+it; so that round is reported separately.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ MASTER = MemberId("master")
 
 @dataclass
 class Quiet:
-    """What the two sides read of the machines around them: nothing else happens."""
+    """The environment of both sides, in which nothing else happens."""
 
     master: MemberId = MASTER
     view: None = None
@@ -63,12 +63,11 @@ class Quiet:
     short: dict[MemberId, Room] = field(default_factory=dict)
     active: frozenset[int] = frozenset()
 
-    def stored_assignment(self, partition: int) -> None:
-        """No row is outstanding."""
+    def stored_assignment(self, partition: int) -> None: ...
 
 
 class Mover:
-    """A primary of all partitions, and the member that they move to."""
+    """A primary of all partitions, and the destination of their migrations."""
 
     def __init__(self, ways: Ways, partitions: int, entries: int, value_bytes: int, chunk_bytes: int) -> None:
         settings = Settings(
@@ -101,7 +100,7 @@ class Mover:
         self.source.on_request(MASTER, MigrationRequest(0, migration, 1))
 
     def run(self) -> dict[str, float]:
-        """Move all partitions; microseconds of each stage for a chunk."""
+        """Move all partitions; returns microseconds per chunk of each stage."""
         self.spent, self.chunks = dict.fromkeys(STAGES, 0), 0
         here: Link[Message] = Link(1)
         there: Link[Message] = Link(1)
@@ -155,7 +154,7 @@ class Mover:
         return [effect.message for effect in out.take() if isinstance(effect, Send)]
 
     def _again(self) -> None:
-        """As if nothing had been moved."""
+        """Undo all moves."""
         self.source._reset()
         self.destination.staging.clear()
         for partition in range(self.count):
@@ -166,7 +165,7 @@ class Mover:
 
 
 def _fill(copies: LocalReplicas, partitions: int, entries: int, value_bytes: int) -> None:
-    """So many entries of each partition, stored in no order."""
+    """Store `entries` entries per partition in random order."""
     maps = [copies.open(copies.held[at], MAP) for at in range(partitions)]
     order = list(range(partitions * entries))
     random.Random(1).shuffle(order)
@@ -184,7 +183,7 @@ def _fill(copies: LocalReplicas, partitions: int, entries: int, value_bytes: int
 @click.option("--value-bytes", default=1024, show_default=True)
 @click.option("--chunk-bytes", default=65_536, show_default=True)
 def main(rounds: int, partitions: int, entries: int, value_bytes: int, chunk_bytes: int) -> None:
-    """Measure the way of a chunk."""
+    """Measure the path of a chunk."""
     gc.disable()
     prepare(files=False)
     for lane in (data_lane("python"), data_lane()):

@@ -1,10 +1,10 @@
-"""Entries that end: what they take, what the lane does with them, and how long a sweep holds everything else up.
+"""Entries with a time to live: their memory, their cost in the lane, and the longest pause of an expiry sweep.
 
     python -m holdfast_lab.bench.endings [--entries 200000]
 
-In process, with a real lane of 271 partitions without backups; each line in a process of its own. Memory is the growth
-of the resident set. Times are processor times, in buffers of 32 requests. A turn of the sweep is that of a member
-(`Serving.sweep`), when all entries end at about the same time.
+In process, with a real lane of 271 partitions without backups; each line in a separate process. Memory is the
+growth of the resident set. Times are processor times, in buffers of 32 requests. A turn of the sweep is that of
+a member (`Serving.sweep`), when all entries expire at about the same time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def resident() -> int:
 
 
 def measure(kind: str, times: tuple[int, int], entries: int) -> list[float]:
-    """Bytes an entry, nanoseconds of a set and of a get, milliseconds of the longest turn and of a mean one."""
+    """Bytes per entry, nanoseconds of a set and of a get, milliseconds of the longest turn and of the mean one."""
     primary = Primary(data_lane("python" if kind == "python" else "auto"), backups=0)
     lane = primary.lane
     lane.leading[:] = lane.serving
@@ -80,7 +80,7 @@ def measure(kind: str, times: tuple[int, int], entries: int) -> list[float]:
 @click.command()
 @click.option("--entries", default=200_000, show_default=True)
 def main(entries: int) -> None:
-    """Measure entries that end."""
+    """Measure entries with a time to live."""
     click.echo(
         "| entries have | way | bytes an entry | set, ns | get, ns | longest turn, ms | mean turn, ms |"
     )

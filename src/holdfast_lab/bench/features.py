@@ -1,9 +1,9 @@
-"""What a map costs as people run it: `python -m holdfast_lab.bench.features`, about five minutes. Writes into
+"""The cost of a map's features: `python -m holdfast_lab.bench.features`, about five minutes. Writes into
 docs/performance.md.
 
-One member alone with a bare map; then the same with a change stream, an entry listener, a client's near cache, a
-journal; two members with a sync backup; and both, with a journal. Beside it Redis: alone, with an append-only file,
-with a replica and WAIT 1, and with both. All in one run, in turns.
+A single member with a plain map; then with a change stream, an entry listener, a client's near cache, a
+journal; two members with a sync backup; and both backup and journal. For comparison Redis: alone, with an
+append-only file, with a replica and WAIT 1, and with both. All in one run, alternating.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HEAD = [
     "CPU per op, one / 32",
 ]
 CHANGES_BYTES = 1 << 16
-"""Kept for a change stream in each partition."""
+"""Size of each partition's change stream."""
 METHOD = """
 Keys of 16 and values of 100 characters over 50 connections, by the generator of `make bench`; medians of the rounds, in
 which all systems take turns. All servers of a system share one core; the generator has the other, and so has the client
@@ -46,14 +46,14 @@ rate beside that of the same system's first row. Journals are `lazy`: acknowledg
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A map and what is switched on for it."""
+    """A map with the features that are enabled."""
 
     name: str
     journal: str = "off"
     backups: int = 0
     changes: bool = False
     client: str = ""
-    """What a client does beside the generator: `listens`, or `remembers` in a near cache."""
+    """A client in addition to the generator: `listens`, or `remembers` in a near cache."""
 
     @contextmanager
     def running(self) -> Iterator[System]:
@@ -70,7 +70,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A Redis that promises about as much as one of the maps."""
+    """A Redis with guarantees comparable to those of one of the maps."""
 
     name: str
     append: str = "no"
@@ -78,7 +78,6 @@ class Beside:
 
     @contextmanager
     def running(self) -> Iterator[System]:
-        """It, started."""
         with systems.redis(self.replicas, self.append, self.name) as system:
             yield system
 
@@ -128,7 +127,7 @@ def _client(kind: str, system: System) -> Iterator[None]:
 
 
 def rows(names: list[str], results: Results) -> list[list[str]]:
-    """A row for each system, under `HEAD`; the first of `names` is what the others are compared with."""
+    """A row per system, under `HEAD`; the first of `names` is the reference."""
     bare = {case.title: results[case.title, names[0]].per_second for case in CASES}
     found: list[list[str]] = []
     for name in names:
@@ -141,7 +140,7 @@ def rows(names: list[str], results: Results) -> list[list[str]]:
 
 
 def measure(effort: Effort, uses: list[Use], beside: list[Beside]) -> Results:
-    """All of them, side by side."""
+    """Measure all of them, alternating."""
     with ExitStack() as stack:
         bench = Bench(
             Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-"))), effort
@@ -153,7 +152,7 @@ def measure(effort: Effort, uses: list[Use], beside: list[Beside]) -> Results:
 @click.option("--quick", is_flag=True, help="Fewer and shorter rounds; a first look, not a figure to quote.")
 @click.option("--out", type=click.Path(path_type=Path), help="Page whose part is written.")
 def main(quick: bool, out: Path | None) -> None:
-    """Measure what backups, journals, change streams, listeners and near caches cost a set."""
+    """Measure the cost of backups, journals, change streams, listeners and near caches for a set."""
     load, effort = os.getloadavg()[0], QUICK if quick else FULL
     beside = BESIDE if systems.redis_program() else []
     results = measure(effort, USES, beside)

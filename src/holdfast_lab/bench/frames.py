@@ -1,4 +1,4 @@
-"""Requests encoded ahead, for both protocols: keys of 16 characters, and values of 100 if nothing else is said."""
+"""Pre-encoded requests for both protocols: keys of 16 characters, and values of 100 by default."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ NULL = struct.pack("<iH", 6, 0x0400)
 
 
 def key_text(number: int) -> str:
-    """The `number`th key."""
     return f"key:{number:012d}"
 
 
 def shuffled(count: int) -> list[int]:
-    """The numbers of the keys in an order without pattern, the same in each run."""
+    """Numbers of the keys in a random order that is the same in each run."""
     numbers = list(range(count))
     random.Random(271).shuffle(numbers)
     return numbers
@@ -37,13 +36,13 @@ def shuffled(count: int) -> list[int]:
 
 
 def data(text: str) -> bytes:
-    """A string as it is serialised: no partition hash, type, length, characters."""
+    """A serialised string: no partition hash, type, length, characters."""
     raw = text.encode()
     return struct.pack(">iii", 0, STRING_TYPE, len(raw)) + raw
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """Where a serialised key lives."""
+    """The partition of a serialised key."""
     return abs(mmh3.hash(key[8:], PARTITION_SEED)) % partitions
 
 
@@ -59,13 +58,12 @@ def set_message(key: bytes, value: bytes, partition: int) -> bytes:
 
 
 def get_message(key: bytes, partition: int) -> bytes:
-    """Map.get."""
     head = struct.pack("<iqiq", MAP_GET, 1, partition, 1)
     return frame(head, WHOLE_MESSAGE) + frame(MAP.encode()) + frame(key, FINAL)
 
 
 def sign_in_message(cluster: str, user: tuple[str, str] | None = None) -> bytes:
-    """Client.authentication, as the Python client sends it; without a user, or with its name and password."""
+    """Client.authentication as the Python client sends it, with or without user name and password."""
     head = struct.pack("<iqi", AUTHENTICATE, 1, -1) + b"\x00" + random.randbytes(16) + b"\x01"
     credentials = b"".join(frame(part.encode()) for part in user) if user else NULL + NULL
     names = frame(cluster.encode()) + credentials + frame(b"PYH") + frame(b"5.7.0") + frame(b"bench")
@@ -73,7 +71,7 @@ def sign_in_message(cluster: str, user: tuple[str, str] | None = None) -> bytes:
 
 
 def answer_prefix(message_type: int, last_frame: bool) -> bytes:
-    """Length, flags and type with which a good answer begins."""
+    """The first bytes of a successful response: length, flags and type."""
     return struct.pack("<iHi", 19, WHOLE_MESSAGE | (FINAL if last_frame else 0), message_type | 1)
 
 
@@ -81,7 +79,7 @@ _KEY = data(key_text(0))
 
 
 def grid_shape(kind: str, value_bytes: int = VALUE_BYTES) -> Shape:
-    """What a `get` or a `set` in this protocol, and its answer, look like."""
+    """Sizes of a `get` or `set` and its response in this protocol."""
     value = data("v" * value_bytes)
     if kind == "set":
         return Shape(len(set_message(_KEY, value, 0)), 19, answer_prefix(MAP_SET, last_frame=True))
@@ -91,7 +89,7 @@ def grid_shape(kind: str, value_bytes: int = VALUE_BYTES) -> Shape:
 def write_grid_frames(
     kind: str, numbers: list[int], owners: list[int], folder: Path, value_bytes: int = VALUE_BYTES
 ) -> list[Path]:
-    """A file of requests for each member: `owners[partition]` says which member (0, 1, ...) a request goes to."""
+    """A file of requests per member: `owners[partition]` is the index (0, 1, ...) of the member for a request."""
     pieces: list[list[bytes]] = [[] for _ in range(max(owners) + 1)]
     value = data("v" * value_bytes)
     for number in numbers:
@@ -108,7 +106,7 @@ REDIS_WAIT = b"*3\r\n$4\r\nWAIT\r\n$1\r\n1\r\n$4\r\n1000\r\n"
 
 
 def redis_shape(kind: str, value_bytes: int = VALUE_BYTES) -> Shape:
-    """What a GET, a SET, or a SET with WAIT for one replica (`set+wait`), and its answer, look like."""
+    """Sizes of a GET, a SET, or a SET with WAIT for one replica (`set+wait`), and its response."""
     request = redis_message(kind, 0, value_bytes)
     if kind == "get":
         head = b"$%d\r\n" % value_bytes
@@ -118,7 +116,7 @@ def redis_shape(kind: str, value_bytes: int = VALUE_BYTES) -> Shape:
 
 
 def redis_message(kind: str, number: int, value_bytes: int) -> bytes:
-    """One command of this kind, or two, for this key."""
+    """The command, or two commands, of this kind for this key."""
     key = key_text(number).encode()
     if kind == "get":
         return b"*2\r\n$3\r\nGET\r\n$16\r\n%b\r\n" % key

@@ -19,7 +19,7 @@ SILENCE_S = 30
 
 @dataclass(slots=True)
 class Group:
-    """Frames encoded ahead, and where the next request begins."""
+    """Pre-encoded frames, and the position of the next request."""
 
     frames: memoryview
     cursor: int = 0
@@ -27,7 +27,7 @@ class Group:
 
 @dataclass(slots=True)
 class Connection:
-    """One open connection and the requests in flight on it."""
+    """An open connection and its requests in flight."""
 
     door: socket.socket
     group: Group
@@ -36,7 +36,7 @@ class Connection:
     sent_s: float = 0.0
 
     def send_next(self, size: int, answers: int, now: float) -> None:
-        """Send the next `size` bytes of requests, for which `answers` bytes will come back."""
+        """Send the next `size` bytes of requests, whose responses have `answers` bytes."""
         group = self.group
         if group.cursor + size > len(group.frames):
             group.cursor = 0
@@ -46,7 +46,7 @@ class Connection:
         self.push()
 
     def push(self) -> None:
-        """Send what the kernel takes."""
+        """Send as much as the kernel accepts."""
         if self.rest:
             try:
                 self.rest = self.rest[self.door.send(self.rest) :]
@@ -54,7 +54,7 @@ class Connection:
                 return
 
     def receive(self, answer_bytes: int, prefix: bytes) -> None:
-        """Take what has arrived. Looks only at answers that begin where a piece begins."""
+        """Receive the available bytes. Checks only responses at the beginning of a piece."""
         try:
             count = self.door.recv_into(BUFFER)
         except BlockingIOError:
@@ -71,7 +71,7 @@ class Connection:
 def run(
     seconds: float, limit: int, depth: int, sizes: tuple[int, int], prefix: bytes, links: list[Connection]
 ) -> str:
-    """Load the connections until the time or the number of requests is over; answers the line of JSON."""
+    """Load the connections until the time or the number of requests is reached; returns the line of JSON."""
     request_bytes, answer_bytes = sizes
     poll = select.epoll()
     by_fd = {link.door.fileno(): link for link in links}
@@ -112,7 +112,7 @@ def run(
 
 
 def main(arguments: list[str]) -> None:
-    """Read the arguments as `generator.c` describes them."""
+    """Parse the arguments as described in `generator.c`."""
     seconds, limit, depth, request_bytes, answer_bytes, prefix, *pairs = arguments
     links: list[Connection] = []
     for path, fds in zip(pairs[::2], pairs[1::2], strict=True):

@@ -1,7 +1,8 @@
-"""How rates grow with the size of values, with connections and with entries: `python -m holdfast_lab.bench.growth`.
+"""Rates as functions of value size, connections and entries: `python -m holdfast_lab.bench.growth`.
 
-One member of each system on the servers' core, the generator of `bench` on the other. At each point of a curve all
-systems take turns, so that a slow moment hits all. Tables go to docs/performance.md, the picture beside it.
+One member of each system on the servers' core, the generator of `bench` on the other. At each point of a curve
+all systems alternate, so that a slow moment affects all. Tables are written to docs/performance.md, with a
+picture.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SIZES = (100, 1_000, 10_000, 100_000, 1_000_000)
 CONNECTION_COUNTS = (10, 50, 200, 900, 3_000, 10_000)
 ENTRIES = (10_000, 100_000, 1_000_000, 10_000_000)
 FRAME_BYTES = 64_000_000
-"""What the requests of one file may take together."""
+"""Maximum size of the requests of one file."""
 FRAMES_MOST = 96_000
 FILL_AT_ONCE = 500_000
 KINDS = ("get", "set")
@@ -42,32 +43,30 @@ and in brackets the lowest and the highest. Of more entries 96,000 are asked for
 
 @dataclass(slots=True)
 class Point:
-    """What one system did at one place of a curve."""
+    """Results of one system at one point of a curve."""
 
     samples: dict[str, list[Sample]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
 
     def rates(self, kind: str) -> list[float]:
-        """Operations a second, of each round."""
+        """Operations per second of each round."""
         return [sample.per_second for sample in self.samples[kind]]
 
     def told(self, kind: str) -> str:
-        """The median, and between what the rounds were."""
+        """Median, minimum and maximum of the rounds."""
         rates = self.rates(kind)
         return f"{median(rates):,.0f} ({min(rates):,.0f} to {max(rates):,.0f})"
 
     def p99_us(self, kind: str) -> float:
-        """The median of the rounds."""
+        """Median of the rounds."""
         return median(sample.p99_us for sample in self.samples[kind])
 
 
 Curve = dict[int, dict[str, Point]]
-"""By what grows, then by system."""
+"""By abscissa, then by system."""
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """One run."""
-
     folder: Path
     rounds: int
     seconds: float
@@ -80,7 +79,7 @@ class Growth:
         connections: int = CONNECTIONS,
         entries: int = FRAMES_MOST,
     ) -> dict[str, Point]:
-        """One point of a curve: store what is read, then read and write, in turns."""
+        """Measure one point of a curve: store the entries, then read and write, alternating."""
         count = max(64, min(FRAMES_MOST, FRAME_BYTES // value_bytes, entries))
         step = max(1, entries // count)
         numbers = [number * step for number in frames.shuffled(count)]
@@ -103,26 +102,26 @@ class Growth:
         return points
 
     def fill(self, running: list[System], first: int, last: int) -> None:
-        """Store the entries of these numbers, too."""
+        """Store the entries with these numbers."""
         command = generator_command(self.folder / "build")
         for start in range(first, last, FILL_AT_ONCE):
             numbers = list(range(start, min(start + FILL_AT_ONCE, last)))
             for system in running:
                 file = system.write_frames("set", numbers, self.folder)
                 with system.targets(file) as targets:
-                    # Each connection sends 50 at a time, so the last of a file may be sent by nobody: hence one by one.
+                    # Each connection sends 50 at a time, and could skip the last ones of a file: hence one by one.
                     generate(command, targets, shape(system, "set"), depth=1, count=len(numbers))
 
 
 def shape(system: System, kind: str, value_bytes: int = frames.VALUE_BYTES) -> Shape:
-    """What a request of this kind and its answer look like."""
+    """Sizes of a request of this kind and its response."""
     made = frames.redis_shape if system.is_redis else frames.grid_shape
     return made(kind, value_bytes)
 
 
 @contextmanager
 def all_systems() -> Iterator[list[System]]:
-    """One of each that is installed."""
+    """One of each installed system."""
     with ExitStack() as stack:
         running = [stack.enter_context(systems.holdfast(1, 0))]
         if systems.redis_program():
@@ -133,7 +132,7 @@ def all_systems() -> Iterator[list[System]]:
 
 
 def curves(growth: Growth, entries: tuple[int, ...]) -> dict[str, Curve]:
-    """All three."""
+    """All three curves."""
     found: dict[str, Curve] = {"value": {}, "connections": {}, "entries": {}}
     with all_systems() as running:
         for size in SIZES:
@@ -158,7 +157,6 @@ LINES = {"Holdfast": "-o", "Redis": "--s", "Hazelcast": ":^"}
 
 
 def tables(found: dict[str, Curve]) -> str:
-    """Each curve as a table."""
     parts = []
     for what, curve in found.items():
         names = list(next(iter(curve.values())))
@@ -175,7 +173,7 @@ def tables(found: dict[str, Curve]) -> str:
 
 
 def draw(found: dict[str, Curve], target: Path) -> None:
-    """All curves as one picture."""
+    """All curves in one picture."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -205,7 +203,7 @@ def draw(found: dict[str, Curve], target: Path) -> None:
 @click.option("--quick", is_flag=True, help="At most 1,000,000 entries, one short round; nothing to quote.")
 @click.option("--out", type=click.Path(path_type=Path), default=ROOT / "docs" / "performance.md")
 def main(rounds: int, seconds: float, quick: bool, out: Path) -> None:
-    """Measure how rates grow with values, connections and entries."""
+    """Measure the growth of rates with values, connections and entries."""
     if quick:
         rounds, seconds, out = 1, 0.3, ROOT / "out" / "performance.md"
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)

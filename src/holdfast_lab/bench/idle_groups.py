@@ -1,7 +1,7 @@
-"""What groups cost that have nothing to do: `python -m holdfast_lab.bench.idle_groups`.
+"""The cost of idle Raft groups: `python -m holdfast_lab.bench.idle_groups`.
 
-Three members hold a zone of a thousand partitions with three replicas each, which nobody asks for anything. Told is the
-processor time of each member, as a share of one core, and beside it that of members without zones.
+Three members hold a zone of a thousand partitions with three replicas each, without requests. The report has
+each member's processor time as a share of one core, compared with members without zones.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ READY_S = 120.0
 
 
 def shares(cluster: LocalCluster, seconds: float) -> list[float]:
-    """The share of a core that each member takes, from now on for so long."""
+    """Each member's share of a core during the next `seconds`."""
     before = [process_cpu_seconds(member.pid) for member in cluster.members]
     time.sleep(seconds)
     after = [process_cpu_seconds(member.pid) for member in cluster.members]
@@ -34,7 +34,7 @@ def shares(cluster: LocalCluster, seconds: float) -> list[float]:
 
 
 def led(cluster: LocalCluster, groups: int) -> float:
-    """Create the zone, and wait until each group has a leader; answers how long that took, in seconds."""
+    """Create the zone and wait until each group has a leader; returns the seconds."""
     addresses = parse_addresses(",".join(cluster.client_addresses()))
     begun_s = time.monotonic()
     order_zone(addresses, Credentials(), CreateZone("z", [("partitions", groups), ("replicas", MEMBERS)]))
@@ -52,7 +52,7 @@ def led(cluster: LocalCluster, groups: int) -> float:
 @click.option("--seconds", default=30.0, show_default=True, help="How long they are looked at.")
 @click.option("--out", type=click.Path(path_type=Path), default=ROOT / "docs" / "performance.md")
 def main(groups: int, seconds: float, out: Path) -> None:
-    """Measure what idle groups cost."""
+    """Measure the cost of idle groups."""
     load = os.getloadavg()[0]
     with LocalCluster(MEMBERS, "[metastore]\nvoters = 3\n") as cluster:
         cluster.wait_safe(60)

@@ -1,9 +1,9 @@
-"""How long calls about many entries hold the event loop of a program with a member in it: `python -m
+"""The longest event loop pause of calls with many entries in a program with a member: `python -m
 holdfast_lab.bench.in_process`.
 
-A watch runs in each turn of the loop and tells the processor time of this thread between two of them: of what the call,
-the member and Python's collector have done in one turn, and of nothing else on the machine. Once with a member alone,
-which stores everything itself, and once with two others in processes of their own.
+A watch runs in each turn of the loop and records this thread's processor time between two turns: the work of
+the call, the member and Python's collector in one turn, without any other load of the machine. First with a
+single member, which stores everything itself, then with two other members as separate processes.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Watch:
             asyncio.get_running_loop().call_soon(self._look)
 
     async def stop(self) -> None:
-        """Look once more, so that the turn in which the call has ended counts."""
+        """Look once more, so that the last turn of the call counts."""
         await asyncio.sleep(0)
         self._on = False
 
 
 def calls(on: Map[str, Any], entries: dict[str, Any]) -> dict[str, Callable[[], Awaitable[Any]]]:
-    """What is measured, in this order: the last two leave nothing."""
+    """The measured calls in order: the last two leave no entries."""
 
     async def iterate() -> None:
         async for _ in on.entries():
@@ -69,7 +69,7 @@ def calls(on: Map[str, Any], entries: dict[str, Any]) -> dict[str, Callable[[], 
 
 
 async def measured(seeds: list[str], count: int, rounds: int) -> dict[str, tuple[float, float]]:
-    """For each call the longest turn of all rounds, in milliseconds, and the shortest time of the whole, in seconds."""
+    """For each call, the longest turn of all rounds in milliseconds, and its shortest total time in seconds."""
     entries = {f"key-{number:08d}": {"number": number, "text": "x" * 60} for number in range(count)}
     found: dict[str, tuple[float, float]] = {}
     async with Member(seeds=seeds, member_port=0, client_port=0) as member:
@@ -83,7 +83,7 @@ async def measured(seeds: list[str], count: int, rounds: int) -> dict[str, tuple
                 await watch.stop()
                 took_s = time.perf_counter() - begun_s
                 longest_ms, shortest_s = found.get(name, (0.0, took_s))
-                del kept  # What the program does with the answers is no part of it.
+                del kept  # The program's handling of the results is not measured.
                 found[name] = max(longest_ms, watch.longest_ms), min(shortest_s, took_s)
     return found
 
@@ -95,7 +95,7 @@ async def measured(seeds: list[str], count: int, rounds: int) -> dict[str, tuple
 @click.option("--rounds", default=3, show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), default=ROOT / "docs" / "performance.md")
 def main(entries: int, rounds: int, out: Path) -> None:
-    """Measure the longest turn of the event loop during calls about many entries."""
+    """Measure the longest turn of the event loop during calls with many entries."""
     load = os.getloadavg()[0]
     alone = asyncio.run(measured([], entries, rounds))
     with LocalCluster(2) as cluster:

@@ -1,8 +1,9 @@
-"""What a journal costs: `python -m holdfast_lab.bench.journal`. Writes a part of docs/performance.md; about five
+"""The cost of a journal: `python -m holdfast_lab.bench.journal`. Writes a part of docs/performance.md; about five
 minutes.
 
-Two Holdfast members with one sync backup, with each of the three settings of `maps.*.journal`, beside Redis with each
-of its append-only files: alone, and with a replica where every SET is followed by WAIT 1. All in one run, in turns.
+Two Holdfast members with one sync backup and each of the three settings of `maps.*.journal`, compared with
+Redis and each of its append-only modes: alone, and with a replica and WAIT 1 after every SET. All in one run,
+alternating.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ whatever the number of entries. Without those a journalled entry takes 13 bytes 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A system that is measured. `level`: how safe an answered write is; systems of one level are compared."""
+    """A measured system. `level`: durability of an acknowledged write; systems of one level are compared."""
 
     name: str
     level: str
@@ -48,7 +49,7 @@ class Kind:
 
     @contextmanager
     def running(self, *, alone: bool = False) -> Iterator[System]:
-        """The system, started. `alone`: one process without copies."""
+        """The running system. `alone`: one process without copies."""
         if self.redis:
             with systems.redis(0 if alone else self.replicas, APPEND[self.level], self.name) as system:
                 yield system
@@ -68,13 +69,13 @@ REPLICA = [
 
 
 def rates(bench: Bench, kinds: list[Kind]) -> Results:
-    """All kinds, side by side."""
+    """Measure all kinds, alternating."""
     with ExitStack() as stack:
         return bench.measure(CASES, [stack.enter_context(kind.running()) for kind in kinds])
 
 
 def memory(bench: Bench, kinds: list[Kind]) -> dict[str, float]:
-    """Bytes of memory for an entry, by name."""
+    """Bytes of memory per entry, by name."""
     found: dict[str, float] = {}
     for kind in kinds:
         with kind.running(alone=True) as system:
@@ -101,7 +102,7 @@ def rate_rows(kinds: list[Kind], results: Results) -> list[list[str]]:
 
 
 def ratio_rows(kinds: list[Kind], results: Results) -> list[list[str]]:
-    """How Holdfast stands beside what is as safe: one row for each other kind, and one for the journal's own cost."""
+    """Holdfast relative to systems of equal durability: one row per other kind, and one for the cost of the journal."""
     ours = {kind.level: kind for kind in kinds if not kind.redis}
 
     def share(kind: Kind, other: Kind) -> list[str]:
@@ -124,7 +125,7 @@ def ratio_rows(kinds: list[Kind], results: Results) -> list[list[str]]:
 
 
 def remarks(results: Results) -> list[str]:
-    """What spoils the figures."""
+    """Circumstances that distort the figures."""
     found = []
     limited = [
         f"{title} on {name} ({one.generator_busy:.0%})"
@@ -146,14 +147,14 @@ def remarks(results: Results) -> list[str]:
 @click.option("--quick", is_flag=True, help="Fewer and shorter rounds; a first look, not a figure to quote.")
 @click.option("--out", type=click.Path(path_type=Path), help="Page whose part is written.")
 def main(quick: bool, out: Path | None) -> None:
-    """Measure what a journal costs, beside Redis."""
+    """Measure the cost of a journal, compared with Redis."""
     load = os.getloadavg()[0]
     effort = QUICK if quick else FULL
     kinds = HOLDFAST + (REDIS + REPLICA if systems.redis_program() else [])
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
         bench = Bench(Path(name), effort)
         results = rates(bench, kinds)
-        # A store is as large whether it waits for the disk or not, and is sooner full when it does not.
+        # The memory of a store does not depend on the sync mode, and without sync it fills sooner.
         held = memory(bench, [kind for kind in kinds if not kind.replicas and kind.level != "sync"])
     command = "python -m holdfast_lab.bench.journal" + (" --quick" if quick else "")
     parts = [

@@ -1,9 +1,9 @@
-"""The data lane alone: nanoseconds an operation of `serve_entries`, in process, with a real lane, plain and compiled.
+"""The data lane alone: nanoseconds per operation of `serve_entries`, in process, plain and compiled.
 
     python -m holdfast_lab.bench.lane [--rounds 15]
 
-Buffers as clients send them, of one message and of 32, with a backup (each write makes a record) and without. The ways
-take turns in each round; told are the medians and their ratio. What closes a batch is not timed.
+Buffers as clients send them, of one message and of 32, with a backup (each write makes a record) and without. The two
+implementations alternate in each round; the report has the medians and their ratio. Closing a batch is not timed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ME, BEN = MemberId("me"), MemberId("ben")
 PARTITIONS = 271
 ENTRIES = 20_000
 OPERATIONS = 32 * 300
-"""In one round, of each way."""
+"""Per round and implementation."""
 
 
 class Primary:
@@ -49,7 +49,7 @@ class Primary:
         ]
 
     def run(self, buffers: list[bytes], served: Served = frames.MAP) -> float:
-        """Nanoseconds for all buffers. `served`: as what the lane finds the map."""
+        """Nanoseconds for all buffers. `served`: the lane's entry for the map."""
         serve, lane, names = self.way.serve, self.lane, {frames.MAP.encode(): served}
         longest = (1 << 20, 1 << 20)
         spent = 0
@@ -71,7 +71,7 @@ class Primary:
 
 
 def buffers_of(kind: str, depth: int) -> list[bytes]:
-    """Requests, so many in a buffer."""
+    """Requests, `depth` per buffer."""
     value = frames.data("v" * frames.VALUE_BYTES)
     messages = []
     for number in frames.shuffled(ENTRIES)[:OPERATIONS]:

@@ -1,10 +1,10 @@
-"""What this machine allows two servers that hold each other's stores, and what three systems make of it.
+"""The limit of this machine for two servers that replicate each other's stores, compared with three systems.
 
     python -m holdfast_lab.bench.limit [--rounds 5]
 
-Two servers in C (`src/holdfast_lab/bench/limit.c`) do nothing but copy stores, send them to each other, and answer:
-whoever keeps a backup does at least as much. All of a system share one core, and the generator has another; 50
-connections, as in `python -m holdfast_lab.bench`.
+Two servers in C (`src/holdfast_lab/bench/limit.c`) only copy stores, send them to each other, and respond: a
+system with backups does at least as much. All processes of a system share one core, and the generator has
+another; 50 connections, as in `python -m holdfast_lab.bench`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from holdfast_lab.processes.local_cluster import HOST, free_ports
 
 SHAPES = (1, 32)
 OLD_S = 35.0
-"""From then on a member keeps digests."""
+"""Age from which a member keeps digests."""
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def in_c(folder: Path) -> Iterator[System]:
 def play(
     system: System, command: tuple[str, ...], folder: Path, depth: int, seconds: float
 ) -> tuple[float, float]:
-    """Stores in a second, and microseconds of processor time for each."""
+    """Stores per second, and microseconds of processor time per store."""
     kind = "set+wait" if system.waits else "set"
     files = system.write_frames(kind, frames.shuffled(BATCH), folder)
     if system.is_redis:
@@ -70,7 +70,7 @@ def play(
 @click.option("--rounds", default=5, show_default=True)
 @click.option("--seconds", default=2.0, show_default=True)
 def main(rounds: int, seconds: float) -> None:
-    """Measure all in turns, and print medians."""
+    """Measure all systems, alternating, and print medians."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-")))
         command = generator_command(folder)

@@ -1,8 +1,9 @@
-"""Members that hardly differ, in turns: how much more processor time does a request cost one of them?
+"""Members with small differences, alternating: the additional processor time per request.
 
-Two processes of the same program differ by more than what is looked for, by where their memory happens to lie; so the
-members are started anew some times, and a second one of the first kind shows what is left of that. Told are the medians
-of the rate and of the processor time of a request, and the median of its ratios to the first one in the same round.
+Two processes of the same program differ by more than the effect to measure, as their memory is laid out
+differently. Therefore the members are restarted several times, and a second member of the first kind shows the
+remaining noise. The report has the medians of the rate and of the processor time per request, and the median of
+its ratios to the first member in the same round.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ BATCH = 100_000
 CASES = (("get", 1), ("get", 32), ("set", 1), ("set", 32))
 
 Found = dict[tuple[str, str, int], list[tuple[float, float]]]
-"""Requests in a second, and microseconds of processor time for each, of every round of who, what and how many."""
+"""Requests per second and microseconds of processor time each, for every round, by member, kind and depth."""
 
 
 def compare(
@@ -34,7 +35,7 @@ def compare(
     seconds: float,
     only_read: tuple[str, ...] = (),
 ) -> Found:
-    """What so many lives of the members that `running` starts show. `only_read`: who may not write."""
+    """Measure `lives` lives of the members that `running` starts. `only_read`: members that may not write."""
     found: Found = {}
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
         for _ in range(lives):
@@ -51,7 +52,7 @@ def _measure(
     only_read: tuple[str, ...],
     found: Found,
 ) -> None:
-    """Adds what one life of the members shows: the rounds are told in the same order for all of them."""
+    """Add the measurements of one life; the order of the rounds is the same for all members."""
     command, numbers = generator_command(folder / "build"), frames.shuffled(BATCH)
     writing = [name for name in compared if name not in only_read]
     for name in writing:
@@ -59,7 +60,7 @@ def _measure(
     for turn in range(-1, rounds):
         for kind, depth in CASES:
             names = list(compared) if kind == "get" else writing
-            # Who comes first alternates: the machine has moods that last longer than a turn.
+            # The first member alternates: the speed of the machine drifts over more than a turn.
             for name in names if turn % 2 else reversed(names):
                 told = _play(compared[name], command, numbers, folder, kind, depth, seconds=seconds)
                 if turn >= 0:
@@ -85,9 +86,7 @@ def _play(
 
 
 def tell(found: Found, names: tuple[str, ...], load: float, lives: int, rounds: int, seconds: float) -> None:
-    """A line for each case and each of these; the first is what the others are compared to. `load`: of the machine,
-    before.
-    """
+    """Print a line per case and member; the first member is the reference. `load`: of the machine, before."""
     click.echo(
         f"load of the machine before: {load:.1f}; medians of {lives} lives, {rounds} rounds of {seconds:g} s, in turns"
     )

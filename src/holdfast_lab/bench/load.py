@@ -1,4 +1,4 @@
-"""Runs the load generator: a process of its own, on a core of its own, over connections opened here."""
+"""Runs the load generator as a separate process on its own core, over connections that are opened here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one run of the generator saw."""
+    """Results of one run of the generator."""
 
     requests: int
     seconds: float
@@ -28,18 +28,17 @@ class Sample:
 
     @property
     def per_second(self) -> float:
-        """Requests answered per second."""
         return self.requests / self.seconds
 
     @property
     def generator_busy(self) -> float:
-        """The share of the time for which the generator itself was computing; near 1 it is the limit."""
+        """The generator's share of its core; near 1, the generator is the limit."""
         return self.cpu_seconds / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What requests and answers look like: every request and every answer of a run has the same length."""
+    """Sizes of requests and responses: all requests of a run, and all its responses, have the same size."""
 
     request_bytes: int
     answer_bytes: int
@@ -48,7 +47,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Requests in a file, and the connections over which they go."""
+    """Requests in a file, and the connections for them."""
 
     frames: Path
     connections: list[socket.socket]
@@ -56,7 +55,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Which core the servers run on and which one the generator; the same when the machine has but one."""
+    """Cores of the servers and of the generator; equal if the machine has only one."""
 
     server: int
     generator: int
@@ -64,13 +63,13 @@ class Cores:
 
 @cache
 def cores() -> Cores:
-    """The first two cores this process may use."""
+    """The first two cores that this process may use."""
     allowed = sorted(os.sched_getaffinity(0))
     return Cores(allowed[0], allowed[min(1, len(allowed) - 1)])
 
 
 def core_seconds(core: int) -> float:
-    """How long this core has worked, for anybody, since the machine started."""
+    """Busy time of this core since the machine started, by all processes."""
     for line in Path("/proc/stat").read_text().splitlines():
         name, *ticks = line.split()
         if name == f"cpu{core}":
@@ -81,7 +80,7 @@ def core_seconds(core: int) -> float:
 
 @cache
 def generator_command(build_dir: Path) -> tuple[str, ...]:
-    """The generator compiled with the machine's C compiler, or the one in Python when there is none."""
+    """The generator compiled with the machine's C compiler, or else the one in Python."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler:
         build_dir.mkdir(parents=True, exist_ok=True)
@@ -101,7 +100,7 @@ def generate(
     seconds: float = 0.0,
     count: int = 0,
 ) -> Sample:
-    """Send requests for `seconds`, or `count` of them, `depth` in flight on every connection."""
+    """Send requests for `seconds`, or `count` of them, with `depth` in flight per connection."""
     numbers = (seconds, count, depth, shape.request_bytes, shape.answer_bytes)
     arguments = [*command, *map(str, numbers), shape.answer_prefix.hex()]
     fds: list[int] = []

@@ -1,8 +1,8 @@
-"""What a second member brings on a machine with two cores, and what more would on more: `python -m
+"""The gain of a second member on a machine with two cores, with a model for more: `python -m
 holdfast_lab.bench.members`.
 
-One member on a core, two on the same core, and two on a core each, in turns, with the generator of `bench`. It has a
-core of its own but for the last case, where there is none left.
+One member on a core, two on the same core, and two on a core each, alternating, with the generator of `bench`.
+It has a core of its own except in the last case.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ MODELLED = (1, 2, 4, 8, 16)
 
 @dataclass(slots=True)
 class Found:
-    """What was measured of one case."""
+    """Measurements of one case."""
 
     rates: list[float] = field(default_factory=list)
     cpu_us: list[float] = field(default_factory=list)
-    """Processor time of all members for each operation."""
+    """Processor time of all members per operation."""
 
 
 Results = dict[tuple[str, str, int], Found]
@@ -49,7 +49,7 @@ def spread(system: System) -> None:
 
 @contextmanager
 def running(backups: int) -> Iterator[list[System]]:
-    """All that are compared."""
+    """All compared systems."""
     with ExitStack() as stack:
         one = stack.enter_context(systems.holdfast(1, 0, name="one member"))
         two = stack.enter_context(systems.holdfast(2, backups, name="two on one core"))
@@ -59,7 +59,7 @@ def running(backups: int) -> Iterator[list[System]]:
 
 
 def measure(folder: Path, rounds: int, seconds: float, backups: int) -> Results:
-    """All cases on all of them, in turns."""
+    """Measure all cases on all systems, alternating."""
     command, numbers = generator_command(folder / "build"), frames.shuffled(BATCH)
     results: Results = {}
     with running(backups) as compared:
@@ -83,7 +83,7 @@ def measure(folder: Path, rounds: int, seconds: float, backups: int) -> Results:
 
 
 def store(system: System, command: tuple[str, ...], numbers: list[int], folder: Path) -> None:
-    """Every key is there before it is read."""
+    """Store every key before it is read."""
     shape = shape_of("set", system)
     files = system.write_frames("set", numbers, folder)
     for index, file in enumerate(files):
@@ -93,7 +93,7 @@ def store(system: System, command: tuple[str, ...], numbers: list[int], folder: 
 
 
 def measured(results: Results) -> str:
-    """The table of what was measured."""
+    """The table of measurements."""
     names = list(dict.fromkeys(name for name, _, _ in results))
     head = ["", *(f"{name} /s" for name in names), *(f"{name}: processor time" for name in names)]
     rows = []
@@ -108,7 +108,7 @@ def measured(results: Results) -> str:
 
 
 def modelled(results: Results) -> str:
-    """What so many members on as many cores would do together, if nothing else were short."""
+    """The rate of so many members on as many cores, if the processor is the only limit."""
     rows = []
     for kind, depth in CASES:
         alone = median(results["one member", kind, depth].cpu_us)

@@ -1,8 +1,8 @@
-"""What an entry costs in memory, in a dictionary and in a table, and what churn makes of it: `python -m
+"""The memory of an entry, in a dictionary and in a table, and the effect of churn: `python -m
 holdfast_lab.bench.memory`.
 
-Each figure is of a process of its own, which stores entries in 271 partitions of a map without backups, as a member
-does; told is what the kernel says is resident. Members at rest are real ones.
+Each figure is the resident memory, according to the kernel, of a separate process, which stores entries in 271
+partitions of a map without backups, as a member does. Members at rest are real ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast_lab.processes.local_cluster import LocalCluster
 
 PARTITIONS = 271
 KINDS = {"dictionary": "python", "table": "auto"}
-"""What entries are kept in, and `member.lane` with it."""
+"""Kinds of stores, with their `member.lane`."""
 LIFE_MS = 24 * 3600 * 1000
 CASES = {
     "10 characters": (10, 0),
@@ -38,13 +38,13 @@ CASES = {
 """Characters of the value, and the time to live in ms."""
 EMPTY_MAPS = 20
 CHURNED = 10
-"""An entry is overwritten so often, and a tenth of all is replaced so often."""
+"""Overwrites of each entry, and replacements of a tenth of all entries."""
 QUICK = 100_000
 SETTLE_S = 3.0
 
 
 def resident_bytes(process: int | str = "self") -> int:
-    """What the kernel says of a process."""
+    """Resident bytes of a process, from the kernel."""
     return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -54,7 +54,7 @@ def key_of(number: int) -> bytes:
 
 
 class Filled:
-    """A process with entries, and what it has grown by."""
+    """A process with entries, and its memory growth."""
 
     def __init__(self, kind: str) -> None:
         made = data_lane("python" if kind == "dictionary" else "auto")
@@ -66,21 +66,20 @@ class Filled:
         self._before = resident_bytes()
 
     def store(self, number: int, size: int, ttl_ms: int = 0) -> None:
-        """Store the entry of this number with a value of so many characters."""
+        """Store entry `number` with a value of `size` characters."""
         value = bytes(bytearray(frames.data("v" * size)[4:]))
         self.states[number % PARTITIONS].store(key_of(number), value, ttl_ms, 0, 0, time.monotonic_ns())
 
     def drop(self, number: int) -> None:
-        """Remove it."""
         self.states[number % PARTITIONS].drop(key_of(number))
 
     def grown(self) -> int:
-        """Resident bytes more than without entries."""
+        """Resident bytes in addition to those without entries."""
         return resident_bytes() - self._before
 
 
 def cost(kind: str, size: int, ttl_ms: int, entries: int) -> dict[str, float]:
-    """Bytes of an entry, and which of them are whose."""
+    """Bytes per entry, in total and by part."""
     filled = Filled(kind)
     for number in range(entries):
         filled.store(number, size, ttl_ms)
@@ -101,7 +100,7 @@ def cost(kind: str, size: int, ttl_ms: int, entries: int) -> dict[str, float]:
 
 
 def empty(kind: str) -> dict[str, float]:
-    """Bytes of a map without entries in a partition."""
+    """Bytes of an empty map in a partition."""
     filled = Filled(kind)
     for copy in filled.copies:
         for number in range(EMPTY_MAPS):
@@ -110,7 +109,7 @@ def empty(kind: str) -> dict[str, float]:
 
 
 def churn(kind: str, entries: int) -> dict[str, float]:
-    """Resident bytes for each byte of key and value that is held, in the order of what happens."""
+    """Resident bytes per byte of stored keys and values, in the order of the steps."""
     filled, draw = Filled(kind), random.Random(1)
     numbers = list(range(entries))
 
@@ -152,7 +151,7 @@ WORK: dict[str, Callable[..., dict[str, float]]] = {"cost": cost, "empty": empty
 
 
 def apart(work: str, *arguments: object) -> dict[str, float]:
-    """The same, done by a process of its own."""
+    """Run a measurement in a separate process."""
     done = subprocess.run(
         [sys.executable, "-m", "holdfast_lab.bench.memory", "--one", json.dumps([work, *arguments])],
         stdout=subprocess.PIPE,
@@ -164,14 +163,14 @@ def apart(work: str, *arguments: object) -> dict[str, float]:
 
 
 def at_rest(lane: str) -> float:
-    """Resident megabytes of a member alone without entries."""
+    """Resident megabytes of a single member without entries."""
     with LocalCluster(1, f'[member]\nlane = "{lane}"\n') as cluster:
         time.sleep(SETTLE_S)
         return resident_bytes(cluster.members[0].process.pid) / 1e6
 
 
 def costs(entries: int) -> str:
-    """What entries of several sizes cost."""
+    """The memory of entries of several sizes."""
     rows = []
     for title, (size, ttl_ms) in CASES.items():
         for kind in KINDS:
@@ -183,7 +182,7 @@ def costs(entries: int) -> str:
 
 
 def churned(entries: int) -> str:
-    """What becomes of memory under churn."""
+    """Memory under churn."""
     found = {kind: apart("churn", kind, entries) for kind in KINDS}
     rows = [[kind, *(f"{number:.2f}" for number in told.values())] for kind, told in found.items()]
     return report.table(["resident bytes for each byte held", *next(iter(found.values()))], rows)

@@ -1,9 +1,9 @@
-"""What metrics and the log of slow operations cost on the data lane: a member as it is beside one without, in turns.
+"""The cost of metrics and the slow operation log on the data lane: a default member against one without, alternating.
 
     python -m holdfast_lab.bench.metrics [--lives 6] [--rounds 6] [--seconds 0.5]
 
-One member each, on the servers' core, as `holdfast_lab.bench.lives` has them: two that count nothing
-(`holdfast_lab.bench.unmeasured`), look for nothing slow and have no door for HTTP, and one as everybody starts it,
+One member each, on the servers' core, by `holdfast_lab.bench.lives`: two that count nothing
+(`holdfast_lab.bench.unmeasured`), without slow operation log and HTTP port, and one with default settings,
 whose metrics are read every second.
 """
 
@@ -37,7 +37,7 @@ class Unmeasured(LocalCluster):
 
 @contextmanager
 def running() -> Iterator[dict[str, System]]:
-    """The members that are compared."""
+    """The compared members."""
     with ExitStack() as stack:
         off = stack.enter_context(systems.holdfast(1, 0, name=OFF, more=WITHOUT, kind=Unmeasured))
         again = stack.enter_context(systems.holdfast(1, 0, name=AGAIN, more=WITHOUT, kind=Unmeasured))
@@ -48,7 +48,7 @@ def running() -> Iterator[dict[str, System]]:
 
 @contextmanager
 def _read(system: System) -> Iterator[None]:
-    """Its metrics are read meanwhile, as Prometheus does it, but more often."""
+    """Read its metrics in the background, like Prometheus, but more often."""
     page = f"http://{system.http}/metrics"
     over = threading.Event()
 
@@ -71,7 +71,7 @@ def _read(system: System) -> Iterator[None]:
 @click.option("--rounds", default=6, show_default=True, help="Of each life.")
 @click.option("--seconds", default=0.5, show_default=True, help="Of each round of each case.")
 def main(lives: int, rounds: int, seconds: float) -> None:
-    """Measure what metrics and the log of slow operations cost."""
+    """Measure the cost of metrics and the slow operation log."""
     load = os.getloadavg()[0]
     tell(compare(running, lives, rounds, seconds), (OFF, AGAIN, ON), load, lives, rounds, seconds)
 

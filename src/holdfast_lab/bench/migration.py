@@ -1,10 +1,10 @@
-"""How fast partitions move between member processes on loopback: `python -m holdfast_lab.bench.migration`.
+"""The speed of migrations between member processes on loopback: `python -m holdfast_lab.bench.migration`.
 
-Full partitions: one member is filled, a second one joins, and the first one leaves, so that every entry moves once. In
-the same round a plain socket carries as many bytes from one process to another. Empty partitions: a third member joins
-two that hold partitions without entries.
+Full partitions: one member is filled, a second one joins, and the first one leaves, so that every entry moves
+once. In the same round a plain socket carries as many bytes from one process to another. Empty partitions: a
+third member joins two members without entries.
 
-Time is that of the master's log, from the plan to the end of the last migration.
+Times are taken from the master's log, from the plan to the end of the last migration.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from holdfast_lab.processes.local_cluster import HOST, LocalCluster
 
 WRITE_BYTES = 256 * 1024
 REST_S = 10.0
-"""For how long a paced client asks before anything moves."""
+"""How long a paced client runs before the first migration."""
 ENOUGH = 100
 LINE = re.compile(r"^(\S+ \S+) \w+ rebalance (planned|finished) (.*)$", re.MULTILINE)
 MEGABYTE = 1_000_000
@@ -46,31 +46,31 @@ while at < total:
     at += door.recv_into(held[at : at + (1 << 20)])
 door.sendall(b"!")
 """
-"""The other end of the plain copy: everything is in its memory when it answers."""
+"""The receiver of the plain copy: it responds when everything is in its memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What a log tells of one change of members."""
+    """One change of members, according to a log."""
 
     migrations: int
     failed: int
     seconds: float
     cpu_seconds: float = 0.0
-    """Processor time of all members meanwhile, where it was measured."""
+    """Processor time of all members during the change, if measured."""
     begun_s: float = 0.0
-    """When, in seconds of the epoch."""
+    """Begin, in seconds of the epoch."""
 
     @property
     def per_second(self) -> float:
-        """Migrations that ended well, per second."""
+        """Successful migrations per second."""
         return self.migrations / self.seconds
 
 
 def moved(cluster: LocalCluster, before: dict[str, int]) -> Moved:
-    """What the masters' logs tell since `before` (their lengths, by name), from the first plan to the last end.
+    """Data of the masters' logs since `before` (their lengths, by name), from the first plan to the last end.
 
-    A plan that was replaced by another counts for what it did.
+    A replaced plan counts for its completed migrations.
     """
     logs = [member.log.read_text()[before.get(member.name, 0) :] for member in cluster.members]
     found = [match for log in logs for match in LINE.finditer(log)]
@@ -85,7 +85,7 @@ def moved(cluster: LocalCluster, before: dict[str, int]) -> Moved:
 
 
 def socket_copy(total: int) -> tuple[float, float]:
-    """So many bytes from this process into the memory of another, over loopback: seconds, and processor seconds."""
+    """Copy `total` bytes from this process into the memory of another over loopback: seconds, and processor seconds."""
     command = [sys.executable, "-c", RECEIVER, str(total)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as receiver:
         assert receiver.stdout is not None
@@ -103,16 +103,16 @@ def socket_copy(total: int) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Felt:
-    """What a paced client has felt, in milliseconds."""
+    """Latencies of a paced client, in milliseconds."""
 
     rest_p99: float
     moving_p99: float
     longest: float
-    """While entries moved."""
+    """During migrations."""
 
 
 def felt(answered: list[Answered], run: Moved) -> Felt:
-    """Of the operations that were due before the first plan, and of those that were due until the last end."""
+    """Latencies of operations due before the first plan, and until the last end."""
     ends_s = run.begun_s + run.seconds
     rest = [late for due, late in answered if due < run.begun_s - REST_S / 5]
     moving = [late for due, late in answered if run.begun_s <= due <= ends_s]
@@ -122,7 +122,7 @@ def felt(answered: list[Answered], run: Moved) -> Felt:
 
 
 def felt_by_a_client(entries: int, value_bytes: int, config: str, rate: float) -> tuple[Moved, Felt]:
-    """The same as `full_partitions`, while a client asks so many times a second."""
+    """The same as `full_partitions`, with a client that sends `rate` requests a second."""
     with LocalCluster(1, config=f"{config}\n[maps.default]\nbackups = 0\n") as cluster:
         first = cluster.members[0]
         fill_holdfast([first.client_address], same(range(entries)), value_bytes)
@@ -136,7 +136,7 @@ def felt_by_a_client(entries: int, value_bytes: int, config: str, rate: float) -
 
 
 def full_partitions(entries: int, value_bytes: int, config: str) -> Moved:
-    """Every entry moves from the one member to the other."""
+    """Move every entry from one member to the other."""
     with LocalCluster(1, config=f"{config}\n[maps.default]\nbackups = 0\n") as cluster:
         first = cluster.members[0]
         fill_holdfast([first.client_address], same(range(entries)), value_bytes)
@@ -152,13 +152,13 @@ def full_partitions(entries: int, value_bytes: int, config: str) -> Moved:
 
 
 def _cpu_of_ended() -> float:
-    """Processor time of the children of this process that have ended."""
+    """Processor time of this process's ended children."""
     times = os.times()
     return times.children_user + times.children_system
 
 
 def empty_partitions(partitions: int, config: str) -> Moved:
-    """A third member joins two, with one backup each; nothing is stored."""
+    """A third member joins two, with one backup each, without entries."""
     told = f"[partitions]\ncount = {partitions}\n{config}\n[maps.default]\nbackups = 1\n"
     with LocalCluster(2, config=told) as cluster:
         cluster.wait_settled(120)

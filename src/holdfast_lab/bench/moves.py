@@ -1,7 +1,6 @@
-"""How many replicas move when a member joins or leaves, against the least possible: `python -m
-holdfast_lab.bench.moves`.
+"""Moved replicas when a member joins or leaves, relative to the minimum: `python -m holdfast_lab.bench.moves`.
 
-With `--placements` the two placements beside each other: how even they are, and what moves.
+With `--placements`: balance and moves of both placements.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ LARGEST = 10
 
 
 def step(rows: list[ReplicaList], first: int, last: int, backups: int) -> tuple[list[ReplicaList], int, int]:
-    """Move to the members first..last: the rows after, the copies made and the least possible."""
+    """Move to the members first..last: the new rows, the copies made, and the minimum."""
     candidates = [Candidate(f"m{number:02d}") for number in range(first, last + 1)]
     target = arrange(rows, candidates, backups + 1)
     reached = [
@@ -35,7 +34,7 @@ def step(rows: list[ReplicaList], first: int, last: int, backups: int) -> tuple[
 
 
 def story(backups: int) -> list[tuple[str, int, int]]:
-    """Grow from one member to the largest cluster, then let the oldest leave one by one: name, copies, least."""
+    """Grow from one member to the largest cluster, then remove the oldest one by one: name, copies, minimum."""
     rows, _, _ = step([()] * PARTITIONS, 1, 1, backups)
     table = []
     for last in range(2, LARGEST + 1):
@@ -49,17 +48,17 @@ def story(backups: int) -> list[tuple[str, int, int]]:
 
 SMALLEST = 3
 CLUSTERS = 200
-"""By rendezvous it depends on what members are called: so many clusters are looked at, each with names of its own."""
+"""Rendezvous placement depends on the members' names: number of clusters with different names."""
 
 
 def loads(rows: Sequence[ReplicaList], members: int, slots: int) -> tuple[int, int]:
-    """The fewest and the most replicas that a member has of the first `slots` ones."""
+    """The smallest and the largest number of replicas of a member in the first `slots` slots."""
     counts = Counter(member for row in rows for member in row[:slots])
     return min(counts.values()) if len(counts) == members else 0, max(counts.values())
 
 
 def grown(layout: Layout, cluster: int, backups: int) -> list[tuple[int, ...]]:
-    """From three members to ten, and each time one leaves again: the loads with so many, what joined and what left."""
+    """From three members to ten, removing one after each step: the loads, and the moves of the join and the leave."""
     named = [Candidate(f"m{number:02d}", "", f"{cluster}-{number}") for number in range(1, LARGEST + 1)]
     rows = layout([()] * PARTITIONS, named[: SMALLEST - 1], backups + 1)
     table = []
@@ -72,7 +71,7 @@ def grown(layout: Layout, cluster: int, backups: int) -> list[tuple[int, ...]]:
 
 
 def compare(backups: int) -> None:
-    """Print the table of docs/placement.md that has both placements."""
+    """Print the table of docs/placement.md with both placements."""
     pairs = [
         f"{what}: {how}" for what in ("owned", "held", "joins", "leaves") for how in ("even", "rendezvous")
     ]

@@ -1,8 +1,8 @@
-"""A client that asks at fixed moments, whether earlier answers have come or not: `python -m holdfast_lab.bench.paced
-RATE ADDRESS…`.
+"""An open-loop client, which sends at fixed moments, whether or not earlier responses have arrived: `python -m
+holdfast_lab.bench.paced RATE ADDRESS…`.
 
-Half of it are writes. It runs until its standard input ends, and then tells one line of JSON: for each operation when
-it was due, in seconds of the epoch, and how many milliseconds after that it was answered.
+Half of its operations are writes. It runs until its standard input ends, and then prints one line of JSON: for
+each operation its due time in seconds of the epoch, and the milliseconds from then to the response.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ KEYS = 5000
 VALUE = "v" * 100
 
 Answered = tuple[float, float]
-"""When it was due, and how late it was answered."""
+"""Due time, and delay of the response."""
 
 
 async def play(rate: float, addresses: list[str]) -> list[Answered]:
-    """Until standard input ends."""
+    """Send until standard input ends."""
     loop = asyncio.get_running_loop()
     ended = loop.run_in_executor(None, sys.stdin.read)
     found: list[Answered] = []
@@ -59,7 +59,7 @@ async def play(rate: float, addresses: list[str]) -> list[Answered]:
 
 @dataclass(slots=True)
 class Paced:
-    """Such a client, as a process of its own."""
+    """Such a client as a separate process."""
 
     rate: float
     addresses: list[str]
@@ -76,7 +76,7 @@ class Paced:
         return self
 
     def end(self) -> list[Answered]:
-        """Let it end, and tell."""
+        """Stop the client; returns its operations."""
         assert self.process is not None
         told, _ = self.process.communicate(timeout=60)
         return [(due, late) for due, late in json.loads(told)]

@@ -1,8 +1,10 @@
-"""The Spark pipeline beside plain pyarrow: `python -m holdfast_lab.bench.pipeline`. A part of docs/performance.md.
+"""The Spark pipeline compared with plain pyarrow: `python -m holdfast_lab.bench.pipeline`. A part of
+docs/performance.md.
 
-Two real members with one sync backup, Spark on `local[2]`, and two processes of plain pyarrow take turns on the same
-cores: the same rows are pushed, loaded, pulled, read, exported and audited. Each round does everything once; figures
-are medians of the rounds. Afterwards plans for clusters of up to a million partitions are computed.
+Two real members with one sync backup; Spark on `local[2]`, and two processes of plain pyarrow alternate on the
+same cores: the same rows are pushed, loaded, pulled, read, exported and audited. Each round does everything
+once; figures are medians of the rounds. At the end it computes plans for clusters of up to a million
+partitions.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 MAP = "bench"
 KEY_BYTES, VALUE_BYTES = 16, 100
 ROWS_AT_ONCE = 100_000
-"""Of the generated file; a row group has as many."""
+"""Rows per row group of the generated file."""
 SETTLE_S = 120.0
 BYTES_TYPE = (-12).to_bytes(4, "big", signed=True)
 """Type id of byte arrays; 4 bytes of length follow."""
@@ -49,14 +51,14 @@ HEAD = ["job", "rows /s", "MB/s", "seconds", "processor s", "against", "ratio", 
 
 @dataclass(slots=True)
 class Job:
-    """What is measured, and what it is held against."""
+    """A measured task, and its reference."""
 
     title: str
     against: str = ""
     aim: float | None = None
     seconds: list[float] = field(default_factory=list)
     busy: list[float] = field(default_factory=list)
-    """Processor seconds of everything that was started here: members, Spark, plain processes."""
+    """Processor seconds of all processes started here: members, Spark, plain processes."""
 
     @property
     def median(self) -> float:
@@ -65,7 +67,9 @@ class Job:
 
 
 def make_parquet(path: Path, rows: int) -> int:
-    """The rows as a Parquet file of stored keys and values (byte arrays of 16 and 100 bytes); answers bytes of rows."""
+    """The rows as a Parquet file of stored keys and values (byte arrays of 16 and 100 bytes); returns the size
+    of the rows.
+    """
     dice = random.Random(271)
     schema = pa.schema([pa.field("key", pa.binary()), pa.field("value", pa.binary())])
     key_head = BYTES_TYPE + KEY_BYTES.to_bytes(4, "big")
@@ -82,7 +86,7 @@ def make_parquet(path: Path, rows: int) -> int:
 
 
 def plain(what: str, address: str, *more: str, parts: int = 2) -> float:
-    """So many processes of plain pyarrow at the same time; answers the seconds of the longest."""
+    """Run `parts` processes of plain pyarrow in parallel; returns the seconds of the longest."""
     command = [sys.executable, "-m", "holdfast_lab.bench.plain", what, address, MAP]
     running = [
         subprocess.Popen(
@@ -106,7 +110,7 @@ def plain(what: str, address: str, *more: str, parts: int = 2) -> float:
 
 
 def processor_seconds() -> float:
-    """Of this process and all that descend from it and live."""
+    """Processor time of this process and its live descendants."""
     parents: dict[int, int] = {}
     spent: dict[int, int] = {}
     for folder in Path("/proc").iterdir():
@@ -116,7 +120,7 @@ def processor_seconds() -> float:
             except OSError:
                 continue
             parents[int(folder.name)] = int(stat[1])
-            # With those of children that have ended.
+            # Includes ended children.
             spent[int(folder.name)] = sum(map(int, stat[11:15]))
     ticks = 0
     for pid in parents:
@@ -152,7 +156,7 @@ class Bench:
     )
 
     def time(self, name: str, work: Callable[[], object]) -> None:
-        """Do it, and note how long it took."""
+        """Run `work` and record its time."""
         began, before = time.perf_counter(), processor_seconds()
         result = work()
         seconds = result if isinstance(result, float) else time.perf_counter() - began
@@ -165,19 +169,19 @@ class Bench:
         )
 
     def empty(self) -> None:
-        """Begin without entries."""
+        """Remove all entries."""
         with Client(self.address, timeout_s=120) as client:
             client.clear(MAP)
 
     def full(self) -> None:
-        """Raises when not every row is in the map."""
+        """Raises if a row is missing from the map."""
         with Client(self.address, timeout_s=120) as client:
             held = client.size(MAP)
         if held != self.rows:
             raise click.ClickException(f"{held} of {self.rows} rows are in the map")
 
     def round(self) -> None:
-        """Everything once."""
+        """Do everything once."""
         from holdfast.spark.pipeline.audit import audit
         from holdfast.spark.pipeline.export import export
         from holdfast.spark.pipeline.load import load
@@ -249,13 +253,13 @@ class Bench:
 
 
 def count_bytes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Bytes of all keys and values."""
+    """Size of all keys and values."""
     size = sum(column.nbytes for batch in batches for column in batch.columns)
     yield pa.RecordBatch.from_pydict({"size": [size]})
 
 
 def plans(spark: SparkSession) -> list[list[str]]:
-    """Plans for a large cluster: seconds, by partitions."""
+    """Planning times for a large cluster in seconds, by partitions."""
     from holdfast.spark.foresight.whatif import what_if
 
     found = []

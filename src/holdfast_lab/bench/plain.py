@@ -1,10 +1,10 @@
-"""The same rows without Spark: a process that pulls a share of a map's partitions, or pushes a share of a Parquet file.
+"""The baseline without Spark: a process that pulls a share of a map's partitions, or pushes a share of a Parquet file.
 
     python -m holdfast_lab.bench.plain pull ADDRESS MAP PART PARTS
     python -m holdfast_lab.bench.plain push ADDRESS MAP PART PARTS FILE
 
-Pyarrow and the client of the project, no Spark. It says `ready` when all is imported and connected, waits for a line on
-its standard input, works, and writes one line of JSON: rows and seconds.
+It uses pyarrow and the project's client. It prints `ready` once everything is imported and connected, waits for
+a line on its standard input, works, and prints one line of JSON: rows and seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TIMEOUT_S = 120.0
 
 
 def batch_of(columns: ColumnBatch) -> pa.RecordBatch:
-    """A page as a record batch, its bytes where they are."""
+    """A page as a record batch, without copying its bytes."""
 
     def column(offsets: bytes, data: bytes) -> pa.Array:
         return pa.Array.from_buffers(
@@ -39,7 +39,7 @@ def batch_of(columns: ColumnBatch) -> pa.RecordBatch:
 
 
 def pull(client: Client, name: str, part: int, parts: int) -> int:
-    """Pull the partitions of one share; answers rows."""
+    """Pull the partitions of one share; returns the number of rows."""
     rows = 0
     for partition in client.table().shares(parts)[part]:
         for page in client.scan(name, partition, rows_max=16_384, bytes_max=4 << 20):
@@ -48,9 +48,9 @@ def pull(client: Client, name: str, part: int, parts: int) -> int:
 
 
 def push(address: str, name: str, part: int, parts: int, file: str) -> int:
-    """Push every `parts`th row group of a Parquet file with the columns key and value; answers rows.
+    """Push every `parts`th row group of a Parquet file with the columns key and value; returns the number of rows.
 
-    The same code lays out the messages that Spark's tasks use: what is left out is Spark.
+    The messages are encoded by the same code as in Spark's tasks, so that only Spark makes the difference.
     """
     parquet = pq.ParquetFile(file)
     options = Options.parse(
@@ -65,7 +65,6 @@ def push(address: str, name: str, part: int, parts: int, file: str) -> int:
 
 
 def main() -> None:
-    """See above."""
     what, address, name, part, parts, *rest = sys.argv[1:]
     with Client(address, timeout_s=TIMEOUT_S) as client:
         client.table()

@@ -1,6 +1,6 @@
-"""How long planning takes, and how that grows: `python -m holdfast_lab.bench.planning`, for docs/plan.md.
+"""Planning times and their growth: `python -m holdfast_lab.bench.planning`, for docs/plan.md.
 
-In seconds of one processor, so that whatever else the machine does hardly matters: nothing here waits.
+In processor seconds, so that other load of the machine hardly matters: nothing here waits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COMMAND = [sys.executable, "-c", "from holdfast.cli.main import main; main()", "
 
 
 def planned(rows: list[ReplicaList], present: list[str], slots: int) -> tuple[float, int]:
-    """Seconds for target and plans of all partitions, and how many migrations that are."""
+    """Seconds for targets and plans of all partitions, and the number of migrations."""
     began = time.process_time()
     outlooks = forecast(rows, set(present), [Candidate(name) for name in present], slots)
     migrations = sum(len(outlook.plan.migrations) for outlook in outlooks)
@@ -32,7 +32,7 @@ def planned(rows: list[ReplicaList], present: list[str], slots: int) -> tuple[fl
 
 
 def command(rows: list[ReplicaList], present: list[str], slots: int) -> float:
-    """Seconds for the whole command: start, JSON in, every partition with all its states out."""
+    """Seconds for the whole command: start, JSON input, every partition with all its states as output."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rows.json"
         file.write_text(json.dumps({"current": rows, "members": present, "backups": slots - 1}))
@@ -42,7 +42,7 @@ def command(rows: list[ReplicaList], present: list[str], slots: int) -> float:
 
 
 def children() -> float:
-    """Seconds that processes started here have taken."""
+    """Processor seconds of all child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

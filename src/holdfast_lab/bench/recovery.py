@@ -1,9 +1,9 @@
-"""How long a member needs to serve what is in its files: `python -m holdfast_lab.bench.recovery`. A part of
+"""The time that a member needs to serve the data in its files: `python -m holdfast_lab.bench.recovery`. A part of
 docs/performance.md.
 
-One member is filled, killed and started again: most entries are in its checkpoints, the rest in its journal. In the
-same run redis-server loads the same entries from its RDB file and from its append-only file. All files have just been
-written, so they come from the memory of the operating system, for both.
+One member is filled, killed and restarted: most entries are in its checkpoints, the rest in its journal. In the
+same run redis-server loads the same entries from its RDB file and from its append-only file. All files have
+just been written, so both systems read them from the page cache.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ LOOK_S = 0.02
 MEGABYTE = 1_000_000
 CHECKED = 2_000
 EAGER, NEVER = 65_536, 1 << 40
-"""Settings of `persistence.checkpoint_bytes`: as often as can be, and not at all."""
+"""Settings of `persistence.checkpoint_bytes`: as often as possible, and never."""
 STILL_S = 3.0
-"""When no checkpoint has been made for so long, there is none left to make."""
+"""After this time without a new checkpoint, all checkpoints are complete."""
 HEAD = [
     "from the start of the process until it serves",
     "seconds",
@@ -53,12 +53,12 @@ they come from the memory of the operating system.
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is done."""
+    """Parameters of the run."""
 
     entries: int = 1_000_000
     value_bytes: int = 1024
     journal_share: float = 0.1
-    """The share of the entries that is in the journal alone."""
+    """The share of entries that are only in the journal."""
     rounds: int = 3
 
     @property
@@ -68,7 +68,7 @@ class Plan:
 
     @property
     def first(self) -> int:
-        """How many entries are to be in checkpoints."""
+        """Number of entries that are in checkpoints."""
         return self.entries - round(self.entries * self.journal_share)
 
 
@@ -77,11 +77,11 @@ USUAL = Plan()
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """One start of a process that had files."""
+    """One start of a process with files."""
 
     seconds: float
     cpu_seconds: float
-    """Processor time of the process until then."""
+    """Processor time of the process until it is ready."""
 
 
 # -- Holdfast
@@ -93,7 +93,7 @@ def _config(checkpoint_bytes: int) -> str:
 
 @contextmanager
 def filled(plan: Plan, folder: Path) -> Iterator[LocalCluster]:
-    """A member that was killed: the first entries are in its checkpoints, the others in its journal only."""
+    """A killed member: the first entries are in its checkpoints, the others only in its journal."""
     with LocalCluster(1, _config(EAGER), data_dir=folder, ready_timeout=PATIENCE_S) as cluster:
         addresses = [cluster.members[0].client_address]
         bulk.fill_holdfast(addresses, bulk.same(range(plan.first)), plan.value_bytes)
@@ -102,14 +102,14 @@ def filled(plan: Plan, folder: Path) -> Iterator[LocalCluster]:
         cluster.restart(cluster.kill_all())
         wait_serving(cluster, cluster.members[-1])
         bulk.fill_holdfast(addresses, bulk.same(range(plan.first, plan.entries)), plan.value_bytes)
-        # What is journalled lazily is written within milliseconds, and a kill does not take it from the system.
+        # Lazily journalled data is written within milliseconds, and survives a kill in the page cache.
         time.sleep(1)
         cluster.kill_all()
         yield cluster
 
 
 def wait_still(directory: Path) -> None:
-    """Until no checkpoint has been made for a while."""
+    """Wait until no more checkpoints are made."""
     deadline = time.monotonic() + PATIENCE_S
     seen: set[str] = set()
     since_s = time.monotonic()
@@ -124,7 +124,7 @@ def wait_still(directory: Path) -> None:
 
 
 def wait_serving(cluster: LocalCluster, member: ManagedMember) -> int:
-    """Until it serves all partitions; answers how many entries it has."""
+    """Wait until the member serves all partitions; returns its number of entries."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         if not member.alive:
@@ -141,7 +141,7 @@ def wait_serving(cluster: LocalCluster, member: ManagedMember) -> int:
 
 
 def start_holdfast(plan: Plan, cluster: LocalCluster) -> Start:
-    """Start the member with its files; look whether all is there; kill it."""
+    """Start the member with its files, check its data, and kill it."""
     begun_s = time.monotonic()
     [member] = cluster.restart(cluster.members[-1:], wait=False)
     held = wait_serving(cluster, member)
@@ -157,7 +157,7 @@ def start_holdfast(plan: Plan, cluster: LocalCluster) -> Start:
 
 
 def sizes(directory: Path) -> tuple[int, int]:
-    """Bytes of the newest checkpoint of each partition, and of the segments of the journal."""
+    """Bytes of the newest checkpoint of each partition, and of the journal segments."""
     newest: dict[str, Path] = {}
     for file in sorted(directory.glob("p*.parquet")):
         newest[file.name.partition("-")[0]] = file
@@ -170,7 +170,7 @@ def sizes(directory: Path) -> tuple[int, int]:
 
 @contextmanager
 def redis(folder: Path, *, append: bool) -> Iterator[tuple[int, int, float]]:
-    """A redis-server with the files in this folder, ready: its port, its pid, and when it was started."""
+    """A redis-server with the files in this folder, ready: its port, its pid, and its start time."""
     program = systems.redis_program()
     assert program is not None, "ask redis_program() first"
     [port] = free_ports(1)
@@ -188,7 +188,7 @@ def redis(folder: Path, *, append: bool) -> Iterator[tuple[int, int, float]]:
 
 
 def wait_pong(port: int) -> None:
-    """Until it answers PING with PONG: while it loads it answers otherwise."""
+    """Wait until it responds with PONG; while loading it does not."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         with suppress(OSError):
@@ -199,7 +199,7 @@ def wait_pong(port: int) -> None:
 
 
 def ask(port: int, question: bytes) -> bytes:
-    """The first line of its answer."""
+    """The first line of the response."""
     with socket.create_connection((HOST, port), timeout=PATIENCE_S) as door:
         door.sendall(question)
         answer = b""
@@ -209,17 +209,17 @@ def ask(port: int, question: bytes) -> bytes:
 
 
 def fill_redis(plan: Plan, folder: Path) -> None:
-    """Both kinds of files of the same entries."""
+    """Both kinds of files with the same entries."""
     with redis(folder, append=True) as (port, _, _):
         bulk.fill_redis(port, bulk.same(range(plan.entries)), plan.value_bytes)
         if ask(port, b"SAVE\r\n") != b"+OK":
             raise click.ClickException("redis-server cannot save")
-        # The append-only file is written at the end of each turn; what is left is synced each second.
+        # Redis writes the append-only file at the end of each turn, and syncs the rest each second.
         time.sleep(2)
 
 
 def start_redis(plan: Plan, folder: Path, *, append: bool) -> Start:
-    """Start it with its files; look whether all is there."""
+    """Start it with its files and check its data."""
     with redis(folder, append=append) as (port, pid, begun_s):
         start = Start(time.monotonic() - begun_s, process_cpu_seconds(pid))
         if ask(port, b"DBSIZE\r\n") != b":%d" % plan.entries:
@@ -231,7 +231,7 @@ def start_redis(plan: Plan, folder: Path, *, append: bool) -> Start:
 
 
 def rows_of(plan: Plan, starts: dict[str, list[Start]]) -> list[list[str]]:
-    """A row for each kind of start, under `HEAD`; the first one is Holdfast's."""
+    """A row for each kind of start, under `HEAD`; the first is Holdfast's."""
     ours = median(start.seconds for start in next(iter(starts.values())))
     rows = []
     for number, (name, found) in enumerate(starts.items()):
@@ -262,7 +262,7 @@ def main(
     directory: Path | None,
     out: Path | None,
 ) -> None:
-    """Measure how long a restart takes, beside Redis."""
+    """Measure restart times, compared with Redis."""
     load = os.getloadavg()[0]
     plan = Plan(entries, value_bytes, journal_share, rounds)
     name = "Holdfast: checkpoints and journal"

@@ -1,11 +1,11 @@
-"""What a member that was away costs when it comes back: `python -m holdfast_lab.bench.rejoin`. A part of
-docs/performance.md.
+"""The cost of a returning member: `python -m holdfast_lab.bench.rejoin`. A part of docs/performance.md.
 
-Three members with one backup hold a million entries. One of them is killed, a part of the entries is changed while it
-is away, and it is started again: with its files, and with an empty directory. Once with
-`partitions.rebalance_delay_ms` longer than the absence, so that its place is kept for it, and once without, so that the
-others have made all copies anew meanwhile. Counted are the bytes that primaries send for this, and the seconds from the
-start of its process until every partition has all its copies and nothing moves.
+Three members with one backup hold a million entries. One of them is killed, a part of the entries changes
+during its absence, and it is restarted: with its files, and with an empty directory. In one case
+`partitions.rebalance_delay_ms` is longer than the absence, so that its replicas stay reserved; in the other
+there is no delay, so that the others have recreated all copies in between. The figures are the bytes that
+primaries send for this, and the seconds from the start of its process until every partition has all its copies
+and nothing moves.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from holdfast_lab.processes.local_cluster import LocalCluster, Status
 
 SETTLE_S = 900.0
 KINDS = {"history": "history_bytes", "ranges": "ranges_bytes", "full": "full_bytes"}
-"""How a primary fills a copy: the name here, and that of the counter in the status."""
+"""Ways in which a primary fills a copy: the name here, and its counter in the status."""
 MEGABYTE = 1_000_000
 CHECKED = 1_000
-"""Of the entries that were changed, and of all: so many are read back at the end, about."""
+"""Approximate number of changed entries, and of all entries, that are read back at the end."""
 AIM = 0.03
 HEAD = ["one member of three comes back", "with its files", "with an empty directory", "share"]
 METHOD = """
@@ -46,17 +46,17 @@ members share the machine: so the seconds say how long files are read, not what 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is done."""
+    """Parameters of the run."""
 
     entries: int = 1_000_000
     value_bytes: int = 1024
     away_s: float = 60.0
     changed: float = 0.01
-    """The share of the entries that is written while the member is away."""
+    """The share of entries that are written during the absence."""
     journal: str = "sync"
 
     def config(self, *, delay: bool) -> str:
-        """The members' configuration. `delay`: whether the place of the one that is away is kept."""
+        """The members' configuration. `delay`: whether the absent member's replicas stay reserved."""
         delay_ms = int(1000 * (self.away_s + SETTLE_S)) if delay else 0
         return (
             f"[partitions]\nrebalance_delay_ms = {delay_ms}\n"
@@ -74,18 +74,17 @@ class Back:
     bytes_sent: int = 0
     seconds: float = 0.0
     by_kind: dict[str, int] = field(default_factory=dict)
-    """Where the members count them apart: history, key ranges, everything."""
+    """Separately counted: history, key ranges, full."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What the members have sent for migrations and repairs so far."""
+    """Bytes that the members have sent for migrations and repairs so far."""
 
     total: int
     by_kind: dict[str, int]
 
     def since(self, earlier: Sent) -> Sent:
-        """The difference."""
         return Sent(
             self.total - earlier.total,
             {kind: count - earlier.by_kind.get(kind, 0) for kind, count in self.by_kind.items()},
@@ -93,7 +92,7 @@ class Sent:
 
 
 def sent(statuses: list[Status]) -> Sent:
-    """The counters of all members together."""
+    """The sum of all members' counters."""
     rows: list[dict[str, int]] = [status.get("replicas", {}) for status in statuses]
     by_kind = {
         kind: sum(row[counter] for row in rows)
@@ -104,7 +103,7 @@ def sent(statuses: list[Status]) -> Sent:
 
 
 def come_back(plan: Plan, *, delay: bool, files: bool, folder: Path) -> Back:
-    """A cluster of its own, one absence, and what the return cost."""
+    """Start a new cluster, and measure the return after one absence."""
     dice = random.Random(plan.entries)
     with LocalCluster(3, plan.config(delay=delay), data_dir=folder, ready_timeout=SETTLE_S) as cluster:
         cluster.wait_settled(60)
@@ -184,7 +183,7 @@ def main(
     directory: Path | None,
     out: Path | None,
 ) -> None:
-    """Measure what the return of a member costs."""
+    """Measure the cost of a returning member."""
     load = os.getloadavg()[0]
     plan = Plan(entries, value_bytes, away, changed, journal)
     rows: list[list[str]] = []

@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from holdfast_lab.bench.run import Measured, Results
 
 PART = "bench"
-"""The part of the page that `make bench` writes; other benches write parts of their own."""
+"""The part of the page that `make bench` writes; other benchmarks write other parts."""
 REQUIRED = {
     "get, one in flight": 0.5,
     "set, one in flight": 0.5,
     "get, 32 in flight": 0.25,
     "set, 32 in flight": 0.25,
 }
-"""The least share of Redis's rate that plain Python must reach."""
+"""Minimum rates of plain Python relative to Redis."""
 
 LIMITED = 0.97
-"""From this share of its own core, the generator may be what limits a rate."""
+"""From this share of its own core, the generator may limit a rate."""
 DISTURBED = 0.05
-"""From this share of the servers' core, taken by others, the page warns."""
+"""From this share of the servers' core used by other processes, the page warns."""
 
 BESIDE_HAZELCAST = [
     "measure",
@@ -71,7 +71,7 @@ Memory is the growth of the resident set divided by the entries stored.
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Everything a run found."""
+    """All results of a run."""
 
     titles: list[str]
     results: Results
@@ -84,7 +84,7 @@ class Page:
     command: str
 
     def rows(self) -> list[list[str]]:
-        """One row for each measure, under `HEAD`."""
+        """One row per measurement, under `HEAD`."""
         found = [self._row(title) for title in self.titles]
         holdfast, redis = self.memory["Holdfast"], self.memory.get("Redis")
         ratio = f"{holdfast / redis:.2f}" if redis else "-"
@@ -102,7 +102,7 @@ class Page:
         return found
 
     def beside_hazelcast(self) -> list[list[str]]:
-        """The same beside Hazelcast, under `BESIDE_HAZELCAST`; empty where it was not measured."""
+        """The same relative to Hazelcast, under `BESIDE_HAZELCAST`; empty if it was not measured."""
         found = []
         for title in self.titles:
             ours, theirs = self.results[title, "Holdfast"], self.results.get((title, "Hazelcast"))
@@ -142,7 +142,7 @@ class Page:
         ]
 
     def remarks(self) -> list[str]:
-        """What a reader must know to trust the figures."""
+        """Conditions that a reader must know."""
         redis = (
             f"Redis {systems.redis_version()}" if "Redis" in self.memory else "Redis is not installed here"
         )
@@ -186,7 +186,7 @@ class Page:
         return found
 
     def show(self) -> None:
-        """The table on standard output."""
+        """Print the table to standard output."""
         table = Table(*HEAD, title="Holdfast beside Redis", title_justify="left")
         for column in table.columns[1:]:
             column.justify = "right"
@@ -203,7 +203,7 @@ class Page:
             console.print(remark, highlight=False, markup=False)
 
     def write(self, target: Path) -> None:
-        """Put the figures between the marks of the page; the rest of an existing page stays."""
+        """Write the figures between the marks of the page; the rest of an existing page stays."""
         remarks = "\n".join(f"* {remark}" for remark in self.remarks())
         text = (
             f"Made by `{self.command}` (`make bench`).\n\n"
@@ -215,12 +215,12 @@ class Page:
 
 
 def write_part(target: Path, part: str, text: str, command: str) -> None:
-    """Put `text` between the marks of this part of the page, or at its end; the rest of an existing page stays."""
+    """Write `text` between the marks of this part of the page, or to its end; the rest of an existing page stays."""
     begin = f"<!-- {part}: begin (written by `{command}`) -->"
     end = f"<!-- {part}: end -->"
     target.parent.mkdir(parents=True, exist_ok=True)
     page = target.read_text(encoding="utf-8") if target.exists() else PREFACE
-    # The command may have become another one: only the name of the part is looked for.
+    # The command may have changed: match only the name of the part.
     before, mark, rest = page.partition(f"<!-- {part}: begin")
     after = rest.partition(end)[2] if mark else "\n"
     if not mark:
@@ -235,7 +235,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def command(module: str, given: Mapping[str, object], usual: Mapping[str, object]) -> str:
-    """The command that makes the figures again: with the options that are not as usual."""
+    """The command that reproduces the figures, with the non-default options."""
     options = [
         f" --{name.replace('_', '-')} {value}" for name, value in given.items() if value != usual[name]
     ]
@@ -243,23 +243,23 @@ def command(module: str, given: Mapping[str, object], usual: Mapping[str, object
 
 
 def hazelcast() -> str:
-    """Which Hazelcast is measured, or why none is."""
+    """The measured Hazelcast, or the reason why none is."""
     return systems.hazelcast_problem() or f"Hazelcast {systems.HAZELCAST}"
 
 
 def lane() -> str:
-    """Which data lane the members of this run have: they are given this process's environment."""
+    """The data lane of this run's members, which get this process's environment."""
     return data_lane(load_settings(None, os.environ).member.lane).kind
 
 
 def sockets() -> str:
-    """And which sockets their clients have."""
+    """The sockets implementation of their client ports."""
     chosen = load_settings(None, os.environ).member
     return sockets_way(chosen.sockets, chosen.lane).kind
 
 
 def machine(load: float) -> str:
-    """On what, with what and when figures were made. `load`: the machine's before the run, which others made."""
+    """Machine, software and time of the run. `load`: of the machine before the run."""
     found = [f"{platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}"]
     found.append(f"Python {platform.python_version()}, data lane: {lane()}, sockets: {sockets()}")
     if systems.redis_program():

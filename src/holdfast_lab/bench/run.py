@@ -24,12 +24,12 @@ from holdfast_lab.bench.systems import System
 
 ROOT = Path(__file__).parents[3]
 BATCH = 96_000
-"""Frames that are encoded at once; a multiple of every depth."""
+"""Number of frames that are encoded at once; a multiple of every depth."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing that is measured."""
+    """One measured workload."""
 
     title: str
     kind: str
@@ -50,7 +50,7 @@ REPLICATED = [
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long it takes and how good the figures are."""
+    """Duration, and so precision, of the measurement."""
 
     rounds: int
     seconds: float
@@ -69,31 +69,31 @@ class Measured:
     cpu_us: list[float] = field(default_factory=list)
     """Processor time of the servers per operation, in microseconds."""
     others: list[float] = field(default_factory=list)
-    """The share of the servers' core that other processes took."""
+    """The share of the servers' core that other processes used."""
 
     @property
     def per_second(self) -> float:
-        """Operations per second, the median of the rounds."""
+        """Median of the rounds."""
         return median(sample.per_second for sample in self.samples)
 
     @property
     def p50_us(self) -> float:
-        """Half of the answers came within this, in microseconds."""
+        """Median latency, in microseconds."""
         return median(sample.p50_us for sample in self.samples)
 
     @property
     def p99_us(self) -> float:
-        """99 of 100 answers came within this, in microseconds."""
+        """99th percentile of the latency, in microseconds."""
         return median(sample.p99_us for sample in self.samples)
 
     @property
     def cpu_us_per_operation(self) -> float:
-        """The median of the rounds."""
+        """Median of the rounds."""
         return median(self.cpu_us)
 
     @property
     def others_share(self) -> float:
-        """The share of the servers' core that other processes took, the median of the rounds."""
+        """The share of the servers' core that other processes used: median of the rounds."""
         return median(self.others)
 
     @property
@@ -107,7 +107,7 @@ Results = dict[tuple[str, str], Measured]
 
 
 class Bench:
-    """One run: the generator, a folder for the frames, and how much effort to spend."""
+    """One run: the generator, a folder for the frames, and the effort."""
 
     def __init__(self, folder: Path, effort: Effort, connections: int = systems.CONNECTIONS) -> None:
         self.folder = folder
@@ -117,7 +117,7 @@ class Bench:
         self.numbers = frames.shuffled(BATCH)
 
     def measure(self, cases: list[Case], running: list[System]) -> Results:
-        """All cases on all systems, round by round, so that a slow moment of the machine hits both."""
+        """Measure all cases on all systems, round by round, so that a slow moment of the machine affects all."""
         files = {
             (case.kind, system.name): system.write_frames(_kind(case, system), self.numbers, self.folder)
             for case in cases
@@ -145,7 +145,7 @@ class Bench:
         return results
 
     def bytes_per_entry(self, system: System) -> float:
-        """What one entry costs in resident memory, averaged over many."""
+        """Resident memory per entry, averaged over many."""
         before = system.resident_bytes()
         shape = shape_of("set", system)
         for start in range(0, self.effort.entries, BATCH):
@@ -155,7 +155,7 @@ class Bench:
         return (system.resident_bytes() - before) / self.effort.entries
 
     def fill(self, system: System) -> None:
-        """Every key is there before it is read."""
+        """Store every key before it is read."""
         self._store(system, self.numbers, shape_of("set", system))
 
     def _store(self, system: System, numbers: list[int], shape: Shape) -> None:
@@ -167,12 +167,12 @@ class Bench:
 
 
 def _kind(case: Case, system: System) -> str:
-    """Redis is asked to wait for its replica by a command of its own."""
+    """Redis waits for its replica only by a separate command."""
     return "set+wait" if system.waits and case.kind == "set" else case.kind
 
 
 def shape_of(kind: str, system: System) -> Shape:
-    """What requests of this kind, and their answers, look like."""
+    """Sizes of requests of this kind and their responses."""
     return frames.redis_shape(kind) if system.is_redis else frames.grid_shape(kind)
 
 
@@ -193,7 +193,7 @@ def _systems(members: int, backups: int) -> Iterator[list[System]]:
 
 
 def redis_benchmark(system: System) -> dict[tuple[str, int], float]:
-    """What Redis's own tool says, by kind and depth: a check of ours. Empty when it is not installed."""
+    """Rates by Redis's own tool, by kind and depth: a check of the generator. Empty if it is not installed."""
     found: dict[tuple[str, int], float] = {}
     for depth, count in ((1, 200_000), (32, 2_000_000)):
         command = [
@@ -230,7 +230,7 @@ def redis_benchmark(system: System) -> dict[tuple[str, int], float]:
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Where the report goes (Markdown).")
 def main(quick: bool, connections: int, out: Path | None) -> None:
-    """Measure Holdfast beside Redis and Hazelcast on this machine."""
+    """Measure Holdfast, Redis and Hazelcast on this machine."""
     effort = QUICK if quick else FULL
     usual = not quick and connections == systems.CONNECTIONS
     target = out or ROOT / ("docs" if usual else "out") / "performance.md"

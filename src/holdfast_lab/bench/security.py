@@ -1,10 +1,10 @@
-"""What security costs on the data lane: a member with users and rules beside one without, in turns.
+"""The cost of security on the data lane: a member with users and rules against one without, alternating.
 
     python -m holdfast_lab.bench.security [--lives 6] [--rounds 6] [--seconds 0.5]
 
-One member each, on the servers' core, as `holdfast_lab.bench.lives` has them: two that are open, and one with users,
-whose clients have a rule for the map, or may only read it. The data lane is measured alone first, in this process:
-reads of a map as the lane finds it when everything is permitted, and when reads alone are.
+One member each, on the servers' core, by `holdfast_lab.bench.lives`: two without security, and one with users,
+whose clients have a rule for the map, or may only read it. Before that, the data lane is measured alone in this
+process: reads of a map with all permissions, and with the permission to read only.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ OPEN, AGAIN, PERMITTED, READING = (
 
 @contextmanager
 def running() -> Iterator[dict[str, System]]:
-    """The members that are compared; the last is the one before it, with another client."""
+    """The compared members; the last is the one before it, with another client."""
     with ExitStack() as stack:
         off = stack.enter_context(systems.holdfast(1, 0, name=OPEN))
         again = stack.enter_context(systems.holdfast(1, 0, name=AGAIN))
@@ -55,7 +55,7 @@ def running() -> Iterator[dict[str, System]]:
 
 
 def _measure_lane(rounds: int) -> None:
-    """Nanoseconds of an operation in `serve_entries`: the least of all rounds, in turns."""
+    """Nanoseconds per operation in `serve_entries`: the minimum of all rounds, alternating."""
     forms: tuple[Served, ...] = (frames.MAP, (frames.MAP,))
     for way in (data_lane("python"), data_lane()):
         primary = Primary(way, backups=0)
@@ -75,7 +75,7 @@ def _measure_lane(rounds: int) -> None:
 @click.option("--rounds", default=6, show_default=True, help="Of each life.")
 @click.option("--seconds", default=0.5, show_default=True, help="Of each round of each case.")
 def main(lives: int, rounds: int, seconds: float) -> None:
-    """Measure what permissions cost."""
+    """Measure the cost of permissions."""
     load = os.getloadavg()[0]
     _measure_lane(lives * rounds)
     found = compare(running, lives, rounds, seconds, only_read=(READING,))

@@ -1,8 +1,8 @@
-"""Does memory come back? `python -m holdfast_lab.bench.soak`, or `make soak`.
+"""A test that memory is released: `python -m holdfast_lab.bench.soak`, or `make soak`.
 
-Three members, whose maps, clients and zones come and go: maps that are filled and destroyed; clients that connect,
-register a listener and a near cache, run a transaction and leave; zones that are created and dropped. After the first
-tenth of each the resident memory of no member may grow by more than 5 MiB.
+Three members, with short-lived maps, clients and zones: maps that are filled and destroyed; clients that
+connect, register a listener and a near cache, run a transaction and leave; zones that are created and dropped.
+After the first tenth of each, no member's resident memory may grow by more than 5 MiB.
 """
 
 from __future__ import annotations
@@ -38,13 +38,12 @@ SETTINGS = "[metastore]\nvoters = 3\n[cluster]\ninitial_members = 3\n[replicatio
 
 
 def resident_mib(pid: int) -> float:
-    """What of a process is in memory."""
     pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
 class RawClient:
-    """A client of the Hazelcast protocol, as small as it can be."""
+    """A minimal client of the Hazelcast protocol."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -69,7 +68,7 @@ class RawClient:
         self._socket.close()
 
     def ask(self, kind: int, own: dict[str, bytes], rest: list[bytes] | None = None) -> bytes:
-        """Ask for this; answers the message of the answer. Raises ClickException when it is an error."""
+        """Send a request; returns the response message. Raises ClickException for an error response."""
         self._socket.sendall(encode(kind, next(self._correlations), -1, own=own, rest=rest or []))
         answer = self._message()
         if int.from_bytes(answer[6:10], "little") == 0:
@@ -128,7 +127,7 @@ def one_client(address: str, number: int) -> None:
 def phases(
     cluster: LocalCluster, maps: int, clients: int, zones: int
 ) -> Iterator[tuple[str, int, Callable[[int], None]]]:
-    """What comes and goes: its name, how many of it, and how one does."""
+    """The phases: name, number of repetitions, and the function for one."""
     addresses = parse_addresses(",".join(cluster.client_addresses()))
     with Client(cluster.client_addresses()) as client:
         every = list(range(client.partition_count))
@@ -150,7 +149,7 @@ def phases(
 @click.option("--clients", default=10_000, show_default=True)
 @click.option("--zones", default=200, show_default=True)
 def main(maps: int, clients: int, zones: int) -> None:
-    """Judge that the members' memory comes back."""
+    """Check that members release memory."""
     grown: list[str] = []
     with LocalCluster(MEMBERS, SETTINGS) as cluster:
         cluster.wait_safe(120)

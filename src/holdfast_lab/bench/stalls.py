@@ -1,7 +1,8 @@
-"""How long a member with millions of entries keeps everybody waiting: `python -m holdfast_lab.bench.stalls`.
+"""The longest stalls of a member with millions of entries: `python -m holdfast_lab.bench.stalls`.
 
-One member process is filled, once with plain entries and once with entries that have a time to live, and then serves
-gets and sets as fast as one client can ask. Told is what the member's own gauge has seen meanwhile, in pieces.
+One member process is filled, once with plain entries and once with entries that have a time to live, and then
+serves gets and sets as fast as one client can send them. The report has the maxima of the member's own stall
+gauge by phase.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ CONFIG = "[limits]\nmemory_bytes = 12_000_000_000\n"
 
 @dataclass(frozen=True, slots=True)
 class Stalls:
-    """The longest stall of each part of a run, in milliseconds, and how much was done."""
+    """The longest stall of each phase of a run, in milliseconds, and the number of operations."""
 
     fill_ms: float
     fill_s: float
@@ -39,7 +40,7 @@ class Stalls:
 
 
 def filled(client: Client, entries: int, ttl_ms: int) -> float:
-    """Store so many entries; answers how long that took, in seconds."""
+    """Store `entries` entries; returns the seconds."""
     begun_s = time.monotonic()
     for first in range(0, entries, BATCH):
         keys = [b"%016d" % number for number in range(first, min(first + BATCH, entries))]
@@ -48,7 +49,7 @@ def filled(client: Client, entries: int, ttl_ms: int) -> float:
 
 
 def loaded(client: Client, entries: int, seconds: float, ttl_ms: int) -> int:
-    """Read and write single entries, and now and then many; answers how many operations were made."""
+    """Read and write single entries, and occasionally many; returns the number of operations."""
     ends_s = time.monotonic() + seconds
     made = 0
     while time.monotonic() < ends_s:
@@ -63,7 +64,7 @@ def loaded(client: Client, entries: int, seconds: float, ttl_ms: int) -> int:
 
 
 def measured(entries: int, seconds: float, ttl_ms: int) -> Stalls:
-    """One run with a member of its own."""
+    """One run with a new member."""
     with LocalCluster(1, CONFIG) as cluster:
         (member,) = cluster.members
         with Client(member.client_address, timeout_s=60) as client:
@@ -73,7 +74,7 @@ def measured(entries: int, seconds: float, ttl_ms: int) -> Stalls:
 
             fill_s = filled(client, entries, ttl_ms)
             fill_ms = longest_ms("longest_ms")
-            # So that the last minute is that of the load.
+            # So that the last minute is under load.
             time.sleep(61)
             idle_ms = longest_ms()
             operations = loaded(client, entries, seconds, ttl_ms)
@@ -88,7 +89,7 @@ def measured(entries: int, seconds: float, ttl_ms: int) -> Stalls:
 @click.option("--seconds", default=30.0, show_default=True, help="How long the load is, at most 55.")
 @click.option("--out", type=click.Path(path_type=Path), default=ROOT / "docs" / "performance.md")
 def main(entries: int, *, quick: bool, seconds: float, out: Path) -> None:
-    """Measure how long the event loop of a big member stalls."""
+    """Measure the longest stalls of a large member's event loop."""
     load = os.getloadavg()[0]
     entries = QUICK if quick else entries
     rows = []

@@ -1,4 +1,4 @@
-"""The systems that are measured, started here on the servers' core: Holdfast, Hazelcast and Redis."""
+"""Starts the measured systems on the servers' core: Holdfast, Hazelcast and Redis."""
 
 from __future__ import annotations
 
@@ -29,43 +29,42 @@ ROOT = Path(__file__).parents[3]
 CLUSTER_NAME = "dev"
 CONNECTIONS = 50
 MOST_CONNECTIONS = 16_000
-"""As many as the generator takes, at about."""
+"""About the maximum of the generator."""
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """One of them, running: what it is called, its processes and the doors to them."""
+    """A running system: its name, processes and addresses."""
 
     name: str
     pids: list[int]
     addresses: list[tuple[str, int]]
     owners: list[int]
-    """For a grid: which of the addresses owns each partition."""
+    """For a grid: the index of each partition owner's address."""
     is_redis: bool = False
-    """Which protocol it speaks."""
+    """Whether it speaks the Redis protocol."""
     waits: bool = False
-    """Redis: whether each SET is followed by a WAIT for the replica."""
+    """Redis: whether a WAIT for the replica follows each SET."""
     warm_up_s: float = 0.3
-    """How long each case is played before it is counted."""
+    """How long each case runs before it is measured."""
     user: tuple[str, str] | None = None
     """Name and password, for members with users."""
     http: str = ""
-    """HOST:PORT of the first one's door for HTTP, where there is one."""
+    """HOST:PORT of the first member's HTTP port, if any."""
 
     def cpu_seconds(self) -> float:
         """Processor time of all its processes so far."""
         return sum(process_cpu_seconds(pid) for pid in self.pids)
 
     def resident_bytes(self) -> int:
-        """Memory that its processes hold now."""
+        """Resident memory of its processes now."""
         return sum(_resident_bytes(pid) for pid in self.pids)
 
     def write_frames(
         self, kind: str, numbers: list[int], folder: Path, value_bytes: int = frames.VALUE_BYTES
     ) -> list[Path]:
-        """Requests of one kind (`get`, `set`, `set+wait`) for these keys: one file for each address.
-
-        In a folder of its own in `folder`: each cluster has its own owners.
+        """Requests of one kind (`get`, `set`, `set+wait`) for these keys: one file for each address, in a
+        subfolder of `folder`, because each cluster has other owners.
         """
         folder = folder / self.name.replace(" ", "-")
         folder.mkdir(parents=True, exist_ok=True)
@@ -75,7 +74,7 @@ class System:
 
     @contextmanager
     def targets(self, files: list[Path], connections: int = CONNECTIONS) -> Iterator[list[Target]]:
-        """So many connections, shared out evenly among the files' addresses."""
+        """Open `connections` connections, distributed evenly over the files' addresses."""
         with ExitStack() as stack:
             share = max(1, connections // len(files))
             found: list[Target] = []
@@ -85,7 +84,7 @@ class System:
             yield found
 
     def connect(self, address: tuple[str, int]) -> socket.socket:
-        """A connection on which the generator's frames may follow."""
+        """A connection that is ready for the generator's frames."""
         door = socket.create_connection(address, timeout=10)
         door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not self.is_redis:
@@ -115,8 +114,9 @@ def holdfast(
     user: tuple[str, str] | None = None,
     kind: type[LocalCluster] = LocalCluster,
 ) -> Iterator[System]:
-    """Holdfast members on loopback, all on the servers' core; with a journal each has a directory of its own. `more`:
-    further settings. `user`: whose connections they are, where these have users. `kind`: how members are started.
+    """Holdfast members on loopback, all on the servers' core; with a journal each has its own directory.
+    `more`: additional settings. `user`: of the connections, for members with users. `kind`: class that starts
+    the members.
     """
     config = f"{more}[partitions]\ncount = {partitions}\n"
     config += f'[maps.default]\nbackups = {backups}\njournal = "{journal}"\n'
@@ -144,7 +144,7 @@ def holdfast(
 
 @contextmanager
 def holdfast_zone(members: int, partitions: int, name: str, *, files: bool) -> Iterator[System]:
-    """The same, with the map of the bench in a zone of so many partitions and a replica on each member."""
+    """The same, with the benchmark's map in a zone of `partitions` partitions and a replica on each member."""
     config = (
         f"[partitions]\ncount = {partitions}\n[metastore]\nvoters = {members}\n"
         f'[maps.{frames.MAP}]\nraft_zone = "z"\n'
@@ -168,12 +168,11 @@ def holdfast_zone(members: int, partitions: int, name: str, *, files: bool) -> I
 
 
 def redis_program() -> str | None:
-    """Where `redis-server` is, if it is installed."""
+    """Path of `redis-server`, if installed."""
     return shutil.which("redis-server")
 
 
 def redis_version() -> str:
-    """Its version, for the report."""
     told = subprocess.run(
         [redis_program() or "redis-server", "--version"], capture_output=True, text=True, check=True
     )
@@ -182,10 +181,10 @@ def redis_version() -> str:
 
 @contextmanager
 def redis(replicas: int = 0, append: str = "no", name: str = "Redis") -> Iterator[System]:
-    """A Redis server on the servers' core, with so many replicas.
+    """A Redis server with `replicas` replicas on the servers' core.
 
-    `append`: without persistence ("no"), or with an append-only file that is synced each second ("everysec") or before
-    each answer ("always"), on the replicas too.
+    `append`: without persistence ("no"), or with an append-only file that is synced each second ("everysec") or
+    before each response ("always"), also on the replicas.
     """
     program = redis_program()
     assert program is not None, "ask redis_program() first"
@@ -218,7 +217,7 @@ def redis(replicas: int = 0, append: str = "no", name: str = "Redis") -> Iterato
 
 HAZELCAST = "5.5.0"
 JAR = ROOT / "tests" / "interop" / "java" / "target" / "clients" / f"hazelcast-{HAZELCAST}.jar"
-"""The same jar holds client and member."""
+"""The jar contains client and member."""
 HAZELCAST_CONFIG = """<hazelcast xmlns="http://www.hazelcast.com/schema/config">
   <cluster-name>dev</cluster-name>
   <properties>
@@ -239,7 +238,7 @@ HAZELCAST_CONFIG = """<hazelcast xmlns="http://www.hazelcast.com/schema/config">
 
 
 def hazelcast_problem() -> str:
-    """What is missing for a Hazelcast member; empty: nothing."""
+    """The missing requirements of a Hazelcast member; empty: none."""
     if shutil.which("java") is None:
         return "Java is not installed here"
     return "" if JAR.is_file() else f"Hazelcast {HAZELCAST} is not here: `make java-clients` fetches it"
@@ -247,8 +246,8 @@ def hazelcast_problem() -> str:
 
 @contextmanager
 def hazelcast(heap: str = "4g", members: int = 1, backups: int = 0) -> Iterator[System]:
-    """Hazelcast members on loopback and on the servers' core, with the defaults of their release but for the network
-    and the number of sync backups.
+    """Hazelcast members on loopback and on the servers' core, with the release's defaults except for the
+    network and the number of sync backups.
     """
     assert not hazelcast_problem(), "ask hazelcast_problem() first"
     ports = free_ports(members)
@@ -276,15 +275,15 @@ def hazelcast(heap: str = "4g", members: int = 1, backups: int = 0) -> Iterator[
         for address in addresses:
             _wait_for_door(System("Hazelcast", pids, [address], []), folder / "log")
         owners = _hazelcast_owners(ports) if members > 1 else [0] * 271
-        # Until Java's compiler has seen enough.
+        # The warm-up of Java's compiler is long.
         yield System("Hazelcast", pids, addresses, owners, warm_up_s=5.0)
 
 
 def _hazelcast_owners(ports: list[int], patience_s: float = 60.0) -> list[int]:
-    """Which of these members owns each partition, as soon as all own some."""
+    """The owner of each partition, once every member owns some."""
     client = HazelcastClient(cluster_name=CLUSTER_NAME, cluster_members=[f"{HOST}:{port}" for port in ports])
     try:
-        # Partitions are handed out when there is a first entry.
+        # The first entry triggers the assignment of partitions.
         client.get_map(frames.MAP).blocking().set("first", "entry")
         deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline:
@@ -299,7 +298,7 @@ def _hazelcast_owners(ports: list[int], patience_s: float = 60.0) -> list[int]:
 
 
 def _wait_for_door(system: System, log: Path, patience_s: float = 60.0) -> None:
-    """Until it lets a client in."""
+    """Wait until it accepts a client."""
     deadline = time.monotonic() + patience_s
     while True:
         try:
@@ -314,7 +313,7 @@ def _wait_for_door(system: System, log: Path, patience_s: float = 60.0) -> None:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Let a process end, or end it."""
+    """Terminate a process, and kill it after a timeout."""
     process.terminate()
     try:
         process.wait(5)
@@ -324,7 +323,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _ask_redis(port: int, question: bytes, wanted: bytes, patience_s: float = 20.0) -> None:
-    """Ask until the answer is the wanted one: the server is up, or its replica follows."""
+    """Repeat the question until the response is `wanted`: the server is up, or its replica is connected."""
     deadline = time.monotonic() + patience_s
     answer = b""
     while time.monotonic() < deadline:
@@ -346,7 +345,7 @@ def _ask_redis(port: int, question: bytes, wanted: bytes, patience_s: float = 20
 
 
 def _sign_in(door: socket.socket, user: tuple[str, str] | None = None) -> None:
-    """Authenticate a raw connection; the generator's frames follow on it."""
+    """Authenticate a raw connection, for the generator's frames."""
     door.sendall(frames.sign_in_message(CLUSTER_NAME, user))
     status: int | None = None
     last = False

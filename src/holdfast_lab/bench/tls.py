@@ -1,11 +1,11 @@
-"""What TLS costs: a member that speaks it beside one that does not, in turns.
+"""The cost of TLS: a member with TLS against one without, alternating.
 
     python -m holdfast_lab.bench.tls [--rounds 5] [--seconds 1]
 
-One member each, on the servers' core. The generator in C speaks no TLS, so `holdfast.aio` asks, from several clients of
-one process: it is the slower side, and told is above all the processor time that the member takes for a request. The
-member without TLS serves its sockets once in the ordinary way of the event loop, as it does with TLS, and once in the
-compiled way that it takes by itself.
+One member each, on the servers' core. The generator in C does not support TLS, so the load comes from several
+clients of `holdfast.aio` in one process, which is the slower side; the main figure is therefore the member's
+processor time per request. The member without TLS serves its sockets in two ways: through the event loop, as
+with TLS, and with the compiled sockets, which are its default.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def made(folder: Path) -> ClientTls:
 
 @contextmanager
 def running(tls: ClientTls) -> Iterator[dict[str, tuple[LocalCluster, ClientTls | None]]]:
-    """The members that are compared."""
+    """The compared members."""
     configs = {
         POLL: ("", None),
         LOOP: ('[member]\nsockets = "loop"\n', None),
@@ -68,7 +68,7 @@ def running(tls: ClientTls) -> Iterator[dict[str, tuple[LocalCluster, ClientTls 
 async def _play(
     cluster: LocalCluster, tls: ClientTls | None, kind: str, depth: int, seconds: float
 ) -> tuple[float, float]:
-    """Requests in a second, and microseconds of the member's processor for each."""
+    """Requests per second, and microseconds of the member's processor time each."""
     clients = [Client(cluster.client_addresses(), tls=tls) for _ in range(CLIENTS)]
     for client in clients:
         await client.connect()
@@ -107,7 +107,7 @@ def _cpu_s(cluster: LocalCluster) -> float:
 @click.option("--rounds", default=5, show_default=True)
 @click.option("--seconds", default=1.0, show_default=True, help="Of each round of each case.")
 def main(rounds: int, seconds: float) -> None:
-    """Measure what TLS costs."""
+    """Measure the cost of TLS."""
     load = os.getloadavg()[0]
     found: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder, running(made(Path(folder))) as them:

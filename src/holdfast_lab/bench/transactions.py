@@ -1,8 +1,9 @@
-"""What transactions cost: `python -m holdfast_lab.bench.transactions`. Writes a part of docs/performance.md; about
+"""The cost of transactions: `python -m holdfast_lab.bench.transactions`. Writes a part of docs/performance.md; about
 four minutes.
 
-Transactions of 1, 2 and 6 entries beside as many puts outside of any; what a map that takes part costs the data lane
-beside one that does not, and open transactions of others; and how long others wait when a member dies with a thousand.
+Transactions of 1, 2 and 6 entries compared with as many plain puts; the cost of a transactional map on the data
+lane compared with another map, also with open transactions of other clients; and how long others wait when a
+member dies with a thousand of them.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ Work = Callable[[Member, list[int]], Awaitable[object]]
 
 
 async def plain(member: Member, keys: list[int]) -> None:
-    """Puts outside of any transaction."""
+    """Puts outside transactions."""
     entries = member.map("bench")
     await asyncio.gather(*(entries.put(key, VALUE) for key in keys))
 
@@ -79,7 +80,7 @@ async def pessimistic(member: Member, keys: list[int]) -> None:
 
 
 async def optimistic(member: Member, keys: list[int]) -> None:
-    """Puts that read, and are compared at the end."""
+    """Puts that read, and are validated at commit."""
     async with member.transaction("serializable") as transaction:
         for key in keys:
             await transaction.map("bench").put(key, VALUE)
@@ -92,7 +93,7 @@ WORKS: dict[str, Work] = {"puts": plain, "pessimistic": pessimistic, "optimistic
 async def rate(
     member: Member, work: Work, size: int, tasks: int, seconds: float
 ) -> tuple[float, list[float]]:
-    """How often a second, and how long each took."""
+    """Transactions per second, and the duration of each."""
     took: list[float] = []
     until_s = time.monotonic() + seconds
 
@@ -111,7 +112,7 @@ async def rate(
 
 
 def client_of(cluster: LocalCluster) -> Member:
-    """A lite member that joins these."""
+    """A lite member that joins this cluster."""
     overrides = {
         "cluster.seeds": [member.member_address for member in cluster.alive],
         "cluster.heartbeat_ms": 200,
@@ -154,7 +155,7 @@ async def rates(cluster: LocalCluster, seconds: float, rounds: int) -> list[list
 
 
 def lane_rows(bench: Bench) -> list[list[str]]:
-    """A map that takes part beside one that does not, in turns."""
+    """A transactional map compared with another one, alternating."""
     kinds = [
         ("takes no part", "false", 0),
         ("takes part", "true", 0),
@@ -184,7 +185,7 @@ def lane_rows(bench: Bench) -> list[list[str]]:
 
 
 class Held:
-    """Transactions that a member runs for one connection, each with two locks, and that nobody ends."""
+    """Transactions that a member runs for one connection, each with two locks, and that are never ended."""
 
     def __init__(self, address: str, count: int) -> None:
         self._connection = Connection(parse_addresses(address)[0], Credentials(), ANSWER_S)
@@ -211,20 +212,20 @@ class Held:
 
 @dataclass
 class Death:
-    """How long others have waited when a member was killed, in seconds."""
+    """Waits of others after a member was killed, in seconds."""
 
     detected: float
-    """From the kill until the others went on without it."""
+    """From the kill until the others removed it."""
     longest: float
     """The longest wait of any put."""
     beyond: float
-    """The longest from then on, of those that had to wait for that."""
+    """The longest wait after the removal, of puts that waited for it."""
     freed: float
-    """From the kill until the first entry that was locked could be written."""
+    """From the kill until the first locked entry could be written."""
 
 
 async def death(cluster: LocalCluster, count: int) -> Death:
-    """Kill a member, of those that own data, with so many open transactions."""
+    """Kill a data member with `count` open transactions."""
     victim = cluster.alive[-1]
     waits: list[tuple[float, float]] = []
     async with client_of(cluster) as member:
@@ -263,7 +264,7 @@ async def death(cluster: LocalCluster, count: int) -> Death:
 
 
 def deaths(rounds: int) -> list[list[str]]:
-    """A row without open transactions, and one with a thousand; medians, for the moment of a death is chance."""
+    """A row without open transactions, and one with a thousand; medians, as the moment of a death is random."""
     found: dict[int, list[Death]] = {0: [], OPEN: []}
     for _ in range(rounds):
         for count, told in found.items():
@@ -284,7 +285,7 @@ def deaths(rounds: int) -> list[list[str]]:
 @click.option("--quick", is_flag=True, help="Fewer and shorter rounds; a first look, not a figure to quote.")
 @click.option("--out", type=click.Path(path_type=Path), help="Page whose part is written.")
 def main(quick: bool, out: Path | None) -> None:
-    """Measure what transactions cost."""
+    """Measure the cost of transactions."""
     load_average = os.getloadavg()[0]
     effort = QUICK if quick else FULL
     with LocalCluster(3, CONFIG) as cluster:

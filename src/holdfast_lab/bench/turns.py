@@ -1,8 +1,9 @@
-"""How long the worst message of each kind holds a member: `python -m holdfast_lab.bench.turns`.
+"""The longest time that a message of each kind blocks a member: `python -m holdfast_lab.bench.turns`.
 
-One member process. A client sends a message that has as many small parts as it can, once for each kind and door; beside
-it another client asks for next to nothing. Told is the processor time of the member's event loop between two answers to
-that one. It is an upper bound of the longest turn: on a busy machine several turns lie between two answers.
+One member process. A client sends a message with as many small parts as possible, once for each kind and port,
+and another client sends trivial requests. The figure is the processor time of the member's event loop between
+two responses to the second client. It is an upper bound of the longest turn, as several turns may lie between
+two responses on a busy machine.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from holdfast_lab.processes.local_cluster import LocalCluster
 
 SIZE = 15_900_000
 QUIET_S = 0.5
-"""A message is done when the member has answered, and then takes next to no processor time for so long."""
+"""A message is finished when the member has responded and then uses almost no processor time for so long."""
 IDLE_SHARE = 0.03
 SILENT_S = 1.0
 MOST_S = 240.0
@@ -38,13 +39,13 @@ DOORS: Mapping[str, Mapping[str, Make]] = {
 
 
 def processor_s(pid: int) -> float:
-    """What the process has taken."""
+    """Processor time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def said(address: str, first: bytes, body: bytes) -> socket.socket:
-    """Send this; the other side may have ended before all has left."""
+    """Send these bytes; the member may close the connection before all are sent."""
     host, _, port = address.rpartition(":")
     connection = socket.create_connection((host, int(port)), timeout=MOST_S)
     with suppress(OSError):
@@ -53,13 +54,13 @@ def said(address: str, first: bytes, body: bytes) -> socket.socket:
             connection.recv(1 << 16)
         connection.sendall(body)
         while connection.recv(1 << 20):
-            # There is something: the rest of it comes soon.
+            # The response has begun: the rest follows soon.
             connection.settimeout(SILENT_S)
     return connection
 
 
 def quiet(pid: int) -> None:
-    """Wait until the member has nothing more to do."""
+    """Wait until the member is idle."""
     ends_s = time.monotonic() + MOST_S
     while time.monotonic() < ends_s:
         before_s = processor_s(pid)
@@ -69,7 +70,7 @@ def quiet(pid: int) -> None:
 
 
 def measured(only: str, size: int) -> Iterator[tuple[str, str, int, float, float]]:
-    """Door, message, its bytes, the longest turn in ms, and the whole processor time in s."""
+    """Port, message, its bytes, the longest turn in ms, and the total processor time in s."""
     with LocalCluster(1) as cluster:
         (member,) = cluster.members
         firsts = {
@@ -102,7 +103,7 @@ def measured(only: str, size: int) -> Iterator[tuple[str, str, int, float, float
 @click.option("--out", type=click.Path(path_type=Path), default=ROOT / "docs" / "performance.md")
 @click.option("--dry", is_flag=True, help="Write nothing.")
 def main(only: str, *, size: int, out: Path, dry: bool) -> None:
-    """Measure how long messages of many parts hold a member."""
+    """Measure how long messages with many parts block a member."""
     load = os.getloadavg()[0]
     rows = []
     for door, name, length, longest_ms, whole_s in measured(only, size):

@@ -1,6 +1,4 @@
-"""`holdfast` whose members count and time nothing that they serve: what `holdfast_lab.bench.metrics` compares the
-others to.
-"""
+"""`holdfast` without counters and timers of requests: the reference of `holdfast_lab.bench.metrics`."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from holdfast.runtime.doors import clients
 
 
 class UncountedDoor(clients.Door):
-    """Clients' door, without a tally."""
+    """The client port without a tally."""
 
     def __init__(self, *arguments: Any) -> None:
         *others, options = arguments
@@ -22,6 +20,6 @@ class UncountedDoor(clients.Door):
 if __name__ == "__main__":
     import holdfast.runtime.node
 
-    # Members have no such setting: nobody would want it who has seen what it saves.
+    # Members have no such setting, because it would save too little.
     setattr(holdfast.runtime.node, "Door", UncountedDoor)  # noqa: B010
     main()

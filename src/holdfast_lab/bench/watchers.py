@@ -1,9 +1,9 @@
-"""What growing costs while many clients listen for members and owners: each of them is told of every change.
+"""The cost of growth while many clients listen to member and partition views, which are sent to each at every change.
 
     python -m holdfast_lab.bench.watchers [--clients 1000]
 
-Two members without entries; all clients are connected to the first one and have registered for its views, as smart
-clients do with one member each. Then a third one joins, and a fourth.
+Two members without entries; all clients are connected to the first one and have registered for its views, as
+smart clients do with one member each. Then a third and a fourth member join.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast_lab.processes.local_cluster import LocalCluster
 LISTEN = REQUEST.pack(REQUEST.size, UNFRAGMENTED | IS_FINAL, ADD_CLUSTER_VIEW_LISTENER, 2, -1)
 JOINS = 2
 QUIET_S = 2.0
-"""After a join what is still told is waited for."""
+"""Silence after a join that ends the measurement."""
 CONFIG = (
     f"[limits]\nconnections = {MOST_CONNECTIONS}\nconnections_per_address = {MOST_CONNECTIONS}\n"
     f"unauthenticated_connections = {MOST_CONNECTIONS}\n"
@@ -31,7 +31,7 @@ CONFIG = (
 
 
 class Listeners:
-    """Clients that read what they are told, and do nothing else."""
+    """Clients that only read the views."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -39,7 +39,7 @@ class Listeners:
         self._reading: list[asyncio.Task[None]] = []
 
     async def add(self, address: str) -> None:
-        """One more, at this address."""
+        """Add a client at this address."""
         host, _, port = address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(frames.sign_in_message("dev"))
@@ -53,14 +53,14 @@ class Listeners:
             self.bytes += len(data)
 
     async def end(self) -> None:
-        """All of them go."""
+        """Close all clients."""
         for writer in self._writers:
             writer.close()
         await asyncio.gather(*self._reading, return_exceptions=True)
 
 
 async def measure(cluster: LocalCluster, clients: int) -> None:
-    """Print what each join takes."""
+    """Print the cost of each join."""
     listeners, first = Listeners(), cluster.members[0]
     for _ in range(clients):
         await listeners.add(first.client_address)

@@ -1,9 +1,9 @@
-"""How a zone grows under load: `python -m holdfast_lab.bench.zone_moves`.
+"""The growth of a zone under load: `python -m holdfast_lab.bench.zone_moves`.
 
-A zone of 25 partitions with three replicas on three members holds a gigabyte; then there are five members, and replicas
-move to the new ones, while a client reads and writes at a fixed rate. Told are the time from the first new member until
-nothing moves any more, what members sent meanwhile, and how long the client waited. Then the filter of the zone is
-altered three times while replicas move (scenario 56): only the last target is to be joined.
+A zone of 25 partitions with three replicas on three members holds a gigabyte; then two members join, and
+replicas move to them, while a client reads and writes at a fixed rate. The figures are the time from the first
+new member to the last move, the bytes sent by members in that time, and the client's latencies. Then the zone's
+filter is altered three times while replicas move (scenario 56): only the last target is to be joined.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ PACED = "paced"
 PARTITIONS = 25
 MEGABYTE = 1_000_000
 AT_ONCE = 256
-"""Entries that are stored in one call."""
+"""Entries per call."""
 SAFE_S = 600.0
 APART_S = 1.0
-"""Between two changes of the filter."""
+"""Time between two changes of the filter."""
 
 
 CONFIG = f"""
@@ -61,25 +61,24 @@ counted from when an operation was due.
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that was done, and what it took."""
+    """A change of the cluster, with its cost."""
 
     what: str
     begun_s: float
     end_s: float
     sent_bytes: int
-    """What all members wrote to sockets meanwhile, also to clients."""
+    """Bytes that all members wrote to sockets during the change, also to clients."""
 
 
 class Placed(LocalCluster):
-    """Each member has an attribute of its own, for filters."""
+    """Members with an attribute of their own, for filters."""
 
     def environment(self, name: str) -> dict[str, str]:
-        """Its name, once more."""
         return {"HOLDFAST_MEMBER_ATTRIBUTES": f"place={name}"}
 
 
 def written_bytes(member: ManagedMember) -> int:
-    """What a process has written so far, to sockets and files; it keeps no files here."""
+    """Bytes that a process has written so far to sockets and files; members keep no files here."""
     for line in Path(f"/proc/{member.pid}/io").read_text().splitlines():
         name, _, value = line.partition(": ")
         if name == "wchar":
@@ -97,16 +96,15 @@ class Growing:
         self.changes: list[Change] = []
 
     def order(self, wanted: CreateZone | AlterZone) -> None:
-        """Carry out an order, by whoever is there."""
+        """Execute an order through the live members."""
         addresses = parse_addresses(",".join(member.client_address for member in self.cluster.alive))
         order_zone(addresses, Credentials(), wanted)
 
     def alter(self, **settings: SettingValue) -> None:
-        """Other settings for the zone."""
+        """Alter settings of the zone."""
         self.order(AlterZone(ZONE, sorted(settings.items())))
 
     def fill(self) -> None:
-        """Store the entries."""
         client = HazelcastClient(
             cluster_members=self.cluster.client_addresses(), cluster_name=self.cluster.status()["cluster"]
         )
@@ -133,7 +131,7 @@ class Growing:
             client.shutdown()
 
     def until_held_by(self, names: set[str], doing: str) -> None:
-        """Wait until just these hold all partitions, and nothing moves; two looks one after the other."""
+        """Wait until exactly these members hold all partitions and nothing moves, in two successive statuses."""
         deadline_s, looks = time.monotonic() + SAFE_S, 0
         while looks < 2:
             time.sleep(0.2)
@@ -157,7 +155,7 @@ class Growing:
 
     @contextmanager
     def measured(self, doing: str) -> Iterator[None]:
-        """What is done in this block is noted as one change."""
+        """Record the actions of this block as one change."""
         before = {member.name: written_bytes(member) for member in self.cluster.alive}
         begun_s = time.monotonic()
         yield
@@ -167,13 +165,13 @@ class Growing:
         click.echo(f"{doing}: {end_s - begun_s:.1f} s, {sent / MEGABYTE:,.0f} MB sent", err=True)
 
     def grow(self) -> None:
-        """Two more members."""
+        """Add two members."""
         with self.measured("3 members become 5"):
             self.cluster.start_members(2)
             self.until_held_by({member.name for member in self.cluster.members}, "growing")
 
     def moved(self, doing: str, targets: list[set[str]], *, waits: bool) -> None:
-        """The replicas are to be on these members, and then on the next ones: at once, or when that is so."""
+        """Move the replicas to each target in turn; `waits`: after the move to the previous one has finished."""
         with self.measured(doing):
             for target in targets:
                 self.alter(filter=f"place={'|'.join(sorted(target))}")

@@ -1,9 +1,9 @@
-"""Maps in a zone beside a map with two sync backups, and beside etcd: `python -m holdfast_lab.bench.zones`. Writes a
-part of docs/performance.md; about five minutes.
+"""Maps in a zone compared with a map with two sync backups, and with etcd: `python -m
+holdfast_lab.bench.zones`. Writes a part of docs/performance.md; about five minutes.
 
-Three members with 25 partitions: of a map in a zone with three replicas, with and without files, and, in other members,
-of a map with two sync backups, with each setting of the journal. etcd (Debian's `etcd-server`) runs as three processes,
-too. All in turns.
+Three members with 25 partitions: a map in a zone with three replicas, with and without files, and, on other
+members, a map with two sync backups, with each setting of the journal. etcd (Debian's `etcd-server`) also runs
+as three processes. All alternate.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ CASES = [
     Case("get, 32 in flight", "get", 32),
 ]
 KINDS = (("zone", False, ("off",)), ("zone with files", True, ("lazy", "sync")))
-"""Zones, whether their members keep files, and the journals of the maps that they stand beside. A group has no lazy
-journal: what it promises is durable where there are files.
+"""Zones, whether their members keep files, and the journals of the maps that they are compared with. A group
+has no lazy journal: with files, its acknowledged writes are durable.
 """
 READY_S = 30.0
 HEAD = ["system", *(f"{case.title}, /s" for case in CASES), "p50 / p99, one in flight", "CPU per op"]
@@ -55,15 +55,14 @@ set with 32 in flight.
 
 
 class Running(Protocol):
-    """A system that is measured."""
+    """A measured system."""
 
     name: str
 
-    def fill(self) -> None:
-        """Store every key."""
+    def fill(self) -> None: ...
 
     def sample(self, case: Case, seconds: float) -> Sample:
-        """Load it for so long."""
+        """Load it for `seconds`."""
 
     def cpu_seconds(self) -> float:
         """Processor time of its servers so far."""
@@ -79,23 +78,19 @@ class Grid:
 
     @property
     def name(self) -> str:
-        """What it is called."""
         return self.system.name
 
     def fill(self) -> None:
-        """Store every key."""
         self.bench.fill(self.system)
         for kind in ("set", "get"):
             self.frames[kind] = self.system.write_frames(kind, self.bench.numbers, self.bench.folder)
 
     def sample(self, case: Case, seconds: float) -> Sample:
-        """Load it for so long."""
         with self.system.targets(self.frames[case.kind]) as targets:
             shape = shape_of(case.kind, self.system)
             return generate(self.bench.command, targets, shape, depth=case.depth, seconds=seconds)
 
     def cpu_seconds(self) -> float:
-        """Processor time of its members so far."""
         return self.system.cpu_seconds()
 
 
@@ -108,15 +103,12 @@ class Etcd:
     pids: list[int]
 
     def fill(self) -> None:
-        """Store every key."""
         self._load("set", 1, 0.0)
 
     def sample(self, case: Case, seconds: float) -> Sample:
-        """Load it for so long."""
         return self._load(case.kind, case.depth, seconds)
 
     def cpu_seconds(self) -> float:
-        """Processor time of its processes so far."""
         return sum(process_cpu_seconds(pid) for pid in self.pids)
 
     def _load(self, kind: str, depth: int, seconds: float) -> Sample:
@@ -133,7 +125,7 @@ class Etcd:
 
 
 def etcd_problem() -> str:
-    """Why etcd is not measured here; empty when it is."""
+    """Why etcd cannot be measured here; empty if it can."""
     missing = [program for program in ("etcd", "go") if shutil.which(program) is None]
     return f"{' and '.join(missing)} not found: etcd is not measured" if missing else ""
 
@@ -172,7 +164,7 @@ def etcd(folder: Path) -> Iterator[Etcd]:
 
 
 def measure(running: list[Running], effort: Effort) -> Results:
-    """All cases on all systems, round by round."""
+    """Measure all cases on all systems, round by round."""
     results: Results = {(case.title, each.name): Measured() for case in CASES for each in running}
     for each in running:
         each.fill()
@@ -203,7 +195,7 @@ def rows(names: list[str], results: Results) -> list[list[str]]:
 
 
 def ratios(pairs: list[tuple[str, str]], results: Results) -> list[list[str]]:
-    """One system beside another: the median over the rounds of what each round says."""
+    """The ratio of two systems: the median of the rounds' ratios."""
     found = []
     for ours, theirs in pairs:
         row = [f"{ours} / {theirs}"]
@@ -221,7 +213,7 @@ def ratios(pairs: list[tuple[str, str]], results: Results) -> list[list[str]]:
 @click.option("--etcd/--no-etcd", "beside", default=True, help="Beside etcd, where it and Go are found.")
 @click.option("--out", type=click.Path(path_type=Path), help="Page whose part is written.")
 def main(quick: bool, beside: bool, out: Path | None) -> None:
-    """Measure maps in a zone beside maps with two sync backups, and beside etcd."""
+    """Measure maps in a zone, compared with maps with two sync backups and with etcd."""
     load, effort = os.getloadavg()[0], QUICK if quick else FULL
     problem = etcd_problem() if beside else "etcd was left out"
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name, ExitStack() as stack:
