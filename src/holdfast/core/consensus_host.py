@@ -55,15 +55,15 @@ step.
 class _AdvisedReply(Reply):
     """Adds advice for the operator to answers that report a missing leader."""
 
-    __slots__ = ("_agreed",)
+    __slots__ = ("_host",)
 
-    def __init__(self, out: Outbox, token: Token, agreed: ConsensusHost) -> None:
+    def __init__(self, out: Outbox, token: Token, host: ConsensusHost) -> None:
         super().__init__(out, token)
-        self._agreed = agreed
+        self._host = host
 
     def __call__(self, answer: object) -> None:
         if isinstance(answer, MetastoreAnswer | ZoneAnswer) and answer.failed == NotReady.__name__:
-            advice = self._agreed.way_out()
+            advice = self._host.way_out()
             answer = msgspec.structs.replace(answer, why=f"{answer.why}; {advice}") if advice else answer
         super().__call__(answer)
 
@@ -75,7 +75,7 @@ class ConsensusHost:
         out: Outbox,
         log: Log,
         membership: MembershipStatus,
-        ears: EventSink,
+        event_sink: EventSink,
         waiting: Waiting,
         refusals: RequestRefusals,
         rows: Sequence[Assignment],
@@ -99,10 +99,10 @@ class ConsensusHost:
         self.metastore = Metastore(membership.me.encode(), out, self.groups)
         self.metastore.watch(self.voters)
         self.zones = LeaderRouting(
-            membership.me, settings, out, self.groups, membership, ears, waiting, refusals, self
+            membership.me, settings, out, self.groups, membership, event_sink, waiting, refusals, self
         )
         """Requests on maps in zones."""
-        self.zoned = ZoneHost(out, membership, self.metastore, self.groups, self.zones, rows)
+        self.zone_host = ZoneHost(out, membership, self.metastore, self.groups, self.zones, rows)
         self.view = ZoneView(membership, self.metastore, self.groups, self.zones)
         """Status of zones, for display."""
         self._questions = OperatorQuestions(self.metastore)
@@ -115,7 +115,7 @@ class ConsensusHost:
 
     def may_part(self, member: MemberId) -> bool:
         """Whether neither the metastore nor a zone needs the member."""
-        return self.voters.may_part(member) and self.zoned.may_part(member)
+        return self.voters.may_part(member) and self.zone_host.may_part(member)
 
     def on_start(self) -> None:
         """Start the replicas that are in this member's files."""
@@ -132,7 +132,7 @@ class ConsensusHost:
             begin = Configuration(frozenset({self.groups.me}))
             self.groups.start(METASTORE_GROUP, begin, self.metastore)
         self.voters.look()
-        self.zoned.topology.on_members()
+        self.zone_host.topology.on_members()
 
     # -- requests of operators
 
@@ -163,7 +163,7 @@ class ConsensusHost:
                 ZoneAnswer(
                     leaders=self.view.leaders(),
                     members=self.view.names(),
-                    troubles=self.zoned.troubles,
+                    troubles=self.zone_host.troubles,
                     node=self.groups.me,
                 )
             )
@@ -171,7 +171,7 @@ class ConsensusHost:
             self._orders.take(order, _AdvisedReply(self._out, reply.token, self))
 
     def on_states(self, sender: MemberId, message: ZoneStates) -> None:
-        self.zoned.on_states(sender, message)
+        self.zone_host.on_states(sender, message)
         self._orders.on_states(sender, message)
 
     # -- status
@@ -234,7 +234,7 @@ class ConsensusHost:
         """The reason why the metastore or a zone needs the member; empty: none."""
         if not self.voters.may_part(member):
             return "it is a voter of the metastore; another member has to become one first"
-        return self.zoned.leave_blocker(member)
+        return self.zone_host.leave_blocker(member)
 
     @property
     def leftovers(self) -> dict[str, int]:
@@ -242,7 +242,7 @@ class ConsensusHost:
         return {what: count for machine in machines for what, count in machine.leftovers.items()}
 
     def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
-        self.zoned.on_replica(number, notice)
+        self.zone_host.on_replica(number, notice)
 
     def gather(self) -> None:
         """End a step that brought a request. Input for groups waits for the end of the turn, so that all requests that
@@ -285,4 +285,4 @@ class ConsensusHost:
             if departing != self._departing:
                 self._departing = departing
                 self.voters.look()
-                self.zoned.topology.on_members()
+                self.zone_host.topology.on_members()

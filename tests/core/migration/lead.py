@@ -145,7 +145,7 @@ class Lead(Seat):
         elif isinstance(message, MigrationRefused):
             self.migrations.on_refused(sender, message)
         elif isinstance(message, Holdings):
-            self.migrations.returned(sender, message)
+            self.migrations.on_inventory(sender, message)
         else:
             super().hear(sender, message)
 

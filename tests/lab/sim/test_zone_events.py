@@ -157,7 +157,7 @@ def test_what_a_member_fails_to_do_is_told_after_ten_times_and_ten_more() -> Non
 def test_a_member_tells_what_fails_again_and_again() -> None:
     stage = ZoneStage(4)
     leader = stage.leader(3)
-    controller = leader.driver.member.agreed.zoned._controller
+    controller = leader.driver.member.agreed.zone_host._controller
     for _ in range(10):
         controller.queue.failed((WorkKind.GROUP, 1, 3), "nobody catches up")
     answer = order(stage, leader, WhoLeads(), 0.01)

@@ -165,7 +165,7 @@ def test_a_zone_counts_on_a_member_that_has_just_joined(monkeypatch: pytest.Monk
         stage.wait(2)
         assert answers == []
     for process in stage.processes:
-        process.step(process.driver.member.agreed.zoned.topology.on_members)
+        process.step(process.driver.member.agreed.zone_host.topology.on_members)
     stage.wait(2)
     assert [(answer.why, answer.failed) for answer in answers] == [("", "")]
 

@@ -147,7 +147,7 @@ class MigrationMaster:
         assert not self.planned, "a plan is for the members of one view"
         assert self._planning is None, "nor is one in the making for those of before"
 
-    def returned(self, sender: MemberId, holdings: Holdings) -> None:
+    def on_inventory(self, sender: MemberId, holdings: Holdings) -> None:
         """A member reports its inventory: partitions that wait for it continue, and the plan may change."""
         self.returns.on_inventory(sender, holdings)
         if self.table_replication.ready:

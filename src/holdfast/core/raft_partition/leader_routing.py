@@ -129,7 +129,7 @@ class LeaderRouting:
         out: Outbox,
         groups: GroupHost,
         neighbours: Neighbours,
-        ears: EventSink,
+        event_sink: EventSink,
         waiting: Waiting,
         refusals: RequestRefusals,
         watcher: ReplicaWatcher,
@@ -141,11 +141,11 @@ class LeaderRouting:
         self._settings = settings
         self._out = out
         self._neighbours = neighbours
-        self._ears = ears
+        self._event_sink = event_sink
         self._waiting = waiting
         self._refusals = refusals
         self._watcher = watcher
-        self.listening = ears.listening
+        self.listening = event_sink.listening
         self._some = any(chosen.raft_zone for chosen in settings.maps.values())
         self._groups = groups
         self._replicas = ZoneReplicas(settings, out, groups, self)
@@ -393,7 +393,7 @@ class LeaderRouting:
 
     def hear(self, event: EntryEvent) -> None:
         """An entry has changed here; only the leader notifies listeners."""
-        self._ears.hear(msgspec.structs.replace(event, member=self._me))
+        self._event_sink.hear(msgspec.structs.replace(event, member=self._me))
 
     def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
         if isinstance(notice, LeaderElected):
