@@ -1,6 +1,6 @@
 """Operations on whole partitions: each primary is asked for its share, and the shares are merged.
 
-Example: SIZE of a map in 271 partitions, of which members 1, 2 and 3 lead 90, 90 and 91. Member 1 counts its own share,
+Example: SIZE of a map in 271 partitions; members 1, 2 and 3 lead 90, 90 and 91 of them. Member 1 counts its own share,
 forwards the operation to 2 and 3 with their partitions, and adds up the three numbers. A partition that moves meanwhile
 is reported as missed, and requested again from its new primary. Primaries work on their shares in slices. routing/R-8
 is in `router`.
