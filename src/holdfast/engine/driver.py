@@ -1,9 +1,13 @@
-"""Feeds one member with events and carries out its effects: links, timers, callbacks. The same in both worlds."""
+"""Feeds one member with events and carries out its effects: links, timers, callbacks. The same in both worlds.
+
+Orders of operators are events: `driver.handle(LeaveRequested())`. The methods here are those that need more than that,
+because they read bytes, keep a callback, or set the time.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import assert_never, cast
 
 from holdfast.core.effects import (
@@ -27,26 +31,13 @@ from holdfast.core.effects import (
 )
 from holdfast.core.events import (
     AnswersUnread,
-    BaselineOrdered,
-    Become,
-    ChangeState,
     ClientRequest,
     ClockSet,
     Event,
-    EvictionOrdered,
-    EvictionWithoutMajorityOrdered,
-    FlightBounded,
     Heard,
     LaneUsed,
-    LeaveRequested,
-    LevelOrdered,
-    LossAccepted,
-    LostReset,
-    PeerSilent,
     Received,
     RefillRequested,
-    SeedAbsent,
-    SeedBehind,
     Started,
     TimerFired,
     TurnEnded,
@@ -57,7 +48,6 @@ from holdfast.core.messages import Message
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId, Token
 from holdfast.core.model.operations import Done, Outcome, Request, Status
 from holdfast.core.model.timer_name import TimerName
-from holdfast.core.model.views import ClusterState, Intent
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.raft_partition.leader_routing import ZoneEntries
 from holdfast.core.routing.router import HAS_LEFT
@@ -70,17 +60,19 @@ from holdfast.errors import InvariantBroken, ProtocolError
 from holdfast.wire.codec import decode, encode
 
 EARLY_BYTES_MAX = 16 * 1024 * 1024
-"""What may be kept of lives that this member has not been told of yet; above it packets are left to their link."""
+"""Packets kept for links that are not open yet; beyond that they are dropped, and the sender repeats them."""
 EARLY_TURN_BYTES = 1024 * 1024
-"""Of these so many are read in one turn of the world."""
+"""Of these packets, read in one turn of the event loop."""
 TURN_MESSAGES = 200
-"""Messages of members that are handled in one turn of the world. More come at once when one that others overtook
-arrives, and frees them all: a link keeps up to 1,024 of these."""
+"""Messages of members that are handled in one turn of the event loop.
+
+A link keeps up to 1,024 messages that have overtaken another one. When that one arrives, all of them are due at once.
+"""
 STOPPED = Outcome(Status.CLOSING, None, "this member has stopped")
 DELIVERIES = frozenset({Complete, Notify, Announce, ClusterChanged, BackpressureChanged})
-"""What is for those who asked or listen here."""
+"""Effects for callers and listeners on this member."""
 LINKS = "links"
-"""The driver's own timer, beside those of the member."""
+"""The driver's own timer."""
 
 
 class Driver:
@@ -91,10 +83,10 @@ class Driver:
         self.world = world
         self.links: dict[MemberId, Link[Message]] = {}
         self._early: deque[tuple[int, MemberId, bytes]] = deque()
-        """Packets that came on no road that is known here, with the time at which they came."""
+        """Packets of links that are not open here, with the times of their arrival."""
         self._early_bytes = 0
         self.journal: Writer | None = None
-        """Who writes down what the member wants to be written; None: nothing is kept."""
+        """Writes the journal; None: the member has no files."""
         self._timers: dict[str, int] = {}
         self._inbox: deque[Event] = deque()
         self._busy = False
@@ -102,43 +94,42 @@ class Driver:
         self._lane = member.lane
         self._answer_bytes = member.settings.limits.answer_bytes
         self._unread: set[MemberId] = set()
-        """Members that have not acknowledged more than that."""
+        """Members that have not acknowledged more than `_answer_bytes`."""
         self.lane: EntryLane = member.lane
         """The data lane, for sessions."""
         self.recorded: LifeRecorder | None = None
-        """Who writes this life down."""
+        """Records this member for a replay."""
         self.callers = Callers(self._put)
-        """Who is told what the member answers."""
+        """Callbacks that wait for answers and events of the member."""
         self._turn_ends = False
-        """Whether the end of this turn has been asked for."""
+        """Whether `_run` is due at the end of this turn, because a session has used the data lane."""
         self._rests = False
-        """Whether what is left in the inbox waits for the next turn."""
+        """Whether the rest of the inbox waits for the next turn."""
         self._batches: list[tuple[Token, ZoneBatch]] = []
-        """What sessions have wanted of the maps of zones in this turn."""
+        """Requests of sessions on maps of zones in this turn."""
         self.stopped = False
 
     def record(self, record: LifeRecorder) -> None:
-        """Write down this life from now on, before it has begun."""
+        """Record this member. To be called before it starts."""
         self.recorded = record
         self.lane = record.lane(self._lane, lambda: self._out.now_ns)
 
-    # -- what the world tells
+    # -- input from the world
 
     def start(self) -> None:
-        """Bring the member to life."""
         self._set_clock()
         self.handle(Started())
 
     def handle(self, event: Event) -> None:
-        """Give the member an event."""
+        """Have the member handle an event, unless it has stopped."""
         if not self.stopped:
             self._inbox.append(event)
             self._run()
 
     def packet(self, sender: MemberId, packet: bytes | memoryview) -> None:
-        """A packet came from a member; it counts only on the link between the present lives of both.
+        """Handle a packet of a member. It counts only on the link between the present lives of both.
 
-        Raises ProtocolError when it cannot be read, and then nothing has happened: who sends it may send it again.
+        Raises ProtocolError if it cannot be read; nothing has changed then, and the sender may send it again.
         """
         link = self.links.get(sender)
         if self.stopped:
@@ -161,11 +152,11 @@ class Driver:
             self._inbox.append(Received(sender, message))
 
     def _read(self, payload: bytes | memoryview) -> Message:
-        """The message in these bytes. Raises ProtocolError, and then nothing has happened."""
+        """Decode a message. Raises ProtocolError."""
         return decode(payload, self.member.settings.partitions.count)
 
     def _see_unread(self, member: MemberId) -> None:
-        """Tell the router, before anything else, whether a member has too many answers on their way to it."""
+        """Report a member with too many unacknowledged bytes to the router, before anything else is handled."""
         link = self.links.get(member)
         too_many = link is not None and link.unacknowledged_bytes > self._answer_bytes
         if too_many != (member in self._unread):
@@ -176,22 +167,23 @@ class Driver:
             self._inbox.appendleft(AnswersUnread(member, too_many))
 
     def _keep(self, sender: MemberId, packet: bytes) -> None:
-        """Keep a packet for a road that may be opened in a moment: the sender may have heard of the next view first.
+        """Keep a packet for a link that may be opened in a moment: the sender may have installed the next view first.
 
-        What is dropped here the other side repeats only after a while, in which a partition may stand still.
+        The sender would repeat a dropped packet only after `RESEND_NS`. Example: member 1 installs view 8, in which 3
+        has joined, and sends 3 the first chunk of a migration. It arrives before view 8 does.
         """
         now_ns = self.world.now_ns()
         while self._early and self._early[0][0] < now_ns - RESEND_NS:
             self._early_bytes -= len(self._early.popleft()[2])
-            assert self._early_bytes >= 0, "what is kept is counted once"
+            assert self._early_bytes >= 0, "each kept packet is counted once"
         if self._early_bytes + len(packet) <= EARLY_BYTES_MAX:
             self._early.append((now_ns, sender, packet))
             self._early_bytes += len(packet)
-        assert self._early_bytes <= EARLY_BYTES_MAX, "no more is kept than may be"
-        assert self._early or not self._early_bytes, "what is not kept any more is not counted"
+        assert self._early_bytes <= EARLY_BYTES_MAX, "the limit of kept bytes holds"
+        assert self._early or not self._early_bytes, "without kept packets no bytes are counted"
 
     def _open(self, to: MemberId, life: int, address: Address) -> None:
-        """Open a link, and take what has come on it already; what else came of this member is of no use any more."""
+        """Open a link, and handle the packets that have come on it already. Drop those of the member's other lives."""
         assert to != self.member.me, "a member has no link to itself"
         me = (self.member.me, self.member.picture.info.life)
         link = self.links[to] = Link[Message](road_between(me, (to, life)))
@@ -207,13 +199,14 @@ class Driver:
                 self._early_bytes += len(packet)
             elif link.carries(packet):
                 mine.append(packet)
-        assert self._early_bytes <= EARLY_BYTES_MAX, "what stays was kept before"
+        assert self._early_bytes <= EARLY_BYTES_MAX, "packets that stay were kept before"
         self._take_early(to, link, mine)
         self._arm_links()
 
     def _take_early(self, to: MemberId, link: Link[Message], packets: deque[bytes]) -> None:
-        """Take what came on a link before it was open, some in each turn. What comes meanwhile has later numbers, and
-        the link keeps it until then.
+        """Handle packets that came before their link was open, some in each turn.
+
+        The link keeps packets that arrive in between: they have later numbers.
         """
         size = 0
         while packets and size < EARLY_TURN_BYTES:
@@ -222,7 +215,7 @@ class Driver:
             try:
                 self._receive(to, link, packet)
             except ProtocolError as broken:
-                # The connection on which it came is not known any more.
+                # Its connection, which would be closed for this, is not known any more.
                 self.world.note(Note("packet dropped", {"sender": to, "reason": str(broken)}, "warning"))
 
         def go_on() -> None:
@@ -235,70 +228,18 @@ class Driver:
             self.world.soon(go_on)
 
     def whispered(self, address: Address, data: bytes | memoryview) -> None:
-        """A message came without a link. Raises ProtocolError when it cannot be read."""
+        """Handle a message outside links. Raises ProtocolError if it cannot be read."""
         self.handle(Heard(address, self._read(data)))
 
     def reconnected(self, member: MemberId) -> None:
-        """The network has a new connection to a member: what was on the old one may be lost."""
+        """The network has a new connection to a member: repeat packets, which may be lost with the old one."""
         link = self.links.get(member)
         if link is not None and not self.stopped:
             for packet in link.repeat(self.world.now_ns()):
                 self.world.carry(member, packet)
 
-    def peer_silent(self, member: MemberId) -> None:
-        """Nothing listens where this member was."""
-        self.handle(PeerSilent(member))
-
-    def leave(self) -> None:
-        """The operator wants the member to leave."""
-        self.handle(LeaveRequested())
-
-    def become(self, wish: Intent) -> None:
-        """The operator wants the member to be a lite one, or to own partitions."""
-        self.handle(Become(wish))
-
-    def change_state(self, state: ClusterState, *, ending: bool = False) -> None:
-        """The operator wants the cluster in this state; `ending`: and then everybody to leave."""
-        self.handle(ChangeState(state, ending))
-
-    def accept_loss(self) -> None:
-        """The operator does not want to wait for members, or parts of files, that are missing."""
-        self.handle(LossAccepted())
-
-    def bound_flight(self, max_in_flight_bytes: int) -> None:
-        """The operator lets this member have so many bytes on their way to those whom it fills, and no more."""
-        self.handle(FlightBounded(max_in_flight_bytes))
-
-    def reset_lost(self, partitions: Iterable[int], maps: Iterable[str]) -> None:
-        """The operator lets these maps use what there is of these partitions, which are lost."""
-        self.handle(LostReset(tuple(partitions), tuple(maps)))
-
-    def order_baseline(self, after: str, members: Iterable[str], adjust_ms: int) -> None:
-        """The operator wants just these members to own data, if `after` is still the end of the history."""
-        self.handle(BaselineOrdered(after, tuple(members), adjust_ms))
-
-    def order_level(self, level: int) -> None:
-        """The operator wants this feature level in force."""
-        self.handle(LevelOrdered(level))
-
-    def evict_without_majority(self, members: Iterable[MemberId]) -> None:
-        """The operator evicts these members although the rest is no majority, and vouches that they have ended."""
-        self.handle(EvictionWithoutMajorityOrdered(tuple(members)))
-
-    def evict(self, members: Iterable[MemberId]) -> None:
-        """The operator evicts these members, of which nothing is heard."""
-        self.handle(EvictionOrdered(tuple(members)))
-
-    def seed_absent(self, address: Address) -> None:
-        """Nothing listens at this address of `cluster.seeds`."""
-        self.handle(SeedAbsent(address))
-
-    def seed_behind(self, address: Address, members: tuple[MemberId, ...]) -> None:
-        """Just these members were found behind this one of `cluster.seeds`, which is a name."""
-        self.handle(SeedBehind(address, members))
-
     def execute(self, request: Request, done: Done) -> None:
-        """A session's request; `done` is called once."""
+        """Execute a request of a session; `done` is called once."""
         if self.stopped:
             done(HAS_LEFT if self.member.picture.has_left else STOPPED)
         else:
@@ -307,36 +248,40 @@ class Driver:
                 self._run()
 
     def zone_entries(self, name: str) -> ZoneEntries | None:
-        """What sessions may use of the zone in which this map lives; None: it lives in none that is known here."""
+        """The access of sessions to the zone of this map; None: this member knows no zone with it."""
         return self.member.picture.zone_entries(name)
 
     def zone_batch(self, batch: ZoneBatch, done: Callable[[ZoneBatchDone], None]) -> None:
-        """What a session wants of the maps of a zone, of one read buffer: it is given to the member at the end of this
-        turn of the world, or before the next step. `done` is called once, unless this member stops before.
+        """Execute the requests of one read buffer on maps of a zone.
+
+        All batches of a turn become one event, at its end or before the next step. `done` is called once, unless this
+        member stops before.
         """
         if not self._batches:
             self.world.soon(self._run)
         self._batches.append((self.callers.expect(done), batch))
 
     def refill(self, partition: int, member: MemberId, told: Callable[[str], None]) -> None:
-        """The operator wants a backup of a partition filled anew; `told` hears "", or why not."""
+        """Copy a partition to a backup again; `told` is called with "", or with the reason why not."""
         if self.stopped:
             told("this member has stopped")
         else:
             self._put(RefillRequested(self.callers.expect(told), partition, member))
 
     def _put(self, event: Event) -> None:
-        """Let the member handle this: now, or when it has done what it is at."""
+        """Queue an event, and handle it unless a step is running, which handles it then."""
         self._inbox.append(event)
         self._run()
 
     def enter(self) -> None:
-        """A session is about to use the data lane: set the time of the step."""
+        """Set the time of the step. Sessions call this before they use the data lane."""
         self._out.now_ns = self.world.now_ns()
 
     def leave_lane(self) -> None:
-        """A session has used the data lane. What that caused is carried out at the end of this turn of the world, or
-        before the next step: so the writes of all sessions that the world has woken together leave together.
+        """Note that a session has used the data lane.
+
+        Its effects are carried out at the end of this turn, or before the next step. So the writes of all sessions that
+        were woken in this turn leave in one message to each backup.
         """
         lane, batches = self._lane, self._lane.batches
         if (
@@ -346,7 +291,7 @@ class Driver:
             self.world.soon(self._run)
 
     def tick(self) -> None:
-        """Fire the timers that are due, and say when the next is."""
+        """Fire the timers that are due, and set the world's alarm for the next one."""
         if self.stopped:
             return
         self._set_clock()
@@ -361,12 +306,12 @@ class Driver:
         self._wake()
 
     def _end_turn(self) -> None:
-        """The turn is over whose end the member wanted to hear of."""
+        """The event loop's turn ended (requested with `EndTurn`)."""
         if not self.stopped:
             self._put(TurnEnded())
 
     def _set_clock(self) -> None:
-        """Tell the member the time of day, again with each timer: somebody may have set the clock."""
+        """Give the member the wall clock. Repeated with each timer, because the clock may be set."""
         epoch_ms = self.world.wall_ms() - self.world.now_ns() // MILLISECOND
         if epoch_ms != self._out.epoch_ms:
             self._inbox.append(ClockSet(epoch_ms))
@@ -374,13 +319,13 @@ class Driver:
     # -- steps
 
     def _run(self) -> None:
-        """Handle what is in the inbox. Re-entered from a callback, it leaves the work to the outer call."""
+        """Handle the inbox. A call from a callback of a step leaves that to the outer call."""
         if self._busy:
             return
         self._busy = True
         try:
             if self._turn_ends and not self.stopped:
-                # What sessions have caused leaves before anything else happens.
+                # Effects of sessions leave before anything else is handled.
                 self._turn_ends = False
                 self._step(LaneUsed())
             if self._batches and not self.stopped:
@@ -395,13 +340,13 @@ class Driver:
                 received += type(event) is Received
                 self._step(event)
         except ProtocolError as broken:
-            # Bytes were read before: this is no peer's fault, and must not pass for one.
+            # All bytes were decoded before. The callers of `packet` must not blame a peer for this.
             raise InvariantBroken(f"an event was handled as if it were bytes: {broken}") from broken
         finally:
             self._busy = False
 
     def _rest(self) -> None:
-        """Handle what is left in the inbox in the next turn of the world."""
+        """Handle the rest of the inbox in the next turn."""
         if not self._rests:
             self._rests = True
             self.world.soon(self._go_on)
@@ -411,9 +356,9 @@ class Driver:
         self._run()
 
     def _step(self, event: Event) -> None:
-        assert self._busy and not self.stopped, "one step after the other, and none after the end"
+        assert self._busy and not self.stopped, "one step at a time, and none after the end"
         now_ns = self.world.now_ns()
-        assert now_ns >= self._out.now_ns, "this member's time goes on"
+        assert now_ns >= self._out.now_ns, "this member's time never goes back"
         if self.recorded is not None:
             self.recorded.step(event, now_ns)
         effects = self.member.handle(event, now_ns)
@@ -431,8 +376,10 @@ class Driver:
                 self._deed(effect)
 
     def _in_order(self, effects: list[Effect]) -> list[Effect]:
-        """Who asked here is answered first, in the order of the answers; links open and close as the member said; all
-        else comes in any order (no effect relies on another of its list).
+        """Answers to local callers first, in their order; then links, in their order; then the rest, in any order.
+
+        No effect relies on another of its list. The simulator shuffles the rest, so that a protocol which does is
+        found.
         """
         deliveries: list[Effect] = []
         links: list[Effect] = []
@@ -489,7 +436,7 @@ class Driver:
             return
         link = self.links.get(to)
         if link is None:
-            # It has left the view: whoever waits for its answer learns that from the view.
+            # The member has left the view. Machines that wait for its response learn that from the view.
             return
         packet = link.send(encode(message), self.world.now_ns())  # type: ignore[arg-type]
         if link.unacknowledged_bytes > self._answer_bytes:
@@ -507,7 +454,7 @@ class Driver:
         self._arm_links()
 
     def _arm_links(self) -> None:
-        """Look at the links soon, if anything is open on one and no look is due already."""
+        """Set the timer of the links, if a message or an acknowledgement is pending on one."""
         if LINKS not in self._timers and any(link.open for link in self.links.values()):
             self._timers[LINKS] = self.world.now_ns() + ACKNOWLEDGE_NS
             self._wake()

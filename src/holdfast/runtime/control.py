@@ -10,10 +10,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from holdfast.config import Settings
 from holdfast.config.schema import DEFAULT_MAP
+from holdfast.core.events import (
+    BaselineOrdered,
+    Become,
+    ChangeState,
+    EvictionOrdered,
+    EvictionWithoutMajorityOrdered,
+    LevelOrdered,
+    LossAccepted,
+    LostReset,
+)
 from holdfast.core.member import Member
 from holdfast.core.membership.baseline_orders import BaselineChange, owners_wanted
 from holdfast.core.membership.next_level import raise_problem
@@ -80,7 +91,7 @@ class Control:
         picture = self._member.picture
         self._must_be_member()
         self._must_go_on()
-        self._node.guard(lambda: self._driver.change_state(state))
+        self._node.guard(lambda: self._driver.handle(ChangeState(state)))
 
         def reached() -> bool:
             self._must_go_on()
@@ -112,7 +123,7 @@ class Control:
             now_s = asyncio.get_running_loop().time()
             if now_s - asked_s >= 1 and self._member.picture.unserved_reason():
                 asked_s = now_s
-                self._node.guard(self._driver.accept_loss)
+                self._node.guard(partial(self._driver.handle, LossAccepted()))
             return not self._member.picture.unserved_reason()
 
         await self.until(served, timeout_s, self._member.picture.unserved_reason)
@@ -149,8 +160,8 @@ class Control:
                     )
                 if not without_majority and (why := picture.eviction_rejection(left, without_majority=False)):
                     raise Refused(why)
-                order = self._driver.evict_without_majority if without_majority else self._driver.evict
-                self._node.guard(lambda: order(left))
+                order = EvictionWithoutMajorityOrdered if without_majority else EvictionOrdered
+                self._node.guard(lambda: self._driver.handle(order(tuple(left))))
             return not left
 
         await self.until(
@@ -187,7 +198,7 @@ class Control:
             if left and now_s - asked_s >= 1:
                 asked_s = now_s
                 names = sorted(set[str]().union(*left.values()))
-                self._node.guard(lambda: self._driver.reset_lost(sorted(left), names))
+                self._node.guard(lambda: self._driver.handle(LostReset(tuple(sorted(left)), tuple(names))))
             return not left
 
         await self.until(reset, timeout_s, lambda: f"partitions {ranges_of(sorted(left))} are still lost")
@@ -226,8 +237,8 @@ class Control:
             if not owners.are_in(view) and now_s - asked_s >= 1:
                 asked_s = now_s
                 self._node.guard(
-                    lambda: self._driver.order_baseline(
-                        view.baseline_point, sorted(owners.members), owners.adjust_ms
+                    lambda: self._driver.handle(
+                        BaselineOrdered(view.baseline_point, tuple(sorted(owners.members)), owners.adjust_ms)
                     )
                 )
             return owners.are_in(view) and picture.known_by_all
@@ -256,7 +267,7 @@ class Control:
                 if why := raise_problem(view, level):
                     raise Refused(why)
                 asked_s = now_s
-                self._node.guard(lambda: self._driver.order_level(level))
+                self._node.guard(lambda: self._driver.handle(LevelOrdered(level)))
             return view.level >= level and picture.known_by_all
 
         assert picture.view is not None, "a member is in a view"
@@ -277,7 +288,7 @@ class Control:
         """Make the cluster passive and let all members leave."""
         if not self._ended.is_set() and not self._member.picture.ending:
             self._must_be_member()
-            self._node.guard(lambda: self._driver.change_state(ClusterState.PASSIVE, ending=True))
+            self._node.guard(lambda: self._driver.handle(ChangeState(ClusterState.PASSIVE, ending=True)))
         await self._until_ended(timeout_s)
 
     async def leave(self, timeout_s: float) -> None:
@@ -340,7 +351,7 @@ class Control:
             raise Refused(why)
 
     def _become(self, wish: Intent) -> None:
-        self._node.guard(lambda: self._driver.become(wish))
+        self._node.guard(lambda: self._driver.handle(Become(wish)))
 
     def _not_lite_reason(self) -> str:
         left = sum(1 for row in self._member.picture.assignments if self._member.me in row.replicas)

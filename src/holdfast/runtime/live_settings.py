@@ -8,6 +8,7 @@ from typing import Protocol
 
 from holdfast.config import LimitSettings, Settings
 from holdfast.config.loading import changed
+from holdfast.core.events import FlightBounded
 from holdfast.engine.driver import Driver
 from holdfast.runtime.logs.limited_lines import quoted
 from holdfast.runtime.memory import Gauge, limit_of
@@ -62,7 +63,7 @@ class LiveSettings:
 
     def bound_flight(self) -> None:
         max_in_flight_bytes = self._member.settings.partitions.max_in_flight_bytes
-        self._member.guard(lambda: self._member.driver.bound_flight(max_in_flight_bytes))
+        self._member.guard(lambda: self._member.driver.handle(FlightBounded(max_in_flight_bytes)))
 
     def set_log_level(self) -> None:
         log.setLevel(self._member.settings.log.level.upper())

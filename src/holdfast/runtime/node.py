@@ -9,13 +9,14 @@ import time
 import uuid as uuids
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from holdfast.config import Settings, is_loopback, missing_for_open_address
 from holdfast.core.effects import Note
-from holdfast.core.events import MemoryRoom
+from holdfast.core.events import LeaveRequested, MemoryRoom
 from holdfast.core.hosted_services import Service, with_services
 from holdfast.core.member import Member
 from holdfast.core.membership.identity import Identity
@@ -361,7 +362,7 @@ class Node(MemberGrid):
 
     def leave(self) -> None:
         """Drain: `ended` is set when every partition is safe elsewhere."""
-        self.guard(self.driver.leave)
+        self.guard(partial(self.driver.handle, LeaveRequested()))
 
     # -- the engine's world
 

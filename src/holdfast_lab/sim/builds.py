@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from functools import partial
 
+from holdfast.core.events import LeaveRequested, LevelOrdered
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.levels import LOWEST, OF_THIS_BUILD, FeatureLevels
 from holdfast_lab.sim.cluster import Cluster
@@ -68,7 +69,7 @@ class Builds(Harm):
         self.cluster.builds[index] = build
         self._did("build", f"{process.host}: {build}")
         if process.picture.admitted and self.random.random() < 0.5 and self._may_drain(process):
-            process.step(process.driver.leave)
+            process.step(partial(process.driver.handle, LeaveRequested()))
             self._when_dead(process)
         else:
             process.crash()
@@ -100,7 +101,7 @@ class Builds(Harm):
         if living and self.world.now_ns >= self._raise_ns and self.level < OF_THIS_BUILD.highest:
             process = self.random.choice(living)
             process.whenever_awake(
-                lambda: process.step(partial(process.driver.order_level, OF_THIS_BUILD.highest))
+                lambda: process.step(partial(process.driver.handle, LevelOrdered(OF_THIS_BUILD.highest)))
             )
         if self.level > LOWEST:
             self.world.marks.hit("level raised")

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from holdfast.core.events import Become, ChangeState, LeaveRequested
 from holdfast.core.messages import Filled, Message, MigrationRequest, TableOffer
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.views import ClusterState, Intent
@@ -197,7 +198,7 @@ class Faults(DiskFaults):
         if self.cluster.could_end_without(process):
             return
         self._did("drain", process.name)
-        process.step(process.driver.leave)
+        process.step(partial(process.driver.handle, LeaveRequested()))
 
         def look() -> None:
             if process.dead:
@@ -275,7 +276,7 @@ class Faults(DiskFaults):
         living = self.cluster.living()
         well = [process for process in living if self.core is None or process.host in self.core]
         process = self.random.choice(well or living)
-        process.whenever_awake(lambda: process.step(lambda: process.driver.change_state(state)))
+        process.whenever_awake(lambda: process.step(lambda: process.driver.handle(ChangeState(state))))
 
     def _wish(self) -> None:
         """Demote a data member, or promote a lite one."""
@@ -288,7 +289,7 @@ class Faults(DiskFaults):
         if wish is Intent.LITE and len(data) < 3:
             return
         self._did("wish", f"{process.name}: {wish}")
-        process.step(lambda: process.driver.become(wish))
+        process.step(lambda: process.driver.handle(Become(wish)))
 
     # -- at a moment of a protocol
 

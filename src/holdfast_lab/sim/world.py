@@ -14,6 +14,7 @@ from heapq import heappop, heappush
 from zlib import crc32
 
 from holdfast.core.effects import Note
+from holdfast.core.events import PeerSilent, SeedAbsent
 from holdfast.core.member_view import MemberView
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.primary_backup.lane import PLAIN, Ways
@@ -222,7 +223,7 @@ class Process:
             self._peers[member],
             packet,
             lambda process: process.step(lambda: process.driver.packet(me, packet)),
-            lambda: self.whenever_awake(lambda: self.step(lambda: self.driver.peer_silent(member))),
+            lambda: self.whenever_awake(lambda: self.step(lambda: self.driver.handle(PeerSilent(member)))),
             linked=True,
         )
 
@@ -241,7 +242,7 @@ class Process:
         )
 
     def _nobody_at(self, address: Address) -> None:
-        self.whenever_awake(lambda: self.step(lambda: self.driver.seed_absent(address)))
+        self.whenever_awake(lambda: self.step(lambda: self.driver.handle(SeedAbsent(address))))
 
     def note(self, note: Note) -> None:
         if not self.dead:

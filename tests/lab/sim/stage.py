@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.config import Settings
+from holdfast.core.events import ChangeState
 from holdfast.core.hosted_services import Service
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.keys import partition_of
@@ -135,7 +136,7 @@ class Stage:
 def change(stage: Stage, state: ClusterState, *, through: int = 0) -> None:
     """Put the cluster into this state through one of its members."""
     process = stage.processes[through]
-    process.step(lambda: process.driver.change_state(state))
+    process.step(lambda: process.driver.handle(ChangeState(state)))
     stage.wait(3)
     for one in stage.cluster.living():
         assert one.driver.member.membership.cluster_state is state

@@ -15,6 +15,7 @@ from tests.lab.sim.zone_stage import ZoneStage
 from tests.sampled_cases import sampled
 
 from holdfast.config import Settings
+from holdfast.core.events import BaselineOrdered, LossAccepted
 from holdfast.core.member import Member
 from holdfast.core.membership.baseline_orders import BaselineChange, Owners, owners_wanted
 from holdfast.core.messages import Accept, Message
@@ -47,7 +48,8 @@ class Based(Keeping):
         process = self.world.processes[self.cluster.addresses[self.at(member.me)]]
         process.step(
             partial(
-                process.driver.order_baseline, view.baseline_point, sorted(owners.members), owners.adjust_ms
+                process.driver.handle,
+                BaselineOrdered(view.baseline_point, tuple(sorted(owners.members)), owners.adjust_ms),
             )
         )
         return owners
@@ -174,7 +176,9 @@ def test_zones_take_nobody_who_is_not_in_it() -> None:
     view = first.member.picture.view
     assert view is not None
     owners = owners_wanted(view, SET, [], FIXED)
-    stage.processes[0].step(partial(first.order_baseline, "", sorted(owners.members), FIXED))
+    stage.processes[0].step(
+        partial(stage.processes[0].driver.handle, BaselineOrdered("", tuple(sorted(owners.members)), FIXED))
+    )
     stage.wait(5)
     stage.processes.append(stage.cluster.start(4))
     stage.rest()
@@ -283,7 +287,7 @@ def test_a_cluster_that_was_stopped_keeps_the_places_of_who_does_not_come() -> N
     stage.start(0, 1, 2)
     stage.wait(20)
     process = stage.process(0)
-    process.step(process.driver.accept_loss)
+    process.step(partial(process.driver.handle, LossAccepted()))
     stage.still()
     assert [one.consistent_id for one in stage.baseline().away] == [stage.name(3)]
     assert {partition for partition, row in enumerate(stage.rows()) if None in row} == before
@@ -361,7 +365,7 @@ def halves_go_on_apart(stage: Based) -> list[str]:
         stage.start(*pair, by_order=True)
         stage.wait(20)
         process = stage.process(pair[0])
-        process.step(process.driver.accept_loss)
+        process.step(partial(process.driver.handle, LossAccepted()))
         stage.still()
         stage.write(keys[:half] if pair == (0, 1) else keys[half:])
         if pair == (0, 1):
@@ -443,7 +447,7 @@ def test_only_who_is_not_here_can_be_taken_out() -> None:
     stage.rest()
     process = stage.process(0)
     names = sorted(view.baseline.ids - {stage.name(3)})  # type: ignore[union-attr]
-    process.step(partial(process.driver.order_baseline, view.baseline_point, names, FIXED))
+    process.step(partial(process.driver.handle, BaselineOrdered(view.baseline_point, tuple(names), FIXED)))
     stage.wait(5)
     assert stage.name(3) in stage.baseline().ids
     # Nor later, when nobody says it any more.
@@ -451,7 +455,7 @@ def test_only_who_is_not_here_can_be_taken_out() -> None:
     assert stage.name(3) in stage.baseline().ids
     # Nor one that does not know what has changed since.
     changes = stage.baseline().changes
-    process.step(partial(process.driver.order_baseline, "of before", names, FIXED))
+    process.step(partial(process.driver.handle, BaselineOrdered("of before", tuple(names), FIXED)))
     stage.wait(5)
     assert stage.baseline().changes == changes
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.lab.sim.stage import Stage
 
+from holdfast.core.events import EvictionOrdered
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.operations import Op, Outcome, Status
 from holdfast_lab.sim.world import Process
@@ -12,7 +13,7 @@ from holdfast_lab.sim.world import Process
 
 def suspect(through: Process, *ended: Process) -> None:
     members = [process.driver.member.me for process in ended]
-    through.step(lambda: through.driver.evict(members))
+    through.step(lambda: through.driver.handle(EvictionOrdered(tuple(members))))
 
 
 def members(process: Process) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from tests.lab.sim.stage import Stage, settings
 
+from holdfast.core.events import FlightBounded
 from holdfast.core.member import Member
 from holdfast.core.messages import Fill, Filled, Message
 from holdfast.core.migration.migration_master import MigrationMaster
@@ -93,8 +94,8 @@ def test_chunks_and_the_bytes_of_one_member_are_bounded(monkeypatch: pytest.Monk
 def test_bounds_can_change_while_a_member_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(monkeypatch, max_in_flight_bytes=FREE)
     for process in watched.stage.processes:
-        process.driver.bound_flight(CHUNK // 2)
-        process.driver.bound_flight(2 * CHUNK)
+        process.driver.handle(FlightBounded(CHUNK // 2))
+        process.driver.handle(FlightBounded(2 * CHUNK))
     watched.grow()
     assert CHUNK // 2 < watched.largest_chunk <= CHUNK, "chunks are as large again as they may be"
     assert CHUNK < watched.most_of_one <= 2 * CHUNK
@@ -110,7 +111,7 @@ def test_a_bound_counts_in_the_middle_of_migrations(monkeypatch: pytest.MonkeyPa
             before.append(watched.most_of_one)
             watched.most_of_one = 0
             for process in watched.stage.processes:
-                process.driver.bound_flight(CHUNK // 2)
+                process.driver.handle(FlightBounded(CHUNK // 2))
 
     watched.grow(lower)
     assert before, "it was lowered while much was on its way"
@@ -120,7 +121,7 @@ def test_a_bound_counts_in_the_middle_of_migrations(monkeypatch: pytest.MonkeyPa
 def test_chunks_are_not_larger_than_what_may_be_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(monkeypatch, max_in_flight_bytes=FREE)
     for process in watched.stage.processes:
-        process.driver.bound_flight(CHUNK // 2)
+        process.driver.handle(FlightBounded(CHUNK // 2))
     watched.grow()
     assert watched.most_of_one == watched.largest_chunk <= CHUNK // 2
 

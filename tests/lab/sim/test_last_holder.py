@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 import pytest
 from tests.lab.sim.test_scenarios import Stage
 
 from holdfast.core.effects import Note
+from holdfast.core.events import ChangeState, LeaveRequested
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
@@ -41,7 +44,7 @@ def warnings_of(process: Process) -> list[Note]:
 
 
 def drain(process: Process) -> None:
-    process.step(process.driver.leave)
+    process.step(partial(process.driver.handle, LeaveRequested()))
 
 
 def until_gone(stage: Stage, process: Process, seconds: int = 60) -> None:
@@ -123,7 +126,7 @@ def test_cluster_that_is_shut_down_warns_of_nothing() -> None:
     stage = filled(1)
     only = stage.processes[0]
     lost = warnings_of(only)
-    only.step(lambda: only.driver.change_state(ClusterState.PASSIVE, ending=True))
+    only.step(lambda: only.driver.handle(ChangeState(ClusterState.PASSIVE, ending=True)))
     until_gone(stage, only)
     assert lost == []
 

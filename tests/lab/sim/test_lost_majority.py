@@ -7,6 +7,7 @@ from tests.lab.sim.stage import Stage, settings
 from tests.lab.sim.way_out import named
 from tests.lab.sim.zone_stage import ZoneStage
 
+from holdfast.core.events import EvictionWithoutMajorityOrdered
 from holdfast.core.model.ids import METASTORE_GROUP, MemberId
 from holdfast_lab.sim.world import Process
 
@@ -77,7 +78,7 @@ def test_a_member_that_was_given_up_and_runs_ends_when_it_hears_of_it() -> None:
     stage.isolate(two)
     three.crash()
     stage.wait(20)
-    one.step(lambda: one.driver.evict_without_majority(ids(two, three)))
+    one.step(lambda: one.driver.handle(EvictionWithoutMajorityOrdered(tuple(ids(two, three)))))
     stage.processes = [one]
     stage.wait(5)
     assert len(one.picture.members()) == 1

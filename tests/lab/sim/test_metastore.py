@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from tests.lab.sim.stage import Stage, settings
 
-from holdfast.core.events import LaneUsed
+from holdfast.core.events import LaneUsed, LeaveRequested
 from holdfast.core.model.ids import METASTORE_GROUP, SECOND
 from holdfast.core.multiraft.group_host import node_of
 from holdfast.core.raft.configuration import Configuration
@@ -76,7 +78,7 @@ def test_a_dead_voter_is_replaced(stage: Stage) -> None:
 def test_it_is_moved_away_before_a_member_leaves(stage: Stage) -> None:
     first = leader(stage)
     left = node(first)
-    first.step(first.driver.leave)
+    first.step(partial(first.driver.handle, LeaveRequested()))
     stage.wait(30)
     assert first.driver.stopped
     alive = [process for process in stage.processes if not process.dead and not process.driver.stopped]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 import pytest
 from tests.lab.sim.stage import Stage
 
+from holdfast.core.events import LeaveRequested, LossAccepted, PeerSilent
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.operations import Op
 from holdfast_lab.sim.cluster import Journal, simulated_settings
@@ -126,7 +128,7 @@ def test_an_old_copy_of_a_member_that_has_left_is_refused() -> None:
     shelf.restart(1)
     shelf.write("new")
     leaving = shelf.stage.processes[1]
-    leaving.step(leaving.driver.leave)
+    leaving.step(partial(leaving.driver.handle, LeaveRequested()))
     shelf.stage.world.run_until(shelf.stage.world.now_ns + 30 * SECOND, stop=lambda: leaving.dead)
     assert leaving.dead
     shelf.put(1, image)
@@ -178,7 +180,7 @@ def test_files_whose_end_was_lost_are_let_in_and_prove_nothing() -> None:
         shelf.stage.wait(8)
     process = shelf.start(1)
     shelf.stage.wait(8)
-    process.step(process.driver.accept_loss)
+    process.step(partial(process.driver.handle, LossAccepted()))
     shelf.stage.rest()
     values = shelf.read()
     assert any(value is not None and value.startswith("old") for value in values)
@@ -207,7 +209,7 @@ def test_a_copy_that_was_refused_does_not_take_the_place_of_the_member_that_ends
     shelf.crash(2)
     # Its port is closed: it is missed at once.
     master, gone = shelf.stage.processes[0], shelf.stage.processes[2].driver.member.me
-    master.step(lambda: master.driver.peer_silent(gone))
+    master.step(lambda: master.driver.handle(PeerSilent(gone)))
     shelf.stage.wait(8)
     shelf.put(1, newest_of_1)
     shelf.start(1)

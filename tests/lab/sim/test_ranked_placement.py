@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 import pytest
 from tests.lab.sim.stage import Stage, change
@@ -10,6 +12,7 @@ from tests.sampled_cases import sampled
 
 from holdfast.cli.plan_live import Events
 from holdfast.config import Settings
+from holdfast.core.events import LeaveRequested
 from holdfast.core.model.migration import ReplicaList
 from holdfast.core.model.views import ClusterState
 from holdfast.core.placement.affinity import first_ranked
@@ -59,7 +62,7 @@ def test_joins_drains_and_crashes(hosts: int, backups: int) -> None:
     stage.wait(5)
     assert well_placed(stage, backups + 1)
     leaver = stage.processes[1]
-    leaver.step(leaver.driver.leave)
+    leaver.step(partial(leaver.driver.handle, LeaveRequested()))
     stage.wait(5)
     assert well_placed(stage, backups + 1)
     before = rows(stage)
@@ -131,7 +134,7 @@ def test_what_plan_foretells_of_such_a_cluster_comes_true() -> None:
     stage.processes[2].crash()
     assert foretold.came_true()
     foretold = Foretold(stage, Events(drain=(newcomer.driver.member.me,)))
-    newcomer.step(newcomer.driver.leave)
+    newcomer.step(partial(newcomer.driver.handle, LeaveRequested()))
     assert foretold.came_true()
 
 

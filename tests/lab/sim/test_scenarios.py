@@ -9,6 +9,7 @@ import pytest
 from tests.lab.sim.stage import Stage
 
 from holdfast.config import PartitionSettings
+from holdfast.core.events import LeaveRequested
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
@@ -173,7 +174,7 @@ def test_or_begins_anew_if_the_operator_accepts_the_loss() -> None:
 def test_all_members_may_leave_together(hosts: int) -> None:
     stage = Stage(hosts)
     for process in stage.processes:
-        process.step(process.driver.leave)
+        process.step(partial(process.driver.handle, LeaveRequested()))
     stage.wait(60)
     assert all(process.dead for process in stage.processes)
 
@@ -183,7 +184,7 @@ def test_two_of_four_leave_at_once_and_nothing_is_lost_without_backups() -> None
     for number in range(30):
         stage.put(stage.processes[0], f"k{number}", f"v{number}")
     for process in stage.processes[:2]:
-        process.step(process.driver.leave)
+        process.step(partial(process.driver.handle, LeaveRequested()))
     stage.wait(30)
     assert [process.dead for process in stage.processes] == [True, True, False, False]
     stage.rest()

@@ -8,6 +8,7 @@ from functools import partial
 
 from tests.lab.sim.zone_stage import ZoneStage
 
+from holdfast.core.events import EvictionOrdered, EvictionWithoutMajorityOrdered, LossAccepted
 from holdfast.core.model.metastore_questions import MetastoreAnswer, ResetAsked
 from holdfast.core.model.zone_questions import AlterZone, ResetZone, ZoneAnswer, ZoneOrder
 from holdfast_lab.sim.world import Process
@@ -101,8 +102,8 @@ class Operator:
         ended = [uuids[word] for word in words if not word.startswith("--")]
         why = process.picture.eviction_rejection(ended, without_majority=without_majority)
         if not why:
-            order = process.driver.evict_without_majority if without_majority else process.driver.evict
-            process.step(lambda: order(ended))
+            order = EvictionWithoutMajorityOrdered if without_majority else EvictionOrdered
+            process.step(lambda: process.driver.handle(order(tuple(ended))))
             self.stage.wait(5)
             assert not set(ended) & {info.uuid for info in process.picture.members()}
         return why
@@ -115,7 +116,7 @@ class Operator:
         for _ in range(20):
             if not process.picture.unserved_reason():
                 return ""
-            process.step(process.driver.accept_loss)
+            process.step(partial(process.driver.handle, LossAccepted()))
             self.stage.wait(1)
         return process.picture.unserved_reason()
 

@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.config import INTERNAL, Settings
 from holdfast.config.addresses import format_address
+from holdfast.core.events import EvictionWithoutMajorityOrdered
 from holdfast.core.hosted_services import Service
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.keys import partition_of
@@ -249,7 +250,7 @@ class Member:
         heard = set(uuids) - set(picture.suspects(self._node.now_ns()))
         if heard:
             raise Refused(f"responded recently, so not evicted: {', '.join(sorted(heard))}")
-        self._node.driver.evict_without_majority(MemberId(uuid) for uuid in uuids)
+        self._node.driver.handle(EvictionWithoutMajorityOrdered(tuple(MemberId(uuid) for uuid in uuids)))
 
     # -- listeners
 

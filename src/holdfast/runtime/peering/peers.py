@@ -21,6 +21,7 @@ from typing import cast
 
 from holdfast.config import LimitSettings, Settings, parse_address
 from holdfast.config.client_tls import handshake_problem
+from holdfast.core.events import PeerSilent, SeedAbsent, SeedBehind
 from holdfast.core.model.ids import Address, MemberId
 from holdfast.core.model.protocols import Speaks, protocol_mismatch, spoken
 from holdfast.engine.driver import Driver
@@ -631,12 +632,12 @@ class Network:
     def found_behind(self, seed: Address, members: tuple[MemberId, ...]) -> None:
         """Each address of the seed was tried: these members are there."""
         if self._running:
-            self._tell(partial(self.driver.seed_behind, seed, members))
+            self._tell(partial(self.driver.handle, SeedBehind(seed, members)))
 
     def found_absent(self, seed: Address) -> None:
         """The DNS has nothing under this name."""
         if self._running:
-            self._tell(partial(self.driver.seed_absent, seed))
+            self._tell(partial(self.driver.handle, SeedAbsent(seed)))
 
     def no_trouble(self, address: Address) -> None:
         """Somebody can be asked there again."""
@@ -813,11 +814,11 @@ class Network:
     def refused(self, address: Address, times: int) -> None:
         """Nothing listens there."""
         self.seed_places.refuses(address)
-        self._tell(partial(self.driver.seed_absent, address))
+        self._tell(partial(self.driver.handle, SeedAbsent(address)))
         if times >= REFUSALS_TO_SILENCE:
             for member, home in list(self._peers.items()):
                 if home == address:
-                    self._tell(partial(self.driver.peer_silent, member))
+                    self._tell(partial(self.driver.handle, PeerSilent(member)))
 
     async def stop(self) -> None:
         """Close everything."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Settings
-from holdfast.core.events import Heard
+from holdfast.core.events import Heard, LeaveRequested
 from holdfast.core.member import Member
 from holdfast.core.messages import Heartbeat, JoinAnswer, JoinRequest, ViewDecided
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address
@@ -170,7 +170,7 @@ class Stage:
         if self.form.leaving:
             process = self.process(self.form.leaving)
             assert process is not None
-            process.step(process.driver.leave)
+            process.step(partial(process.driver.handle, LeaveRequested()))
         else:
             process = self.cluster.living()[0]
             process.step(partial(self._replan, process))

@@ -10,6 +10,7 @@ import msgspec
 from tests.lab.sim.stage import Stage
 
 from holdfast.config import PartitionSettings, PersistenceSettings, Settings
+from holdfast.core.events import LeaveRequested
 from holdfast.core.member import Member
 from holdfast.core.messages import Fill, Message
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address
@@ -172,7 +173,7 @@ class Keeping(Stage):
         """Stop members gracefully, all at once."""
         leaving = [self.process(host) for host in hosts]
         for process in leaving:
-            process.step(process.driver.leave)
+            process.step(partial(process.driver.handle, LeaveRequested()))
         self.until(lambda: all(process.dead for process in leaving), seconds)
         self.processes = self.cluster.running()
 

@@ -8,6 +8,7 @@ from functools import partial
 import msgspec
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
+from holdfast.core.events import LeaveRequested
 from holdfast.core.member import Member
 from holdfast.core.messages import Message
 from holdfast.core.model.ids import SECOND, Address
@@ -84,7 +85,7 @@ class Scene:
         """Ask members to leave gracefully, all at once."""
         leaving = [self.process(host) for host in hosts]
         for process in leaving:
-            process.step(process.driver.leave)
+            process.step(partial(process.driver.handle, LeaveRequested()))
         return leaving
 
     def terminate(self, *hosts: int) -> None:

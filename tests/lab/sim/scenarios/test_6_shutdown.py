@@ -8,10 +8,12 @@ states of the cluster that are not here yet. A partition is lost (`Migrations.lo
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from tests.lab.sim.scenarios.scene import Packet, Scene
 
+from holdfast.core.events import LeaveRequested
 from holdfast.core.messages import Accept, MigrationRequest, Prepare, TableFetch, TableReport
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import Op, Outcome, Status
@@ -72,7 +74,7 @@ def test_a_member_that_has_not_joined_yet_leaves() -> None:
     first = scene.cluster.start(1)
     scene.wait(1)
     assert first.driver.member.membership.state == "joining"
-    first.step(first.driver.leave)
+    first.step(partial(first.driver.handle, LeaveRequested()))
     assert first.driver.stopped
 
 
@@ -145,7 +147,7 @@ def test_one_leaves_and_all_leave() -> None:
     scene.wait(0.02)
     rest = [process for process in scene.cluster.living() if process not in first]
     for process in rest:
-        process.step(process.driver.leave)
+        process.step(partial(process.driver.handle, LeaveRequested()))
     scene.returned(first + rest)
 
 

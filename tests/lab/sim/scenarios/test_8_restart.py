@@ -7,10 +7,13 @@ clusters with a baseline see `tests/lab/sim/test_baseline.py`.
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from tests.lab.sim.scenarios.keeping import ENDS, PARTITION, End, Files, Keeping, kept, keys_in
 from tests.lab.sim.stage import clean
 
+from holdfast.core.events import LeaveRequested, LossAccepted
 from holdfast.core.messages import Fill, Message
 from holdfast.core.model.operations import Op, Status
 from holdfast_lab.sim.world import Process
@@ -137,7 +140,7 @@ def accept(stage: Keeping, host: int) -> None:
     process = stage.process(host)
     for _ in range(10):
         if process.driver.member.picture.unserved_reason():
-            process.step(process.driver.accept_loss)
+            process.step(partial(process.driver.handle, LossAccepted()))
             stage.wait(1)
     assert not process.driver.member.picture.unserved_reason()
 
@@ -271,7 +274,7 @@ def test_who_holds_nothing_stops_and_history_stays_history(leaves: bool) -> None
 
     def stop(supplier: Process, message: Message) -> None:
         if leaves:
-            stage.process(3).step(stage.process(3).driver.leave)
+            stage.process(3).step(partial(stage.process(3).driver.handle, LeaveRequested()))
         else:
             stage.end("kill", 3)
 

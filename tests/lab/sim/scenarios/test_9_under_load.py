@@ -25,7 +25,7 @@ from tests.lab.sim.scenarios.keeping import (
 from tests.lab.sim.stage import clean
 from tests.sampled_cases import sampled
 
-from holdfast.core.events import CheckpointWanted, Received
+from holdfast.core.events import Become, CheckpointWanted, Received
 from holdfast.core.messages import Fill, Filled, Message, MigrationReady
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import Op
@@ -279,10 +279,10 @@ def test_copies_go_and_come_while_clients_write(tail_bytes: int) -> None:
     stop = stage.load()
     process = stage.process(2)
     for _ in range(3):
-        process.step(lambda: process.driver.become(Intent.LITE))
+        process.step(lambda: process.driver.handle(Become(Intent.LITE)))
         stage.until(lambda: process.driver.member.membership.info.lite)
         assert stage.member(2).copies.held == {}
-        process.step(lambda: process.driver.become(Intent.DATA))
+        process.step(lambda: process.driver.handle(Become(Intent.DATA)))
         stage.until(lambda: bool(stage.member(2).copies.held))
         stage.wait(0.3)
     stage.calm()

@@ -11,7 +11,7 @@ import pytest
 from tests.lab.sim.scenarios.keeping import NO_HISTORY, PARTITION, Files, at, kept, keys_in
 from tests.lab.sim.transaction_scenarios.scenario_stage import HISTORICAL, TransactingStage, under_load
 
-from holdfast.core.events import Received
+from holdfast.core.events import Become, Received
 from holdfast.core.messages import (
     Fill,
     Filled,
@@ -376,11 +376,11 @@ def test_d14_copies_go_and_come_while_transactions_write(tail_bytes: int) -> Non
     process = stage.process(2)
     for turn in range(3):
         tx = stage.begin(0, stage.values(keys_in(partition, 1, 20 + turn)[0] for partition in range(7)))
-        process.step(lambda: process.driver.become(Intent.LITE))
+        process.step(lambda: process.driver.handle(Become(Intent.LITE)))
         stage.until(lambda: process.driver.member.membership.info.lite)
         assert stage.member(2).copies.held == {}
         stage.commit(tx)
-        process.step(lambda: process.driver.become(Intent.DATA))
+        process.step(lambda: process.driver.handle(Become(Intent.DATA)))
         stage.until(lambda: bool(stage.member(2).copies.held))
         stage.wait(0.3)
         stage.answered(tx)

@@ -5,12 +5,15 @@ G1 is told with the baseline, G3 in `tests/lab/sim/test_loss_policies.py`, and G
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 import pytest
 from tests.lab.sim.scenarios.keeping import PARTITION, Files, kept, keys_in
 from tests.lab.sim.transaction_scenarios.scenario_stage import GRACEFUL, TransactingStage, under_load
 
 from holdfast.config import MapSettings, Settings
+from holdfast.core.events import LeaveRequested, LostReset
 from holdfast.core.messages import Message
 from holdfast.core.model.operations import Op
 from holdfast.core.model.transaction_orders import TransactionFate
@@ -87,7 +90,7 @@ def test_g2_what_is_lost_is_no_business_of_transactions_until_it_is_reset(how: s
         assert "are lost" in waits.told.answer.why
     process = stage.process(near)
     lost = tuple(process.driver.member.picture.lost_partitions)
-    process.step(lambda: process.driver.reset_lost(lost, ("ledger",)))
+    process.step(lambda: process.driver.handle(LostReset(tuple(lost), ("ledger",))))
     stage.wait(2)
     stage.answered(waits)
     assert waits.done == (began == "prepared")
@@ -183,7 +186,7 @@ def test_g6_a_member_without_data_stops_and_history_stays_history(graceful: bool
 
     def stop(supplier: Process, message: Message) -> None:
         if graceful:
-            stage.process(3).step(stage.process(3).driver.leave)
+            stage.process(3).step(partial(stage.process(3).driver.handle, LeaveRequested()))
         else:
             stage.end("kill", 3)
 
