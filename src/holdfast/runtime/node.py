@@ -15,7 +15,6 @@ from pathlib import Path
 import msgspec
 
 from holdfast.config import Settings, is_loopback, missing_for_open_address
-from holdfast.core.effects import Note
 from holdfast.core.events import LeaveRequested, MemoryRoom
 from holdfast.core.hosted_services import Service, with_services
 from holdfast.core.member import Member
@@ -44,11 +43,11 @@ from holdfast.runtime.doors.sockets import Sockets
 from holdfast.runtime.doors.strangers import FAULTY, Strangers
 from holdfast.runtime.http.http_door import HttpDoor
 from holdfast.runtime.logs.audit_log import AuditLog
+from holdfast.runtime.member_ports import MemberPorts
 from holdfast.runtime.member_watch import MemberWatch
 from holdfast.runtime.memory import Gauge, limit_of
 from holdfast.runtime.memory_watch import MemoryWatch
 from holdfast.runtime.peering.peers import Network
-from holdfast.runtime.ports import Ports
 from holdfast.runtime.real_world import RealWorld
 from holdfast.server.audit_events import AuditEvent
 from holdfast.server.door import DoorMember, DoorOptions
@@ -95,7 +94,7 @@ class Node(MemberGrid):
         self._files: DataDirectory | None = None
         self._network: Network
         self._door: Door
-        self._ports: Ports
+        self._ports: MemberPorts
         self._world: RealWorld
         self.loop: asyncio.AbstractEventLoop
         self._proving: Proving
@@ -124,12 +123,12 @@ class Node(MemberGrid):
         self._proving = Proving(self.loop)
         self._watch.open_traces(self.member_uuid)
         self._open_audit_log()
-        ports = self._ports = Ports(self.settings, self.strangers)
+        ports = self._ports = MemberPorts(self.settings, self.strangers)
         chosen = self.settings.member
         network = self._network = Network(
             self.settings, self.member_uuid, Address(chosen.host, 0), self.strangers, ports.tls
         )
-        self._world = RealWorld(self.loop, network, self)
+        self._world = RealWorld(self.loop, network, self, self._watch.note)
         await network.listen(await ports.take_member_port(network))
         try:
             await ports.take_client_port(lambda: self._door)
@@ -368,9 +367,6 @@ class Node(MemberGrid):
 
     def tick(self) -> None:
         self.guard(self.driver.tick)
-
-    def note(self, note: Note) -> None:
-        self._watch.note(note)
 
     def stopped(self, why: str) -> None:
         self.ended_because = why

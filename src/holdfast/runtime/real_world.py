@@ -22,9 +22,6 @@ class WorldOwner(Protocol):
     def tick(self) -> None:
         """A deadline of the engine is over."""
 
-    def note(self, note: Note) -> None:
-        """Something worth a line in the log happened."""
-
     def stopped(self, why: str) -> None:
         """The member has ended by itself."""
 
@@ -32,7 +29,15 @@ class WorldOwner(Protocol):
 class RealWorld:
     """Implements `engine.ports.World` for one member. It has one timer: for the engine's next deadline."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, network: Network, owner: WorldOwner) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        network: Network,
+        owner: WorldOwner,
+        note: Callable[[Note], None],
+    ) -> None:
+        """`note` writes a note of the member to the log."""
+        self._note = note
         self._loop = loop
         self._network = network
         self._owner = owner
@@ -63,7 +68,7 @@ class RealWorld:
         """Only the simulator changes their order."""
 
     def note(self, note: Note) -> None:
-        self._owner.note(note)
+        self._note(note)
 
     def stopped(self, why: str) -> None:
         self._owner.stopped(why)

@@ -23,7 +23,7 @@ log = logging.getLogger("holdfast")
 MEMBER_PORT, CLIENT_PORT = "member.member_port", "member.client_port"
 
 
-class Ports:
+class MemberPorts:
     """Both ports of one member.
 
     They are taken first and accept connections last (`begin`): others learn the numbers of the ports when the member
