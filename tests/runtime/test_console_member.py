@@ -87,7 +87,7 @@ def test_a_member_that_does_not_answer_is_shown_as_silent() -> None:
         async with cluster(2, **OPEN) as (first, second):
             # Its door for clients is shut; members hear it as before.
             node: Any = second._node
-            node._client_server.close()
+            node._ports.close_client_port()
             survey = json.loads((await asked(door_of(first), "/console/api/cluster"))[1])
             silent = {one["uuid"]: one["error"] for one in survey["members"] if one["status"] is None}
             assert set(silent) == {second.uuid}
