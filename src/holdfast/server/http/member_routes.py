@@ -108,23 +108,6 @@ class _Asked(msgspec.Struct, forbid_unknown_fields=True):
     adjust_ms: int = -1
 
 
-def _order(member: HttpMember, request: HttpRequest, responder: Responder) -> None:
-    grid = member.grid
-    order = read_order(request.json(), grid.partition_count)
-    what = order_of(order, ())
-    if why := access.question_rejection(request.rights, order, ()):
-        grid.audit(AuditEvent(AuditKind.REFUSED, request.rights.user, request.peer, what, why))
-        responder.answer(text_answer(403, why))
-        return
-    grid.audit(AuditEvent(AuditKind.ORDER, request.rights.user, request.peer, what))
-    grid.order(
-        order,
-        lambda fate, why: responder.answer(
-            json_answer({"result": fate.name.lower(), "reason": why}, STATUS_OF[fate])
-        ),
-    )
-
-
 def read_order(content: object, partitions: int) -> own.Order:
     """Raises BadRequest."""
     try:
