@@ -20,6 +20,8 @@ ARGS ?=
 MODULES ?=
 # One meaning of text everywhere.
 export PYTHONUTF8 := 1
+# Compiled tests are kept: each worker would spend half a minute on compiling them where this is set.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test check sim cuts zones transactions matrix memory mutants bench growth soak pipeline chaos resize fuzz fuzz-users example slow lock wheel clean java node java-client java-clients go-client interop compatibility install pythons chromium screenshots night
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.json_answers import watch_commands
+from tests.rewritten import compile_tests
 from xdist.scheduler import LoadScopeScheduling
 
 from holdfast_lab.processes import local_cluster
@@ -30,12 +31,14 @@ for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
     del os.environ[name]
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Several processes that share the tests start members at a time: each looks for free ports among its own."""
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     local_cluster.PORTS = local_cluster.PORTS[number::count]
     watch_commands()
+    if getattr(config.option, "dist", "no") != "no" and "PYTEST_XDIST_WORKER" not in os.environ:
+        compile_tests(config, ROOT / "tests")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
