@@ -13,7 +13,7 @@ from tests.json_answers import watch_commands
 from tests.rewritten import compile_tests
 from xdist.scheduler import LoadScopeScheduling
 
-from holdfast_lab.processes import local_cluster
+from holdfast_lab.processes import fork_server, local_cluster
 
 ROOT = Path(__file__).parent.parent
 ON_SPARK = PurePosixPath("tests/spark")
@@ -36,9 +36,15 @@ def pytest_configure(config: pytest.Config) -> None:
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     local_cluster.PORTS = local_cluster.PORTS[number::count]
+    fork_server.enable_forks()
     watch_commands()
     if getattr(config.option, "dist", "no") != "no" and "PYTEST_XDIST_WORKER" not in os.environ:
         compile_tests(config, ROOT / "tests")
+
+
+def pytest_unconfigure() -> None:
+    """End the processes of which members are forks."""
+    fork_server.end_servers()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

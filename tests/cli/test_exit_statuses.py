@@ -31,7 +31,8 @@ from holdfast.cli.exit_statuses import (
 from holdfast.cli.main import holdfast
 from holdfast_lab.cli.main import STATUSES as LAB_STATUSES
 from holdfast_lab.cli.main import holdfast_lab
-from holdfast_lab.processes.local_cluster import COMMAND, LocalCluster
+from holdfast_lab.processes.fork_server import COMMAND
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "commands.md"
 COMMANDS = all_commands(holdfast) | all_commands(holdfast_lab)

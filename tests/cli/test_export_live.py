@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from holdfast.client.blocking import Client
 from holdfast.wire.values import to_stored
-from holdfast_lab.processes.local_cluster import COMMAND, LocalCluster
+from holdfast_lab.processes.fork_server import run_program
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -25,9 +25,7 @@ journal = "sync"
 
 def holdfast(*arguments: str | Path) -> tuple[int, str]:
     """Exit status and standard output."""
-    ended = subprocess.run(
-        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=240
-    )
+    ended = run_program(arguments, timeout=240)
     # Spark's own processes may have something to say when they are ended; the command has not.
     assert "cli/main.py" not in ended.stderr, ended.stderr
     return ended.returncode, ended.stdout or ended.stderr

@@ -11,7 +11,8 @@ from typing import Any, Self
 import msgspec
 
 from holdfast.client.blocking import Client
-from holdfast_lab.processes.local_cluster import COMMAND, HOST, LocalCluster, ManagedMember, free_ports
+from holdfast_lab.processes.fork_server import COMMAND, run_program, start_program
+from holdfast_lab.processes.local_cluster import HOST, LocalCluster, ManagedMember, free_ports
 
 PARTITIONS = 31
 SEGMENT_BYTES = 1 << 20
@@ -82,13 +83,7 @@ class Keepers(LocalCluster):
         log = self.log_dir / f"{name}-{self.runs}.log"
         file = self.config_of(name, settings)
         with log.open("wb") as out:
-            process = subprocess.Popen(
-                [*(command or COMMAND), "start", "--config", str(file)],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            process = start_program([*(command or COMMAND), "start", "--config", str(file)], out, {})
         member_port, client_port = self.ports[name]
         member = ManagedMember(name, process, f"{HOST}:{client_port}", f"{HOST}:{member_port}", log)
         self.members.append(member)
@@ -127,9 +122,7 @@ class Keepers(LocalCluster):
 
     def holdfast(self, *words: str, seconds: float = 120.0) -> subprocess.CompletedProcess[str]:
         """Run the command `holdfast`."""
-        return subprocess.run(
-            [*COMMAND, *words], capture_output=True, text=True, timeout=seconds, check=False
-        )
+        return run_program(words, seconds)
 
     def statuses(self) -> dict[str, dict[str, Any]]:
         """What each running member says of itself, by name."""

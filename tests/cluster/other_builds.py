@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.model.levels import HIGHEST, LOWEST, SEGMENT_FORMATS
-from holdfast_lab.processes.local_cluster import COMMAND
+from holdfast_lab.processes.fork_server import COMMAND
 
 ROOT = Path(__file__).parent.parent.parent
 MECHANISM = "src/holdfast/core/model/levels.py"

@@ -12,13 +12,14 @@ from tests.cluster.test_cluster import fill, missing
 
 from holdfast.client.blocking import Client
 from holdfast.client.verification import diverged
-from holdfast_lab.processes.local_cluster import COMMAND, LocalCluster, ManagedMember
+from holdfast_lab.processes.fork_server import run_program
+from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
 
 CONFIG = "[maps.default]\nbackups = 1\njournal = 'sync'\n[cluster]\nsuspect_after_ms = 10000\n"
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=120, check=False)
+    return run_program(words)
 
 
 def order(cluster: LocalCluster, *words: str) -> subprocess.CompletedProcess[str]:

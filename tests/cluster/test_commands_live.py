@@ -18,7 +18,8 @@ from holdfast.cli.main import holdfast
 from holdfast.client.blocking import Client
 from holdfast.errors import NotReady
 from holdfast.wire.values import to_stored
-from holdfast_lab.processes.local_cluster import COMMAND, LocalCluster
+from holdfast_lab.processes.fork_server import COMMAND
+from holdfast_lab.processes.local_cluster import LocalCluster
 
 CONFIG = """
 [cluster]

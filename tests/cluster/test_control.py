@@ -20,7 +20,8 @@ from tests.cluster.test_cluster import MAP, fill, missing, text
 from holdfast.cli.main import holdfast
 from holdfast.client.blocking import Client
 from holdfast.errors import Passive
-from holdfast_lab.processes.local_cluster import COMMAND, LocalCluster, ManagedMember
+from holdfast_lab.processes.fork_server import COMMAND
+from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
 
 CONFIG = "[cluster]\nheartbeat_ms = 200\nsuspect_after_ms = 10000\n[partitions]\ncount = 31\n"
 NO_BACKUPS = CONFIG + "[maps.default]\nbackups = 0\n"

@@ -17,7 +17,8 @@ from tests.cluster.other_builds import build_of, command, earlier_commit, older_
 from tests.cluster.test_rolling_upgrade import NAMES, Upgraded, all_copies_are_alike, load
 from tests.console.browser import Tab, chromium
 
-from holdfast_lab.processes.local_cluster import COMMAND, HOST, ManagedMember, free_ports
+from holdfast_lab.processes.fork_server import COMMAND
+from holdfast_lab.processes.local_cluster import HOST, ManagedMember, free_ports
 
 WATCHES = (
     pytest.param(ByPrometheus, id="alerts_by_prometheus")

@@ -23,7 +23,8 @@ from tests.cluster.other_builds import (
 from holdfast.core.model.levels import HIGHEST, LOWEST
 from holdfast_lab.chaos.chaos import judge_modes, kind_of, python_client
 from holdfast_lab.chaos.recorded_calls import Keys
-from holdfast_lab.processes.local_cluster import COMMAND, ManagedMember
+from holdfast_lab.processes.fork_server import COMMAND
+from holdfast_lab.processes.local_cluster import ManagedMember
 
 pytestmark = pytest.mark.interop
 KEYS = Keys(40, "k")

@@ -7,7 +7,6 @@ import random
 import re
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,7 +22,8 @@ from holdfast.config import load
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.runtime.memory import limit_of
 from holdfast.runtime.supervisor import cores, places, told
-from holdfast_lab.processes.local_cluster import COMMAND, HOST, PORTS
+from holdfast_lab.processes.fork_server import COMMAND, run_program, start_program
+from holdfast_lab.processes.local_cluster import HOST, PORTS
 
 QUICK = ["--partitions", "31", "--set", "cluster.heartbeat_ms=200", "--set", "cluster.suspect_after_ms=10000"]
 
@@ -58,13 +58,7 @@ class Running:
         command = [*COMMAND, "start", "--members", str(count), "--name", "t", *QUICK, *more]
         command += ["--member-port", str(self.first), "--client-port", str(self.first + count)]
         with self.log.open("wb") as out:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            self.process = start_program(command, out, {})
 
     def said(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")
@@ -153,12 +147,7 @@ def test_a_member_that_dies_is_named_and_started_again(tmp_path: Path) -> None:
 def test_one_that_an_operator_lets_go_stays_away(tmp_path: Path) -> None:
     with running(tmp_path, 2) as one:
         one.until(one.whole)
-        drained = subprocess.run(
-            [*COMMAND, "member", "drain", f"{HOST}:{one.first + 3}"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        drained = run_program(["member", "drain", f"{HOST}:{one.first + 3}"])
         assert drained.returncode == 0, drained.stderr
         one.until(lambda: "member t-2 ended with status 0" in one.said())
         one.until(lambda: len(one.status()["members"]) == 1)
@@ -179,11 +168,8 @@ def test_a_port_that_is_taken_ends_all(tmp_path: Path) -> None:
     with running(tmp_path, 2) as one:
         one.until(one.whole)
         # Another two, of which the second wants the first one's door.
-        command = [*COMMAND, "start", "--members", "2", *QUICK, "--member-port", str(neighbours(2))]
-        again = subprocess.run(
-            [*command, "--client-port", str(one.first - 1)],
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        command = ["start", "--members", "2", *QUICK, "--member-port", str(neighbours(2))]
+        again = run_program([*command, "--client-port", one.first - 1])
         assert again.returncode == 2, again.stdout
         assert f"client_port = {one.first}: cannot listen on" in again.stdout
         assert (

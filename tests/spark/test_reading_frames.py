@@ -17,7 +17,7 @@ from holdfast.client.blocking import Client
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.server.own_session import OwnSession
 from holdfast.wire import own
-from holdfast_lab.processes.local_cluster import COMMAND
+from holdfast_lab.processes.fork_server import COMMAND
 
 pytest.importorskip("pyspark")
 

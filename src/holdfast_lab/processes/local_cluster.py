@@ -16,14 +16,12 @@ All processes that it starts are ended by pid, whatever happens in between; it e
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import resource
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -40,6 +38,7 @@ from holdfast.config.addresses import format_address
 from holdfast.config.client_tls import ClientTls
 from holdfast.core.model.zone_questions import CreateZone, SettingValue
 from holdfast.errors import HoldfastError
+from holdfast_lab.processes.fork_server import COMMAND, Process, start_program
 
 HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)
@@ -47,8 +46,6 @@ PORTS = range(20_000, 32_000)
 
 UUID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 LOG_TAIL_LINES = 25
-COMMAND = [sys.executable, "-c", "from holdfast.cli.main import main; main()"]
-"""The program `holdfast` of this environment."""
 POLL_S = 0.05
 PATIENCE_S = 5.0
 
@@ -63,7 +60,7 @@ class ClusterError(HoldfastError):
 @dataclass(slots=True, eq=False)
 class ManagedMember:
     name: str
-    process: subprocess.Popen[bytes]
+    process: Process
     client_address: str
     """`host:port` of the client port."""
     member_address: str
@@ -274,15 +271,7 @@ class LocalCluster:
             file.write_text(self.config, encoding="utf-8")
             command += ["--config", str(file)]
         with log.open("wb") as out:
-            # A session of its own: Ctrl-C at the terminal reaches only this process, which ends the members in order.
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env={**os.environ, **self.environment(name)},
-            )
+            process = start_program(command, out, self.environment(name))
         if self.address_space:
             # From outside: code between fork and exec is not safe in a process with threads.
             resource.prlimit(process.pid, resource.RLIMIT_AS, (self.address_space, self.address_space))
