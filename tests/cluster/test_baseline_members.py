@@ -102,7 +102,7 @@ def test_join_kill_return_and_take_out(tmp_path: Path) -> None:
         (again,) = cluster.restart([back])
         cluster.wait_settled()
         assert holds(cluster, again) == set()
-        assert "because m2 came" in shown(cluster)
+        assert "because m2 joined" in shown(cluster)
         given(cluster, "auto", "0")
         cluster.wait_settled()
         assert holds(cluster, again)
