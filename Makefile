@@ -23,7 +23,7 @@ export PYTHONUTF8 := 1
 # Compiled tests are kept: each worker would spend half a minute on compiling them where this is set.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check sim cuts zones transactions matrix memory mutants bench growth soak pipeline chaos resize fuzz fuzz-users example slow lock wheel clean java node java-client java-clients go-client interop compatibility install pythons chromium screenshots night
+.PHONY: help demo test quick check sim cuts zones transactions matrix memory mutants bench growth soak pipeline chaos resize fuzz fuzz-users example slow lock wheel clean java node java-client java-clients go-client interop compatibility install pythons chromium screenshots night
 
 help: ## Show all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ demo: install java ## Run the main job: Spark, four members, a crash, joins, a d
 
 test: install java node java-client go-client ## Run the test suite on two cores (ARGS="-k name"; TEST_WORKERS=0 for one process)
 	@$(BIN)/python -m pytest -q -n $(TEST_WORKERS) $(SHARED) $(ARGS)
+
+quick: install ## Run the house rules and the tests that the change can reach, near and cheap ones first (SINCE=origin/main)
+	@files=$$($(BIN)/python -m tests.affected $(SINCE)) && $(BIN)/python -m pytest -q -n 2 $(SHARED) $$files $(ARGS)
 
 check: install java node java-client go-client ## Check style, types, layers and house rules, then run all tests
 	$(BIN)/ruff format --check .
