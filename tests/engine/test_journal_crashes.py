@@ -16,7 +16,7 @@ from holdfast.core.store.partition_copy import PartitionCopy
 
 
 @pytest.mark.rule("engine/W-7")
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), lives=st.integers(1, 4), power=st.booleans())
 def test_what_was_durable_is_there_after_any_crash(seed: int, lives: int, power: bool) -> None:
     draw = random.Random(seed)
@@ -122,7 +122,7 @@ def check(found: Recovered, states: dict[int, list[tuple[int, State]]], durable:
 
 
 @pytest.mark.rule("journal/R-5")
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), restarted=st.booleans())
 def test_damage_is_told_and_nothing_is_invented(seed: int, restarted: bool) -> None:
     draw = random.Random(seed)

@@ -16,7 +16,7 @@ LANE = data_lane()
 pytestmark = pytest.mark.skipif(LANE.kind == "python", reason=f"nothing is compiled: {LANE.why}")
 
 
-@pytest.mark.parametrize("seed", sampled([3, 1, 2, 4, 13, 5, 6, 7], 4))
+@pytest.mark.parametrize("seed", sampled([3, 1, 2, 4, 13, 5, 6, 7], 8))
 def test_nothing_is_lost_diverges_or_hangs(seed: int) -> None:
     verdict = simulate(seed, journal="mixed", ways=LANE.ways)
     assert verdict.ok, verdict.problems
@@ -34,6 +34,7 @@ def test_a_backup_keeps_what_has_ended_by_its_own_clock_until_its_primary_says_s
     assert verdict.ok, verdict.problems
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_run_where_hashes_are_the_same() -> None:
     def told(hash_seed: str) -> str:
         command = [sys.executable, "-m", "holdfast_lab", "simulate", "--seed", "13", "--compiled", "--json"]

@@ -106,6 +106,7 @@ def test_a_backup_that_goes_back_is_seen_by_who_reads_again_and_again() -> None:
     assert any("and before that" in problem for problem in problems), problems
 
 
+@pytest.mark.slow
 def test_the_same_lie_in_the_same_run_is_the_same() -> None:
     assert one_run(0, "cas-twice") == one_run(0, "cas-twice")
 
