@@ -481,7 +481,7 @@ WRONG_USERS = {
     "[users.ada]\nroles = ['r']": "users.ada.roles: there is no role 'r'; known are admin",
     "[roles.r]\nrules = ['map * read']": "users must be set, because roles are",
     "[users.a]\nroles = ['admin']\n[roles.admin]\nrules = []": "roles.admin is not allowed",
-    "[users.a]\nroles = ['r']\n[roles.r]\nrules = ['map *']": "'map *' is no rule: write KIND NAME ACTION",
+    "[users.a]\nroles = ['r']\n[roles.r]\nrules = ['map *']": "'map *' is not a rule: write KIND NAME ACTION",
     "[users.a]\nroles = ['r']\n[roles.r]\nrules = ['mop * read']": "there is no kind 'mop'; known are map",
     "[users.a]\nroles = ['r']\n[roles.r]\nrules = ['map * drain']": "'drain' is nothing that is done with a map",
     "[users.a]\nroles = ['r']\n[roles.r]\nrules = ['cluster x drain']": "write 'cluster * drain'",

@@ -795,7 +795,7 @@ def test_what_is_wrong_with_an_export_is_said_before_spark_starts(tmp_path: Path
         assert (told.exit_code, "is no export" in told.output) == (1, True)
     (tmp_path / "entries").mkdir()
     told = run("restore", str(tmp_path))
-    assert (told.exit_code, "did not come to its end" in told.output) == (1, True)
+    assert (told.exit_code, "did not finish" in told.output) == (1, True)
     told = run("restore", str(tmp_path), "--rename", "flights")
     assert (told.exit_code, "give OLD=NEW" in told.output) == (2, True)
     told = run("audit", "--member", "a", "--files", "b")

@@ -487,7 +487,7 @@ def test_live_plans_by_the_placement_of_the_cluster(told: Tell) -> None:
     ]
     lines = [json.loads(line) for line in shown.stdout.splitlines()]
     assert [tuple(each["target"]) for each in lines] == rendezvous(range(12), [()] * 12, here, 2)
-    assert "say with --name" in run("--live", "--join", "1").stderr
+    assert "new one with --name" in run("--live", "--join", "1").stderr
     told()
     assert "--name" not in run("--live", "--join", "1").stderr, "even does not look at names"
 
@@ -508,7 +508,7 @@ def test_live_keeps_groups_apart_and_lite_members_empty(told: Tell) -> None:
     for line in run("--live", "--json", "--join", "1", "--group", "x").stdout.splitlines():
         final = json.loads(line)["intermediateStates"][-1]
         assert {"x" if owner in ("aaaa1", "join-1") else owner for owner in final} == {"x", "bbbb2"}
-    assert "say with --group" in run("--live", "--join", "1").stderr
+    assert "new members with --group" in run("--live", "--join", "1").stderr
 
 
 @pytest.mark.parametrize(

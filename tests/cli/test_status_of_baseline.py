@@ -29,7 +29,7 @@ def told(*members: dict[str, Any], **changed: Any) -> dict[str, Any]:
 def test_without_one_there_is_nothing_to_say() -> None:
     for seen in ({}, {"baseline": None}):
         assert list(of_baseline(seen)) == []
-        assert shown(seen) == ["no baseline: every member owns data as soon as it is here"]
+        assert shown(seen) == ["no baseline: every member owns data as soon as it joins"]
 
 
 def test_who_is_here_away_gone_and_outside() -> None:
@@ -60,7 +60,7 @@ def test_when_it_is_adjusted_and_because_of_whom() -> None:
         adjust_ms=300_000,
         adjusts_in_ms=12_300,
     )
-    assert shown(seen)[0] == "auto-adjust: 300 s after the last member came or went"
+    assert shown(seen)[0] == "auto-adjust: 300 s after the last join or leave"
     assert shown(seen)[-1] == (
         "the baseline becomes the present members in 12 s because m4 joined, m2 left; a join or leave restarts the wait"
     )
@@ -107,6 +107,6 @@ def test_plan_gives_nobody_outside_anything_and_keeps_places() -> None:
     back = list(planned.outlooks(Events(crash=("m2",), join=1, names=("m2",))))
     for outlook in back:
         assert {*outlook.plan.target} == {"join-1" if one == "m2-uuid" else one for one in outlook.before}
-    assert any("has a baseline" in line for line in planned.warnings(Events()))
+    assert any("present baseline" in line for line in planned.warnings(Events()))
     at_once = told(member("m1"), member("m2"), member("m3"), adjust_ms=0)["baseline"]
     assert any(outlook.plan.steps for outlook in cluster(at_once).outlooks(Events(crash=("m2",))))

@@ -29,7 +29,7 @@ LINES = [
     ),
     (
         ZoneEvent(KIND.RESET_ASKED, "z"),
-        ("zone z: reset asked, of partitions that have lost their majority (all)"),
+        ("zone z: reset of partitions that have lost their majority (all)"),
     ),
     (
         ZoneEvent(KIND.RESET, "z", 7, ["a", "b", "c"], ["a"]),
@@ -38,15 +38,15 @@ LINES = [
     (ZoneEvent(KIND.PLACED, "z", 0, [], ["a", "b (learner)"]), "zone z partition 0: placed on a b (learner)"),
     (
         ZoneEvent(KIND.MOVE_BEGUN, "z", 7, ["a"], ["b"], by_force=True),
-        ("zone z partition 7: move begun, a to b, by force"),
+        ("zone z partition 7: move started, a to b, by force"),
     ),
     (ZoneEvent(KIND.MOVE_CHANGED, "z", 7, ["a"], ["c"]), "zone z partition 7: move has another target, c"),
     (
         ZoneEvent(KIND.MOVE_GIVEN_UP, "z", 7, ["a"], ["c"]),
-        ("zone z partition 7: move to c given up, stays on a"),
+        ("zone z partition 7: move to c cancelled, stays on a"),
     ),
     (ZoneEvent(KIND.ASSIGNED, "z", 7, ["a", "b"], ["a", "c"]), "zone z partition 7: moved, a b to a c"),
-    (ZoneEvent(KIND.LEADER, "z", 7, [], ["c"], term=4), "zone z partition 7: leader c in term 4, was nobody"),
+    (ZoneEvent(KIND.LEADER, "z", 7, [], ["c"], term=4), "zone z partition 7: leader c in term 4, was none"),
     (
         ZoneEvent(KIND.FAILING, "z", 7, after=["c"], attempts=20, why="no room"),
         ("zone z partition 7: FAILING on c, 20 times: no room"),
@@ -69,7 +69,7 @@ def test_an_event_is_told_in_a_line_and_as_plain_data(event: ZoneEvent, line: st
 def test_where_the_telling_begins_and_what_is_not_known_is_said() -> None:
     assert Lines().of(ZonesWatched(("y", "z"), 7)) == "watching zones as of revision 7: y, z"
     assert Lines().of(ZonesWatched((), 7)) == "watching zones as of revision 7: there are none"
-    assert "is not known: compacted" in Lines().of(ZonesGap("compacted"))
+    assert "are unknown: compacted" in Lines().of(ZonesGap("compacted"))
 
 
 def test_a_summary_counts_what_happens_to_many_partitions_and_nothing_else() -> None:

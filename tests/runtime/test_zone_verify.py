@@ -184,10 +184,10 @@ def test_each_damage_to_a_replica_is_found_and_named() -> None:
             assert "holdfast member drain" in mended.stdout
             # Groups may be handed over meanwhile.
             [one, *_] = report.zones.conflicts
-            assert "It leads, and would give what it holds to others" in _skip_reason(
+            assert "It is the leader, and would copy its data to others" in _skip_reason(
                 replace(one, leads=True)
             )
-            assert "It leads" not in _skip_reason(replace(one, leads=False))
+            assert "It is the leader" not in _skip_reason(replace(one, leads=False))
 
     run(story())
 

@@ -286,7 +286,7 @@ def test_an_export_wants_an_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not empty"):
         _prepare(tmp_path)
     (tmp_path / "deep" / "new" / "entries").mkdir()
-    with pytest.raises(ConfigError, match="did not come to its end"):
+    with pytest.raises(ConfigError, match="did not finish"):
         _prepare(tmp_path / "deep" / "new")
 
 
@@ -423,7 +423,7 @@ def said_of(expiring: int = 0) -> MapInfo:
         (Holding(), Holding(12, 10, 78), 0, "differs", ""),
         (Holding(), Holding(13, 10, 78), 0, "undecided", "1 changes more than the finished tasks made"),
         (Holding(), Holding(13, 10, 78), 0, "undecided", "or tasks that ran twice"),
-        (Holding(), Holding(10, 9, 70), 2, "undecided", "2 of those that were restored have a time to live"),
+        (Holding(), Holding(10, 9, 70), 2, "undecided", "2 of the restored entries have a time to live"),
         (Holding(9, 2, 5), Holding(19, 11, 80), 0, "undecided", "there were 2 before"),
     ],
 )

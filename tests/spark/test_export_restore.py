@@ -124,7 +124,7 @@ def test_a_damaged_export_is_refused_before_anything_is_written(
     with pytest.raises(ConfigError, match="is not empty"):
         export(spark, cluster.addresses(), tmp_path / "e")
     (tmp_path / "e" / "manifest.json").unlink()
-    with pytest.raises(BadExport, match="did not come to its end"):
+    with pytest.raises(BadExport, match="did not finish"):
         verify_export(spark, tmp_path / "e")
 
 

@@ -154,7 +154,7 @@ def test_modes(spark: SparkSession, cluster: MemoryCluster, files: Path) -> None
         assert load(spark, str(files), mode, "id", address=address, mode=mode).rows == COUNT
     small = spark.createDataFrame([(1, "new")], "id long, word string")
     assert load(spark, small, "ignore", "id", address=address, mode="ignore").skipped
-    with pytest.raises(ConfigError, match="the map 'error' is there already"):
+    with pytest.raises(ConfigError, match="the map 'error' exists already"):
         load(spark, small, "error", "id", address=address, mode="error")
     assert len(values(cluster, "ignore")) == len(values(cluster, "error")) == COUNT
     load(spark, small, "error", "id", address=address, mode="overwrite")
@@ -262,9 +262,9 @@ def test_the_command_says_what_it_did(
     assert (found["rows"], found["inserted"], found["map"]) == (COUNT, COUNT, "m")
     refused = CliRunner().invoke(holdfast, [*asked, "--mode", "error"])
     assert refused.exit_code == 2
-    assert "the map 'm' is there already" in refused.stderr
+    assert "the map 'm' exists already" in refused.stderr
     told = CliRunner().invoke(holdfast, [*asked, "--mode", "ignore"])
     assert (told.exit_code, told.stdout) == (
         0,
-        "the map 'm' is there already: nothing was loaded (mode ignore)\n",
+        "the map 'm' exists already: nothing was loaded (mode ignore)\n",
     )

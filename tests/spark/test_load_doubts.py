@@ -111,7 +111,7 @@ def test_no_column_of_a_later_file_is_lost(
     pq.write_table(pa.table({"id": [1], "a": [1]}), tmp_path / "one.parquet")
     more = {"a": [2], **columns} if columns else {}
     pq.write_table(pa.table({"id": [2], **more}), tmp_path / "two.parquet")
-    with pytest.raises(ConfigError, match=rf"two\.parquet is not like .*one\.parquet: {why}"):
+    with pytest.raises(ConfigError, match=rf"two\.parquet differs from .*one\.parquet: {why}"):
         ParquetFiles.open([str(tmp_path / form)])
 
 

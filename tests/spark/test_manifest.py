@@ -62,7 +62,7 @@ def test_a_folder_without_a_manifest_is_no_export(tmp_path: Path) -> None:
     with pytest.raises(BadExport, match=r"is no export: it has no manifest\.json"):
         read_manifest(tmp_path)
     (tmp_path / ENTRIES).mkdir()
-    with pytest.raises(BadExport, match="did not come to its end"):
+    with pytest.raises(BadExport, match="did not finish"):
         read_manifest(tmp_path)
 
 

@@ -327,7 +327,7 @@ def test_a_cut_whose_lease_is_over_is_told_with_what_to_do(cluster: MemoryCluste
     for member in cluster.members:
         member.now += 3_000_000_000
         cluster.do(lambda member=member: member.cuts.sweep())
-    with pytest.raises(CutLost, match=r"map 'm' cannot be read at its cut any more.*cutLease \(2 s\).*anew"):
+    with pytest.raises(CutLost, match=r"map 'm' cannot be read at its cut any more.*cutLease \(2 s\).*again"):
         rows_of(reader, shares)
 
 

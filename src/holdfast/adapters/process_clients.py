@@ -83,7 +83,7 @@ def process_client(addresses: str | Iterable[str], options: Mapping[str, Any]) -
     if not members:
         raise ConfigError("name at least one member, as host:port")
     if unknown := sorted(options.keys() - OPTIONS):
-        raise ConfigError(f"{unknown[0]} is no option: there are {', '.join(sorted(OPTIONS))}")
+        raise ConfigError(f"{unknown[0]} is not an option; the options are {', '.join(sorted(OPTIONS))}")
     key = (members, *sorted(options.items(), key=lambda option: option[0]))
     with _FINDING:
         return _CLIENTS.setdefault(key, ProcessClient(members, options))

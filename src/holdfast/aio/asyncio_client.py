@@ -212,9 +212,7 @@ class Client:
                     finally:
                         line.pending.pop(correlation, None)
                 except ProtocolError as broken:
-                    line.end(
-                        f"{format_address(*line.address)} sent what is no answer of this protocol: {broken}"
-                    )
+                    line.end(f"{format_address(*line.address)} sent an invalid response: {broken}")
                     why = retry_reason(form, LineBroken(line.ended))
                 except HoldfastError as failed:
                     why = retry_reason(form, failed)

@@ -57,7 +57,7 @@ class ClientHandshake:
         welcome = read_welcome(answer)
         if welcome.status:
             raise Denied(
-                f"{format_address(*address)} does not let this client in (status {welcome.status}): "
+                f"{format_address(*address)} rejected this client (status {welcome.status}): "
                 f"check cluster_name ({self.cluster_name!r}), username and password"
             )
         return welcome

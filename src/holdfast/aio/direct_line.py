@@ -85,7 +85,7 @@ class DirectLine:
             self._socket.sendall(HAZELCAST_CLIENT)
             answer = self.ask(introduction.form, -1, introduction.frames)
             if not isinstance(answer, bytes):
-                raise ProtocolError("the answer to the authentication is none")
+                raise ProtocolError("the response to the authentication has another type")
             introduction.read(answer, address)
         except BaseException as failed:
             self.close()

@@ -131,7 +131,7 @@ class MemberLine(asyncio.Protocol):
         try:
             self.stream.feed(data)
         except ProtocolError as broken:
-            self.end(f"{format_address(*self.address)} sent what is no answer of this protocol: {broken}")
+            self.end(f"{format_address(*self.address)} sent an invalid response: {broken}")
 
     def _event(self, kind: int, correlation: int, whole: bytes) -> None:
         listener = self._listeners.get(correlation)

@@ -184,7 +184,7 @@ def answer_in(form: RequestForm, whole: bytes) -> Any:
             return whole
         return value_or_none(whole) if form.code <= LAST_VALUE else truth(whole)
     if kind:
-        raise ProtocolError("the answer is one to another kind of request")
+        raise ProtocolError("the response has an unexpected type")
     raise NotAnswered(*read_error(whole))
 
 

@@ -62,9 +62,9 @@ def shown(seen: Status) -> list[str]:
     """The baseline, as this status tells it, in lines."""
     told = seen.get("baseline")
     if not told:
-        return ["no baseline: every member owns data as soon as it is here"]
+        return ["no baseline: every member owns data as soon as it joins"]
     adjust_ms = told["adjust_ms"]
-    auto = "off" if adjust_ms is None else f"{adjust_ms / 1000:g} s after the last member came or went"
+    auto = "off" if adjust_ms is None else f"{adjust_ms / 1000:g} s after the last join or leave"
     lines = [f"auto-adjust: {auto}", f"changed {told['changes']} times, last to {told['history'][-1]}"]
     for each in told["members"]:
         how = "here" if each["uuid"] else "away, its places are kept" if each["away"] else "not here"
@@ -175,7 +175,7 @@ def remove(
 @json_option
 @credentials
 def auto(after: str, *, address: str, timeout_s: float, as_json: bool, credentials: Credentials) -> None:
-    r"""Adjust the baseline to the present members, this many seconds after the last member came or went. 0: at once.
+    r"""Adjust the baseline to the present members, this many seconds after the last join or leave. 0: at once.
 
     The cluster does not adjust it while partitions wait for copies, or while its state is not active.
 

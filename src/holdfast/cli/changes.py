@@ -93,9 +93,7 @@ def changes(
     if to is not None and to_map is not None:
         raise ConfigError("give --to or --to-map, not both")
     if to_map is not None and checkpoint is None:
-        raise ConfigError(
-            "--to-map needs --checkpoint: without it, it is unknown what the other map already has"
-        )
+        raise ConfigError("--to-map needs --checkpoint: without it, the position of the other map is unknown")
     if to_map is not None and value_format is not None:
         raise ConfigError("--format is not for --to-map: entries are applied as they are")
     if to_map is not None and bad != "fail":

@@ -240,8 +240,8 @@ def shutdown(*, address: str, timeout_s: float, yes: bool, as_json: bool, creden
 
 def _what_is_gone(seen: dict[str, Any]) -> str:
     if not seen.get("files"):
-        return "Their data is in memory only, and gone then"
-    return "Journalled maps stay in their files; what all others hold is gone then"
+        return "Their data is only in memory, and is lost then"
+    return "Journalled maps remain in their files; all other maps are lost then"
 
 
 def _waits(status: MemberStatus) -> str:

@@ -252,7 +252,7 @@ def reset(*, yes: bool, as_json: bool, address: str, credentials: Credentials) -
     """
     if not yes:
         question = (
-            "Give up what only lost voters of the metastore have? Changes that were answered may be lost"
+            "Discard changes that only lost voters of the metastore have? Acknowledged changes may be lost"
         )
         click.confirm(question, abort=True, err=True)
     answer = _ask(address.partition(",")[0], credentials, ResetAsked())

@@ -130,7 +130,7 @@ def _tables(given: dict[str, Any]) -> Tables:
 def _with_members(given: dict[str, Any], current: list[ReplicaList]) -> Tables:
     members = _names(given["members"], "members")
     if not members:
-        raise ConfigError("members is empty: name those who are there")
+        raise ConfigError("members is empty: name the present members")
     backups = given["backups"]
     if isinstance(backups, bool) or not isinstance(backups, int) or not 0 <= backups <= BACKUPS_MAX:
         raise ConfigError(f"backups is {_shown(backups)}: give a number from 0 to {BACKUPS_MAX}")

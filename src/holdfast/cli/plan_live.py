@@ -164,12 +164,10 @@ class Cluster:
                 "the rest would be no majority of the members: the cluster would wait for the others instead"
             )
         if events.join and not events.groups and any(each["group"] for each in self.members):
-            found.append(
-                "members of this cluster have groups: say with --group which ones the new members have"
-            )
+            found.append("members of this cluster have groups: give those of the new members with --group")
         if events.join and not events.names and self.placement == "rendezvous":
             found.append(
-                "which partitions a member gets depends on its name: say with --name what each new one will be called"
+                "which partitions a member gets depends on its name: give the name of each new one with --name"
             )
         if self.status.get("baseline"):
             found.append(

@@ -176,7 +176,9 @@ def _loss(outlook: Outlook, label: Label) -> str:
     if outlook.anew is not None:
         return f"no member holds it: it restarts empty on {label(outlook.anew)}"
     if any(outlook.left):
-        held = "goes on without them" if outlook.plan.steps or outlook.promoted != NONE else "waits for them"
+        held = (
+            "continues without them" if outlook.plan.steps or outlook.promoted != NONE else "waits for them"
+        )
         return f"no survivor holds the maps with the fewest backups: it {held}"
     return "no member holds it: nothing to copy from, no migrations"
 

@@ -166,7 +166,9 @@ def _only(found: Found, wanted: str) -> tuple[str, Address, RunningTransaction]:
     if len(matching) == 1:
         return matching[0]
     if matching:
-        click.echo(f"{len(matching)} transactions have an id that begins with {wanted}: say more", err=True)
+        click.echo(
+            f"{len(matching)} transactions have an id that begins with {wanted}: give more of it", err=True
+        )
         sys.exit(EXIT_MISUSED)
     _tell_silent(found)
     click.echo(f"no transaction runs whose id begins with {wanted}", err=True)

@@ -72,7 +72,7 @@ def upgrade(
         return
     if not yes:
         click.confirm(
-            f"Raise the feature level from {before} to {wanted}? There is no way back to versions that cannot do it",
+            f"Raise the feature level from {before} to {wanted}? Older versions cannot be used afterwards",
             abort=True,
             err=True,
         )

@@ -367,7 +367,7 @@ def _skip_reason(one: ZoneFinding) -> str:
     if one.leads:
         return (
             begin
-            + "It leads, and would give what it holds to others: end its process, so that another one leads; let "
+            + "It is the leader, and would copy its data to others: end its process, so that another one leads; let "
             "the partition move (holdfast zone alter --scale-down-s 0), and start the member with no files"
         )
     return begin + f"Let {one.member} leave (holdfast member drain), and start it again"

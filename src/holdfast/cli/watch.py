@@ -44,11 +44,11 @@ class Lines:
             case Silence(why):
                 return f"no member answers: {why}; trying again"
             case Gap():
-                return "what happened just before is not known here: look at holdfast status"
+                return "earlier events are unknown here: see holdfast status"
             case ZonesWatched(zones, revision):
                 return f"watching zones as of revision {revision}: {', '.join(zones) or 'there are none'}"
             case ZonesGap(why):
-                return f"what happened to zones just before is not known: {why}; look at holdfast zone list"
+                return f"earlier events of zones are unknown: {why}; look at holdfast zone list"
             case ZoneEvent():
                 return _of_zone(event)
             case News():
@@ -59,7 +59,7 @@ class Lines:
         self._names.update({row["uuid"]: row["name"] for row in status.get("members", [])})
 
     def name(self, uuid: str | None) -> str:
-        return "nobody" if uuid is None else self._names.get(uuid, uuid[:8])
+        return "none" if uuid is None else self._names.get(uuid, uuid[:8])
 
     def _news(self, news: News) -> str:
         match news.kind:
@@ -122,7 +122,7 @@ def _costs(loss: Loss) -> bool:
 
 def _of_zone(event: ZoneEvent) -> str:
     who = f"zone {event.zone}"
-    before, after = " ".join(event.before) or "nobody", " ".join(event.after) or "nobody"
+    before, after = " ".join(event.before) or "none", " ".join(event.after) or "none"
     if event.partition is not None:
         who += f" partition {event.partition}"
     kind = ZoneEventKind
@@ -142,7 +142,7 @@ def _of_zone(event: ZoneEvent) -> str:
             return f"{who}: members that may hold it: {before} to {after}"
         case kind.RESET_ASKED:
             which = ", ".join(map(str, event.partitions)) or "all"
-            return f"{who}: reset asked, of partitions that have lost their majority ({which})"
+            return f"{who}: reset of partitions that have lost their majority ({which})"
         case kind.RESET:
             return f"{who}: RESET, continues with {after}; data that only others had is lost"
         case kind.LEADER:
@@ -161,11 +161,11 @@ def _of_move(event: ZoneEvent, before: str, after: str) -> str:
         case ZoneEventKind.PLACED:
             return f"placed on {after}"
         case ZoneEventKind.MOVE_BEGUN:
-            return f"move begun, {before} to {after}{forced}"
+            return f"move started, {before} to {after}{forced}"
         case ZoneEventKind.MOVE_CHANGED:
             return f"move has another target, {after}{forced}"
         case ZoneEventKind.MOVE_GIVEN_UP:
-            return f"move to {after} given up, stays on {before}"
+            return f"move to {after} cancelled, stays on {before}"
         case _:
             return f"moved, {before} to {after}{forced}"
 

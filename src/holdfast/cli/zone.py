@@ -220,7 +220,7 @@ def reset(
     Partitions with a majority are not changed. Acknowledged writes that only the lost members had are lost.
     """
     if not yes:
-        question = f"Give up what only lost members have of zone {name}? Acknowledged writes may be lost"
+        question = f"Discard data of zone {name} that only lost members have? Acknowledged writes may be lost"
         click.confirm(question, abort=True, err=True)
     _carry_out(address, credentials, ResetZone(name, list(partitions)), as_json=as_json)
 

@@ -53,7 +53,9 @@ def _secured(plain: socket.socket, tls: ClientTls, address: Address) -> ssl.SSLS
         plain.close()
         _raise_tls(failed, address)
         if isinstance(failed, ssl.SSLEOFError | ConnectionResetError):
-            raise Broken(f"{address} hung up in the TLS handshake: it may speak no TLS") from failed
+            raise Broken(
+                f"{address} closed the connection in the TLS handshake: it may not use TLS"
+            ) from failed
         raise
 
 

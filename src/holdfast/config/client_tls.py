@@ -63,8 +63,10 @@ def show(context: ssl.SSLContext, certificate: str, key: str | None, password: s
 
 def _why(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
-        reason = (error.reason or "it is no PEM file with what is needed").replace("_", " ").lower()
-        return f"{reason} (no PEM file, another key than the certificate's, or another password)"
+        reason = (
+            (error.reason or "it is not a PEM file with the necessary contents").replace("_", " ").lower()
+        )
+        return f"{reason} (not a PEM file, a key of another certificate, or a wrong password)"
     return getattr(error, "strerror", None) or str(error)
 
 
@@ -81,17 +83,17 @@ def handshake_problem(error: Exception) -> str:
     return f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
 
 
-SPEAKS_NONE = "it speaks no TLS"
+SPEAKS_NONE = "it does not use TLS"
 
 _REASONS = {
-    "CERTIFICATE_REQUIRED": "it wants a certificate, and was shown none",
-    "UNKNOWN_CA": "it does not trust the authority of the certificate that it was shown",
-    "CERTIFICATE_EXPIRED": "the certificate that it was shown has expired",
-    "CERTIFICATE_UNKNOWN": "it does not take the certificate that it was shown",
-    "BAD_CERTIFICATE": "it does not take the certificate that it was shown",
-    "HANDSHAKE_FAILURE": "it wants a certificate and was shown none, or there is no cipher that both sides have",
-    "PROTOCOL_VERSION": "it does not speak this version of TLS",
-    "UNSUPPORTED_PROTOCOL": "it does not speak this version of TLS",
+    "CERTIFICATE_REQUIRED": "it requires a certificate, and got none",
+    "UNKNOWN_CA": "it does not trust the authority that signed the presented certificate",
+    "CERTIFICATE_EXPIRED": "the presented certificate has expired",
+    "CERTIFICATE_UNKNOWN": "it rejects the presented certificate",
+    "BAD_CERTIFICATE": "it rejects the presented certificate",
+    "HANDSHAKE_FAILURE": "it requires a certificate and got none, or the two sides have no cipher in common",
+    "PROTOCOL_VERSION": "it does not support this version of TLS",
+    "UNSUPPORTED_PROTOCOL": "it does not support this version of TLS",
     "WRONG_VERSION_NUMBER": SPEAKS_NONE,
     "RECORD_LAYER_FAILURE": SPEAKS_NONE,
     "HTTP_REQUEST": SPEAKS_NONE,

@@ -511,7 +511,7 @@ def _check_zones(settings: Settings) -> Iterator[str]:
         if not settings.metastore.voters:
             yield (f"metastore.voters must be set, because maps.{name}.raft_zone is {entry.raft_zone!r}")
         unfit = {
-            "max_idle_ms": (entry.max_idle_ms, "only the leader knows of uses"),
+            "max_idle_ms": (entry.max_idle_ms, "only the leader sees reads"),
             "journal": (entry.journal != "off", "the members' files keep its groups wherever they have some"),
             "read_backups": (entry.read_backups, "use reads = 'local'"),
             "reads": (entry.reads == "confirmed", "a majority confirms every read there"),

@@ -79,11 +79,11 @@ ACTIONS: Final[dict[Kind, dict[Action, str]]] = {
         Action.DESTROY: "destroy the map",
         Action.LISTEN: "receive changes: entry listeners (values: `read`, too) and near cache invalidations",
         Action.LOCK: "lock entries that are read in a transaction (`getForUpdate`)",
-        Action.CUT: "keep the map as it is at one moment, for an export",
-        Action.CHANGES: "follow the change stream, with values that were there before (`read`, too)",
+        Action.CUT: "make a cut of the map, for an export",
+        Action.CHANGES: "follow the change stream (previous values: `read`, too)",
     },
     Kind.SERVICE: {
-        Action.CALL: "call a service, which may change what it keeps",
+        Action.CALL: "call a service, which may change its data",
         Action.ASK: "ask a service",
     },
     Kind.TRANSACTION: {
@@ -104,7 +104,7 @@ ACTIONS: Final[dict[Kind, dict[Action, str]]] = {
         Action.READ: "read a key, its history and its changes",
         Action.PUT: "give a key a value (on a condition: `read`, too)",
         Action.REMOVE: "remove a key (on a condition: `read`, too)",
-        Action.RESET: "let one replica be the metastore from here on",
+        Action.RESET: "restart the metastore from one replica",
     },
     Kind.CLUSTER: {
         Action.STATUS: "see the status of members and of the cluster",
@@ -162,7 +162,7 @@ def read_rule(text: str, where: str) -> Rule:
     words = text.split()
     if len(words) < 3:
         raise ConfigError(
-            f"{where}: {text!r} is no rule: write KIND NAME ACTION ..., as in 'map flights-* read put'"
+            f"{where}: {text!r} is not a rule: write KIND NAME ACTION ..., as in 'map flights-* read put'"
         )
     kinds = {kind.value: kind for kind in Kind}
     kind = kinds.get(words[0])

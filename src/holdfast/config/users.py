@@ -37,7 +37,7 @@ def users_of(settings: Settings) -> dict[str, User]:
 
 def _rules(roles: Mapping[str, RoleSettings]) -> dict[str, tuple[Rule, ...]]:
     if ADMIN in roles:
-        raise ConfigError(f"roles.{ADMIN} is not allowed: that role is always there, and may do everything")
+        raise ConfigError(f"roles.{ADMIN} is not allowed: that role is built in, and may do everything")
     return {
         name: tuple(read_rule(text, f"roles.{name}.rules") for text in role.rules)
         for name, role in roles.items()
@@ -62,7 +62,7 @@ def _user(name: str, chosen: UserSettings, roles: Mapping[str, tuple[Rule, ...]]
     tokens += [token_verifier(token.encode()) for token in chosen.tokens]
     if len(chosen.passwords) + len(passwords) > 2 or len(tokens) > 2:
         raise ConfigError(
-            f"users.{name} has more than two passwords or tokens: the one that goes and the one that comes"
+            f"users.{name} has more than two passwords or tokens: only an old and a new one are possible"
         )
     rules = dict.fromkeys(rule for role in chosen.roles if role != ADMIN for rule in roles[role])
     return User(name, tuple(chosen.passwords), passwords, tuple(tokens), tuple(rules), ADMIN in chosen.roles)
@@ -73,8 +73,8 @@ def check_users(settings: Settings) -> Iterator[str]:
     security = settings.security
     if settings.users and security.clients_authenticate:
         yield (
-            "security.username, security.password and security.token contradict users: with users each is named under "
-            f"[users.NAME]. Give the one that you have the role '{ADMIN}' there, to let it do what it did"
+            "security.username, security.password and security.token contradict users: define every user under "
+            f"[users.NAME] instead. With the role '{ADMIN}' the present user keeps its permissions"
         )
     if any(role.rules for role in settings.roles.values()) and not settings.users:
         yield "users must be set, because roles are: without users, everyone may do everything"

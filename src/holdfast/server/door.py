@@ -631,7 +631,9 @@ class ClientConnection:
         if self._first.startswith(doors.MEMBER[:PREAMBLE_BYTES]) and self._transport is not None:
             self._transport.write(doors.other_port(self._door.member_port))
         if stranger:
-            hint = "; it speaks no TLS without tls.certificate" if self._first.startswith(doors.TLS) else ""
+            hint = (
+                "; it does not use TLS without tls.certificate" if self._first.startswith(doors.TLS) else ""
+            )
             self._door.strangers.tell(
                 "connections to the wrong port",
                 f"%s came to %s, and was turned away{hint}",

@@ -58,7 +58,7 @@ def test_the_baseline_after_an_order(
     assert owners == Owners(frozenset(map(name, wanted[0])), wanted[1])
 
 
-NO_BASELINE = "there is no baseline: every member owns data as soon as it is here. "
+NO_BASELINE = "there is no baseline: every member owns data as soon as it joins. "
 DRAIN = "is present and holds data: drain it first (holdfast member drain {0}:5702), then "
 
 

@@ -46,7 +46,7 @@ def owners_wanted(view: View, change: BaselineChange, names: Sequence[str], adju
         raise Refused("name members, as `holdfast cluster baseline show` does")
     if change is not BaselineChange.SET and baseline is None:
         raise Refused(
-            "there is no baseline: every member owns data as soon as it is here. Set one first: "
+            "there is no baseline: every member owns data as soon as it joins. Set one first: "
             "holdfast cluster baseline set"
         )
     known = (

@@ -47,12 +47,12 @@ SAME_UPDATE = ["partition", "map", "term", "counter"]
 """Columns that identify an update in the journals of several members."""
 
 REPORTS = {
-    "writers": "who wrote what when: updates and bytes by map, change, client and time",
+    "writers": "updates and bytes by map, change, client and time",
     "largest": "the largest entries, of checkpoints and of updates since",
     "hottest": "the partitions with the most updates",
     "growth": "updates and bytes over time, by map, and in sum since the beginning",
-    "gaps": "updates that are missing between two that are there, by member, partition and map",
-    "damage": "what cannot be read, and torn ends",
+    "gaps": "missing updates between two existing ones, by member, partition and map",
+    "damage": "unreadable blocks, and torn ends",
 }
 
 
@@ -155,7 +155,7 @@ def one_cluster(files: Sequence[StoreFiles]) -> None:
             first.setdefault(each.cluster, each.directory)
     if len(first) > 1:
         told = ", ".join(f"{directory} of {cluster}" for cluster, directory in first.items())
-        raise ConfigError(f"these are files of several clusters: {told}. Analyse each by itself")
+        raise ConfigError(f"these are files of several clusters: {told}. Analyse each separately")
 
 
 # -- reports ----------------------------------------------------------------------------------------------------------

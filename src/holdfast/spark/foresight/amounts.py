@@ -39,7 +39,7 @@ def _amount(text: str, units: dict[str, float] | dict[str, int], what: str, exam
         raise ConfigError(f"{what} {text!r} is not allowed: write it like {example}")
     amount = float(found[1]) * units[found[2].lower()]
     if not math.isfinite(amount):
-        raise ConfigError(f"{what} {text!r} is not allowed: it is too much to count")
+        raise ConfigError(f"{what} {text!r} is not allowed: it is too large")
     return amount
 
 
@@ -47,7 +47,7 @@ def parse_bytes(text: str, what: str = "the size") -> int:
     """`64KiB`, `10MB`, `4096` as bytes. Raises ConfigError."""
     amount = round(_amount(text, BYTES, what, "64KiB, 10MB or 4096"))
     if amount >= BYTES_END:
-        raise ConfigError(f"{what} {text!r} is not allowed: it is too much to count")
+        raise ConfigError(f"{what} {text!r} is not allowed: it is too large")
     return amount
 
 

@@ -312,7 +312,7 @@ class Tally:
     lowest: list[int] = field(default_factory=lambda: [0] * (COPIES_MAX + 1))
     """Number of partitions by number of copies at the worst moment."""
     others: dict[str, list[int]] = field(
-        # For another order: partitions below what they had and shall have, without a way, and `lowest`.
+        # For another order: partitions below both numbers of copies, old and new; without a way; and `lowest`.
         default_factory=lambda: {name: [0] * (COPIES_MAX + 3) for name in ORDERS}
     )
     alone: list[int] = field(default_factory=lambda: [0] + [-1] * (ALONE - 1))

@@ -142,7 +142,8 @@ class Figures:
     loss_year: float
     """The same for a year of the cluster after the step, if each crash is repaired within `repair_s`."""
     orders: Mapping[str, Mapping[str, int]]
-    """Other orders of steps: partitions below what they had and shall have, those without a way, and the fewest copies.
+    """Other orders of steps: partitions below both their old and their new number of copies, partitions without a
+    way, and the fewest copies.
     """
 
 
@@ -448,7 +449,7 @@ def _change_text(told: Figures) -> Iterator[str]:
     )
     yield (
         f"{told.fewest} copies at the worst moment ({told.lowest[told.fewest]:,} partitions); "
-        f"{told.dips:,} partitions below what they had and shall have"
+        f"{told.dips:,} partitions below both their old and their new number of copies"
     )
     yield f"probability of a loss during the step: at most {told.loss_during:.2g}"
     for name, other in told.orders.items():
@@ -466,5 +467,5 @@ def _state_text(told: Figures) -> Iterator[str]:
     )
     yield (
         f"{told.sets:,} sets of holders; loss in a year: at most {told.loss_year:.2g}, "
-        f"with each crash made up for in {time_text(told.repair_s)}"
+        f"with each crash repaired in {time_text(told.repair_s)}"
     )

@@ -225,9 +225,7 @@ def _names(client: Client, wanted: Sequence[str], timeout_s: float) -> list[str]
         return known
     for name in wanted:
         if name.startswith(INTERNAL):
-            raise ConfigError(
-                f"{name!r} is Holdfast's own: what of it belongs to a map is exported with the map"
-            )
+            raise ConfigError(f"{name!r} is Holdfast's own: its entries for a map are exported with the map")
     check_names(wanted, known)
     return list(dict.fromkeys(wanted))
 
@@ -252,10 +250,8 @@ def _prepare(folder: Path) -> None:
     if inside is None:
         return
     if inside.name == ENTRIES and not (folder / NAME).exists():
-        raise ConfigError(
-            f"{folder} has an export that did not come to its end: remove it, or give another folder"
-        )
-    raise ConfigError(f"{folder} is not empty ({inside.name}): an export wants a folder of its own")
+        raise ConfigError(f"{folder} has an export that did not finish: remove it, or give another folder")
+    raise ConfigError(f"{folder} is not empty ({inside.name}): an export needs an empty folder")
 
 
 def _stored(client: Client, cut: Cut, name: str) -> list[StoredEntry]:
@@ -437,7 +433,7 @@ class Exporter:
         found = pq.read_metadata(final)
         said = msgspec.json.decode((found.metadata or {})[_FOOTER.encode()], type=_Footer)
         if (said.cut, said.map) != (self.cut.id.hex(), name):
-            raise BadExport(f"{final} belongs to another export: each wants a folder of its own")
+            raise BadExport(f"{final} belongs to another export: give each its own folder")
         total, size = file_checksum(final)
         return WrittenFile(
             name,

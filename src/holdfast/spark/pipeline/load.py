@@ -84,7 +84,7 @@ class Loaded:
 
     def __str__(self) -> str:
         if self.skipped:
-            return f"the map {self.map!r} is there already: nothing was loaded (mode ignore)"
+            return f"the map {self.map!r} exists already: nothing was loaded (mode ignore)"
         more = [
             f"{self.kept} kept out, their keys have other values" if self.kept else "",
             f"{self.rejected} rejected" if self.rejected else "",
@@ -207,7 +207,7 @@ def _is_there(client: Any, map_name: str, mode: str) -> bool:
     there = load_schema(client, map_name) is not None or client.size(map_name) > 0
     if there and mode == "error":
         raise ConfigError(
-            f"the map {map_name!r} is there already: use mode 'append', 'overwrite' or 'ignore', or another map"
+            f"the map {map_name!r} exists already: use mode 'append', 'overwrite' or 'ignore', or another map"
         )
     return there
 
@@ -254,7 +254,7 @@ def _format_of(paths: Sequence[str]) -> str:
     formats = {known.get(ending, "parquet") for ending in endings}
     if len(formats) > 1:
         raise ConfigError(
-            "the files are of several formats; say which with the format, or load them one by one"
+            "the files are of several formats; choose one with the format, or load them one by one"
         )
     return formats.pop()
 
@@ -444,6 +444,6 @@ def _look_through(
         whys = dict.fromkeys(why for some in found for why in some)
         raise CannotStore(
             f"{wrong} of {rows} rows cannot be stored, so nothing was written: "
-            f"{'; '.join(list(whys)[:SAMPLES])}. Mend them, or let rejects name a folder for them"
+            f"{'; '.join(list(whys)[:SAMPLES])}. Correct them, or set rejects to a folder for them"
         )
     return rows

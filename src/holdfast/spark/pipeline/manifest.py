@@ -250,7 +250,7 @@ def read_manifest(folder: Path | str) -> Manifest:
             raise BadExport(f"{folder} is no folder") from None
         if (folder / ENTRIES).is_dir():
             raise BadExport(
-                f"{folder} has no {NAME}: the export did not come to its end. Export again into another folder"
+                f"{folder} has no {NAME}: the export did not finish. Export again into another folder"
             ) from None
         raise BadExport(f"{folder} is no export: it has no {NAME}") from None
     except OSError as error:

@@ -156,7 +156,7 @@ def _same_names(schema: pa.Schema, wanted: pa.Schema, path: str, first: str) -> 
         f"{what} {', '.join(names)}" for what, names in (("it also has", more), ("it lacks", less)) if names
     )
     raise ConfigError(
-        f"the files have different columns: {path} is not like {first}: {told}. "
+        f"the files have different columns: {path} differs from {first}: {told}. "
         "Load them one by one, or as a DataFrame (mergeSchema)"
     )
 

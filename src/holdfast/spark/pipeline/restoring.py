@@ -406,9 +406,7 @@ def judge(each: MapInfo, to: str, before: Holding, after: Holding, rows_resent: 
         )
         return RestoredMap(each.name, to, each.rows, "undecided", why)
     if each.expiring:
-        why = (
-            f"{found}; {each.expiring:,} of those that were restored have a time to live, and may have ended"
-        )
+        why = f"{found}; {each.expiring:,} of the restored entries have a time to live, and may have expired"
         return RestoredMap(each.name, to, each.rows, "undecided", why)
     if before.entries:
         why = (

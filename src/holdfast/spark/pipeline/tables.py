@@ -239,7 +239,7 @@ def join_maps(
         raise ConfigError(f"how is {', '.join(get_args(How))}; not {how!r}")
     key = [on] if isinstance(on, str) else list(on)
     if any(name.lower() == "limit" and value is not None for name, value in options.items()):
-        raise ConfigError("a join has no limit: say .limit(...) of what it answers, or give keys")
+        raise ConfigError("a join has no limit: call .limit(...) on its result, or give keys")
     sides = []
     alone = how in _LEFT_ALONE
     for name, some in ((left, columns), (right, key if alone else right_columns)):

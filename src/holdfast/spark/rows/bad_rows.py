@@ -23,7 +23,7 @@ T = TypeVar("T")
 Mode = Literal["fail", "null", "skip", "column"]
 
 MEANING = (
-    "what happens to an entry that does not fit the columns: fail, null (nulls in place of what does not fit), skip "
+    "what happens to an entry that does not fit the columns: fail, null (null for values that do not fit), skip "
     "(leave the row out) or column NAME (as null, and the raw value as text in the column NAME)"
 )
 
@@ -69,12 +69,12 @@ class BadRows:
 def advice(*, stream: bool = False) -> str:
     """Advice for an error about an entry that does not fit."""
     begin = (
-        "Correct or remove the entry and start the query again, with the same checkpoint; or go"
+        "Correct or remove the entry and start the query again, with the same checkpoint; or continue"
         if stream
-        else "Go"
+        else "Continue"
     )
     return (
-        f"{begin} on without it with the option bad (--bad): null (nulls in place of what does not fit), skip, or "
+        f"{begin} without it with the option bad (--bad): null (null for values that do not fit), skip, or "
         "'column NAME' (the raw value goes to that column)"
     )
 

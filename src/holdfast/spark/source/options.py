@@ -20,18 +20,18 @@ FORMATS = WRITE_FORMATS
 
 MEANING = {
     "address": "HOST:PORT of one or more members' client doors, with commas between them",
-    "map": "the map to read or write; .load(name) and .save(name) say the same",
+    "map": "the map to read or write; .load(name) and .save(name) do the same",
     "key": "the column, or columns with commas between them, whose values identify a row (writing only)",
-    "user": "user name, if the cluster wants one",
+    "user": "user name, if the cluster requires one",
     "password": "password",
     "token": "token, instead of user and password",
-    "tls": "true: speak TLS with members, as any of the other options of TLS says too",
+    "tls": "true: use TLS; the other TLS options imply it",
     "tlsCa": "file (PEM) with the authorities that sign for members, on each host that runs tasks; default: those that "
     "the system trusts",
-    "tlsCertificate": "file (PEM) with the certificate to show to members that want one",
-    "tlsKey": "file (PEM) with its private key, if that is another one",
+    "tlsCertificate": "certificate file (PEM), for members that require one",
+    "tlsKey": "file (PEM) with its private key, if it is a separate file",
     "tlsKeyPassword": "password of that key",
-    "tlsVerifyHost": "false: trust a member whatever host its certificate names",
+    "tlsVerifyHost": "false: accept a member's certificate for any host",
     "cluster": "name that the cluster must have; any if left out",
     "valueFormat": "json (one JSON object a row), compact (one Compact object a row), primitive (one column as a plain "
     "value) or binary (columns key and value, in their stored form)",

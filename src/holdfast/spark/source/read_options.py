@@ -14,12 +14,12 @@ from holdfast.spark.rows.bad_rows import BadRows
 READ_MEANING = {
     "cut": "true: every partition as it was when the DataFrame was made, however often it is read; default false "
     "(reading only)",
-    "cutLease": "seconds for which members keep a cut after a task has used it last; default 600 (reading only)",
+    "cutLease": "seconds for which members keep a cut after its last use by a task; default 600 (reading only)",
     "readFrom": "primary, or any: backups share the work, at a cut; default primary (reading only)",
     "partitions": "only these partitions of the grid, such as 0-9,12 (reading only)",
     "partitionColumn": "true: one more column, __partition; default false (reading only)",
-    "limit": "at most so many rows, whichever, before any filter; read by one task (reading only)",
-    "sampleRows": "entries that are looked at for the columns of a map that was not written through Spark; default "
+    "limit": "maximum number of rows, in no particular order, before any filter; read by one task (reading only)",
+    "sampleRows": "entries that are sampled for the columns of a map that was not written through Spark; default "
     "1000; 0: none, give .schema(...) (reading only)",
     "keys": 'only the entries with these keys, as a JSON list: [1, 2], or [["a", 1]] for a key of several columns '
     "(reading only)",

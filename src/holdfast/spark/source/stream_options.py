@@ -15,21 +15,21 @@ STREAM_FORMATS = ("json", "text", "binary")
 SINK_FORMATS = ("json", "binary")
 
 SOURCE_MEANING = {
-    "startingPosition": "where a new query begins: latest (what changes from now on), earliest (what the members' "
-    "history still has) or snapshot (the present entries first, then what changes)",
+    "startingPosition": "where a new query begins: latest (changes from now on), earliest (what the members' "
+    "history still has) or snapshot (the present entries, then changes)",
     "maps": "several maps with commas between them, instead of one",
-    "onGap": "where history is gone: fail, or restart (a row with op=restart for the partition, then its entries)",
-    "maxRowsPerBatch": "about how many rows a batch may have; all there are if left out",
+    "onGap": "if history was discarded: fail, or restart (a row with op=restart for the partition, then its entries)",
+    "maxRowsPerBatch": "approximate maximum of rows per batch; default: all available ones",
     "valueFormat": "json (the columns of the map), text (keys and values as text) or binary (in their stored form)",
 }
 """Options of a change stream in addition to those of every read, with descriptions."""
 
 SINK_MEANING = {
-    "opColumn": "the column that says what a row is: insert, update, remove or restart; if left out, all rows are "
+    "opColumn": "the column with the kind of each row: insert, update, remove or restart; default: all rows are "
     "stored",
-    "sourceMap": "the one map whose changes these are, and whose keys these are: needed where a partition starts over",
-    "sourcePartitions": "partitions of the cluster that a change stream comes from, if not as many as here",
-    "idempotent": "true, or false: do not remember which batches were written (for a Spark that does not tell)",
+    "sourceMap": "the only map whose changes and keys the stream has: needed if a partition starts over",
+    "sourcePartitions": "number of partitions in the source cluster of a change stream, if different",
+    "idempotent": "false: do not record which batches were written (for a Spark that does not pass their numbers)",
 }
 """Options of a stream into a map in addition to those of every write, with descriptions."""
 

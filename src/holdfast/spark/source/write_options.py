@@ -12,12 +12,12 @@ from holdfast.errors import ConfigError
 WRITE_FORMATS = ("json", "binary", "primitive", "compact")
 
 WRITE_MEANING = {
-    "ttlColumn": "column with the seconds after which each row's entry ends; null: what ttl or the map says (writing "
+    "ttlColumn": "column with the seconds after which each row's entry ends; null: as for ttl or the map (writing "
     "only)",
-    "write": "upsert, or insert: rows whose key is there already are kept out (writing only)",
+    "write": "upsert, or insert: rows with an existing key are not written (writing only)",
     "rejects": "fail, or a folder for JSON lines with the rows that cannot be stored (writing only)",
     "rowsPerSecond": "rows that the whole job may write in a second; needs concurrentTasks (writing only)",
-    "transactionRows": "each so many rows of a task are stored in one transaction (writing only)",
+    "transactionRows": "so many rows of a task are stored in one transaction each (writing only)",
     "concurrentTasks": "how many tasks run at the same time, for rowsPerSecond (writing only)",
     "valueColumn": "the column that is the value, for valueFormat primitive; default: the only one left",
     "typeName": "the type name of Compact rows, for valueFormat compact; default: the map's name",
@@ -52,7 +52,7 @@ class WriteOptions:
         tasks = _positive(found, "concurrentTasks")
         if rate is not None and tasks is None:
             raise ConfigError(
-                "rowsPerSecond is for the whole job: say with concurrentTasks how many tasks run at the same time "
+                "rowsPerSecond is for the whole job: set concurrentTasks to the number of tasks that run at once "
                 "(pipeline.load does)"
             )
         together = _together(found)

@@ -221,7 +221,7 @@ class HoldfastWriter(DataSourceArrowWriter):
             f"{rejected} rows cannot be stored; they are in {self._options.write.rejects}"
             if rejected
             else "",
-            f"{kept} rows were not inserted: their keys are there with other values" if kept else "",
+            f"{kept} rows were not inserted: their keys have other values" if kept else "",
         ]
         for words in filter(None, said):
             print(f"holdfast: {words}", file=sys.stderr, flush=True)  # noqa: T201 - Spark shows it on the driver
