@@ -364,7 +364,7 @@ class Cluster:
             kept = member.kept.get(part) if member is not None and member.alive else None
             if member is not None and kept is not None and kept.group is not None:
                 kept.group.step(message)
-                self.ready(member)
+                self.ready_after(member, part)
 
     def _answer(self) -> None:
         asked, self.asked = self.asked, []
@@ -398,17 +398,31 @@ class Cluster:
 
     def ready(self, member: Member) -> None:
         """Do what its groups want: write, send, apply."""
-        again = True
-        while again:
-            again = False
-            for part in sorted(member.kept):
-                kept = member.kept.get(part)
-                while kept is not None and kept.group is not None and kept.group.has_ready:
-                    again = True
-                    self._ready(member, part, kept, kept.group)
-                    if kept.group is not None and kept.group.configuration.votes(member.name):
-                        member.joined.setdefault(part, set()).add(kept.group.configuration.token)
-                    kept = member.kept.get(part)
+        while sum(self._ready_of(member, part) for part in sorted(member.kept)):
+            pass
+
+    def ready_after(self, member: Member, part: Part) -> None:
+        """Like `ready`, when only this group can want something. Others may when the member has heard a notice of it.
+
+        To ask all groups after each message took five sixths of the time of a test.
+        """
+        heard = len(member.heard)
+        if self._ready_of(member, part) and len(member.heard) != heard:
+            for other in [other for other in sorted(member.kept) if other > part]:
+                self._ready_of(member, other)
+            self.ready(member)
+
+    def _ready_of(self, member: Member, part: Part) -> bool:
+        """Whether this group wanted something."""
+        wanted = False
+        kept = member.kept.get(part)
+        while kept is not None and kept.group is not None and kept.group.has_ready:
+            wanted = True
+            self._ready(member, part, kept, kept.group)
+            if kept.group is not None and kept.group.configuration.votes(member.name):
+                member.joined.setdefault(part, set()).add(kept.group.configuration.token)
+            kept = member.kept.get(part)
+        return wanted
 
     def _ready(self, member: Member, part: Part, kept: Kept, group: Group) -> None:
         ready = group.ready()
