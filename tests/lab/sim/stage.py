@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,17 +10,14 @@ import msgspec
 from holdfast.config import Settings
 from holdfast.core.events import ChangeState
 from holdfast.core.hosted_services import Service
-from holdfast.core.model.ids import SECOND
-from holdfast.core.model.keys import partition_of
 from holdfast.core.model.levels import FeatureLevels
-from holdfast.core.model.operations import Op, Outcome, Request, Status
+from holdfast.core.model.operations import Op, Outcome, Status
 from holdfast.core.model.views import ClusterState, View
 from holdfast.core.store.replica import MapReplica, map_replica
 from holdfast_lab.check import convergence
 from holdfast_lab.check.durability import Write, judge_final
-from holdfast_lab.sim.calls import wire_key
-from holdfast_lab.sim.cluster import Cluster, simulated_settings
-from holdfast_lab.sim.workload import MAP
+from holdfast_lab.sim.cluster import simulated_settings
+from holdfast_lab.sim.rig import Rig
 from holdfast_lab.sim.world import Process, World
 
 
@@ -38,7 +34,7 @@ def slots(process: Process) -> list[tuple[str | None, ...]]:
     return [row.replicas for row in process.driver.member.table.rows]
 
 
-class Stage:
+class Stage(Rig):
     """A cluster at rest, and the words to tell a story with."""
 
     def __init__(
@@ -56,35 +52,20 @@ class Stage:
         """`spare` hosts more have an address, but no process yet. `named`: members are called as their hosts are.
         `builds`: what the Holdfast on each host can do.
         """
-        self.world = World(4711, None)
         settings = settings or simulated_settings(backups, 7)
-        self.cluster = Cluster(self.world, settings, hosts + spare, services, named=named, builds=builds)
-        self.settings = self.cluster.settings
+        super().__init__(
+            World(4711, None), settings, hosts + spare, services=services, named=named, builds=builds
+        )
         self.processes = [self.cluster.start(0, bootstrap=True)]
         self.processes += [self.cluster.start(index) for index in range(1, hosts)]
         if rest:
             self.rest()
 
-    def wait(self, seconds: float) -> None:
-        self.world.run_until(self.world.now_ns + round(seconds * SECOND))
-        assert not self.world.failures, self.world.failures
-
     def rest(self, seconds: float = 60) -> None:
         """Until all is well."""
-        self.world.run_until(self.world.now_ns + round(seconds * SECOND), stop=self.cluster.settled)
-        assert not self.world.failures, self.world.failures
-        assert self.cluster.settled(), convergence.judge(self.cluster.pictures())
+        self.until(self.cluster.settled, seconds)
         self.wait(1)
         assert convergence.judge(self.cluster.pictures()) == []
-
-    def ask(self, process: Process, op: Op, key: str, value: str = "") -> list[Outcome]:
-        """Send a request now; the answer comes into the list."""
-        raw = wire_key(key)
-        partition = partition_of(raw, 0, self.settings.partitions.count)
-        answers: list[Outcome] = []
-        request = Request(op, MAP, [partition], raw, value.encode())
-        process.step(partial(process.driver.execute, request, answers.append))
-        return answers
 
     def put(self, process: Process, key: str, value: str) -> None:
         answers = self.ask(process, Op.SET, key, value)
@@ -100,17 +81,17 @@ class Stage:
 
     def owner_of(self, key: str) -> Process:
         """The process of the partition's primary."""
-        row = self.processes[0].driver.member.table.rows[partition_of(wire_key(key), 0, 7)]
+        row = self.processes[0].driver.member.table.rows[self.partition(key)]
         return next(process for process in self.processes if process.driver.member.me == row.owner)
 
     def lives(self, key: str) -> bool:
         """Whether the partition's primary is among the processes of the story."""
-        row = self.processes[0].driver.member.table.rows[partition_of(wire_key(key), 0, 7)]
+        row = self.processes[0].driver.member.table.rows[self.partition(key)]
         return any(process.driver.member.me == row.owner for process in self.processes)
 
     def backups_of(self, key: str) -> list[Process]:
         """Processes of its backups, hottest first."""
-        row = self.processes[0].driver.member.table.rows[partition_of(wire_key(key), 0, 7)]
+        row = self.processes[0].driver.member.table.rows[self.partition(key)]
         by_uuid = {process.driver.member.me: process for process in self.processes}
         return [by_uuid[uuid] for uuid in row.replicas[1:] if uuid is not None]
 
@@ -120,17 +101,11 @@ class Stage:
         assert view is not None
         return view
 
-    def cut(self, source: Process, target: Process) -> None:
-        self.world.weather.cut[source.host, target.host] = True
-
     def isolate(self, one: Process) -> None:
         for other in self.processes:
             if other is not one:
                 self.cut(one, other)
                 self.cut(other, one)
-
-    def heal(self) -> None:
-        self.world.weather.cut.clear()
 
 
 def change(stage: Stage, state: ClusterState, *, through: int = 0) -> None:

@@ -24,7 +24,7 @@ from holdfast.core.model.migration import ReplicaList
 from holdfast.core.model.views import ClusterState
 from holdfast.errors import Refused
 from holdfast_lab.sim.ablations.switching import ablated
-from holdfast_lab.sim.world import Process
+from holdfast_lab.sim.rig import Packet
 
 SET, ADD, REMOVE, AUTO = BaselineChange
 
@@ -151,7 +151,7 @@ def test_what_somebody_brings_back_who_is_not_in_it_any_more_counts_for_nothing(
     stage.everywhere()
     stage.change(SET)
     first, second = next(
-        holders for holders in map(stage.holders, range(PARTITIONS)) if stage.master() not in holders
+        holders for holders in map(stage.holders, range(PARTITIONS)) if stage.master_host() not in holders
     )
     stage.crash(first)
     stage.change(REMOVE, first)
@@ -159,7 +159,7 @@ def test_what_somebody_brings_back_who_is_not_in_it_any_more_counts_for_nothing(
     stage.start(first)
     stage.rest()
     assert not stage.member(first).picture.held
-    third = next(host for host in range(5) if host not in (first, second, stage.master()))
+    third = next(host for host in range(5) if host not in (first, second, stage.master_host()))
     stage.end("kill", second, third)
     stage.still()
     assert not stage.member(first).picture.held
@@ -201,13 +201,13 @@ def test_who_is_away_keeps_its_places_and_gets_its_own_back_by_what_it_has_misse
     stage.change(SET)
     stage.rest()
     before, done = stage.rows(), completed(stage)
-    gone = next(host for host in range(4) if host != stage.master())
+    gone = next(host for host in range(4) if host != stage.master_host())
     its = stage.holds(gone)
     stage.crash(gone)
     assert completed(stage) == done, "nothing is copied elsewhere"
     assert {partition for partition, row in enumerate(stage.rows()) if None in row} == its
     assert [one.consistent_id for one in stage.baseline().away] == [stage.name(gone)]
-    assert "places are kept" in stage.member(stage.master()).picture.unsafe_reason()
+    assert "places are kept" in stage.member(stage.master_host()).picture.unsafe_reason()
     stage.write(keys[::3])
     stage.start(gone)
     stage.rest()
@@ -227,7 +227,7 @@ def test_two_are_away_and_come_back_one_after_the_other(placement: str) -> None:
     keys = stage.everywhere(5)
     stage.change(SET)
     stage.rest()
-    gone = [host for host in range(6) if host != stage.master()][:2]
+    gone = [host for host in range(6) if host != stage.master_host()][:2]
     its = {host: stage.holds(host) for host in gone}
     stage.crash(*gone)
     stage.write(keys[::2])
@@ -249,7 +249,7 @@ def test_a_member_drains_while_another_is_away(placement: str) -> None:
     stage = based(4, placement=placement)
     stage.everywhere(5)
     stage.change(SET)
-    away, leaver = [host for host in range(4) if host != stage.master()][:2]
+    away, leaver = [host for host in range(4) if host != stage.master_host()][:2]
     stage.crash(away)
     copies = sum(one is not None for row in stage.rows() for one in row)
     stage.leave(leaver)
@@ -267,7 +267,7 @@ def test_without_files_who_comes_back_is_filled_anew() -> None:
     stage = Based(4, plain, named=True)
     stage.everywhere(5)
     stage.change(SET)
-    gone = next(host for host in range(4) if host != stage.master())
+    gone = next(host for host in range(4) if host != stage.master_host())
     its = stage.holds(gone)
     stage.crash(gone)
     assert sum(None in row for row in stage.rows()) == len(its)
@@ -302,7 +302,7 @@ def test_frozen_while_somebody_is_away_and_active_again() -> None:
     stage = based(4)
     keys = stage.everywhere(4)
     stage.change(SET)
-    gone = next(host for host in range(4) if host != stage.master())
+    gone = next(host for host in range(4) if host != stage.master_host())
     its = stage.holds(gone)
     change(stage, ClusterState.FROZEN)
     stage.end("kill", gone)
@@ -328,7 +328,7 @@ def test_d10_stopped_taken_out_back_and_added_again_under_load(how: str) -> None
     stage = based(4)
     stage.everywhere(5)
     stage.change(SET)
-    gone = next(host for host in range(4) if host != stage.master())
+    gone = next(host for host in range(4) if host != stage.master_host())
     stop = stage.load()
     stage.end(how, gone)  # type: ignore[arg-type]
     stage.still(10)
@@ -467,16 +467,16 @@ def test_the_master_dies_in_the_middle_of_a_change(after: int) -> None:
     stage.everywhere()
     stage.change(SET)
     stage.crash(4)
-    master = stage.master()
+    master = stage.master_host()
     asked: list[Message] = []
 
-    def dies(source: Process, receiver: Process | None, message: Message) -> bool:
+    def dies(packet: Packet) -> bool:
         if (
-            isinstance(message, Accept)
-            and message.value.baseline
-            and len(message.value.baseline.members) == 4
+            isinstance(packet.message, Accept)
+            and packet.message.value.baseline
+            and len(packet.message.value.baseline.members) == 4
         ):
-            asked.append(message)
+            asked.append(packet.message)
             if len(asked) == after + 1:
                 stage.end("kill", master)
             return len(asked) == after + 1
@@ -508,13 +508,13 @@ def test_it_is_adjusted_after_the_time_and_not_before() -> None:
     stage = based(4, spare=1)
     keys = stage.everywhere()
     stage.change(AUTO, adjust_ms=60_000)
-    gone = next(host for host in range(4) if host != stage.master())
+    gone = next(host for host in range(4) if host != stage.master_host())
     stage.end("kill", gone)
     stage.until(lambda: bool(stage.baseline().away))
     began_ns = stage.world.now_ns
     stage.wait(50)
     assert stage.name(gone) in stage.baseline().ids
-    left = stage.member(stage.master()).picture.adjusts_in_ms
+    left = stage.member(stage.master_host()).picture.adjusts_in_ms
     assert left is not None
     assert abs(left - (60_000 - (stage.world.now_ns - began_ns) // 1_000_000)) < 1_000
     stage.start(4)  # Somebody comes: the time begins anew.
@@ -534,7 +534,9 @@ def test_it_is_not_adjusted_while_partitions_wait_for_their_copies() -> None:
     stage = based(5)
     stage.everywhere()
     stage.change(AUTO, adjust_ms=5_000)
-    both = next(holders for holders in map(stage.holders, range(PARTITIONS)) if stage.master() not in holders)
+    both = next(
+        holders for holders in map(stage.holders, range(PARTITIONS)) if stage.master_host() not in holders
+    )
     stage.end("kill", *both)
     stage.wait(60)
     assert stage.baseline().ids == {stage.name(host) for host in range(5)}

@@ -10,7 +10,7 @@ from tests.lab.sim.stage import clean
 from tests.sampled_cases import sampled
 
 from holdfast.core.events import LevelOrdered
-from holdfast.core.messages import Fill, FillEntries, Message, MigrationRequest, Replicate, Section
+from holdfast.core.messages import Fill, FillEntries, MigrationRequest, Replicate, Section
 from holdfast.core.model.journal_entries import Wrote, WrotePuts
 from holdfast.core.model.levels import LOWEST, OF_THIS_BUILD, FeatureLevels
 from holdfast.core.model.migration import Migration
@@ -18,9 +18,9 @@ from holdfast.core.model.records import pack_puts
 from holdfast_lab.check.readable import too_early, unreadable
 from holdfast_lab.sim.ablations.switching import ablated
 from holdfast_lab.sim.builds import OLDER, builds_drawn
+from holdfast_lab.sim.rig import Packet
 from holdfast_lab.sim.run import simulate
 from holdfast_lab.sim.shape import KEPT_SEEDS, drawn
-from holdfast_lab.sim.world import Process
 
 NEWER = OF_THIS_BUILD
 TOP = NEWER.highest
@@ -37,9 +37,9 @@ class Mixed(Keeping):
         """Messages with packed stores that have left."""
         self.block(self._count_packed)
 
-    def _count_packed(self, source: Process, receiver: Process | None, message: Message) -> bool:
-        if isinstance(message, Replicate):
-            self.packed += sum(len(section.puts) for section in message.sections)
+    def _count_packed(self, packet: Packet) -> bool:
+        if isinstance(packet.message, Replicate):
+            self.packed += sum(len(section.puts) for section in packet.message.sections)
         return False
 
     def put_build(self, host: int, build: FeatureLevels, *, how: End | None = "kill") -> None:

@@ -95,7 +95,7 @@ class Director:
         return self._message(fault.kind, boundary)
 
     def _crash(self, fault: Fault, boundary: Boundary) -> Sequence[int]:
-        victim = self.stage.process(self.letters[fault.role])
+        victim = self.stage.living(self.letters[fault.role])
         if victim is None:
             self.refused = f"{fault}: it is dead already"
             return STRAIGHT

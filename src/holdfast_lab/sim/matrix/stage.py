@@ -15,7 +15,7 @@ from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Set
 from holdfast.core.events import Heard, LeaveRequested
 from holdfast.core.member import Member
 from holdfast.core.messages import Heartbeat, JoinAnswer, JoinRequest, ViewDecided
-from holdfast.core.model.ids import MILLISECOND, SECOND, Address
+from holdfast.core.model.ids import MILLISECOND, Address
 from holdfast.core.model.levels import HIGHEST
 from holdfast.core.model.migration import ReplicaList
 from holdfast.core.model.operations import Op, Outcome, Request, Status
@@ -26,8 +26,8 @@ from holdfast.engine.link import HEADER
 from holdfast.wire.codec import decode
 from holdfast_lab.check.durability import Read, Write
 from holdfast_lab.sim.calls import wire_key
-from holdfast_lab.sim.cluster import Cluster
 from holdfast_lab.sim.matrix.forms import EMPTY, LITE, PRIMARY, Form
+from holdfast_lab.sim.rig import Rig
 from holdfast_lab.sim.world import STRAIGHT, Process, Story, World
 
 LEDGER, DEEP, LOOSE = "ledger", "deep", "loose"
@@ -40,7 +40,7 @@ CHATTER = (Heartbeat, JoinRequest, JoinAnswer)
 HEARTBEAT_MS = 500
 BUSY_NS = 30 * MILLISECOND
 """How long the client writes fast: longer than an undisturbed migration."""
-SETUP_NS = 30 * SECOND
+SETUP_S = 30
 
 Deed = Callable[["Boundary"], Sequence[int]]
 
@@ -74,24 +74,23 @@ def settings_of(form: Form) -> Settings:
     )
 
 
-class Stage:
+class Stage(Rig):
     """The cluster, its client, and the tap on its network."""
 
     def __init__(self, form: Form, master: str, seed: int, *, story: Story | None) -> None:
         self.form = form
-        self.world = World(seed, story)
         first, *rest = form.hosts(master)
         random.Random(f"{form.name}/{master}/{seed}/ages").shuffle(rest)
         self.letters = [first, *rest]
         """Members by age: the first is the master."""
-        self.settings = settings_of(form)
-        self.cluster = Cluster(self.world, self.settings, len(self.letters))
+        super().__init__(World(seed, story), settings_of(form), len(self.letters))
         self.cluster.counts_copies = False
         self.wanted = form.start
         """The assignment that the layout wants."""
         self.strike: Deed = lambda boundary: STRAIGHT
         """Decides the fate of a packet at a boundary, and of its sender."""
         self.count = 0
+        self._counting = False
         self._letter_of: dict[str, str] = {
             address.host: letter for address, letter in zip(self.cluster.addresses, self.letters, strict=True)
         }
@@ -100,10 +99,10 @@ class Stage:
         for index in range(len(self.letters)):
             self.start(index)
         self._found()
-        self._until("the starting row is reached", self._is_set_up)
+        self.until(self._is_set_up, SETUP_S, "the start of the form is reached")
         self.client = Client(self)
         self.client.load()
-        self._until("the data is there", lambda: not self.client.open)
+        self.until(lambda: not self.client.open, SETUP_S, "the data is there")
         # Until acknowledgements are out, and then to a random moment between two heartbeats.
         idle_ns = 60 * MILLISECOND + self.world.random.randint(0, HEARTBEAT_MS * MILLISECOND)
         self.world.run_until(self.world.now_ns + idle_ns)
@@ -126,7 +125,7 @@ class Stage:
         for process in processes:
             process.step(partial(process.driver.handle, Heard(process.address, ViewDecided(view))))
 
-    def process(self, letter: str) -> Process | None:
+    def living(self, letter: str) -> Process | None:
         address = self.cluster.addresses[self.letters.index(letter)]
         process = self.world.processes.get(address)
         return process if process is not None and not process.dead else None
@@ -166,9 +165,9 @@ class Stage:
     def begin(self) -> None:
         """Request the migration: by a new layout, or because a member leaves."""
         self.wanted = self.form.target
-        self.world.tap = self._tap
+        self._counting = True
         if self.form.leaving:
-            process = self.process(self.form.leaving)
+            process = self.living(self.form.leaving)
             assert process is not None
             process.step(partial(process.driver.handle, LeaveRequested()))
         else:
@@ -183,6 +182,8 @@ class Stage:
         process.driver.leave_lane()
 
     def _tap(self, source: Process, target: Address, data: bytes, linked: bool) -> Sequence[int]:
+        if not self._counting:
+            return STRAIGHT
         if linked:
             copies: Sequence[int] = STRAIGHT
             if len(data) > HEADER.size:
@@ -221,20 +222,10 @@ class Stage:
             and master.picture.balanced
         )
 
-    def _until(self, what: str, reached: Callable[[], bool]) -> None:
-        self.world.run_until(self.world.now_ns + SETUP_NS, stop=reached)
-        if not reached():
-            rows = {self.letter(p): self.row_of(p.driver.member) for p in self.cluster.living()}
-            raise AssertionError(f"{self.form.name}: not so that {what}: {rows} {self.world.failures}")
-
     def primary(self) -> Process | None:
         """The living process that serves the partition, seen from outside."""
         serving = [p for p in self.cluster.living() if p.picture.serves(0)]
         return serving[0] if serving else None
-
-    def at_rest(self) -> bool:
-        """Whether nothing is left to do."""
-        return self.cluster.settled() and not any(m.picture.under_way() for m in self.cluster.members())
 
 
 class Client:
@@ -264,7 +255,7 @@ class Client:
 
     def load(self) -> None:
         """Store the initial entries."""
-        primary = self.stage.process(PRIMARY)
+        primary = self.stage.living(PRIMARY)
         assert primary is not None
         for name in MAPS:
             for number in range(KEYS):

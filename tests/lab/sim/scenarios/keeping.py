@@ -11,20 +11,17 @@ from tests.lab.sim.stage import Stage
 
 from holdfast.config import PartitionSettings, PersistenceSettings, Settings
 from holdfast.core.events import LeaveRequested
-from holdfast.core.member import Member
 from holdfast.core.messages import Fill, Message
-from holdfast.core.model.ids import MILLISECOND, SECOND, Address
+from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.levels import FeatureLevels
 from holdfast.core.model.operations import Op, Outcome, Request, Status
-from holdfast.engine.link import HEADER
-from holdfast.wire.codec import decode
 from holdfast_lab.check.durability import Write
 from holdfast_lab.check.linearizability import STILL, Call, changed_nothing
 from holdfast_lab.sim.calls import Knowledge, wire_key
 from holdfast_lab.sim.cluster import simulated_settings
+from holdfast_lab.sim.rig import Packet
 from holdfast_lab.sim.workload import MAP, Client, Habits, Keys
-from holdfast_lab.sim.world import STRAIGHT, Process
 
 PARTITION = 3
 """Where a story takes place."""
@@ -124,32 +121,17 @@ class Keeping(Stage):
         self._count = 0
         super().__init__(hosts, settings=settings, spare=spare, rest=rest, named=named, builds=builds)
         self.world.story = self.told.append
-        self._taps: list[Callable[[Process, Process | None, Message], bool]] = []
-        self.world.tap = self._tap
 
     # -- members
 
-    def process(self, host: int) -> Process:
-        return self.world.processes[self.cluster.addresses[host]]
-
-    def member(self, host: int) -> Member:
-        return self.process(host).driver.member
-
-    def host_of(self, process: Process) -> int:
-        return self.cluster.addresses.index(process.address)
+    def master_host(self) -> int:
+        return self.host_of(self.master())
 
     def holders(self, partition: int = PARTITION) -> list[int]:
         """The hosts that hold a partition, its primary first."""
         replicas = self.processes[0].driver.member.table.rows[partition].holding
         hosts = {process.driver.member.me: self.host_of(process) for process in self.cluster.living()}
         return [hosts[uuid] for uuid in replicas if uuid in hosts]
-
-    def master(self) -> int:
-        return next(
-            self.host_of(process)
-            for process in self.cluster.living()
-            if process.driver.member.membership.is_master
-        )
 
     def end(self, how: End, *hosts: int) -> None:
         """Kill processes, or cut the power of their hosts; all at once."""
@@ -194,11 +176,6 @@ class Keeping(Stage):
             )
         )
         self.calm()
-
-    def until(self, reached: Callable[[], bool], seconds: float = 60) -> None:
-        self.world.run_until(self.world.now_ns + round(seconds * SECOND), stop=reached)
-        assert not self.world.failures, self.world.failures
-        assert reached()
 
     def calm(self, seconds: float = 120) -> None:
         """Until nobody has anything to do but what clients ask for."""
@@ -295,51 +272,24 @@ class Keeping(Stage):
 
     # -- packets
 
-    def _tap(self, source: Process, target: Address, data: bytes, linked: bool) -> Sequence[int]:
-        payload = data[HEADER.size :] if linked else data
-        if self._taps and payload:
-            message = decode(payload)
-            receiver = self.world.processes.get(target)
-            stopped = [tap(source, receiver, message) for tap in list(self._taps)]
-            if any(stopped):
-                return ()
-        return STRAIGHT
-
-    def block(self, blocked: Callable[[Process, Process | None, Message], bool]) -> Callable[[], None]:
-        """Let no such packet through, until the function that this answers is called."""
-        self._taps.append(blocked)
-        return lambda: self._taps.remove(blocked)
-
-    def when(
-        self,
-        met: Callable[[Process, Process | None, Message], bool],
-        strike: Callable[[Process, Message], None],
-    ) -> list[Message]:
+    def lose_first(self, met: Callable[[Packet], bool], deed: Callable[[Packet], object]) -> list[Packet]:
         """Do this once, when the first such packet is about to leave, which is lost; it comes into the list."""
-        found: list[Message] = []
 
-        def tap(source: Process, receiver: Process | None, message: Message) -> bool:
-            if found or not met(source, receiver, message):
-                return False
-            found.append(message)
-            strike(source, message)
-            return True
+        def lose(packet: Packet) -> Sequence[int]:
+            deed(packet)
+            return ()
 
-        self._taps.append(tap)
-        return found
+        return self.when(met, lose)
 
-    def filling(
-        self, host: int, partition: int = PARTITION
-    ) -> Callable[[Process, Process | None, Message], bool]:
+    def filling(self, host: int, partition: int = PARTITION) -> Callable[[Packet], bool]:
         """Whether a packet is one that brings content of the partition to this host."""
 
-        def met(source: Process, receiver: Process | None, message: Message) -> bool:
+        def met(packet: Packet) -> bool:
             return (
-                receiver is not None
-                and receiver.address == self.cluster.addresses[host]
-                and isinstance(message, Fill)
-                and message.partition == partition
-                and message.sequence > 0
+                packet.target == self.cluster.addresses[host]
+                and isinstance(packet.message, Fill)
+                and packet.message.partition == partition
+                and packet.message.sequence > 0
             )
 
         return met
@@ -349,10 +299,10 @@ class Keeping(Stage):
         held: list[Message] = []
         filling = self.filling(host, partition)
 
-        def hold(source: Process, receiver: Process | None, message: Message) -> bool:
-            if not filling(source, receiver, message):
+        def hold(packet: Packet) -> bool:
+            if not filling(packet):
                 return False
-            held.append(message)
+            held.append(packet.message)
             return True
 
         return held, self.block(hold)

@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
 
-from holdfast.config import MapSettings, PartitionSettings, Settings
+from holdfast.config import MapSettings, PartitionSettings
 from holdfast.core.events import LeaveRequested
 from holdfast.core.member import Member
-from holdfast.core.messages import Message
-from holdfast.core.model.ids import SECOND, Address
-from holdfast.core.model.keys import partition_of
-from holdfast.core.model.operations import Op, Outcome, Request, Status
-from holdfast.engine.link import HEADER
-from holdfast.wire.codec import decode
+from holdfast.core.model.operations import Op, Outcome, Status
 from holdfast_lab.check import convergence
-from holdfast_lab.sim.calls import wire_key
-from holdfast_lab.sim.cluster import Cluster, simulated_settings
-from holdfast_lab.sim.world import STRAIGHT, Process, World
+from holdfast_lab.sim.cluster import simulated_settings
+from holdfast_lab.sim.rig import Rig
+from holdfast_lab.sim.world import Process, World
 
 NAMES = ("ledger", "deep")
 """Two maps, the second with one backup more."""
 
 
-class Packet:
-    """A packet that leaves, as a tap is shown it."""
+class Scene(Rig):
+    """A cluster of ten hosts with two maps and their expected content."""
 
-    def __init__(self, sender: Process, receiver: Process | None, message: Message) -> None:
-        self.sender = sender
-        self.receiver = receiver
-        self.message = message
-
-
-class Scene:
-    """The cluster. Hosts are numbers; a host has one process at a time."""
+    MAP = NAMES[0]
 
     def __init__(
         self,
@@ -48,7 +36,6 @@ class Scene:
         chunk_bytes: int = 1024,
         deep: bool = True,
     ) -> None:
-        self.world = World(seed, None)
         settings = simulated_settings(backups, partitions, chunk_bytes=chunk_bytes)
         changed = msgspec.structs.replace(settings.partitions, lost=lost, parallel_migrations=parallel)
         assert isinstance(changed, PartitionSettings)
@@ -56,12 +43,10 @@ class Scene:
         if deep:
             maps["deep"] = MapSettings(backups=min(6, backups + 1))
         self.names = NAMES if deep else NAMES[:1]
-        self.settings: Settings = msgspec.structs.replace(settings, partitions=changed, maps=maps)
-        self.cluster = Cluster(self.world, self.settings, 10)
+        settings = msgspec.structs.replace(settings, partitions=changed, maps=maps)
+        super().__init__(World(seed, None), settings, 10)
         self.expected: dict[tuple[str, str], str] = {}
         self._turn = 0
-        self.taps: list[Callable[[Packet], Sequence[int] | None]] = []
-        self.world.tap = self._tap
 
     # -- members
 
@@ -69,17 +54,8 @@ class Scene:
         """Start processes; the very first one of a scene forms the cluster."""
         return [self.cluster.start(host, bootstrap=not self.world.processes, lite=lite) for host in hosts]
 
-    def process(self, host: int) -> Process:
-        return self.world.processes[self.cluster.addresses[host]]
-
-    def member(self, host: int) -> Member:
-        return self.process(host).driver.member
-
     def members(self) -> list[Member]:
         return self.cluster.members()
-
-    def master(self) -> Process:
-        return next(p for p in self.cluster.living() if p.driver.member.membership.is_master)
 
     def shut_down(self, *hosts: int) -> list[Process]:
         """Ask members to leave gracefully, all at once."""
@@ -95,24 +71,9 @@ class Scene:
 
     # -- time
 
-    def wait(self, seconds: float) -> None:
-        self.world.run_until(self.world.now_ns + round(seconds * SECOND))
-        assert not self.world.failures, self.world.failures
-
-    def until(self, reached: Callable[[], bool], seconds: float = 120) -> None:
-        self.world.run_until(self.world.now_ns + round(seconds * SECOND), stop=reached)
-        assert not self.world.failures, self.world.failures
-        assert reached(), convergence.judge(self.cluster.pictures())
-
     def rest(self, seconds: float = 120) -> None:
         """Until nothing is to be done any more, and nobody wants to leave."""
         self.until(self.at_rest, seconds)
-
-    def at_rest(self) -> bool:
-        members = self.members()
-        return self.cluster.settled() and not any(
-            member.picture.under_way() or member.membership.leaving for member in members
-        )
 
     def returned(self, processes: Sequence[Process], seconds: float = 120) -> None:
         """Until these have left the cluster and ended."""
@@ -120,20 +81,9 @@ class Scene:
 
     # -- data
 
-    def partition(self, key: str) -> int:
-        return partition_of(wire_key(key), 0, self.settings.partitions.count)
-
     def key_in(self, partition: int) -> str:
         """A key of this partition."""
         return next(key for key in map("k{}".format, range(1000)) if self.partition(key) == partition)
-
-    def ask(self, process: Process, op: Op, key: str, value: str = "", name: str = "ledger") -> list[Outcome]:
-        """Send a request now; the answer comes into the list."""
-        answers: list[Outcome] = []
-        raw, partition = wire_key(key), self.partition(key)
-        request = Request(op, name, [partition], raw, value.encode())
-        process.step(partial(process.driver.execute, request, answers.append))
-        return answers
 
     def fill(self, keys: int = 40, through: int | None = None) -> None:
         """Write each key of both maps once more; all must be acknowledged."""
@@ -167,54 +117,6 @@ class Scene:
         names = {p.driver.member.me: p.host for p in self.world.processes.values()}
         rows = self.members()[0].table.rows
         return {number: names[row.owner] for number, row in enumerate(rows) if row.owner is not None}
-
-    # -- packets
-
-    def _tap(self, source: Process, target: Address, data: bytes, linked: bool) -> Sequence[int]:
-        payload = data[HEADER.size :] if linked else data
-        if not payload or not self.taps:
-            return STRAIGHT
-        packet = Packet(source, self.world.processes.get(target), decode(payload))
-        for tap in list(self.taps):
-            copies = tap(packet)
-            if copies is not None:
-                return copies
-        return STRAIGHT
-
-    def seen(self, *kinds: type[Message]) -> list[Packet]:
-        """A list that will grow by every packet of these kinds, repeats of the link included."""
-        found: list[Packet] = []
-
-        def tap(packet: Packet) -> None:
-            if isinstance(packet.message, kinds):
-                found.append(packet)
-
-        self.taps.append(tap)
-        return found
-
-    def block(self, blocked: Callable[[Packet], bool]) -> Callable[[], None]:
-        """Let no such packet through, until the function that this answers is called."""
-
-        def tap(packet: Packet) -> Sequence[int] | None:
-            return () if blocked(packet) else None
-
-        self.taps.append(tap)
-        return lambda: self.taps.remove(tap)
-
-    def when(
-        self, met: Callable[[Packet], bool], deed: Callable[[Packet], Sequence[int] | None]
-    ) -> list[Packet]:
-        """Do this once, when the first such packet leaves; the packet comes into the list."""
-        found: list[Packet] = []
-
-        def tap(packet: Packet) -> Sequence[int] | None:
-            if found or not met(packet):
-                return None
-            found.append(packet)
-            return deed(packet)
-
-        self.taps.append(tap)
-        return found
 
 
 def row_history(process: Process, partition: int = 0) -> list[tuple[int, tuple[str | None, ...]]]:

@@ -9,10 +9,11 @@ waiting. `backups` members at once are terminated only where the rest is a major
 from __future__ import annotations
 
 import pytest
-from tests.lab.sim.scenarios.scene import Packet, Scene
+from tests.lab.sim.scenarios.scene import Scene
 
 from holdfast.core.messages import Enlisted, MigrationReady, MigrationRequest, TableCommit, TableOffer
 from holdfast.core.model.operations import Op, Outcome, Status
+from holdfast_lab.sim.rig import Packet
 
 BACKUPS = [1, 2, 3]
 NODES = 7

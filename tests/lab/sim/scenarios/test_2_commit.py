@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from tests.lab.sim.scenarios.scene import Packet, Scene, row_history
+from tests.lab.sim.scenarios.scene import Scene, row_history
 
 from holdfast.core.events import Received
 from holdfast.core.messages import (
@@ -28,6 +28,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.model.migration import NONE, Migration
 from holdfast.core.model.operations import Op, Status
+from holdfast_lab.sim.rig import Packet
 
 MASTER, NEXT, SOURCE, DESTINATION = range(4)
 

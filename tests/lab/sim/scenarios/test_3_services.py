@@ -92,7 +92,7 @@ def test_after_a_commit_each_holds_what_its_new_slot_says(form: str) -> None:
         assert stage.row_of(members[0]) == FORMS[form].target
         for member in members:
             holds_what_its_slot_says(stage, member)
-        destination = stage.process(FORMS[form].destination)
+        destination = stage.living(FORMS[form].destination)
         assert destination is not None
         assert 0 in destination.driver.member.copies.held
         answers_everywhere(stage)

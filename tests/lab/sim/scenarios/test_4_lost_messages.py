@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import pytest
-from tests.lab.sim.scenarios.scene import Packet, Scene, row_history
+from tests.lab.sim.scenarios.scene import Scene, row_history
 
 from holdfast.core.events import Received
 from holdfast.core.messages import (
@@ -33,6 +33,7 @@ from holdfast_lab.check import convergence
 from holdfast_lab.check.durability import judge_final
 from holdfast_lab.sim.matrix.forms import FORMS
 from holdfast_lab.sim.matrix.stage import DEEP, LEDGER, LOOSE, Boundary, Stage
+from holdfast_lab.sim.rig import Packet
 from holdfast_lab.sim.world import STRAIGHT, Process
 
 
@@ -405,7 +406,7 @@ def test_a_row_that_an_earlier_master_committed_is_not_taken_back(form: str, rol
             return () if boundary.receiver == unaware else STRAIGHT
         if sender == unaware and boundary.message == "TableOffer" and not cut:
             cut.append(boundary.number)
-            pair = (boundary.sender.host, stage.process("C").host)  # type: ignore[union-attr]
+            pair = (boundary.sender.host, stage.living("C").host)  # type: ignore[union-attr]
             world.weather.cut[pair] = world.weather.cut[pair[::-1]] = True
             world.after(6 * SECOND, world.weather.cut.clear)
         return STRAIGHT

@@ -13,13 +13,14 @@ holds it and only then; by default a partition waits instead for a member that h
 from __future__ import annotations
 
 import pytest
-from tests.lab.sim.scenarios.scene import Packet, Scene
+from tests.lab.sim.scenarios.scene import Scene
 
 from holdfast.core.messages import Enlisted, Fill
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import Op, Status
 from holdfast.core.model.partition_table import Assignment, Table
 from holdfast.errors import InvariantBroken
+from holdfast_lab.sim.rig import Packet
 from holdfast_lab.sim.world import Process
 
 

@@ -11,12 +11,13 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from tests.lab.sim.scenarios.scene import Packet, Scene
+from tests.lab.sim.scenarios.scene import Scene
 
 from holdfast.core.events import LeaveRequested
 from holdfast.core.messages import Accept, MigrationRequest, Prepare, TableFetch, TableReport
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import Op, Outcome, Status
+from holdfast_lab.sim.rig import Packet
 
 
 def cluster(hosts: int, backups: int = 1, *, assigned: bool = True, lite: tuple[int, ...] = ()) -> Scene:

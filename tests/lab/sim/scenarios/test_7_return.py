@@ -13,7 +13,7 @@ import pytest
 from tests.lab.sim.scenarios.keeping import ENDS, NO_HISTORY, PARTITION, End, Keeping, kept, keys_in
 from tests.lab.sim.stage import clean
 
-from holdfast.core.messages import Fill, Message
+from holdfast.core.messages import Fill
 from holdfast.core.model.operations import Op
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.replica import MapReplica
@@ -21,7 +21,7 @@ from holdfast_lab.check import convergence
 from holdfast_lab.check.durability import Write
 from holdfast_lab.sim.ablations.switching import ablated
 from holdfast_lab.sim.calls import wire_key
-from holdfast_lab.sim.world import Process
+from holdfast_lab.sim.rig import Packet
 
 KEYS = keys_in(PARTITION, 40)
 MISSED = 20
@@ -32,7 +32,7 @@ def absent(stage: Keeping, how: End = "kill", missed: int = MISSED) -> int:
     stage.write(KEYS)
     stage.write(KEYS)
     stage.everywhere()
-    gone = next(host for host in stage.holders()[1:] if host != stage.master())
+    gone = next(host for host in stage.holders()[1:] if host != stage.master_host())
     stage.end(how, gone)
     stage.gone(gone)
     for _ in range(0, missed, MISSED):
@@ -44,12 +44,12 @@ def serves_nothing_while_filled(stage: Keeping, host: int) -> list[int]:
     """Looks at every content that comes to the host; the list grows by the partitions."""
     seen: list[int] = []
 
-    def look(source: Process, receiver: Process | None, message: Message) -> bool:
-        if receiver is stage.process(host) and isinstance(message, Fill):
+    def look(packet: Packet) -> bool:
+        if packet.receiver is stage.process(host) and isinstance(packet.message, Fill):
             member = stage.member(host)
-            seen.append(message.partition)
-            assert member.lane.serving[message.partition] is None
-            assert message.partition not in member.activation.active
+            seen.append(packet.message.partition)
+            assert member.lane.serving[packet.message.partition] is None
+            assert packet.message.partition not in member.activation.active
         return False
 
     stage.block(look)
@@ -99,11 +99,11 @@ def test_the_supplier_dies_in_the_middle(how: End, history: bool) -> None:
 
     struck: list[int] = []
 
-    def strike(supplier: Process, message: Message) -> None:
-        struck.append(stage.host_of(supplier))
+    def strike(packet: Packet) -> None:
+        struck.append(stage.host_of(packet.sender))
         stage.end(how, *struck)
 
-    stage.when(stage.filling(gone), strike)
+    stage.lose_first(stage.filling(gone), strike)
     stage.start(gone)
     stage.until(lambda: bool(struck))
     stage.rest()
@@ -126,10 +126,10 @@ def test_the_returning_member_dies_in_the_middle(how: End, history: bool) -> Non
     is_filling = stage.filling(gone)
     before = stage.counter(stage.holders()[0]) - 60
 
-    def third(source: Process, receiver: Process | None, message: Message) -> bool:
-        return is_filling(source, receiver, message) and isinstance(message, Fill) and message.sequence == 3
+    def third(packet: Packet) -> bool:
+        return is_filling(packet) and isinstance(packet.message, Fill) and packet.message.sequence == 3
 
-    met = stage.when(third, lambda supplier, message: stage.end(how, gone))
+    met = stage.lose_first(third, lambda packet: stage.end(how, gone))
     stage.start(gone)
     stage.until(lambda: bool(met))
     stage.gone(gone)
@@ -146,7 +146,7 @@ def test_writes_go_on_while_it_is_filled(missed: int) -> None:
     """A2 with concurrent writes in steps 4 and 5."""
     stage = Keeping(3, kept(2, chunk_bytes=300))
     stage.everywhere(10)
-    gone = next(host for host in stage.holders()[1:] if host != stage.master())
+    gone = next(host for host in stage.holders()[1:] if host != stage.master_host())
     stop = stage.load()
     stage.wait(3)
     stage.end("kill", gone)

@@ -14,9 +14,9 @@ from tests.lab.sim.scenarios.keeping import ENDS, PARTITION, End, Files, Keeping
 from tests.lab.sim.stage import clean
 
 from holdfast.core.events import LeaveRequested, LossAccepted
-from holdfast.core.messages import Fill, Message
+from holdfast.core.messages import Fill
 from holdfast.core.model.operations import Op, Status
-from holdfast_lab.sim.world import Process
+from holdfast_lab.sim.rig import Packet
 
 KEYS = keys_in(PARTITION, 15)
 SMALL: Files = {"segment_bytes": 4096, "checkpoint_bytes": 512}
@@ -104,7 +104,7 @@ def test_the_first_supplier_dies_while_a_stopped_cluster_comes_back(how: End, st
     """
     stage = Keeping(3, kept(2, chunk_bytes=200))
     stage.write(keys_in(PARTITION, 40))
-    behind = next(host for host in stage.holders()[1:] if host != stage.master())
+    behind = next(host for host in stage.holders()[1:] if host != stage.master_host())
     stage.end(how, behind)
     if stale == "removed":
         stage.gone(behind)
@@ -116,11 +116,11 @@ def test_the_first_supplier_dies_while_a_stopped_cluster_comes_back(how: End, st
     stage.end_all(how)
     struck: list[int] = []
 
-    def strike(supplier: Process, message: Message) -> None:
-        struck.append(stage.host_of(supplier))
+    def strike(packet: Packet) -> None:
+        struck.append(stage.host_of(packet.sender))
         stage.end(how, *struck)
 
-    stage.when(lambda source, receiver, message: isinstance(message, Fill) and bool(message.records), strike)
+    stage.lose_first(lambda packet: isinstance(packet.message, Fill) and bool(packet.message.records), strike)
     stage.start(0, 1, 2)
     stage.until(lambda: bool(struck))
     stage.rest()
@@ -265,20 +265,20 @@ def test_who_holds_nothing_stops_and_history_stays_history(leaves: bool) -> None
     """G6 (IGNITE-12636): a lite member comes and goes, while another is away and while it comes back."""
     stage = Keeping(3, kept(2, tail_bytes=0), spare=1)
     stage.write(KEYS)
-    gone = next(host for host in stage.holders()[1:] if host != stage.master())
+    gone = next(host for host in stage.holders()[1:] if host != stage.master_host())
     stage.end("kill", gone)
     stage.gone(gone)
     stage.start(3, lite=True)
     stage.rest()
     stage.write(KEYS[:5])
 
-    def stop(supplier: Process, message: Message) -> None:
+    def stop(packet: Packet) -> None:
         if leaves:
             stage.process(3).step(partial(stage.process(3).driver.handle, LeaveRequested()))
         else:
             stage.end("kill", 3)
 
-    met = stage.when(stage.filling(gone), stop)
+    met = stage.lose_first(stage.filling(gone), stop)
     stage.start(gone)
     stage.until(lambda: bool(met))
     stage.until(lambda: stage.process(3).dead)
@@ -293,7 +293,7 @@ def test_history_that_cannot_be_read_is_no_reason_to_hang(kind: str) -> None:
     stage = Keeping(3, kept(2, tail_bytes=0, segment_bytes=4096, checkpoint_bytes=8192))
     keys = keys_in(PARTITION, 60)
     stage.write(keys)
-    gone = next(host for host in stage.holders()[1:] if host != stage.master())
+    gone = next(host for host in stage.holders()[1:] if host != stage.master_host())
     stage.end("kill", gone)
     stage.gone(gone)
     stage.write([key for _ in range(3) for key in keys])

@@ -26,11 +26,11 @@ from tests.lab.sim.stage import clean
 from tests.sampled_cases import sampled
 
 from holdfast.core.events import Become, CheckpointWanted, Received
-from holdfast.core.messages import Fill, Filled, Message, MigrationReady
+from holdfast.core.messages import Fill, Filled, MigrationReady
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import Op
 from holdfast.core.model.views import Intent
-from holdfast_lab.sim.world import Process
+from holdfast_lab.sim.rig import Packet
 
 SMALL: Files = {"segment_bytes": 4096, "checkpoint_bytes": 4096, "history_bytes": 20_000}
 
@@ -67,7 +67,7 @@ def test_what_is_removed_while_it_is_on_its_way_stays_removed(history: bool) -> 
     stage = Keeping(3, kept(2) if history else kept(2, **NO_HISTORY))
     keys = keys_in(PARTITION, 40)
     stage.write(keys)
-    gone = next(host for host in stage.holders()[1:] if host != stage.master())
+    gone = next(host for host in stage.holders()[1:] if host != stage.master_host())
     stage.end("kill", gone)
     stage.gone(gone)
     stage.write(keys[:1])
@@ -99,7 +99,7 @@ def test_puts_and_removals_cross_what_is_sent(history: bool) -> None:
     stage = Keeping(3, kept(2, tail_bytes=65_536 if history else 0, chunk_bytes=100, **SMALL))
     keys = keys_in(PARTITION, 30)
     stage.write(keys)
-    gone = next(host for host in stage.holders()[1:] if host != stage.master())
+    gone = next(host for host in stage.holders()[1:] if host != stage.master_host())
     stage.end("kill", gone)
     stage.gone(gone)
     for _ in range(1 if history else 10):
@@ -161,24 +161,24 @@ def test_something_else_happens_while_it_is_filled(what: str) -> None:
     """
     stage = Keeping(3, kept(2, chunk_bytes=200, tail_bytes=0), spare=1)
     stage.everywhere(10)
-    gone = next(host for host in stage.holders()[1:] if host != stage.master())
+    gone = next(host for host in stage.holders()[1:] if host != stage.master_host())
     stage.end("power cut", gone)
     stage.gone(gone)
     stage.everywhere(10)
     filling = stage.filling(gone)
     stop = stage.load()
 
-    def second(source: Process, receiver: Process | None, message: Message) -> bool:
-        return filling(source, receiver, message) and isinstance(message, Fill) and message.sequence == 2
+    def second(packet: Packet) -> bool:
+        return filling(packet) and isinstance(packet.message, Fill) and packet.message.sequence == 2
 
-    def strike(source: Process, message: Message) -> None:
+    def strike(packet: Packet) -> None:
         if what == "restart":
             stage.end("power cut", gone)
             stage.world.after(MILLISECOND, lambda: stage.start(gone))
         elif what in ("lite", "member"):
             stage.start(3, lite=what == "lite")
 
-    met = stage.when(second, strike)
+    met = stage.lose_first(second, strike)
     stage.start(gone)
     stage.until(lambda: bool(met))
     stage.wait(5)
@@ -222,16 +222,16 @@ def test_a_late_word_of_an_earlier_return_does_not_complete_a_later_one() -> Non
     stage = Keeping(3, kept(2, chunk_bytes=200))
     keys = keys_in(PARTITION, 30)
     stage.write(keys)
-    gone = next(host for host in stage.holders()[1:] if host != stage.master())
-    old: list[tuple[Process, Process, Message]] = []
+    gone = next(host for host in stage.holders()[1:] if host != stage.master_host())
+    old: list[Packet] = []
 
-    def remember(source: Process, receiver: Process | None, message: Message) -> bool:
+    def remember(packet: Packet) -> bool:
         if (
-            isinstance(message, MigrationReady | Filled)
-            and message.partition == PARTITION
-            and receiver is not None
+            isinstance(packet.message, MigrationReady | Filled)
+            and packet.message.partition == PARTITION
+            and packet.receiver is not None
         ):
-            old.append((source, receiver, message))
+            old.append(packet)
         return False
 
     forget = stage.block(remember)
@@ -241,7 +241,7 @@ def test_a_late_word_of_an_earlier_return_does_not_complete_a_later_one() -> Non
     stage.start(gone)
     stage.rest()
     forget()
-    assert Filled in {type(message) for _, _, message in old}
+    assert Filled in {type(packet.message) for packet in old}
     stage.end("kill", gone)
     stage.gone(gone)
     stage.write(keys)
@@ -250,11 +250,14 @@ def test_a_late_word_of_an_earlier_return_does_not_complete_a_later_one() -> Non
     stage.until(lambda: bool(begun))
     me = stage.member(gone).me
     version = stage.processes[0].driver.member.table.rows[PARTITION].version
-    for source, receiver, message in old:
-        senders = {source.driver.member.me, me if isinstance(message, Filled) else source.driver.member.me}
+    for packet in old:
+        mine = packet.sender.driver.member.me
+        senders = {mine, me if isinstance(packet.message, Filled) else mine}
         for sender in senders:
-            if not receiver.dead:
-                receiver.step(partial(receiver.driver.handle, Received(MemberId(sender), message)))
+            assert packet.receiver is not None
+            if not packet.receiver.dead:
+                received = Received(MemberId(sender), packet.message)
+                packet.receiver.step(partial(packet.receiver.driver.handle, received))
     stage.wait(2)
     for process in stage.processes:
         row = process.driver.member.table.rows[PARTITION]

@@ -97,7 +97,7 @@ class TransactingStage(Keeping):
 
     def bystander(self) -> int:
         """A host that holds nothing of the partition, and is not the master: transactions are begun there."""
-        used = {*self.holders(), self.master()}
+        used = {*self.holders(), self.master_host()}
         return next(host for host in map(self.host_of, self.processes) if host not in used)
 
     def elsewhere(self, host: int, count: int = 1) -> list[str]:

@@ -15,11 +15,11 @@ from tests.lab.sim.transaction_scenarios.scenario_stage import (
     TransactingStage,
 )
 
-from holdfast.core.messages import Fill, Message
+from holdfast.core.messages import Fill
 from holdfast.core.model.transaction_orders import TransactionFate
 from holdfast_lab.check import convergence
 from holdfast_lab.sim.ablations.switching import ablated
-from holdfast_lab.sim.world import Process
+from holdfast_lab.sim.rig import Packet
 
 KEYS = keys_in(PARTITION, 40)
 
@@ -64,7 +64,7 @@ def absent(*, history: bool) -> tuple[TransactingStage, int, int]:
     """
     settings = kept(2, chunk_bytes=200) if history else kept(2, chunk_bytes=200, **NO_HISTORY)
     stage = TransactingStage(3, settings)
-    gone = next(host for host in stage.holders()[1:] if host != stage.master())
+    gone = next(host for host in stage.holders()[1:] if host != stage.master_host())
     near = next(host for host in stage.holders()[1:] if host != gone)
     stage.transact(near, [*KEYS, *stage.elsewhere(near)])
     stage.end("kill", gone)
@@ -81,10 +81,10 @@ def test_a2_a_returning_member_gets_what_transactions_have_done_meanwhile(histor
     stood = stage.counter(stage.holders()[0])
     filled: list[int] = []
 
-    def look(source: Process, receiver: Process | None, message: Message) -> bool:
-        if receiver is stage.process(gone) and isinstance(message, Fill):
-            filled.append(message.partition)
-            assert stage.member(gone).lane.serving[message.partition] is None
+    def look(packet: Packet) -> bool:
+        if packet.receiver is stage.process(gone) and isinstance(packet.message, Fill):
+            filled.append(packet.message.partition)
+            assert stage.member(gone).lane.serving[packet.message.partition] is None
         return False
 
     stage.block(look)
@@ -109,15 +109,15 @@ def test_a2_and_g5_somebody_dies_in_the_middle_of_it(who: str, history: bool) ->
     struck: list[int] = []
     filling = stage.filling(gone)
 
-    def third(source: Process, receiver: Process | None, message: Message) -> bool:
-        return filling(source, receiver, message) and isinstance(message, Fill) and message.sequence == 3
+    def third(packet: Packet) -> bool:
+        return filling(packet) and isinstance(packet.message, Fill) and packet.message.sequence == 3
 
-    def strike(supplier: Process, message: Message) -> None:
-        struck.append(stage.host_of(supplier) if who == "supplier" else gone)
+    def strike(packet: Packet) -> None:
+        struck.append(stage.host_of(packet.sender) if who == "supplier" else gone)
         stage.commit(under_way)
         stage.end("kill", *struck)
 
-    stage.when(third, strike)
+    stage.lose_first(third, strike)
     under_way = stage.begin(near, stage.values([*KEYS[:9], *stage.elsewhere(near)]))
     stage.start(gone)
     stage.until(lambda: bool(struck))

@@ -219,7 +219,7 @@ def test_b5_three_that_are_prepared_everywhere_are_done_when_the_primary_stops(
 def test_b6_after_a_rollback_by_recovery_a_backup_that_restarts_is_sent_nothing() -> None:
     """The first is rolled back by the primaries that are left; of the second, which was done, nothing is missing."""
     stage = TransactingStage(4, kept(3))
-    master = stage.master()
+    master = stage.master_host()
     one, *backups = stage.holders()
     near, other = (one, next(host for host in backups if host != master))
     tx = begun(stage, near, "01", elsewhere=other)
@@ -252,7 +252,7 @@ def test_b7_a_commit_between_two_checkpoints_of_a_backup_is_not_missed(how: str)
     # Nobody takes the place of who is away for so short a time.
     stage = TransactingStage(4, kept(2, delay_ms=60_000))
     one, *backups = stage.holders()
-    again = next(host for host in backups if host != stage.master())
+    again = next(host for host in backups if host != stage.master_host())
     near = next(host for host in range(4) if host not in (one, *backups))
     tx = begun(stage, near, "01")
     stage.commit(tx[1])

@@ -16,7 +16,6 @@ from holdfast.core.messages import (
     Fill,
     Filled,
     Heartbeat,
-    Message,
     MigrationReady,
     TableCommit,
     TableOffer,
@@ -30,7 +29,7 @@ from holdfast.core.model.transactions import BranchState
 from holdfast.core.model.views import Intent
 from holdfast_lab.check.serializability import TransactionOutcome
 from holdfast_lab.sim.calls import wire_key
-from holdfast_lab.sim.world import Process
+from holdfast_lab.sim.rig import Packet
 
 SMALL: Files = {"segment_bytes": 4096, "checkpoint_bytes": 4096, "history_bytes": 20_000}
 KEYS = keys_in(PARTITION, 40)
@@ -40,7 +39,7 @@ def three(*, history: bool, chunk_bytes: int = 4096) -> tuple[TransactingStage, 
     """Three members hold everything; one of them is to go, another runs transactions."""
     settings = kept(2, chunk_bytes=chunk_bytes) if history else kept(2, chunk_bytes=chunk_bytes, **NO_HISTORY)
     stage = TransactingStage(3, settings)
-    gone = next(host for host in stage.holders()[1:] if host != stage.master())
+    gone = next(host for host in stage.holders()[1:] if host != stage.master_host())
     near = next(host for host in stage.holders()[1:] if host != gone)
     return stage, near, gone
 
@@ -126,11 +125,11 @@ def test_d5_the_first_supplier_dies_while_a_stopped_cluster_comes_back(history: 
     stage.end_all("power cut")
     struck: list[int] = []
 
-    def strike(supplier: Process, message: Message) -> None:
-        struck.append(stage.host_of(supplier))
+    def strike(packet: Packet) -> None:
+        struck.append(stage.host_of(packet.sender))
         stage.end("kill", *struck)
 
-    stage.when(stage.filling(behind), strike)
+    stage.lose_first(stage.filling(behind), strike)
     stage.start(0, 1, 2)
     stage.until(lambda: bool(struck))
     stage.rest()
@@ -143,17 +142,17 @@ def test_d6_something_else_happens_while_it_is_filled(what: str) -> None:
     """Nothing; the receiver itself restarts; a lite member comes, or one that was never here; a new map comes."""
     stage = TransactingStage(3, under_load(kept(2, chunk_bytes=200, tail_bytes=0)), spare=1)
     stage.everywhere(10)
-    gone = next(host for host in stage.holders()[1:] if host != stage.master())
+    gone = next(host for host in stage.holders()[1:] if host != stage.master_host())
     stage.end("power cut", gone)
     stage.gone(gone)
     stage.everywhere(10)
     filling = stage.filling(gone)
     stop = stage.applications()
 
-    def second(source: Process, receiver: Process | None, message: Message) -> bool:
-        return filling(source, receiver, message) and isinstance(message, Fill) and message.sequence == 2
+    def second(packet: Packet) -> bool:
+        return filling(packet) and isinstance(packet.message, Fill) and packet.message.sequence == 2
 
-    def strike(source: Process, message: Message) -> None:
+    def strike(packet: Packet) -> None:
         if what == "restart":
             stage.end("power cut", gone)
             stage.world.after(MILLISECOND, lambda: stage.start(gone))
@@ -162,7 +161,7 @@ def test_d6_something_else_happens_while_it_is_filled(what: str) -> None:
         elif what == "map":
             stage.world.after(MILLISECOND, lambda: to_new_map(stage, "another"))
 
-    met = stage.when(second, strike)
+    met = stage.lose_first(second, strike)
     stage.start(gone)
     stage.until(lambda: bool(met))
     stage.wait(5)
@@ -208,10 +207,10 @@ def test_d8_locks_are_taken_while_one_of_two_primaries_knows_of_a_new_view_and_t
     stage = TransactingStage(5, kept(1), spare=1)
     near, one = stage.bystander(), stage.holders()[0]
     owners = {stage.holders(partition)[0] for partition in range(7)}
-    two = next(host for host in sorted(owners) if host not in (near, stage.master(), *stage.holders()))
+    two = next(host for host in sorted(owners) if host not in (near, stage.master_host(), *stage.holders()))
     tells = stage.block(
-        lambda source, receiver, message: (
-            receiver is stage.process(two) and isinstance(message, ViewDecided | Heartbeat)
+        lambda packet: (
+            packet.receiver is stage.process(two) and isinstance(packet.message, ViewDecided | Heartbeat)
         )
     )
     stage.start(5, lite=True)
@@ -262,14 +261,15 @@ def test_d9_a_key_whose_partition_moves_while_it_is_locked() -> None:
 def test_d9_the_coordinator_hears_late_that_a_primary_has_moved(optimistic: bool) -> None:
     """A6, too: it goes by the old table, and who was the primary takes nothing in any more."""
     stage = TransactingStage(4, kept(1), spare=1)
-    master = stage.master()
+    master = stage.master_host()
     near = next(host for host in range(4) if host != master)
     keys = [keys_in(partition, 3) for partition in range(7)]
     stage.transact(near, [each[0] for each in keys])
     half = stage.begin(near, stage.values([each[1] for each in keys]), optimistic=optimistic)
     hears = stage.block(
-        lambda source, receiver, message: (
-            receiver is stage.process(near) and isinstance(message, TableOffer | TableCommit | TableReport)
+        lambda packet: (
+            packet.receiver is stage.process(near)
+            and isinstance(packet.message, TableOffer | TableCommit | TableReport)
         )
     )
     stage.start(4)
@@ -295,11 +295,15 @@ def test_d12_a_late_word_of_an_earlier_return_does_not_complete_a_later_one() ->
     stage, near, gone = three(history=True, chunk_bytes=200)
     keys = [*KEYS, *stage.elsewhere(near)]
     stage.transact(near, keys)
-    old: list[tuple[Process, Process, Message]] = []
+    old: list[Packet] = []
 
-    def remember(source: Process, receiver: Process | None, message: Message) -> bool:
-        if isinstance(message, MigrationReady | Filled) and message.partition == PARTITION and receiver:
-            old.append((source, receiver, message))
+    def remember(packet: Packet) -> bool:
+        if (
+            isinstance(packet.message, MigrationReady | Filled)
+            and packet.message.partition == PARTITION
+            and packet.receiver
+        ):
+            old.append(packet)
         return False
 
     forget = stage.block(remember)
@@ -311,17 +315,20 @@ def test_d12_a_late_word_of_an_earlier_return_does_not_complete_a_later_one() ->
             stage.start(gone)
             stage.rest()
             forget()
-    assert Filled in {type(message) for _, _, message in old}
+    assert Filled in {type(packet.message) for packet in old}
     begun, unblock = stage.hold_up(gone)
     stage.start(gone)
     stage.until(lambda: bool(begun))
     me = stage.member(gone).me
     version = stage.processes[0].driver.member.table.rows[PARTITION].version
-    for source, receiver, message in old:
-        senders = {source.driver.member.me, me if isinstance(message, Filled) else source.driver.member.me}
+    for packet in old:
+        mine = packet.sender.driver.member.me
+        senders = {mine, me if isinstance(packet.message, Filled) else mine}
         for sender in senders:
-            if not receiver.dead:
-                receiver.step(partial(receiver.driver.handle, Received(MemberId(sender), message)))
+            assert packet.receiver is not None
+            if not packet.receiver.dead:
+                received = Received(MemberId(sender), packet.message)
+                packet.receiver.step(partial(packet.receiver.driver.handle, received))
     stage.wait(2)
     assert {process.driver.member.table.rows[PARTITION].version for process in stage.processes} == {version}
     put = stage.begin(gone, stage.values([keys[0]]), optimistic=True)

@@ -12,7 +12,7 @@ from tests.sampled_cases import sampled
 from holdfast.core.messages import Message, Prepare, TableCommit, TableOffer
 from holdfast.core.model.transactions import BranchState
 from holdfast_lab.sim.ablations.switching import ablated
-from holdfast_lab.sim.world import Process
+from holdfast_lab.sim.rig import Packet
 
 KEYS = keys_in(PARTITION, 10)
 OPTIMISTIC = pytest.mark.parametrize("optimistic", [False, True], ids=["pessimistic", "optimistic"])
@@ -199,7 +199,7 @@ MOMENTS: dict[str, tuple[type[Message], int]] = {
 def test_f9_the_coordinator_dies_and_the_master_that_sees_to_it(prepared: bool, moment: str) -> None:
     """The next master goes on with the newest table that anybody knows (rule 1): nobody has another one."""
     stage, near, one, two = staged()
-    master = stage.master()
+    master = stage.master_host()
     where = next(host for host in (one, two) if host != master)
     keys = KEYS[:5] if where == one else stage.elsewhere(two)
     other = next(p for p in range(7) if stage.holders(p)[0] not in (near, where))
@@ -218,12 +218,12 @@ def test_f9_the_coordinator_dies_and_the_master_that_sees_to_it(prepared: bool, 
         kind, count = MOMENTS[moment]
         met: list[Message] = []
 
-        def due(source: Process, receiver: Process | None, message: Message) -> bool:
-            if source is stage.process(master) and isinstance(message, kind):
-                met.append(message)
+        def due(packet: Packet) -> bool:
+            if packet.sender is stage.process(master) and isinstance(packet.message, kind):
+                met.append(packet.message)
             return len(met) == count
 
-        stage.when(due, lambda source, message: stage.end("kill", master))
+        stage.lose_first(due, lambda packet: stage.end("kill", master))
         stage.until(lambda: stage.process(master).dead)
     stage.heal()
     stage.gone(near, master)

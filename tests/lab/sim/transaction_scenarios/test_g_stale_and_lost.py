@@ -14,7 +14,6 @@ from tests.lab.sim.transaction_scenarios.scenario_stage import GRACEFUL, Transac
 
 from holdfast.config import MapSettings, Settings
 from holdfast.core.events import LeaveRequested, LostReset
-from holdfast.core.messages import Message
 from holdfast.core.model.operations import Op
 from holdfast.core.model.transaction_orders import TransactionFate
 from holdfast.core.primary_backup.cuts import Taken
@@ -28,6 +27,7 @@ from holdfast_lab.check.serializability import (
 )
 from holdfast_lab.sim.ablations.switching import ablated
 from holdfast_lab.sim.calls import key_of
+from holdfast_lab.sim.rig import Packet
 from holdfast_lab.sim.transacting import LISTS, Applications
 from holdfast_lab.sim.world import Process
 
@@ -167,7 +167,7 @@ def test_g4_what_began_anew_is_not_mended_with_what_was_before(how: str) -> None
 def absent(settings: Settings, spare: int = 0, keys: int = 40) -> tuple[TransactingStage, int, int]:
     """Three members; one that is not the master ends after a transaction. Answers another one, and it."""
     stage = TransactingStage(3, settings, spare=spare)
-    gone = next(host for host in stage.holders()[1:] if host != stage.master())
+    gone = next(host for host in stage.holders()[1:] if host != stage.master_host())
     near = next(host for host in stage.holders()[1:] if host != gone)
     stage.transact(near, KEYS[:keys])
     stage.end("kill", gone)
@@ -184,13 +184,13 @@ def test_g6_a_member_without_data_stops_and_history_stays_history(graceful: bool
     stage.transact(3, [*KEYS[:5], *stage.elsewhere(near)])
     left = stage.begin(3, stage.values(KEYS[5:9]))
 
-    def stop(supplier: Process, message: Message) -> None:
+    def stop(packet: Packet) -> None:
         if graceful:
             stage.process(3).step(partial(stage.process(3).driver.handle, LeaveRequested()))
         else:
             stage.end("kill", 3)
 
-    met = stage.when(stage.filling(gone), stop)
+    met = stage.lose_first(stage.filling(gone), stop)
     stage.start(gone)
     stage.until(lambda: bool(met))
     stage.until(lambda: stage.process(3).dead)
@@ -262,7 +262,7 @@ def test_g9_a_backup_whose_answers_were_withheld_restarts_and_is_sent_nothing() 
     """20 transactions in one phase are on its disk when it dies: the primary has them answered, for it is gone."""
     stage = TransactingStage(4, kept(1, delay_ms=60_000))
     one, backup = stage.holders()
-    near = next(host for host in range(4) if host not in (one, backup, stage.master()))
+    near = next(host for host in range(4) if host not in (one, backup, stage.master_host()))
     tx = [stage.begin(near, stage.values([KEYS[at]])) for at in range(20)]
     stage.wait(1)
     stage.cut_off(backup, one)
