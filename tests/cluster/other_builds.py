@@ -45,10 +45,7 @@ CHANGES: dict[str, list[tuple[str, str]]] = {
             "class Waved(msgspec.Struct, frozen=True, array_like=True, tag=120):\n    how: str\n\n\nclass LevelWanted(",
         ),
         ("    | LevelWanted\n", "    | LevelWanted\n    | Waved\n"),
-        (
-            '    """How much room the sender has left in its memory."""\n',
-            '    """How much room the sender has left in its memory."""\n    mood: str = ""\n',
-        ),
+        ("    room: Room = Room.PLENTY\n", '    room: Room = Room.PLENTY\n    mood: str = ""\n'),
     ],
     "core/member.py": [
         (
@@ -60,7 +57,7 @@ CHANGES: dict[str, list[tuple[str, str]]] = {
         ),
     ],
     "core/membership/membership.py": [
-        ("    LevelWanted,\n    StateWanted,\n", "    LevelWanted,\n    StateWanted,\n    Waved,\n"),
+        ("    JoinRequest,\n    ViewDecided,\n", "    JoinRequest,\n    ViewDecided,\n    Waved,\n"),
         (
             "            self.intents.short.get(self.me, Room.PLENTY),\n        )\n",
             (

@@ -149,7 +149,7 @@ def test_the_loss_of_all_copies_is_told_and_the_cluster_goes_on(kind: Loss) -> N
 
 def test_a_loss_of_which_nobody_says_anything_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = filled(5, losing("accept"))
-    monkeypatch.setattr(EventLog, "_tell", lambda self, news: None)
+    monkeypatch.setattr(EventLog, "_deliver", lambda self, news: None)
     phases(stage).lose("accept")
     (problem,) = stage.world.failures
     assert "nobody said that all copies of partitions" in problem
