@@ -6,12 +6,12 @@ Example: b connects to a.
 2. b sends its *greeting*: UUID, address, versions, a nonce, and one proof for each secret that it knows.
 3. a looks for a proof by a secret that it knows too, and sends its *welcome*: a proof by the same secret.
 
-A proof is an HMAC-SHA-256 over everything said: opening, versions, nonces, UUIDs, address, and the binding to the TLS
-channel, if there is one. So a greeting that is replayed or forwarded is worthless, and an attacker in between cannot
-lower the version. Each side signs its own role, so a proof cannot be reflected to its sender. Both continue with the
-highest common version (`core.model.protocols`), or end with an error if there is none.
+A proof is an HMAC-SHA-256 over the whole handshake: opening, versions, nonces, UUIDs, address, and the binding to the
+TLS channel, if there is one. So a greeting that is replayed or forwarded is worthless, and an attacker in between
+cannot lower the version. The proof contains its sender's role, so it cannot be reflected to its sender. Both continue
+with the highest common version (`core.model.protocols`), or end with an error if there is none.
 
-To change the secret, members accept two for a while: `security.second_member_secret`.
+To change the secret by a rolling restart, members accept two for a while: `security.second_member_secret`.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from holdfast.wire import doors
 
 OF_THIS_BUILD: Final = Speaks(build=__version__)
 MAGIC = doors.MEMBER
-"""Contains the version of the greeting."""
+"""First bytes of an opening; they contain the version of the handshake."""
 UUID_BYTES = 36
 NONCE_BYTES = 32
 BUILD_BYTES = 24
 _SPEAKS = struct.Struct(f"<HH{BUILD_BYTES}s")
+"""Lowest and highest version of the member protocol, and the build."""
 OPENING_BYTES = doors.OPENING_BYTES
 assert len(MAGIC) + _SPEAKS.size + UUID_BYTES + NONCE_BYTES == OPENING_BYTES, "what strangers may read over"
 PROOF_BYTES = 32
@@ -44,10 +45,11 @@ PROOFS_MAX = 2
 WELCOME = b"\x00"
 WELCOME_BYTES = len(WELCOME) + PROOF_BYTES
 CONNECTS, IS_CONNECTED_TO = b"connects", b"is connected to"
+"""Roles in a handshake."""
 
 
 class Greeting(msgspec.Struct, frozen=True, array_like=True):
-    """The second message."""
+    """Second message of a handshake, sent by the connecting member."""
 
     uuid: str
     host: str
@@ -56,7 +58,7 @@ class Greeting(msgspec.Struct, frozen=True, array_like=True):
     proofs: list[bytes]
     """One proof per known secret, the preferred one first."""
     lowest: int = LOWEST
-    """Range of versions of the member protocol."""
+    """Range of versions of the member protocol that the sender supports."""
     highest: int = LOWEST
     build: str = ""
 
@@ -86,7 +88,7 @@ def spoken_there(opening: bytes) -> Speaks:
 
 
 def opened_by(opening: bytes) -> str:
-    """The claimed UUID in an opening; nothing proves it."""
+    """The UUID that the sender of an opening claims; nothing proves it yet."""
     at = len(MAGIC) + _SPEAKS.size
     return opening[at : at + UUID_BYTES].rstrip(b"\0").decode(errors="replace")
 
@@ -145,6 +147,7 @@ def read_greeting(body: bytes | memoryview) -> Greeting:
 def shown_secrets(
     secrets: Sequence[str], opening: bytes, greeting: Greeting, channel: bytes = b""
 ) -> list[bool]:
+    """For each secret, whether the greeting has a proof of it."""
     who = (greeting.uuid, greeting.host, greeting.port)
     shown = []
     for secret in secrets:
@@ -154,7 +157,7 @@ def shown_secrets(
 
 
 def welcome_of(secret: str, opening: bytes, greeting: Greeting, channel: bytes = b"") -> bytes:
-    """The third message."""
+    """Third message of a handshake: a proof by a secret that the greeting has proved."""
     who = (greeting.uuid, greeting.host, greeting.port)
     return WELCOME + proof_of(secret, IS_CONNECTED_TO, opening, who, greeting.nonce, channel, greeting.speaks)
 
@@ -162,6 +165,7 @@ def welcome_of(secret: str, opening: bytes, greeting: Greeting, channel: bytes =
 def is_welcome(
     said: bytes, secrets: Sequence[str], opening: bytes, greeting: Greeting, channel: bytes = b""
 ) -> bool:
+    """Whether the third message proves one of these secrets."""
     return any(
         hmac.compare_digest(said, welcome_of(secret, opening, greeting, channel)) for secret in secrets
     )

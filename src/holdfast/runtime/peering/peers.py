@@ -1,8 +1,11 @@
-"""TCP between members: one connection to each address for what this member sends, others for what it hears.
+"""TCP connections between members.
 
-Every connection begins with a greeting by which both members prove that they know `security.member_secret`
-(`runtime/peering/greetings.py`), before which nothing else is parsed. Then come frames: packets of a link, or whispered
-messages.
+A member opens one connection to each address that it sends to, and receives on the connections that other members have
+opened to it. So two members that send to each other have two connections, one for each direction.
+
+A connection begins with a handshake, in which both members prove that they know `security.member_secret`
+(`runtime/peering/greetings.py`). Nothing else is parsed before. Then come frames: packets of a link, which the link
+repeats if they are lost, or datagrams, which may be lost.
 """
 
 from __future__ import annotations
@@ -54,40 +57,45 @@ from holdfast.wire import doors
 from holdfast.wire.bounds import address_problem, uuid_problem
 
 FRAME = struct.Struct("<IB")
-"""Length of what follows the length word, kind."""
+"""Header of a frame: length of everything after the length field, and kind."""
 PACKET, WHISPER = 0, 1
 LENGTH_BYTES = 4
 GREETING_BYTES_MAX = 4096
 FRAME_BYTES_MAX = 256 * 1024 * 1024
 RETRY_S = (0.05, 0.1, 0.2, 0.4, 0.8)
+"""Pauses after failed attempts to connect. After the last one, the next attempt is made when something is sent."""
 REFUSALS_TO_SILENCE = 3
+"""Refused connections after which the members at an address are reported as silent."""
 GREETING_TIMEOUT_S = 5.0
 SPEAK_AFTER_S = 2.0
-"""Who connects, and is not greeted for so long, says who it is: the port may be another one."""
+"""A connecting member that has received nothing for so long sends its first bytes. If the port is one for clients, the
+other side has waited for them, and now replies with the right port."""
 SAME_MEMBER_MAX = 4
-"""Connections that one member has opened to this one. It needs one, and one more for each other address by which it
-looks for this one; what it has replaced may not have ended here yet. For one more the oldest is closed."""
+"""Connections that one member may have open to this one. It needs one, and one more for each other address by which it
+finds this member; this side may not have noticed yet that older ones have ended. Beyond the limit the oldest is closed.
+"""
 WHISPERS_KEPT = 16
+"""Datagrams that wait for a connection; further ones are dropped."""
 READ_BYTES = 1024 * 1024
-"""Room for what has arrived on one connection; a longer frame gets a room of its own size while it comes."""
+"""Size of a receive buffer. A longer frame gets a larger buffer, which grows while the frame arrives."""
 APART_BYTES = 16 * 1024
-"""From this size on a packet is not copied behind its header."""
+"""Packets of this size or more are written separately from their header, which saves a copy."""
 TURN_NS = 500_000
-"""So long the frames of one connection are handled in one turn of the loop, for clients wait meanwhile. What answers
-there are leaves then, and the next turn begins with the rest."""
+"""Time for the frames of one connection in one turn of the event loop, because clients wait meanwhile. Then the
+responses are sent, and the next turn begins with the remaining frames."""
 UNREAD_BYTES_MAX = 64 * 1024 * 1024
-"""What may wait in the buffer of one connection; above it packets are left to their link to repeat."""
+"""Limit of the write buffer of one connection. Packets above it are dropped, and their link repeats them."""
 SILENT_TCP_MS = 10_000
-"""After so long without a TCP acknowledgement a connection is given up, and made anew."""
+"""A connection whose data is not acknowledged by TCP for so long is closed and replaced."""
 
 log = logging.getLogger("holdfast")
 
 
 REFUSED = "members refused: wrong secret"
 REFUSED_KEPT = 16
-"""Addresses of members of another secret that are remembered for the status,"""
+"""Maximum number of rejected addresses that are remembered for the status."""
 REFUSED_S = 60.0
-"""for so long."""
+"""Seconds for which the status shows a rejected address."""
 DENIED = (
     "it does not let this member in: its security.member_secret is another one. Give this member the same; do not "
     "start it with --bootstrap, which would form a second cluster"
@@ -95,7 +103,7 @@ DENIED = (
 
 
 class SecretRefused(ProtocolError):
-    """The other member does not know the secret, or this one does not."""
+    """One of the two members does not know the other's secret."""
 
 
 class ProtocolNotSpoken(ProtocolError):
@@ -103,27 +111,27 @@ class ProtocolNotSpoken(ProtocolError):
 
 
 class OwnDoor(Exception):
-    """It is this member's own door, under another address."""
+    """The address leads back to this member."""
 
 
 class Incoming(asyncio.BufferedProtocol):
-    """A connection that another member has opened. What arrives is read in place, where the network has put it."""
+    """A connection that another member has opened. Frames are parsed in the receive buffer, without a copy."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
         self._room = memoryview(bytearray(GREETING_BYTES_MAX + FRAME.size))
         self._start = self._end = 0
-        """Where in the room that begins and ends what was not read yet."""
+        """Where the received bytes that are not parsed yet begin and end in the buffer."""
         self._wanted = LENGTH_BYTES
-        """How long the next frame is, as far as known."""
+        """Length of the next frame with its length field, as far as it is known."""
         self._greeting: Greeting | None = None
         self._opening = opening_of(network.uuid, os.urandom(NONCE_BYTES), network.speaks)
         self._transport: asyncio.Transport | None = None
         self._timeout: asyncio.TimerHandle | None = None
         self._rests = False
-        """Whether it lets others have their turn, and reads nothing."""
+        """Whether reading is paused so that other connections have their turn."""
         self.host = ""
-        """The address that it comes from."""
+        """IP address of the peer."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", transport)
@@ -139,7 +147,6 @@ class Incoming(asyncio.BufferedProtocol):
             self.close()
 
     def close(self) -> None:
-        """End the connection."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -157,7 +164,7 @@ class Incoming(asyncio.BufferedProtocol):
         self._network.came(nbytes)
 
     def _handle(self) -> None:
-        """Handle the frames that are here. What takes too long is left to the next turn, and nothing is read before."""
+        """Handle the complete frames, for about `TURN_NS`. The rest waits for the next turn; nothing is read before."""
         until_ns = time.monotonic_ns() + TURN_NS
         self._network.gather()
         try:
@@ -170,7 +177,7 @@ class Incoming(asyncio.BufferedProtocol):
                 self._rests = False
                 if self._transport is not None:
                     self._transport.resume_reading()
-        except Exception as error:  # noqa: BLE001  (whatever bytes can do ends their connection, and nothing else)
+        except Exception as error:  # noqa: BLE001  (malformed bytes end their connection, and nothing else)
             self._network.strangers.tell(
                 "member connections closed: protocol error", "connection of a member closed: %s", error
             )
@@ -179,19 +186,19 @@ class Incoming(asyncio.BufferedProtocol):
             self._network.send_gathered()
 
     def _rest(self) -> None:
-        """Let others have their turn before the next frame."""
+        """Pause reading, and continue in the next turn of the event loop."""
         if not self._rests and self._transport is not None:
             self._rests = True
             self._transport.pause_reading()
         asyncio.get_running_loop().call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        """The next turn has come. Of a connection that has ended nothing more is taken: its links repeat it."""
+        """Continue after `_rest`. If the connection has ended, the rest is dropped, and the links repeat it."""
         if self._transport is not None and not self._transport.is_closing():
             self._handle()
 
     def _frame(self) -> bool:
-        """Handle the next frame if all of it is here."""
+        """Handle the next frame if it is complete. Returns whether it was."""
         start, here = self._start, self._end - self._start
         self._wanted = LENGTH_BYTES
         if here < LENGTH_BYTES:
@@ -225,18 +232,19 @@ class Incoming(asyncio.BufferedProtocol):
         return True
 
     def _tell_port(self, stranger: str) -> None:
-        """Tell a client which port is for it. Without TLS only: with it nobody comes so far who is no member."""
+        """Send a client the port that it should use. Only without TLS: with TLS, only members get this far."""
         transport = self._transport
         if transport is not None:
             http = stranger == doors.HTTP
             transport.write(doors.NOT_HTTP if http else doors.other_port(self._network.client_port))
-            transport.close()  # Not aborted: it is to hear that.
+            transport.close()  # Not abort(), so that the client receives the reply.
             self._transport = None
 
     def _make_room(self) -> None:
-        """See to it that the rest of the next frame has a place behind what is here of it.
+        """Make room in the buffer for the rest of the next frame.
 
-        Room for a long frame grows as it comes: what its first bytes announce is only said so far.
+        The buffer for a long frame at most doubles each time it is full. So a length field alone cannot make this
+        member allocate the 256 MiB of the longest frame: the peer has to send them.
         """
         here, size = self._end - self._start, len(self._room)
         if self._greeting is not None:
@@ -264,10 +272,11 @@ class Incoming(asyncio.BufferedProtocol):
         if not any(shown):
             if transport is not None:
                 transport.write(doors.REFUSED_SECRET)
-                transport.close()  # Not aborted: it is to hear why.
+                transport.close()  # Not abort(), so that the member receives the reason.
                 self._transport = None
             network.refuses(greeting)
-            self._start = self._end  # A second greeting behind it would be a second guess, of no channel.
+            # Drop what follows: another greeting would be a second guess, and be checked without a channel binding.
+            self._start = self._end
             return
         protocol = spoken(network.speaks, greeting.speaks)
         if not protocol:
@@ -288,15 +297,17 @@ class Incoming(asyncio.BufferedProtocol):
 
     @property
     def member(self) -> str:
-        """The UUID of the member that has greeted; empty before."""
+        """UUID of the member; empty until it is authenticated."""
         return self._greeting.uuid if self._greeting else ""
 
 
 class Outgoing:
-    """The connection to one address, made again whenever it breaks and there is something to say."""
+    """The connection to one address: opened when there is something to send, and again if it breaks while a member of
+    the view has the address.
+    """
 
     def __init__(self, network: Network, address: Address, name: str = "") -> None:
-        """`name`: which one a certificate there must have; empty: that of the address."""
+        """`name`: host name that the certificate there must have; empty: that of the address."""
         self._network = network
         self.address = address
         self._name = name
@@ -314,8 +325,8 @@ class Outgoing:
         return self._protocol.member if self._protocol is not None else ""
 
     def send(self, frame: bytes, body: bytes = b"", *, whisper: bool) -> None:
-        """Send it, with its body if that is apart, now or with what else is gathered. Without a connection a whisper
-        waits for one, and a packet is left to its link to repeat.
+        """Send a frame (`body`: its second part, if that is separate) now, or with others that are being collected.
+        Without a connection a datagram waits for one, and a packet is dropped, because its link repeats it.
         """
         transport = self._transport
         if transport is not None:
@@ -325,7 +336,7 @@ class Outgoing:
                     self._gathered.append(body)
                 if not self._network.gathers(self):
                     self.send_gathered()
-            # Else the peer does not read: what is left out here is sent again by the link when it does.
+            # Otherwise the peer does not read. The link repeats this packet when it does.
             return
         if whisper and len(self._whispers) < WHISPERS_KEPT:
             self._whispers.append(frame)
@@ -333,10 +344,10 @@ class Outgoing:
         self._connect()
 
     def send_gathered(self) -> None:
-        """Write what is gathered, in one piece."""
+        """Write the collected frames in one call."""
         frames, self._gathered = self._gathered, []
         if self._transport is None:
-            return  # Lost in between: the links repeat it.
+            return  # The connection was lost meanwhile: links repeat their packets.
         if len(frames) == 1:
             self._transport.write(frames[0])
         else:
@@ -370,7 +381,7 @@ class Outgoing:
                     self._network.trouble(
                         self.address, f"no TLS with the one there: {handshake_problem(error)}"
                     )
-                except Exception as error:  # noqa: BLE001  (also what a resolver says of a host that none can be)
+                except Exception as error:  # noqa: BLE001  (also errors of the resolver for impossible host names)
                     self._network.strangers.tell(
                         "failed connections to members",
                         "no connection to member %s: %s",
@@ -413,7 +424,7 @@ class Outgoing:
         network.connected(self.address)
 
     async def _greet(self, transport: asyncio.Transport, protocol: Handshake) -> None:
-        """Prove to each other that both are of one cluster. Raises SecretRefused, ProtocolError, OSError."""
+        """Authenticate both members. Raises SecretRefused, ProtocolError, OwnDoor, OSError."""
         network = self._network
         opening = await self._opening(transport, protocol)
         protocol.member = opened_by(opening)
@@ -422,7 +433,7 @@ class Outgoing:
         channel = channel_of(transport.get_extra_info("ssl_object"))
         who = (network.uuid, network.address.host, network.address.port)
         greeting = greeting_of(network.secrets, opening, who, channel, network.speaks)
-        # Also if they have no version in common: so both know.
+        # Even without a common version, so that the other member can report the mismatch too.
         transport.write(framed(greeting))
         there = spoken_there(opening)
         if not spoken(network.speaks, there):
@@ -435,14 +446,16 @@ class Outgoing:
             )
 
     async def _opening(self, transport: asyncio.Transport, protocol: Handshake) -> bytes:
-        """What a member says first. Where nobody says anything, somebody may wait to be spoken to: clients' port."""
+        """Wait for the other side's first message. A server for clients sends none, so after a while this sends the
+        first bytes of a member, to which such a server replies with the right port.
+        """
         done, _ = await asyncio.wait({protocol.opening}, timeout=SPEAK_AFTER_S)
         if not done:
             transport.write(doors.MEMBER)
         return await protocol.opening
 
     def lost(self, protocol: Handshake) -> None:
-        """A connection broke; if it is the present one, make another."""
+        """A connection broke. If it is the present one, connect again while a member of the view has the address."""
         if protocol is not self._protocol:
             return
         self._transport = self._protocol = None
@@ -451,7 +464,7 @@ class Outgoing:
             self._connect()
 
     def close(self) -> None:
-        """No more to this address, and nothing of what waits."""
+        """Close the connection, send nothing more to this address, and drop what waits."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
@@ -461,7 +474,9 @@ class Outgoing:
 
 
 class Handshake(asyncio.Protocol):
-    """The listening half of an outgoing connection: the opening, the welcome, and then only its end."""
+    """Receiving side of an outgoing connection: opening, welcome, and then only the loss of the connection. The other
+    member sends its frames on a connection of its own.
+    """
 
     def __init__(self, outgoing: Outgoing) -> None:
         self._outgoing = outgoing
@@ -470,7 +485,7 @@ class Handshake(asyncio.Protocol):
         self.opening: asyncio.Future[bytes] = loop.create_future()
         self.welcome: asyncio.Future[bytes] = loop.create_future()
         self.member = ""
-        """Who is there, as it says; after the welcome it is proved."""
+        """UUID that the other side claims; proved once its welcome is verified."""
 
     def data_received(self, data: bytes) -> None:
         if self.welcome.done():
@@ -495,7 +510,7 @@ class Handshake(asyncio.Protocol):
                 ProtocolError(f"there is {doors.CLIENTS_PORT}; give {doors.MEMBERS_PORT}, which is {port}")
             )
         elif doors.OTHER_PORT.startswith(self._buffer[: len(doors.OTHER_PORT)]):
-            return  # The rest is still to come.
+            return  # The rest has not arrived yet.
         elif not doors.MEMBER.startswith(self._buffer[: len(doors.MEMBER)]):
             there = doors.who(self._buffer) or "no Holdfast member"
             if there == doors.A_TLS_SERVER:
@@ -506,11 +521,13 @@ class Handshake(asyncio.Protocol):
             self._buffer = self._buffer[OPENING_BYTES:]
 
     def _fails(self, error: Exception) -> None:
-        """Nothing comes of this connection."""
+        """End the handshake with this error."""
         waiting = self.welcome if self.opening.done() else self.opening
         if not waiting.done():
             waiting.set_exception(error)
-            waiting.exception()  # Seen, also if nobody waits any more: what is never seen stops the member.
+            # asyncio reports an exception that is never retrieved, and such a report stops the member
+            # (`runtime/process.py`). Retrieve it here, since nothing may be waiting for it any more.
+            waiting.exception()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.welcome.done():
@@ -522,7 +539,7 @@ class Handshake(asyncio.Protocol):
 
 
 class Network:
-    """Everything that this member sends to other members and hears from them."""
+    """All connections of this member with other members."""
 
     def __init__(
         self,
@@ -533,67 +550,67 @@ class Network:
         tls: MemberTls | None = None,
         speaks: Speaks = OF_THIS_BUILD,
     ) -> None:
-        """`tls`: in which the members speak with each other; None: they speak without. `speaks`: the versions of the
-        member protocol.
+        """`tls`: TLS contexts for connections between members; None: they use none. `speaks`: the supported versions of
+        the member protocol.
         """
         self.tls = tls
         self.speaks = speaks
         self.protocols: dict[str, int] = {}
-        """The version of the member protocol that each member speaks with this one."""
+        """Version of the member protocol in use with each connected member, by UUID."""
         self.secrets = secrets_of(settings.security)
         self.shown: dict[str, list[bool]] = {}
-        """Which of the secrets each member has shown when it greeted last."""
+        """For each connected member, by UUID: which of this member's secrets its latest greeting has proved."""
         self._refused: dict[Address, float] = {}
-        """Who was refused because of its secret, and when (monotonic seconds)."""
+        """Members that were rejected because of their secret, by address, and when (monotonic seconds)."""
         self.strangers = strangers or Strangers()
         self.uuid = uuid
         self.address = address
         self.client_port = 0
-        """Which port is for clients: they are told when they come to this one."""
+        """Port for clients; clients that connect to this port are sent there."""
         self.driver: Driver
         self.failed: Callable[[Exception], None]
-        """Hears of errors inside the member, which stop it; what is wrong with a peer's bytes ends the connection."""
+        """Called for an internal error, which stops the member. Malformed bytes of a peer only end its connection."""
         self.came: Callable[[int], None] = lambda size: None
-        """Hears how many bytes have come."""
+        """Called with the number of bytes of each read."""
         seeds = self._seeds = [Address(host, port) for host, port in settings.seed_addresses()]
         servers = [parse_address(one, "cluster.dns_servers") for one in settings.cluster.dns_servers]
         self.seed_places = SeedPlaces(seeds, Names(seeds, servers), uuid, self)
         self.incoming: set[Incoming] = set()
         self.troubles: dict[Address, str] = {}
-        """Why there is no connection to an address at which somebody listens, in words."""
+        """Why a process that listens at an address cannot be used, or why a name has no address; in words."""
         self.denied_by: set[Address] = set()
-        """Where this member is not let in, because of its secret."""
+        """Addresses where the handshake failed because the secrets differ."""
         self._half_open: Quota[Incoming] = Quota(settings.limits.unauthenticated_connections)
         self._greeted: Quota[Incoming] = Quota(settings.limits.member_connections)
         self._of_member: dict[str, list[Incoming]] = {}
-        """The connections of each member that has greeted, oldest first."""
+        """Connections of each authenticated member, by UUID, oldest first."""
         self._outgoing: dict[Address, Outgoing] = {}
         self._peers: dict[MemberId, Address] = {}
         self._server: asyncio.Server | None = None
         self._running = False
-        """Between `begin` and `stop`. The door is open before: what comes then is as good as lost."""
+        """From `begin` to `stop`. The port is open before `begin`; frames that arrive then are dropped as if lost."""
 
     def begin(self, driver: Driver) -> None:
-        """From now on there is somebody to tell of what arrives."""
+        """Deliver what arrives to this driver from now on."""
         self.driver = driver
         self._running = True
 
         self._gathering = False
-        """While what has arrived at once is handled: then also the answers leave at once."""
+        """While received frames are handled: what is sent meanwhile leaves together."""
         self._unsent: list[Outgoing] = []
 
     async def listen(self, server: asyncio.Server) -> None:
         """Take over the listening socket."""
         self._server = server
 
-    # -- the engine's door
+    # -- calls of the engine (`engine/ports.py`)
 
     def open(self, member: MemberId, address: Address) -> None:
-        """Be ready to carry packets to a member."""
+        """Send packets for this member to this address; the first one opens a connection."""
         self._peers[member] = address
 
     def close(self, member: MemberId) -> None:
-        """Carry nothing more to it."""
+        """Drop further packets for this member. The connection is closed unless another member has the address."""
         address = self._peers.pop(member, None)
         if address is not None and not self.needed(address):
             outgoing = self._outgoing.pop(address, None)
@@ -601,7 +618,6 @@ class Network:
                 outgoing.close()
 
     def carry(self, member: MemberId, packet: bytes) -> None:
-        """Carry a packet."""
         address = self._peers.get(member)
         if address is not None:
             header = FRAME.pack(FRAME.size - LENGTH_BYTES + len(packet), PACKET)
@@ -611,7 +627,7 @@ class Network:
                 self._to(address).send(header, packet, whisper=False)
 
     def send_datagram(self, address: Address, data: bytes) -> None:
-        """Carry a message that may be lost."""
+        """Send a message that may be lost. A seed that is a DNS name gets it at each of its addresses."""
         if self._running:
             frame = FRAME.pack(FRAME.size - LENGTH_BYTES + len(data), WHISPER) + data
             if self.seed_places.has(address) and not self.needed(address):
@@ -619,10 +635,10 @@ class Network:
             else:
                 self._to(address).send(frame, whisper=True)
 
-    # -- seeds that are names
+    # -- seeds that are DNS names
 
     def ask_place(self, place: Place, frame: bytes) -> MemberId | None:
-        """Send it to whoever is there. Answers who that is, if there is a connection already."""
+        """Send a frame to an address of a seed. Returns the member there if it is connected already."""
         if not self._running:
             return None
         outgoing = self._to(place.address, place.name)
@@ -630,41 +646,41 @@ class Network:
         return MemberId(outgoing.member) if outgoing.member else None
 
     def found_behind(self, seed: Address, members: tuple[MemberId, ...]) -> None:
-        """Each address of the seed was tried: these members are there."""
+        """All addresses of the seed were tried, and these members are there."""
         if self._running:
             self._tell(partial(self.driver.handle, SeedBehind(seed, members)))
 
     def found_absent(self, seed: Address) -> None:
-        """The DNS has nothing under this name."""
+        """The name has no address in the DNS."""
         if self._running:
             self._tell(partial(self.driver.handle, SeedAbsent(seed)))
 
     def no_trouble(self, address: Address) -> None:
-        """Somebody can be asked there again."""
+        """The name can be resolved again."""
         self.troubles.pop(address, None)
 
     def denied_everywhere(self) -> str:
-        """The seeds, if this member is let in behind none of them, because of its secret; else nothing."""
+        """The seeds, if the secret differs at all their addresses; empty otherwise."""
         seeds = [seed for seed in self._seeds if seed != self.address]
         denied = all(self.seed_places.addresses(seed) <= self.denied_by for seed in seeds)
         return ", ".join(sorted(map(shown, seeds))) if denied else ""
 
     def told_troubles(self) -> list[str]:
-        """Addresses at which somebody listens, and why there is no talking to him."""
+        """One line for each address that cannot be used, with the reason."""
         return [f"{shown(address)}: {why}" for address, why in self.troubles.items()]
 
     def gather(self) -> None:
-        """What is sent from now on leaves together."""
+        """Collect frames until `send_gathered`, so that they leave together."""
         self._gathering = True
 
     def gathers(self, outgoing: Outgoing) -> bool:
-        """Whether what this connection has to send waits for more."""
+        """Whether frames are being collected; if so, `send_gathered` sends those of this connection too."""
         if self._gathering and outgoing not in self._unsent:
             self._unsent.append(outgoing)
         return self._gathering
 
     def send_gathered(self) -> None:
-        """Send what was gathered, and gather no more."""
+        """Send the collected frames, and stop collecting."""
         self._gathering = False
         unsent, self._unsent = self._unsent, []
         for outgoing in unsent:
@@ -676,20 +692,22 @@ class Network:
             outgoing = self._outgoing[address] = Outgoing(self, address, name)
         return outgoing
 
-    # -- who comes in
+    # -- incoming connections
 
     def allow(self, limits: LimitSettings) -> None:
-        """Go on with other limits. Members that are connected stay so."""
+        """Apply changed limits. Present connections stay."""
         self._greeted.allow(limits.member_connections)
 
     def knock(self, incoming: Incoming) -> None:
-        """Somebody has connected."""
+        """Count a new connection that is not authenticated yet. The oldest one of the greediest network may be closed
+        for it (`server/quota.py`).
+        """
         self.incoming.add(incoming)
         oldest = self._half_open.add(incoming, net_of(incoming.host))
         self._make_way(oldest, "limits.unauthenticated_connections")
 
     def greeted(self, incoming: Incoming, greeting: Greeting) -> None:
-        """It has shown that it is a member."""
+        """The connection is authenticated."""
         self._half_open.remove(incoming)
         self._make_way(self._greeted.add(incoming, incoming.host), "limits.member_connections")
         mine = self._of_member.setdefault(greeting.uuid, [])
@@ -698,7 +716,7 @@ class Network:
             self._make_way(mine[0], f"{SAME_MEMBER_MAX} connections of one member")
 
     def refuses(self, greeting: Greeting) -> None:
-        """It has shown no secret that is known here."""
+        """The member knows no secret of this one: log and remember that."""
         address = Address(greeting.host, greeting.port)
         self.strangers.tell(
             REFUSED,
@@ -711,7 +729,7 @@ class Network:
             del self._refused[next(iter(self._refused))]
 
     def not_spoken(self, greeting: Greeting) -> None:
-        """It knows the secret, and speaks no version of the member protocol that this one does."""
+        """The member knows the secret, but has no common version of the member protocol with this one."""
         self.strangers.tell(
             "members refused: incompatible protocol",
             "no connection from a member at %s: %s",
@@ -720,12 +738,12 @@ class Network:
         )
 
     def protocol_figures(self) -> dict[str, object]:
-        """Which versions of the member protocol it speaks, and which one with whom, by UUID; for the status."""
+        """Supported versions of the member protocol, and the one in use with each member by UUID; for the status."""
         spoken_with = dict(sorted(self.protocols.items()))
         return {"lowest": self.speaks.lowest, "highest": self.speaks.highest, "versions": spoken_with}
 
     def secret_figures(self) -> dict[str, object]:
-        """How the members stand to the secrets, for the status; members by their UUIDs."""
+        """Which members, by UUID, have not proved which secret, and which addresses were rejected; for the status."""
         now_s = time.monotonic()
         return {
             "set": bool(self.secrets[0]),
@@ -755,21 +773,22 @@ class Network:
                 self.protocols.pop(incoming.member, None)
         assert incoming not in self._half_open and incoming not in self._greeted, "who is gone takes no place"
 
-    # -- what the connections tell
+    # -- events of connections
 
     def needed(self, address: Address) -> bool:
-        """Whether a member of the view lives at this address."""
+        """Whether a member of the view has this address."""
         return any(home == address for home in self._peers.values())
 
     def arrived(self, greeting: Greeting, kind: int, body: bytes | memoryview) -> None:
-        """A frame: a packet of a link, or a whisper. Raises ProtocolError when it cannot be read."""
+        """Handle a frame: a packet of a link, or a datagram. Raises ProtocolError if it cannot be read."""
         if not self._running:
             return
         if kind == WHISPER:
             try:
                 self._tell(partial(self.driver.whispered, Address(greeting.host, greeting.port), body))
             except UnknownMessage as error:
-                # Said without knowing who this is: a newer member may say more than this one knows (wire/C-2).
+                # A datagram may come from a process that does not know the feature level in force: a newer build may
+                # use a message that this one does not know (wire/C-2).
                 self.strangers.tell(
                     "messages dropped: unknown kind",
                     "left out: %s",
@@ -783,12 +802,12 @@ class Network:
         try:
             deed()
         except ProtocolError:
-            raise  # The bytes could not be read; nothing has happened.
-        except Exception as error:  # noqa: BLE001  (the member stops, whatever it is)
+            raise  # The bytes are malformed, and nothing has changed.
+        except Exception as error:  # noqa: BLE001  (any error here stops the member)
             self.failed(error)
 
     def trouble(self, address: Address, why: str, *, final: bool = False) -> None:
-        """Somebody listens at an address, and there is no talking to him. `final`: until a setting is changed."""
+        """Record and log why an address cannot be used. `final`: the secrets differ, so a setting must change first."""
         if self.troubles.get(address) != why:
             self.strangers.tell(
                 "failed connections to members", "no connection to a member at %s: %s", shown(address), why
@@ -798,7 +817,7 @@ class Network:
             self.denied_by.add(address)
 
     def connected(self, address: Address) -> None:
-        """A new connection: what went into the old one may be lost."""
+        """A new connection is open. Packets sent on the old one may be lost, so the links repeat them."""
         self.denied_by.discard(address)
         self.troubles.pop(address, None)
         for member, home in list(self._peers.items()):
@@ -806,13 +825,15 @@ class Network:
                 self._tell(partial(self.driver.reconnected, member))
 
     def given_up(self, outgoing: Outgoing) -> None:
-        """Nobody could be reached there. Where no member lives that is forgotten: strangers may name any address."""
+        """All attempts failed. Forget the address unless a member of the view has it: a process outside the view can
+        name any address in its greeting, and they would add up.
+        """
         address = outgoing.address
         if not self.needed(address) and self._outgoing.get(address) is outgoing:
             del self._outgoing[address]
 
     def refused(self, address: Address, times: int) -> None:
-        """Nothing listens there."""
+        """The connection was refused, so nothing listens there."""
         self.seed_places.refuses(address)
         self._tell(partial(self.driver.handle, SeedAbsent(address)))
         if times >= REFUSALS_TO_SILENCE:
@@ -821,7 +842,6 @@ class Network:
                     self._tell(partial(self.driver.handle, PeerSilent(member)))
 
     async def stop(self) -> None:
-        """Close everything."""
         self._running = False
         self.seed_places.stop()
         if self._server is not None:
