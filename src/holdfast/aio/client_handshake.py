@@ -1,4 +1,4 @@
-"""Authentication of a client by a member: the request, and the meaning of the answer."""
+"""The client's side of authentication in the Hazelcast client protocol: the request, and how to read the response."""
 
 from __future__ import annotations
 
@@ -44,11 +44,13 @@ class ClientHandshake:
 
     @property
     def frames(self) -> bytes:
+        # Cluster, user and password; type, version and name of the client; labels (none). PYH is the type of the
+        # Hazelcast Python client.
         names = [text(self.cluster_name), text(self.username), text(self.password)]
         return message([*names, text("PYH"), text(__version__), text("holdfast.aio"), BEGIN, END])
 
     def read(self, answer: bytes, address: tuple[str, int]) -> Welcome:
-        """Read the member's answer. Raises Denied, NotReady, ProtocolError."""
+        """Read the member's response. Raises Denied, NotReady, ProtocolError."""
         if INT.unpack_from(answer, FRAME.size)[0] != AUTHENTICATE + 1:
             code, reason = read_error(answer)
             raise NotReady(

@@ -1,4 +1,4 @@
-"""`holdfast verify`, which compares all copies, and `holdfast repair`, which repairs those that differ."""
+"""`holdfast verify` compares all copies of partitions; `holdfast repair` repairs those that differ."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ KEYS_SHOWN = 10
 
 EXIT_CLEAN = 0
 EXIT_UNCHECKED = EXIT_STANDING
-"""Something could not be compared, and nothing that was compared is wrong."""
+"""No conflict was found, but something could not be compared."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -175,7 +175,7 @@ def _client(address: str, credentials: Credentials) -> Client:
 
 @contextmanager
 def _cannot() -> Iterator[None]:
-    """If no member can be asked, nothing can be checked; that has another exit status than a conflict."""
+    """Exit with `EXIT_UNCHECKED` if the cluster cannot be asked: nothing was checked, which is no conflict."""
     try:
         yield
     except ConfigError:
@@ -197,14 +197,15 @@ def _verify(client: Client, maps: tuple[str, ...], partitions: tuple[int, ...]) 
         partitions=chosen,
         progress=told.tell,
     )
-    # An unknown map must not count as consistent. One without entries may still have copies.
+    # An unknown map must not count as consistent. Members do not list maps without entries, but such a map may have
+    # copies, so a map that was compared is known.
     compared = {finding.map for finding in report.findings} | report.zones.homeless.keys()
     check_maps(client, [name for name in maps if name not in compared])
     return report
 
 
 class _Told:
-    """Progress on standard error, if it takes long."""
+    """Reports progress on standard error if a command takes long."""
 
     def __init__(self, done: str) -> None:
         self._done = done
@@ -257,7 +258,7 @@ def _status(report: Report) -> int:
 
 
 def _readable(key: bytes) -> str:
-    """A key of a common type as text, others as bytes."""
+    """A key of a common type as text, another one in hexadecimal."""
     try:
         value = from_stored(key)
     except (ValueError, IndexError, UnicodeDecodeError, msgspec.MsgspecError, struct.error):
@@ -355,7 +356,7 @@ def _show_zones(zones: ZoneReport) -> None:
 
 
 def _show_left(zones: ZoneReport) -> None:
-    """Why replicas of zones are not repaired, and what to do instead."""
+    """Print why replicas of zones are not repaired, and what to do instead."""
     for one in zones.conflicts[:SHOWN]:
         click.echo(
             f"left alone: partition {one.partition} of zone {one.zone} on {one.member}: {_skip_reason(one)}"

@@ -1,4 +1,8 @@
-"""Host of everything that a member decides by Raft: its groups, the metastore and the zones, and their connections."""
+"""The Raft part of a member: its Raft groups, the metastore, and the zones, and how they are connected.
+
+The *metastore* is a replicated key-value store with revisions, like etcd. A *zone* is a set of partitions that are
+Raft groups; the metastore says which members hold them.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +51,8 @@ OFF = (
 )
 
 ROUNDS = 8
-"""Most iterations per step in which the results of groups lead to new input for them; the rest waits for the next
-step.
+"""Maximum number of iterations in a step. What a group applies can lead to new input for groups, such as a command for
+the metastore; what is left after the last iteration waits for the next step.
 """
 
 
@@ -85,7 +89,7 @@ class ConsensusHost:
         self._on = settings.metastore.voters > 0
         self._out = out
         self._turn_ends = False
-        """Whether the end of this turn was requested."""
+        """Whether `EndTurn` was requested for this turn of the event loop."""
         self._membership = membership
         self.groups = GroupHost(
             membership.info,
@@ -101,7 +105,7 @@ class ConsensusHost:
         self.zones = LeaderRouting(
             membership.me, settings, out, self.groups, membership, event_sink, waiting, refusals, self
         )
-        """Requests on maps in zones."""
+        """Executes requests on maps in zones."""
         self.zone_host = ZoneHost(out, membership, self.metastore, self.groups, self.zones, rows)
         self.view = ZoneView(membership, self.metastore, self.groups, self.zones)
         """Status of zones, for display."""
@@ -110,7 +114,7 @@ class ConsensusHost:
         self._departing: frozenset[str] = frozenset()
 
     def open_group(self, number: GroupNumber) -> GroupClient | None:
-        """The client of a group that another member has sent a message for: see `GroupOpener`."""
+        """The client of a group that another member has sent a message for (`GroupOpener`)."""
         return self.metastore if self._on and number == METASTORE_GROUP else None
 
     def may_part(self, member: MemberId) -> bool:
@@ -118,12 +122,12 @@ class ConsensusHost:
         return self.voters.may_part(member) and self.zone_host.may_part(member)
 
     def on_start(self) -> None:
-        """Start the replicas that are in this member's files."""
+        """Start the replica of the metastore that this member's files contain."""
         if self._on and METASTORE_GROUP in self.groups.journal.found:
             self.groups.start(METASTORE_GROUP, Configuration(), self.metastore)
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """A new view: the metastore may begin with it, and its voters follow it."""
+        """Adapt to a new view. The member that forms a cluster starts the metastore; later views change its voters."""
         self.groups.on_view(notice)
         self.zones.on_view(notice)
         if not self._on:
@@ -137,7 +141,7 @@ class ConsensusHost:
     # -- requests of operators
 
     def ask_metastore(self, question: MetastoreQuestion, reply: Reply) -> None:
-        """Reply with a `MetastoreAnswer`, later. Keys of zones can only be changed by orders about zones."""
+        """Reply with a `MetastoreAnswer`, at once or later. Keys of zones can only be changed by `order_zone`."""
         if not self._on:
             reply(MetastoreAnswer(failed="Unsupported", why=OFF))
         elif isinstance(question, ResetAsked):
@@ -177,8 +181,8 @@ class ConsensusHost:
     # -- status
 
     def _metastore_leader(self) -> NodeId | None:
-        """The leader of the metastore; None: unknown, or not a present member. Members that do not vote do not notice
-        when the leader is gone.
+        """The leader of the metastore; None: unknown, or absent. A member that does not vote does not notice when the
+        leader is gone, so the view is checked.
         """
         lead = self.groups.lead(METASTORE_GROUP)
         return lead if lead is not None and self.groups.member(lead) is not None else None
@@ -209,7 +213,7 @@ class ConsensusHost:
         return [zone_summary(self.view.summary(zone)) for zone in self.view.zones()]
 
     def unsafe_reason(self) -> str:
-        """The first reason why a crash could lose data or availability of metastore or zones now; empty: none."""
+        """The first reason why a crash could make metastore or zones lose data or availability now; empty: none."""
         if not self._on:
             return ""
         if self._metastore_leader() is None:
@@ -220,7 +224,7 @@ class ConsensusHost:
         return self.view.unsafe_reason()
 
     def way_out(self) -> str:
-        """Advice for a lost majority; empty: none is lost, as far as this member knows."""
+        """Advice for an operator if a majority is lost; empty: none is, as far as this member knows."""
         if not self._on:
             return ""
         if silent := way_out(self._membership, self._out.now_ns):
@@ -231,7 +235,7 @@ class ConsensusHost:
         return self.view.way_out()
 
     def leave_blocker(self, member: MemberId) -> str:
-        """The reason why the metastore or a zone needs the member; empty: none."""
+        """The reason why the member cannot leave: the metastore or a zone needs it; empty: neither does."""
         if not self.voters.may_part(member):
             return "it is a voter of the metastore; another member has to become one first"
         return self.zone_host.leave_blocker(member)
@@ -245,8 +249,8 @@ class ConsensusHost:
         self.zone_host.on_replica(number, notice)
 
     def gather(self) -> None:
-        """End a step that brought a request. Input for groups waits for the end of the turn, so that all requests that
-        were read together share log entries.
+        """End a step that brought a request. Groups get their input at the end of the turn, so that all requests that
+        were read in the turn share log entries.
         """
         if self._on and self.zones.dirty:
             if not self._turn_ends:
@@ -259,7 +263,7 @@ class ConsensusHost:
         self._turn_ends = False
 
     def flush(self) -> None:
-        """End the step: hand its input to the groups, and process the results."""
+        """End a step: pass new input to the groups, and process what they return."""
         if not self._on:
             return
         if self.metastore.unsent:

@@ -5,7 +5,8 @@ or random number; the engine carries out the effects that it returns. `events.py
 
 Rules
 - No effect relies on another effect of the same list: the engine may reorder a list, and the simulator shuffles it.
-- Messages sent to one peer in different steps arrive in the order of the steps, each once, while both live (the link).
+- Messages sent to one peer in different steps arrive in the order of the steps, each once, while both members live. The
+  link repeats and orders them.
 - Time is integer nanoseconds, monotonic, of this member alone. No safety rule depends on it.
 
 Example: a primary returns `[Send(backup, update), Append(7, [entry], urgent=True)]`. The update may leave before the
@@ -55,7 +56,9 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True)
 class OpenLink:
-    """Open a link to this member (its life and address as in the view)."""
+    """Open a link to this member at this address. `life` counts its admissions, like an incarnation in SWIM: packets
+    for an earlier life have no effect on a later one.
+    """
 
     to: MemberId
     life: int
@@ -71,7 +74,9 @@ class CloseLink:
 
 @dataclass(frozen=True, slots=True)
 class EndTurn:
-    """Return `TurnEnded` when all input that is available now was handled, so that its output leaves together."""
+    """Return `TurnEnded` at the end of this turn of the event loop, when all input that is available now was handled,
+    so that the output of the whole turn can leave together.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +129,7 @@ class ReadHistory:
     bytes_max: int = 0
     """The response may end before `upto` at about this size; 0: no limit."""
     patient: bool = False
-    """Whether later reads may be served first."""
+    """Whether all reads that are not patient come first."""
 
 
 @dataclass(slots=True)  # one for each request: a frozen one takes three times as long to make
@@ -141,11 +146,12 @@ class Notify:
 
     token: Token
     what: EntryEvent | int
+    """An event of a map; or the correlation id of a client's request whose writes this member holds as a backup."""
 
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Something happened to a partition, or to a process of migrations: once, in order."""
+    """Publish news of a partition or of a process of migrations; each once, and in order."""
 
     news: News
 

@@ -1,6 +1,8 @@
-"""Judge of feature levels: no member sends or stores what only a higher level than the one in force allows.
+"""Checks of feature levels (`core.model.levels`) in simulated clusters whose members have several builds.
 
-For clusters of members with several builds (`core.model.levels`).
+No member may get a message that its build cannot read, or store entries of a higher level than the one in force.
+Example: packed puts are of level 2. In a cluster at level 1, a member of a newer build must not send them to an older
+one. It must not store them either, since the operator may still go back to the older build, which could not read them.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ def _begins(records: Iterable[Record]) -> bool:
 
 
 def level_of_message(message: Message) -> int:
-    """Feature level that a reader of this message needs."""
+    """Lowest feature level at which the message can be read."""
     if isinstance(message, MigrationRequest) and message.migration.kind is MigrationKind.EXCHANGE:
         return EXCHANGES
     if isinstance(message, ForgetMaps) or (isinstance(message, Forward) and message.request.op is Op.DESTROY):
@@ -49,14 +51,14 @@ def level_of_message(message: Message) -> int:
 
 
 def level_of_entry(entry: Entry) -> int:
-    """Feature level that a reader of this journal entry needs."""
+    """Lowest feature level at which the journal entry can be read."""
     if isinstance(entry, Wrote) and _begins(entry.records):
         return FORGETS
     return PACKED if isinstance(entry, WrotePuts) else LOWEST
 
 
 def unreadable(message: Message, levels: FeatureLevels) -> str:
-    """Why a member of this build cannot read the message; empty if it can."""
+    """The reason why a build with these levels cannot read the message; empty if it can."""
     level = level_of_message(message)
     if level <= levels.highest:
         return ""
@@ -64,7 +66,7 @@ def unreadable(message: Message, levels: FeatureLevels) -> str:
 
 
 def too_early(entries: Iterable[Entry], level: int) -> str:
-    """Why a member with this level in force must not store these entries; empty if it may."""
+    """The reason why a member must not store these entries while this level is in force; empty if it may."""
     for entry in entries:
         if level_of_entry(entry) > level:
             return (

@@ -1,12 +1,14 @@
-"""The members of the cluster and their master: heartbeats, and the installation of views.
+"""Membership of this process in its cluster: it joins, sends heartbeats, installs views, and leaves.
+
+A *view* is a numbered list of the members, oldest first. `view_agreement` agrees on each.
 
 - membership/V-1: Views are numbered and agreed (`view_agreement`); no member shrinks the cluster alone. The oldest
   member is the master.
 - membership/V-5: The state of the cluster and the list of lite members are part of the view, so they change for all
   members at once. The desired state is repeated to each master until it is in force.
-- membership/V-8: A member that hears no majority of its view sends its heartbeats to the seeds, too. The others may
-  have continued without it, and all members that it knows may have left since. Example: {1, 2, 3} lost 3, then 4 and 5
-  joined, and 1 and 2 left. Only a seed can lead 3 to 4 and 5.
+- membership/V-8: A member that receives heartbeats from no majority of its view sends its own to the seeds, too. The
+  others may have continued without it, and all members that it knows may have left since. Example: {1, 2, 3} lost 3,
+  then 4 and 5 joined, and 1 and 2 left. Only a seed can lead 3 to 4 and 5.
 """
 
 from __future__ import annotations
@@ -44,11 +46,13 @@ from holdfast.core.model.views import Intent, MemberInfo, Room, View
 from holdfast.core.outbox import Outbox
 
 LAST_WORDS_NS = 1000 * MILLISECOND
-"""Time for the others to learn of a view that all leave with, counted from the last heartbeat of an older view."""
+"""When all members leave together, each waits for so long before it ends, so that the others can learn of that view.
+A heartbeat with an older view restarts the wait.
+"""
 
 
 class MembershipDelegate(Permissions, Protocol):
-    """Questions of the membership to the machines above it."""
+    """State of other machines that the membership needs."""
 
     def unsafe_reason(self) -> str:
         """The reason why a crash could lose data now, as far as this member knows, or ""."""
@@ -97,7 +101,7 @@ class Membership(MembershipStatus):
     # -- start, time, and orders about this member
 
     def start(self) -> None:
-        """Begin to seek the cluster."""
+        """Start to look for the cluster, and to send heartbeats."""
         self._out.timer(TimerName.JOIN, 1 * MILLISECOND)
         self._out.timer(TimerName.HEARTBEAT, self.timing.heartbeat_ns)
 
@@ -109,7 +113,7 @@ class Membership(MembershipStatus):
             self.become(Intent.LEAVE)
 
     def become(self, wish: Intent) -> None:
-        """Wish to leave, to hold no partitions (LITE) or to hold some (DATA)."""
+        """Set the desired state of this member: LEAVE, LITE (hold no partitions) or DATA (hold some)."""
         self.intents.become(wish)
         if self.admitted:
             self._beat()
@@ -117,14 +121,14 @@ class Membership(MembershipStatus):
         self._out.tell(IntentsChanged())
 
     def note_full(self, *, full: bool) -> None:
-        """The disk of this member is full, or has room again: inform the others at once."""
+        """Report at once that the disk of this member is full, or has room again."""
         self.intents.note_full(self.me, full=full)
         if self.admitted:
             self._beat()
         self._out.tell(DiskRoomChanged())
 
     def note_room(self, room: Room) -> None:
-        """The free memory of this member changed: inform the others at once."""
+        """Report at once that the free memory of this member has changed."""
         self.intents.note_room(self.me, room)
         if self.admitted:
             self._beat()
@@ -170,7 +174,7 @@ class Membership(MembershipStatus):
             self._out.send_datagram(address, beat)
 
     def _elsewhere(self) -> list[Address]:
-        """Seeds to ask for a newer view while no majority of this one is heard (membership/V-8)."""
+        """Seeds outside the view, while no majority of the view sends heartbeats; else none (membership/V-8)."""
         assert self.view is not None
         silent = set(self.detector.suspects(self._out.now_ns))
         if self.may_decide(self.view, {info.uuid for info in self.view.members} - silent):
@@ -186,7 +190,8 @@ class Membership(MembershipStatus):
         view = self.view
         if view is None:
             if self.last_view is not None and beat.view < self.last_view.number:
-                # This member was removed, perhaps by a view that no other member of it has survived.
+                # This member was removed. It passes on the view that removed it, because perhaps no member of that
+                # view is left to do so.
                 self._out.send_datagram(sender, ViewDecided(self.last_view, self.carried))
             return
         info = self.member(beat.uuid)
@@ -204,19 +209,19 @@ class Membership(MembershipStatus):
                 self.fenced_since.pop(beat.uuid, None)
         if beat.view < view.number:
             if info is None and self.evicted_at_ns is not None:
-                # It runs and was perhaps removed: it learns of that now, and asks to return.
+                # It runs, and was perhaps removed: this view informs it, so that it asks to rejoin.
                 self.evicted_at_ns = self._out.now_ns
             self._out.send_datagram(sender, ViewDecided(view, self.carried))
         elif self.admitted and (beat.view > view.number or (info is None and beat.view == view.number)):
-            # It has a newer view, and sends it in response to this older number; or it is parting, and learns that
-            # this member knows.
+            # Either the sender has a newer view, and responds to this heartbeat, which has an older number, with
+            # that view. Or it is parting, and learns from this heartbeat that this member has the view.
             self._out.send_datagram(sender, Heartbeat(self.me, self.info.life, view.number))
         if self.state is MembershipState.PARTING:
             self._note_reached(beat)
 
     def _note_reached(self, beat: Heartbeat) -> None:
-        """membership/V-4: end when a majority of the view that this member left with knows it and can continue
-        without this member; if no member stays, when all that left with it know it.
+        """membership/V-4: end as soon as enough others have the view with which this member left. If members remain,
+        that is a majority of them, which can continue without it. If all left together, it is all of them.
         """
         view = self.view
         assert view is not None
@@ -266,7 +271,7 @@ class Membership(MembershipStatus):
             self.files.heard(self.info, self.files.position)
 
     def _write_down_files(self) -> None:
-        """Have the positions of the others' journals written to this member's journal."""
+        """Store the known journal positions of other members in this member's journal."""
         if self.view is not None and self.admitted:
             view = self.files.to_write_down(self.view, self._out.now_ns)
             if view is not None:
@@ -275,11 +280,11 @@ class Membership(MembershipStatus):
     # -- agreeing on the next view
 
     def may_propose(self, candidate: MemberId) -> bool:
-        """Whether this member consents to a proposal of the candidate (membership/A-4)."""
+        """Whether this member votes for a proposal of the candidate (membership/A-4)."""
         return self.next_view.may_propose(candidate)
 
     def wanted(self) -> View | None:
-        """The next view that this member would propose; None: the present one is right, or there is no majority."""
+        """The next view that this member would propose; None: no change is needed, or there is no majority."""
         return self.next_view.wanted(self.agreement)
 
     def consider(self) -> None:
@@ -305,7 +310,7 @@ class Membership(MembershipStatus):
         self.install(view)
 
     def on_view(self, message: ViewDecided) -> None:
-        """Install a decided view of another member, if it is newer. All decided views are on one line of history."""
+        """Install a decided view of another member if it is newer. Decided views form one sequence without branches."""
         view = message.view
         if self.last_view is not None and view.cluster_id != self.last_view.cluster_id:
             return
@@ -362,7 +367,9 @@ class Membership(MembershipStatus):
         assert self.last_view.number >= view.number, "notices of a view may lead to the next one, never back"
 
     def _tell_all_left(self, before: list[MemberInfo], view: View) -> None:
-        """The messages with this view may be lost with the links: wait for heartbeats, and answer them."""
+        """All members leave. The messages with this view may be lost with the links, so wait before the process ends:
+        a member that lacks the view shows an older number in its heartbeats, and gets the view in response.
+        """
         others = [info for info in before if info.uuid != self.me]
         self._out.timer(TimerName.PART, LAST_WORDS_NS if others else 0)
         for info in others:
@@ -386,7 +393,7 @@ class Membership(MembershipStatus):
         self._out.tell(ViewInstalled(old, new, self.admitted, gone, came))
 
     def _link(self, before: list[MemberInfo], after: list[MemberInfo]) -> None:
-        """Open and close links, by members and their lives."""
+        """Open and close links. A member in a new life gets a new link."""
         was, is_now = ({(info.uuid, info.life) for info in members} for members in (before, after))
 
         for info in before:
@@ -397,7 +404,9 @@ class Membership(MembershipStatus):
                 self._out.effects.append(OpenLink(info.uuid, info.life, Address(info.host, info.port)))
 
     def _tell_lost(self, lost: list[MemberInfo], *, surely: bool) -> None:
-        """Log the lost members with their addresses. `surely`: no view was missed in which they left in order."""
+        """Log the lost members with their addresses. `surely`: this member has missed no view, so they did not leave
+        in order by an earlier one.
+        """
         how = "without leaving: it crashed, or was cut off or stopped for too long"
         for info in lost:
             self._out.note(
@@ -417,7 +426,7 @@ class Membership(MembershipStatus):
     def _enter(self, old: View | None, view: View) -> None:
         assert old is None or view.number > old.number, "views are numbered"
         self.view = view
-        # Before the notices of the view make a machine send something.
+        # Before the other machines are notified of the view: what they send then has its feature level.
         self._out.level = view.level
         self.step(MembershipStep.ADMITTED)
         self.refusal = self.way_in = ""
@@ -440,7 +449,7 @@ class Membership(MembershipStatus):
         if old is not None and view.level > old.level:
             self._out.note("feature level in force", feature_level=view.level, before=old.level)
         self._tell_view(old, view)
-        # After all machines know the view: the heartbeat reports their state in it.
+        # After the other machines know the view, because the heartbeat reports their state in it.
         self._beat()
 
     def _go_into_exile(self, old: View | None, view: View) -> None:
@@ -475,7 +484,7 @@ class Membership(MembershipStatus):
 
 
 def _changes(old: View | None, view: View, me: MemberId) -> dict[str, Any]:
-    """Names of the members that came and went, by kind of change; without empty kinds."""
+    """Names of members by kind of change; kinds without members are left out."""
     before = {info.uuid: info for info in old.members} if old is not None else {}
     here = {info.uuid: info for info in view.members}
     others = [info for info in view.members if old is not None and info.uuid != me]

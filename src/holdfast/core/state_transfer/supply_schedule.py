@@ -1,4 +1,7 @@
-"""The supplies of a primary: those that run, and those that wait for their turn (state_transfer/S-5)."""
+"""The supplies of a primary: running ones, and a queue of those above the limit (state_transfer/S-5).
+
+A *supply* sends one partition to one member, for a migration or to repair a replica (`source`).
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ from holdfast.core.state_transfer.supply import Supply, SupplyPhase
 
 
 class SupplySchedule:
-    """At most `parallel` supplies run, besides those of migrations, which the master limits."""
+    """Limits running supplies to `parallel`. Migrations start at once and count too; the master limits their number."""
 
     def __init__(self, me: MemberId, rows: list[Assignment], parallel: int) -> None:
-        """`rows`: the member's table."""
+        """`rows`: the partition table of this member."""
         self._me = me
         self._rows = rows
         self._parallel = parallel
@@ -24,7 +27,7 @@ class SupplySchedule:
         self.queue: deque[Supply] = deque()
 
     def new(self, partition: int, to: MemberId, index: int) -> Supply:
-        """A supply of the present assignment, with a ticket of its own."""
+        """A supply for the present assignment. Its ticket is unique on this member."""
         self._tickets += 1
         assert to != self._me, "no member supplies itself"
         return Supply(partition, self._rows[partition].version, to, index, self._tickets)
@@ -39,7 +42,7 @@ class SupplySchedule:
 
     @property
     def has_room(self) -> bool:
-        """Whether another supply may run."""
+        """Whether a queued supply can start."""
         return len(self.running) < self._parallel
 
     def of_partition(self, partition: int) -> list[Supply]:
@@ -55,11 +58,11 @@ class SupplySchedule:
         return any(supply.migration is not None for supply in self.of_partition(partition))
 
     def draining(self) -> list[Supply]:
-        """Supplies that wait until earlier writes are acknowledged (state_transfer/S-9)."""
+        """Supplies before their last chunk, which wait until earlier writes are acknowledged (state_transfer/S-9)."""
         return [supply for supply in self.running.values() if supply.phase is SupplyPhase.DRAINING]
 
     def migrations(self) -> list[tuple[Migration, int]]:
-        """Migrations that run, with the version of the assignment from which each starts."""
+        """Running migrations, each with the version of the assignment that it changes."""
         return [(one.migration, one.version) for one in self.running.values() if one.migration is not None]
 
     def clear(self) -> None:

@@ -1,9 +1,9 @@
 """Invalidations for clients' near caches, and the metadata by which clients detect missed ones.
 
-Each invalidation has a sequence (the map's update counter in the partition) and the UUID of the partition's history,
-which differs for each term of a primary. Example: after sequence 5 a client gets 7: it has missed one, and refetches.
-If the UUID differs, another primary has taken over, and the client drops everything of that partition. Members keep
-no state for this.
+Each invalidation has a sequence (the map's update counter in the partition) and a UUID that differs for each partition
+and each term of its primary. Example: after sequence 5 a client gets 7: it has missed one, and fetches the entries
+again. If the UUID differs, another primary has taken over, and the client drops everything of that partition. Members
+keep no state for this.
 
 - server/N-1: The invalidation of a write is sent in the next turn of the loop at the latest, and after all responses
   that contain the previous value.
@@ -52,7 +52,7 @@ _ALL_CHANGED = frozenset({EventKind.INVALIDATED, EventKind.CLEAR_ALL, EventKind.
 
 
 def history_uuid(cluster: str, partition: int, term: int) -> bytes:
-    """The UUID of a partition's history under one primary: the same on every member, and unique."""
+    """The UUID of a partition under one primary: the same on every member, and unique."""
     drawn = blake2b(f"{cluster}/{partition}/{term}".encode(), digest_size=16).digest()
     return b"\0" + drawn
 
@@ -63,7 +63,7 @@ class Invalidations:
         self._call = call
         self._count = talk.grid.partition_count
         self._named = partition_of(stored_text(call.name), 0, self._count)
-        """The partition of the map's name; Java clients attribute "invalidate all" to it."""
+        """The partition of the map's name, to which Java clients attribute "invalidate all"."""
         self._keys: list[EntryEvent] = []
         self._all = False
         self._soon = talk.grid.gather(talk.callback("what near caches forget", self.tell))
@@ -122,7 +122,7 @@ class Invalidations:
         return message([event(call.kind + 2, call.correlation, fixed, self._named), key])
 
     def _stands(self) -> tuple[int, int]:
-        """Term and sequence of the partition of the map's name, as far as this member knows."""
+        """Term and update counter in the partition of the map's name; zeros if this member is not its primary."""
         copy = self._talk.grid.lane.leading[self._named]
         held = copy.maps.get(self._call.name) if copy is not None else None
         return (copy.term if copy is not None else 0, held.counter if held is not None else 0)
@@ -157,7 +157,9 @@ def _add(talk: Conversation, call: Call) -> None:
 
 
 def _was_written(talk: Conversation, name: str) -> bool:
-    """Whether a client may have missed changes of the map, which needs at least one write."""
+    """Whether a client may have missed changes of the map, that is whether any were made. In a partition that was lost
+    and began again empty (`epoch`), earlier writes are not counted any more.
+    """
     for copy in talk.grid.lane.leading:
         if copy is not None:
             held = copy.maps.get(name)

@@ -1,8 +1,9 @@
 """Transactions of Hazelcast clients: begin, commit, rollback, and map operations.
 
-All requests of a transaction use one connection, and its member coordinates. When the connection ends, a transaction
-that has not begun to commit is rolled back. The client's choices of one or two phases, and of backups for the log, are
-ignored: a second phase is used when needed, and the maps' backups hold everything.
+All requests of a transaction use one connection, and the member at its other end is the coordinator. When the
+connection ends, a transaction that has not begun to commit is rolled back. The client's transaction type (one-phase or
+two-phase) and durability (backups of the transaction log) are ignored: a second phase is used when needed, and the
+backups of the maps hold everything.
 
 Writes, and reads for update, lock entries immediately. Plain reads lock nothing and see committed values.
 """
@@ -52,7 +53,7 @@ def _as_uuid(transaction: TransactionId) -> bytes:
 
 
 def _of(talk: Conversation, call: Call) -> TransactionId:
-    """The transaction of a request. Users with limited rights can use only those of this connection."""
+    """The transaction of a request. A user with limited rights can only use transactions of the same connection."""
     is_null, most, least = UUID.unpack(call.transaction)
     if is_null:
         raise CallRefused(BAD_ARGUMENT, "the id of a transaction is null")
@@ -119,7 +120,7 @@ def _in_map(op: Op, answer: Answering, *, for_update: bool = False) -> Handler:
         request = Request(
             op,
             call.name,
-            [0],
+            [0],  # Not used: the coordinator computes the partitions.
             key=call.key,
             value=call.value,
             expected=call.expected,
@@ -136,6 +137,7 @@ def _in_map(op: Op, answer: Answering, *, for_update: bool = False) -> Handler:
     return handle
 
 
+# Message type; fixed-size parameters | variable-size parameters (`wire/hazelcast/layouts.py`); handler.
 _ROWS: list[tuple[int, str, Handler]] = [
     (0x0E0100, "transaction thread | name key", _in_map(Op.CONTAINS_KEY, truth)),
     (0x0E0200, "transaction thread | name key", _in_map(Op.GET, value_or_null)),

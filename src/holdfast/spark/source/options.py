@@ -1,4 +1,7 @@
-"""Options of the data source `holdfast`, checked before anything is read or written."""
+"""Options of the Spark data source `holdfast`, checked before anything is read or written.
+
+Example: `spark.read.format("holdfast").option("address", "127.0.0.1:5701").load("flights")`.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +50,10 @@ MEANING = {
 _KNOWN = {name.lower(): name for name in MEANING}
 _SECRET = frozenset({"password", "token", "tlskeypassword"})
 _ALIASES = {"path": "map", "username": "user"}
+"""Other spellings. Spark passes NAME of .load(NAME) and .save(NAME) as the option `path`."""
 
 TIMEOUT_S = 60.0
-"""Long enough to detect a dead member and promote its partitions."""
+"""Long enough for the cluster to detect a dead member and promote backups of its partitions."""
 
 RESERVED = "__"
 """Prefix of internal maps."""
@@ -121,7 +125,7 @@ class Options:
         )
 
     def client(self, more_addresses: Sequence[str] = ()) -> Client:
-        """A client with these credentials. `more_addresses`: of members found later, in case the given ones are
+        """A client with these credentials. `more_addresses`: members discovered since, in case those in `address` are
         gone.
         """
         from holdfast.client.blocking import Client
@@ -175,6 +179,7 @@ def _number(found: Mapping[str, str], name: str, *, above: float) -> float | Non
     try:
         number = float(text)
     except ValueError:
+        # Rejected below, like NaN and infinity.
         number = above
     if not above < number < 1e12:
         raise ConfigError(
