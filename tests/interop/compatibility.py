@@ -24,14 +24,16 @@ SERVED = {NAMES[kind]: message for kind, message in MESSAGES.items()}
 INTRODUCTION = """\
 # What works with which client
 
-Made by `make compatibility` from the members' own tables and from what the programs in `tests/interop` have found with
-real clients and real members; a test holds it against both.
+Look up here whether an application with an official Hazelcast client can use Holdfast. Find its calls in the column of
+its client. If all are marked *works*, change the address, and nothing else.
 
-Holdfast speaks the Hazelcast Open Binary Client Protocol 2.x. *Unchanged* means: an application with an official client
-needs another address, and nothing else, as long as its calls are marked *works* here. Of the data structures these
-are maps, and transactions over maps. The classes of an application need not be on the members, and no code of it runs
-there: so entry processors, interceptors, aggregations, projections and all predicates but the one that is always true
-are refused.
+Supported data structures are [maps](#map), and [transactions over maps](#transactionalmap). No code of an application
+runs on members, and its classes need not be there. So entry processors, interceptors, aggregations, projections and all
+predicates but the one that is always true are rejected ([errors](#error-messages), [details](#details)).
+
+Holdfast implements the Hazelcast Open Binary Client Protocol 2.x. `make compatibility` makes this page from the
+members' own tables, and from the results of the programs in `tests/interop` with real clients and real members. A test
+compares the page with both.
 
 | mark | meaning |
 |------|---------|
@@ -46,36 +48,44 @@ REFUSALS = """
 ## Error messages
 
 Unsupported calls get an `UnsupportedOperationException` (Java; `UnsupportedOperationError` in Python
-and Node.js, `hzerrors.ErrUnsupportedOperation` in Go) that says which call it was, and names this page: `Map.lock is
+and Node.js, `hzerrors.ErrUnsupportedOperation` in Go). It names the call and this page: `Map.lock is
 not supported by Holdfast (docs/compatibility.md lists what is)`. The connection stays open. A structure is rejected
 when the client opens it, or at its first call, whichever reaches the members first.
 
-There is one place where clients hide the reason: when a listener cannot be added, or a near cache made, the error of
-the Java, Python and Node.js clients says `Listener cannot be added` alone. The reason is the cause of that error: in
-Java `getCause()`, in Node.js `cause`, in Python `__context__`; so it stands in the stack trace or traceback.
+**`Listener cannot be added`** is the only message of the Java, Python and Node.js clients when a listener or a near
+cache is rejected. The reason is the cause of that error: in Java `getCause()`, in Node.js `cause`, in Python
+`__context__`. So it is in the stack trace or traceback.
 
 ## Details
 
-* The statistics of an entry view that are -1 (hits, and the times of creation, access, store and update) are not kept.
-  Its `version` changes when the value of the entry changes, and only then: it is derived from the value and is no
-  count.
-* Loading without a map store loads nothing, and is no error.
-* Listeners end with their map: after `destroy()` on any client they get no events of a new map of
-  the same name, and none that the first one was cleared. Near caches continue to work.
-* An iterator of the Java client tells once of each entry that is there from its beginning to its end.
-* A map name has at most 1,024 characters. The map with the empty name is the map `(unnamed)`: that is how it is listed.
-* Requests may come in fragments. All of a connection that are not whole yet take no more than `limits.frame_bytes`.
-* A client with several clusters to go to (`ClientFailoverConfig`) is let in by each.
-* Maps that live in a zone have no near caches: see [zones.md](zones.md).
-* A request is read and carried out in slices, so a long one keeps other clients waiting for some ms at most. Some have
-  a limit: the names of a Compact schema, and 8 characters for each of its fields, are at most 32,768 together; a
-  request asks for the near-cache metadata of at most 1,000 maps, brings at most 10,000 schemas and opens at most 50,000
-  structures; a parameter that is no list has at most 16,000 frames. More is refused by an error that says the limit.
-* The Go client forgets a request now and then that is under way when its connection breaks, and waits for a response
-  until the deadline of its context: set one for each call. The outcome of such a call is unknown.
-* The Go client, when connected to one member only (`Unisocket`), does not register its listeners at another one:
-  after that member has gone they get no events. Smart clients do.
-* The clients for .NET and C++ speak the same protocol, but no program here uses them.
+Maps:
+
+* Entry views have no statistics: hits, and the times of creation, access, store and update, are -1. The `version`
+  changes when the value of the entry changes, and only then: it is a hash of the value, not a counter.
+* `loadAll` loads nothing, because members have no map store. It is not an error.
+* Listeners end with their map. After `destroy()` on any client they get no events of a new map of the same name, and no
+  event for the removed entries. Near caches continue to work.
+* An iterator of the Java client returns each entry once that exists from its beginning to its end.
+* A map name has at most 1,024 characters. The map with the empty name is listed as `(unnamed)`.
+* Raft maps (in a zone) have no near caches: see [zones.md](zones.md).
+
+Clients:
+
+* A client with several clusters in its configuration (`ClientFailoverConfig`) may connect to each.
+* **Set a deadline in the context of each call of the Go client.** Now and then it forgets a request when its connection
+  breaks, and waits for a response until that deadline. The outcome of such a call is unknown.
+* The Go client, when connected to one member only (`Unisocket`), does not register its listeners at another member.
+  After the first member has gone they get no events. Smart clients do register them.
+* The clients for .NET and C++ use the same protocol, but no program here tests them.
+
+Limits:
+
+* Requests may come in fragments. All unfinished requests of a connection together take at most `limits.frame_bytes`.
+* A request is read and executed in slices, so a long one delays other clients by some ms at most.
+* The names of a Compact schema, and 8 characters for each of its fields, are at most 32,768 characters together.
+* A request asks for the near-cache metadata of at most 1,000 maps, has at most 10,000 schemas, and opens at most 50,000
+  structures. A parameter that is not a list has at most 16,000 frames.
+* A request above a limit is rejected with an error that names the limit.
 """
 
 
