@@ -75,13 +75,18 @@ class Side:
     """One member's end of a connection that another has opened, and its own connection to that one."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, secret: str = SETTINGS.security.member_secret
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        secret: str = SETTINGS.security.member_secret,
+        *,
+        begun: bool = True,
     ) -> None:
         monkeypatch.setattr(peers, "READ_BYTES", 5000)
         monkeypatch.setattr(peers, "TURN_NS", 1 << 60)
         self.network = Network(SETTINGS, "me", Address("127.0.0.1", 5998))
         self.driver = Hearing(self.network)
-        self.network.begin(cast("Any", self.driver))
+        if begun:
+            self.network.begin(cast("Any", self.driver))
         self.network.open(MemberId("bee"), PEER)
         self.back, self.forth = Transport(), Transport()
         outgoing = Outgoing(self.network, PEER)
@@ -217,6 +222,16 @@ def test_what_comes_before_the_member_is_there_is_lost_and_harms_nothing() -> No
     made.begin(cast("Any", ear))
     made.arrived(greeting, WHISPER, b"anyone now?")
     assert ear.whispers == [b"anyone now?"]
+
+
+def test_a_connection_that_is_there_before_the_member_keeps_working(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The port is open while the member reads its files; another one may connect meanwhile."""
+    side = Side(monkeypatch, begun=False)
+    side.feed(side.greeting + frame(b"too early"), 1 << 20)
+    side.network.begin(cast("Any", side.driver))
+    side.feed(frame(b"in time"), 1 << 20)
+    assert side.driver.heard == [b"in time"]
+    assert not side.back.aborted
 
 
 # -- bytes that end nothing but their connection

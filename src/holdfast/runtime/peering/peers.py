@@ -589,15 +589,14 @@ class Network:
         self._server: asyncio.Server | None = None
         self._running = False
         """From `begin` to `stop`. The port is open before `begin`; frames that arrive then are dropped as if lost."""
+        self._gathering = False
+        """While received frames are handled: what is sent meanwhile leaves together."""
+        self._unsent: list[Outgoing] = []
 
     def begin(self, driver: Driver) -> None:
         """Deliver what arrives to this driver from now on."""
         self.driver = driver
         self._running = True
-
-        self._gathering = False
-        """While received frames are handled: what is sent meanwhile leaves together."""
-        self._unsent: list[Outgoing] = []
 
     async def listen(self, server: asyncio.Server) -> None:
         """Take over the listening socket."""
