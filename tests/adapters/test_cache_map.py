@@ -137,7 +137,7 @@ def test_a_client_is_shared_by_all_with_the_same_options(addresses: str) -> None
     one = process_client(addresses, {"connections": 2})
     assert process_client(addresses.split(","), {"connections": 2}) is one
     assert process_client(addresses, {"connections": 3}) is not one
-    with pytest.raises(ConfigError, match="MAX is no option"):
+    with pytest.raises(ConfigError, match="MAX is not an option"):
         process_client(addresses, {"MAX": 1})
     with pytest.raises(ConfigError, match="host:port"):
         process_client(" , ", {})

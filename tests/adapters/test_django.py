@@ -136,7 +136,7 @@ def test_a_serializer_of_ones_own_is_used(addresses: str) -> None:
 
 
 def test_wrong_settings_are_found_at_once(addresses: str) -> None:
-    with pytest.raises(ImproperlyConfigured, match="colour is no option"):
+    with pytest.raises(ImproperlyConfigured, match="colour is not an option"):
         HoldfastCache(addresses, {"OPTIONS": {"colour": 1}})
     with pytest.raises(ImproperlyConfigured, match="host:port"):
         HoldfastCache("", {})

@@ -6,8 +6,10 @@ import asyncio
 import os
 import signal
 import struct
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -181,7 +183,9 @@ def held_up(members: list[ManagedMember]) -> Iterator[None]:
     try:
         for member in members:
             os.kill(member.process.pid, signal.SIGSTOP)
-            os.waitid(os.P_PID, member.process.pid, os.WSTOPPED | os.WNOWAIT)
+            stat = Path(f"/proc/{member.process.pid}/stat")
+            while stat.read_text().rpartition(")")[2].split()[0] != "T":
+                time.sleep(0.01)
         yield
     finally:
         for member in members:

@@ -190,7 +190,7 @@ def test_members_are_drained_and_the_cluster_is_ended(tmp_path: Path) -> None:
         assert told.output.count("left the cluster, which was shut down as a whole") == 2
         for member in cluster.members[1:3]:
             assert member.process.wait(120) == 0
-            assert "the cluster is shutting down: leaving with all other members" in member.log_tail()
+            assert "the cluster is being shut down: leaving with all other members" in member.log_tail()
             assert member.log_tail(1).endswith("left the cluster, which was shut down as a whole")
 
 
@@ -211,7 +211,7 @@ def test_why_a_member_leaves_is_in_its_log_however_quick_that_is(tmp_path: Path)
         assert "draining: leaving when every partition is safe elsewhere" in one.log_tail(2)
         assert run("cluster", "shutdown", "--yes", "-a", two.client_address).exit_code == 0
         assert two.process.wait(120) == 0
-        assert "the cluster is shutting down: leaving with all other members" in two.log_tail(2)
+        assert "the cluster is being shut down: leaving with all other members" in two.log_tail(2)
 
 
 def test_a_member_with_the_only_copies_is_not_let_go_while_frozen(tmp_path: Path) -> None:
@@ -229,7 +229,9 @@ def test_a_member_with_the_only_copies_is_not_let_go_while_frozen(tmp_path: Path
         assert "The command was accepted" in told.output
         assert "m2 cannot leave yet: the cluster is frozen" in run("status", one.client_address).output
         line = wait_for(two, "holds the only copy of")
-        assert "set the state to active to move them, or stop it at once with a second signal" in line
+        assert (
+            "set the state to active, so that they can move, or stop it at once with a second signal" in line
+        )
         run("cluster", "state", "active", "-a", one.client_address)
         assert two.process.wait(120) == 0, "the order stood"
         assert missing(cluster, ENTRIES) == []

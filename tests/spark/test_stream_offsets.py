@@ -101,7 +101,7 @@ def test_the_first_batch_is_told_of_even_if_it_is_empty() -> None:
 @pytest.mark.parametrize(
     ("end", "why"),
     [
-        (Offset("d", ("m",)), "follows the cluster c, but d answers"),
+        (Offset("d", ("m",)), "follows the cluster c, but this is d"),
         (Offset("c", ("m", "n")), r"follows the map\(s\) m, not m, n"),
         (offset(p0=(1, 4)), "do not follow each other"),
         (offset(p0=None), "do not follow each other"),

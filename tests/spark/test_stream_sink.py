@@ -268,7 +268,7 @@ def test_a_leftover_attempt_does_not_write_over_later_batches(
 
 
 def test_rows_that_cannot_be_applied_are_named(changed: Sink, plain: Sink) -> None:
-    with pytest.raises(WriteFailed, match="opColumn says 'upsort'"):
+    with pytest.raises(WriteFailed, match="opColumn has 'upsort'"):
         changed.run(0, [change("upsort", 1, 1)])
     changed.struct = StructType([one for one in CHANGED.fields if one.name != "partition"])
     with pytest.raises(WriteFailed, match="keep the column partition in the stream"):

@@ -199,10 +199,10 @@ def test_gone_history_starts_over_if_that_is_asked_for(rows: int | None) -> None
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda history: setattr(history, "id", "c2"), "follows the cluster c1, but c2 answers"),
+        (lambda history: setattr(history, "id", "c2"), "follows the cluster c1, but this is c2"),
         (
             lambda history: history.told["m", 1].pop(),
-            "stands at update 3 of term 1, but the last update is 2",
+            "is at update 3 of term 1, but the last update is 2",
         ),
         (lambda history: rewrite(history, 7), "that update is of term 7"),
         (lambda history: (rewrite(history, 7), history.put("m", 1, "b", "x")), "that update is of term 7"),

@@ -220,7 +220,7 @@ def test_figures_and_migrations_want_folders_of_their_own(tmp_path: Path) -> Non
         told = CliRunner().invoke(
             holdfast, ["whatif", "--to", str(tmp_path / "out"), "--moves", str(moves_to)]
         )
-        assert told.exit_code == 2 and "of its own" in told.stderr
+        assert told.exit_code == 2 and "use separate folders" in told.stderr
     # What is not there yet, or empty, may be written to; nothing is made before Spark starts.
     (tmp_path / "empty").mkdir()
     check_folders(tmp_path / "out", tmp_path / "empty", None)

@@ -216,7 +216,7 @@ class Journal:
             "checkpoints_written": self._checkpoint_writer.count,
             "last_checkpoint_ms": self._checkpoint_writer.last_ms,
             "full": self._disk.full,
-            "doubts": list(self.doubts),
+            "problems": list(self.doubts),
         }
 
     # -- turns

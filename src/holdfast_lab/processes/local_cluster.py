@@ -268,7 +268,9 @@ class LocalCluster:
         command += self.arguments(name)
         if self.config:
             file = self.log_dir / "holdfast.toml"
-            file.write_text(self.config, encoding="utf-8")
+            if not file.exists() or file.read_text(encoding="utf-8") != self.config:
+                # Not for each member: another one that has just started may be reading it.
+                file.write_text(self.config, encoding="utf-8")
             command += ["--config", str(file)]
         with log.open("wb") as out:
             process = start_program(command, out, self.environment(name))

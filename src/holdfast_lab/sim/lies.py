@@ -624,7 +624,7 @@ def _stream_skips(liar: Liar) -> None:
 
         return tells
 
-    liar.replace(change_streams, "_told", told)
+    liar.replace(change_streams, "_answer", told)
 
 
 def _stream_doubles(liar: Liar) -> None:
@@ -637,7 +637,7 @@ def _stream_doubles(liar: Liar) -> None:
 
         return tells
 
-    liar.replace(change_streams, "_told", told)
+    liar.replace(change_streams, "_answer", told)
 
 
 def _cut_later(liar: Liar) -> None:

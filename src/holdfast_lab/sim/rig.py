@@ -68,7 +68,7 @@ class Rig:
         return self.cluster.addresses.index(process.address)
 
     def master(self) -> Process:
-        return next(one for one in self.cluster.living() if one.driver.member.membership.is_master)
+        return next(one for one in self.cluster.living() if one.picture.is_master)
 
     # -- time
 
@@ -85,7 +85,7 @@ class Rig:
     def at_rest(self) -> bool:
         """Whether the cluster is safe, no migration is under way, and no member is leaving."""
         return self.cluster.settled() and not any(
-            member.picture.under_way() or member.membership.leaving for member in self.cluster.members()
+            member.under_way() or member.leaving for member in self.cluster.pictures()
         )
 
     # -- requests

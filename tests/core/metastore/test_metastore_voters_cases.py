@@ -498,11 +498,11 @@ def test_a_member_with_nothing_of_the_metastore_cannot_reset_it() -> None:
         leader = Leader("A", has("ABC"))
         for name, value in change.items():
             setattr(leader.groups, name, value)
-        assert "ask one that has" in leader.voters.reset()
+        assert "use one that has" in leader.voters.reset()
         assert leader.groups.resets == []
     leader = Leader("A", has("ABC"))
     leader.standing.view = None
-    assert "ask one that has" in leader.voters.reset()
+    assert "use one that has" in leader.voters.reset()
 
 
 def test_a_reset_that_cannot_begin_says_why() -> None:

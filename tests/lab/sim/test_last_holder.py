@@ -35,7 +35,7 @@ def warnings_of(process: Process) -> list[Note]:
     note = process.note
 
     def watched(said: Note) -> None:
-        if "go with this member" in said.kind:
+        if said.kind == "last data member leaves: entries are lost":
             heard.append(said)
         note(said)
 
