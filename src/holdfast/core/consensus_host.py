@@ -51,8 +51,8 @@ OFF = (
 )
 
 ROUNDS = 8
-"""Maximum number of iterations in a step. An entry that a group applies can lead to new input for groups, such as a command for
-the metastore; what is left after the last iteration waits for the next step.
+"""Maximum number of iterations in a step. An entry that a group applies can lead to new input for groups, such as a
+command for the metastore; what is left after the last iteration waits for the next step.
 """
 
 
