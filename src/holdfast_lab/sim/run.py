@@ -61,8 +61,12 @@ LATE_NS = 5 * SECOND
 """Delay, beyond the tolerance for expired entries, before they are looked for: entries of seconds are gone then."""
 CAUGHT_UP_NS = 20 * SECOND
 """Time in which the change stream is read to its end."""
-GOES_ON = frozenset({"parked requests", "transactions", "transactions that are being ended"})
-"""Work that ends by itself after its requester has given up."""
+GOES_ON = frozenset(
+    {"parked requests", "transactions", "transactions that are being ended", "maps to be forgotten"}
+)
+"""Work that ends by itself: its requester has given up, or it is housekeeping that begins at any time. Example: a map
+whose last entry expired is forgotten some rounds of anti-entropy later.
+"""
 LOOKS = 32
 """Number of looks at leftovers before they count."""
 
