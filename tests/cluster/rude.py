@@ -18,7 +18,7 @@ from hazelcast.serialization.data import Data
 
 from holdfast.config import Settings
 from holdfast.core.model.keys import partition_of
-from holdfast.runtime.peering.greetings import OPENING_BYTES, framed, greeting_of, secrets_of
+from holdfast.runtime.peering.member_handshake import OPENING_BYTES, framed, request_of, secrets_of
 from holdfast_lab.processes.local_cluster import ManagedMember
 
 FRAME = struct.Struct("<iH")
@@ -50,7 +50,7 @@ def connect_as_member(member: ManagedMember, greet: str = "") -> socket.socket:
         with suppress(OSError):
             while len(opening) < OPENING_BYTES:
                 opening += opened.recv(100)
-            opened.sendall(framed(greeting_of(secrets_of(Settings().security), opening, (greet, host, 1))))
+            opened.sendall(framed(request_of(secrets_of(Settings().security), opening, (greet, host, 1))))
             time.sleep(0.02)
     return opened
 

@@ -227,7 +227,7 @@ class Driver:
         if packets:
             self.world.soon(go_on)
 
-    def whispered(self, address: Address, data: bytes | memoryview) -> None:
+    def datagram_received(self, address: Address, data: bytes | memoryview) -> None:
         """Handle a message outside links. Raises ProtocolError if it cannot be read."""
         self.handle(Heard(address, self._read(data)))
 

@@ -15,7 +15,9 @@ from holdfast.runtime.doors.sockets import PolledDoor, sockets_way
 from holdfast.runtime.doors.strangers import Strangers
 from holdfast.runtime.doors.taken_ports import begin, listen, loop_server, polled_door, secured
 from holdfast.runtime.doors.tls import MemberTls
-from holdfast.runtime.peering.peers import GREETING_TIMEOUT_S, Incoming, Network
+from holdfast.runtime.peering.incoming_connection import IncomingConnection
+from holdfast.runtime.peering.member_handshake import HANDSHAKE_TIMEOUT_S
+from holdfast.runtime.peering.member_network import MemberNetwork
 from holdfast.wire import doors
 
 log = logging.getLogger("holdfast")
@@ -41,12 +43,12 @@ class MemberPorts:
         self._clients: asyncio.Server | PolledDoor | None = None
         self._reloading: asyncio.TimerHandle | None = None
 
-    async def take_member_port(self, network: Network) -> asyncio.Server:
+    async def take_member_port(self, network: MemberNetwork) -> asyncio.Server:
         """Take the port for members; the network closes it. Raises ConfigError."""
         chosen, tls = self._settings.member, self.tls
-        make: Callable[[], asyncio.BaseProtocol] = lambda: Incoming(network)  # noqa: E731
+        make: Callable[[], asyncio.BaseProtocol] = lambda: IncomingConnection(network)  # noqa: E731
         if tls is not None:
-            timeout_ms = round(GREETING_TIMEOUT_S * 1000)
+            timeout_ms = round(HANDSHAKE_TIMEOUT_S * 1000)
             make = self._secured(make, lambda: tls.contexts.members, doors.MEMBERS_PORT, timeout_ms)
         given = self._settings.is_given(MEMBER_PORT)
         server = partial(loop_server, make)

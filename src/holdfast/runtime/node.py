@@ -47,7 +47,7 @@ from holdfast.runtime.member_ports import MemberPorts
 from holdfast.runtime.member_watch import MemberWatch
 from holdfast.runtime.memory import Gauge, limit_of
 from holdfast.runtime.memory_watch import MemoryWatch
-from holdfast.runtime.peering.peers import Network
+from holdfast.runtime.peering.member_network import MemberNetwork
 from holdfast.runtime.real_world import RealWorld
 from holdfast.server.audit_events import AuditEvent
 from holdfast.server.door import DoorMember, DoorOptions
@@ -92,7 +92,7 @@ class Node(MemberGrid):
         self.driver: Driver
         self.member: Member
         self._files: DataDirectory | None = None
-        self._network: Network
+        self._network: MemberNetwork
         self._door: Door
         self._ports: MemberPorts
         self._world: RealWorld
@@ -125,7 +125,7 @@ class Node(MemberGrid):
         self._open_audit_log()
         ports = self._ports = MemberPorts(self.settings, self.strangers)
         chosen = self.settings.member
-        network = self._network = Network(
+        network = self._network = MemberNetwork(
             self.settings, self.member_uuid, Address(chosen.host, 0), self.strangers, ports.tls
         )
         self._world = RealWorld(self.loop, network, self, self._watch.note)
@@ -175,7 +175,7 @@ class Node(MemberGrid):
         self.lane = self.driver.lane
         self.control = Control(self)
         network.failed = self.failed
-        network.came = self.memory.came
+        network.on_bytes = self.memory.came
         network.begin(self.driver)
         self._door = Door(
             self,
@@ -250,7 +250,7 @@ class Node(MemberGrid):
     @property
     def troubles(self) -> list[str]:
         """Addresses that accept connections but are no members of this cluster, with the reason."""
-        return self._network.told_troubles()
+        return self._network.failure_lines()
 
     def _identity(self, host: str, member_port: int, client_port: int) -> Identity:
         settings = self.settings

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from holdfast.core.effects import Note
 from holdfast.core.model.ids import Address, MemberId
-from holdfast.runtime.peering.peers import Network
+from holdfast.runtime.peering.member_network import MemberNetwork
 
 
 class WorldOwner(Protocol):
@@ -32,7 +32,7 @@ class RealWorld:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        network: Network,
+        network: MemberNetwork,
         owner: WorldOwner,
         note: Callable[[Note], None],
     ) -> None:

@@ -34,7 +34,7 @@ from holdfast.config.client_tls import ClientTls
 from holdfast.core.model.ids import SECOND
 from holdfast.errors import HoldfastError
 from holdfast.runtime.doors.strangers import FAULTY
-from holdfast.runtime.peering.greetings import OPENING_BYTES
+from holdfast.runtime.peering.member_handshake import OPENING_BYTES
 from holdfast.wire.values import to_stored
 from holdfast_lab.fuzz.crowds import TurnMeter
 from holdfast_lab.fuzz.hostile import CLIENTS, HTTP, MEMBERS, OWN, Facts, Talk, talk

@@ -29,8 +29,8 @@ from holdfast.core.model.operations import WHOLE, Op, Request
 from holdfast.core.model.views import ClusterState
 from holdfast.engine.link import HEADER
 from holdfast.errors import ProtocolError
-from holdfast.runtime.peering.greetings import CONNECTS, NONCE_BYTES, OF_THIS_BUILD, proof_of
-from holdfast.runtime.peering.peers import FRAME, PACKET, WHISPER
+from holdfast.runtime.peering.member_frames import DATAGRAM, FRAME, PACKET
+from holdfast.runtime.peering.member_handshake import CONNECTS, NONCE_BYTES, OF_THIS_BUILD, proof_of
 from holdfast.server.hazelcast import authentication
 from holdfast.server.hazelcast.hazelcast_session import MESSAGES
 from holdfast.wire import own
@@ -500,7 +500,7 @@ class Liar:
         body = pack(tree)
         if self.breaks(0.1):
             body = self.bend(body)
-        sort = WHISPER
+        sort = DATAGRAM
         if self.chance(0.4):
             sort = PACKET
             body = HEADER.pack(self.draw.getrandbits(64), self.draw.choice((0, 1, 2, 2**63)), 0) + body

@@ -29,7 +29,7 @@ def connected(address: tuple[str, int], timeout_s: float, tls: ClientTls | None)
 
 
 def channel_of(connection: socket.socket) -> bytes:
-    """Channel binding of the TLS channel; empty without TLS (`runtime.peering.greetings`)."""
+    """Channel binding of the TLS channel; empty without TLS (`runtime.peering.member_handshake`)."""
     return (
         (connection.get_channel_binding("tls-unique") or b"")
         if isinstance(connection, ssl.SSLSocket)

@@ -3,7 +3,7 @@ the greeting.
 
 A member listens at a hidden loopback address, and the proxy at the address that it announces
 (`member.public_host`). Each connection between members carries packets in one direction only
-(`runtime/peering/peers.py`), and begins with the sender's address, so each directed pair of members can be cut,
+(`runtime/peering/member_frames.py`), and begins with the sender's address, so each directed pair of members can be cut,
 or slowed down, separately.
 
 A cut link holds what arrives, and lets new connections wait, while the kernel still acknowledges. When it is
@@ -22,8 +22,8 @@ import msgspec
 
 from holdfast.config import parse_address
 from holdfast.config.addresses import format_address
-from holdfast.runtime.peering.greetings import OPENING_BYTES, Greeting
-from holdfast.runtime.peering.peers import GREETING_BYTES_MAX, LENGTH_BYTES
+from holdfast.runtime.peering.member_frames import LENGTH_BYTES, REQUEST_BYTES_MAX
+from holdfast.runtime.peering.member_handshake import OPENING_BYTES, HandshakeRequest
 from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
 
 PIECE_BYTES = 65_536
@@ -132,8 +132,8 @@ class Links:
     ) -> None:
         back.write(await answers.readexactly(OPENING_BYTES))
         length = await said.readexactly(LENGTH_BYTES)
-        body = await said.readexactly(min(int.from_bytes(length, "little"), GREETING_BYTES_MAX))
-        greeting = msgspec.msgpack.decode(body, type=Greeting)
+        body = await said.readexactly(min(int.from_bytes(length, "little"), REQUEST_BYTES_MAX))
+        greeting = msgspec.msgpack.decode(body, type=HandshakeRequest)
         link = (format_address(greeting.host, greeting.port), public)
         await self._gate(link)
         there.write(length + body)

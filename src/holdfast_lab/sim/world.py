@@ -235,7 +235,7 @@ class Process:
             self,
             address,
             data,
-            lambda process: process.step(lambda: process.driver.whispered(origin, data)),
+            lambda process: process.step(lambda: process.driver.datagram_received(origin, data)),
             # A member that looks for others, to recover from files, must learn that some have not started.
             partial(self._nobody_at, address) if self.disk is not None else None,
             linked=False,

@@ -145,7 +145,7 @@ class One:
         """The effects of this kind; the others are forgotten."""
         return [effect for effect in self.out.take() if isinstance(effect, kind)]
 
-    def whispered(self, kind: type) -> list[tuple[str, Any]]:
+    def datagram_received(self, kind: type) -> list[tuple[str, Any]]:
         """Whom it told a message of this kind, by host."""
         return [
             (one.address.host, one.message) for one in self.done(Datagram) if isinstance(one.message, kind)

@@ -153,13 +153,17 @@ def test_who_was_said_to_have_ended_is_told_so_when_it_asks_to_return() -> None:
     pass_beats(one, B)
     one.membership.evictions.evict({c})
     one.ask(C)
-    assert [answer for _, answer in one.whispered(JoinAnswer) if answer.refusal] == [], "it is still a member"
+    assert [answer for _, answer in one.datagram_received(JoinAnswer) if answer.refusal] == [], (
+        "it is still a member"
+    )
     one.membership.install(view(A, B, number=6))
     one.ask(C)
-    (answer,) = [answer for _, answer in one.whispered(JoinAnswer) if answer.asker == c]
+    (answer,) = [answer for _, answer in one.datagram_received(JoinAnswer) if answer.asker == c]
     assert answer.evicted
     one.ask(D)
-    assert not [answer for _, answer in one.whispered(JoinAnswer) if answer.asker == d], "others may join"
+    assert not [answer for _, answer in one.datagram_received(JoinAnswer) if answer.asker == d], (
+        "others may join"
+    )
 
     exiled = One(C, A, B, C)
     exiled.membership.on_join_answer(home(A), answer)

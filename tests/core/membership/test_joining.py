@@ -74,7 +74,7 @@ def test_the_first_seed_forms_the_cluster_when_the_others_are_idle() -> None:
 def test_one_that_was_asked_by_an_idle_seed_knows_it_as_idle() -> None:
     one = One(A, seeds=SEEDS)
     one.ask(B)
-    assert one.whispered(JoinAnswer) == [("b", JoinAnswer(a, True, "", "a", 5701))]
+    assert one.datagram_received(JoinAnswer) == [("b", JoinAnswer(a, True, "", "a", 5701))]
     one.ask(C, cluster_id="old")
     one.membership.on_timer("join")
     assert one.membership.view is None, "C has data"
@@ -105,17 +105,17 @@ def test_it_tells_what_its_files_know() -> None:
     seen = View(8, "old", [], stores={"more": FilesSeen(2, "t")})
     one = One(who, seeds=SEEDS, cluster_id="old", seen=seen)
     one.membership.on_timer("join")
-    ((_, request), _) = one.whispered(JoinRequest)
+    ((_, request), _) = one.datagram_received(JoinRequest)
     assert (request.cluster_id, request.stores) == ("old", {"more": FilesSeen(2, "t")})
     assert request.info == who
     one.membership.durable(9)
     one.membership.on_timer("join")
-    ((_, request), _) = one.whispered(JoinRequest)
+    ((_, request), _) = one.datagram_received(JoinRequest)
     assert request.info.proof == FilesProof("now", reached=9), "it has gone on writing"
     one.membership.durable(8)
     one.membership.durable(0)
     one.membership.on_timer("join")
-    ((_, request), _) = one.whispered(JoinRequest)
+    ((_, request), _) = one.datagram_received(JoinRequest)
     assert request.info.proof.reached == 9
     assert request.stores["files"] == FilesSeen(0, "now", 9)
 
@@ -124,7 +124,7 @@ def test_who_belongs_to_no_cluster_tells_nothing_of_files() -> None:
     one = One(info("a", store="s"), seeds=SEEDS)
     one.membership.durable(9)
     one.membership.on_timer("join")
-    assert [request.stores for _, request in one.whispered(JoinRequest)] == [{}, {}]
+    assert [request.stores for _, request in one.datagram_received(JoinRequest)] == [{}, {}]
 
 
 def test_who_was_removed_asks_the_members_that_it_knew_too() -> None:
@@ -133,7 +133,7 @@ def test_who_was_removed_asks_the_members_that_it_knew_too() -> None:
     assert one.membership.state == "exiled"
     one.fresh()
     one.membership.on_timer("join")
-    asked = one.whispered(JoinRequest)
+    asked = one.datagram_received(JoinRequest)
     assert [host for host, _ in asked] == ["b", "c", "e"]
     assert {(request.cluster_id, frozenset(request.stores)) for _, request in asked} == {
         ("id", frozenset({"s"}))
@@ -154,7 +154,7 @@ def test_who_was_removed_forms_no_cluster() -> None:
     one.membership._go_into_exile(alone, alone)
     one.fresh()
     one.membership.on_timer("join")
-    assert [host for host, _ in one.whispered(JoinRequest)] == ["b"], "it does not ask itself"
+    assert [host for host, _ in one.datagram_received(JoinRequest)] == ["b"], "it does not ask itself"
 
 
 # -- requests to be admitted
@@ -171,22 +171,22 @@ def test_who_is_refused_is_told_why() -> None:
     assert one.membership.wanted() is None, "and it asks no more"
     one.membership.view = view(A, B, ending=True)
     one.ask(C)
-    ((_, answer),) = one.whispered(JoinAnswer)
+    ((_, answer),) = one.datagram_received(JoinAnswer)
     assert answer.ending is True
 
 
 def test_who_holds_data_of_another_cluster_is_refused() -> None:
     one = One(A, A, B)
     one.ask(C, cluster_id="other")
-    ((_, answer),) = one.whispered(JoinAnswer)
+    ((_, answer),) = one.datagram_received(JoinAnswer)
     assert answer.refusal == "you hold data of another cluster (id other); this one is id"
     one = One(A, cluster_id="mine", seeds=SEEDS)
     one.ask(C, cluster_id="other")
-    ((_, answer),) = one.whispered(JoinAnswer)
+    ((_, answer),) = one.datagram_received(JoinAnswer)
     assert answer.refusal.endswith("this one is mine")
     one = One(A, cluster_id="mine", seeds=SEEDS)
     one.ask(C, cluster_id="mine")
-    assert one.whispered(JoinAnswer) == [("c", JoinAnswer(a, True, "", "a", 5701, cluster_id="mine"))]
+    assert one.datagram_received(JoinAnswer) == [("c", JoinAnswer(a, True, "", "a", 5701, cluster_id="mine"))]
 
 
 def test_old_files_are_refused() -> None:
@@ -194,16 +194,16 @@ def test_old_files_are_refused() -> None:
     one.membership.install(view(A, B, stores={"s": FilesSeen(4, "token", 9)}))
     one.fresh()
     one.ask(info("c", store="s", incarnation=3, proof=FilesProof("token")))
-    ((_, answer),) = one.whispered(JoinAnswer)
+    ((_, answer),) = one.datagram_received(JoinAnswer)
     assert answer.refusal.startswith("these files are an old copy")
     one.ask(info("c", store="other", incarnation=3))
-    assert one.whispered(JoinAnswer) == []
+    assert one.datagram_received(JoinAnswer) == []
 
 
 def test_a_copy_of_this_members_files_is_refused() -> None:
     one = One(A, info("a", store="s"), B)
     one.ask(info("c", store="s"))
-    ((_, answer),) = one.whispered(JoinAnswer)
+    ((_, answer),) = one.datagram_received(JoinAnswer)
     assert "is running with the same files" in answer.refusal
 
 
@@ -224,11 +224,11 @@ def test_who_is_in_no_view_says_so() -> None:
     one.membership.on_view(ViewDecided(view(B, number=6)))
     one.fresh()
     one.ask(C)
-    assert one.whispered(JoinAnswer) == [("c", JoinAnswer(a, False, "", "a", 5701))]
+    assert one.datagram_received(JoinAnswer) == [("c", JoinAnswer(a, False, "", "a", 5701))]
     assert one.membership.joining._formation._idle == {}
     one = parting(B)
     one.ask(C)
-    assert one.whispered(JoinAnswer) == [("c", JoinAnswer(a, False, "", "a", 5701))]
+    assert one.datagram_received(JoinAnswer) == [("c", JoinAnswer(a, False, "", "a", 5701))]
 
 
 def test_who_is_a_member_already_is_told_the_view() -> None:
@@ -244,12 +244,12 @@ def test_who_is_a_member_already_is_told_the_view() -> None:
 def test_a_request_is_handed_on_to_the_master() -> None:
     one = One(B, A, B)
     one.ask(C)
-    assert one.whispered(JoinRequest) == [("a", JoinRequest(C, "prod", {"partitions.count": "7"}))]
+    assert one.datagram_received(JoinRequest) == [("a", JoinRequest(C, "prod", {"partitions.count": "7"}))]
     one.ask(info("a2", host="a"))
-    assert one.whispered(JoinRequest) == [], "the master's place is taken by who asks"
+    assert one.datagram_received(JoinRequest) == [], "the master's place is taken by who asks"
     one = One(A, A, B)
     one.ask(C)
-    assert one.whispered(JoinRequest) == []
+    assert one.datagram_received(JoinRequest) == []
     assert one.proposes
 
 
@@ -366,7 +366,7 @@ def test_what_is_durable_only_grows() -> None:
     for reached in (9, 7, 0):
         one.membership.durable(reached)
         one.membership.on_timer("heartbeat")
-        assert [beat.reached for _, beat in one.whispered(Heartbeat)] == [9]
+        assert [beat.reached for _, beat in one.datagram_received(Heartbeat)] == [9]
     assert one.membership.files.seen("s", None) == FilesSeen(0, "t", 9)
 
 

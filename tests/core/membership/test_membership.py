@@ -161,7 +161,7 @@ def test_a_wish_is_told_at_once_and_considered() -> None:
     one.membership.leave()
     assert one.membership.state == "member"
     assert one.proposes
-    ((host, beat),) = one.whispered(Heartbeat)
+    ((host, beat),) = one.datagram_received(Heartbeat)
     assert (host, beat.wish, beat.wish_number) == ("b", Intent.LEAVE, 1)
     one = One()
     one.membership.become(Intent.LITE)
@@ -171,11 +171,11 @@ def test_a_wish_is_told_at_once_and_considered() -> None:
 def test_want_of_room_is_told_at_once() -> None:
     one = One(A, A, B)
     one.membership.note_full(full=True)
-    assert [(host, beat.full, beat.room) for host, beat in one.whispered(Heartbeat)] == [
+    assert [(host, beat.full, beat.room) for host, beat in one.datagram_received(Heartbeat)] == [
         ("b", True, Room.PLENTY)
     ]
     one.membership.note_room(Room.LITTLE)
-    assert [(beat.full, beat.room) for _, beat in one.whispered(Heartbeat)] == [(True, Room.LITTLE)]
+    assert [(beat.full, beat.room) for _, beat in one.datagram_received(Heartbeat)] == [(True, Room.LITTLE)]
     one = One()
     one.membership.note_full(full=True)
     one.membership.note_room(Room.NONE)
@@ -252,13 +252,16 @@ def test_when_all_leave_together_who_does_not_know_is_told_and_waited_for() -> N
     one = One(A, A, B, C)
     one.fresh()
     one.membership.install(view(number=6, left=[a, b, c]))
-    assert [address for address, beat in one.whispered(Heartbeat) if beat.view == 6] == [B.host, C.host]
+    assert [address for address, beat in one.datagram_received(Heartbeat) if beat.view == 6] == [
+        B.host,
+        C.host,
+    ]
     one.fresh()
     one.beat(B, 6)
     one.beat(C, 5)
     assert one.membership.state == "parting"
     assert SetTimer("part", LAST_WORDS_NS) in one.out.effects, "from now on"
-    assert [address for address, _ in one.whispered(ViewDecided)] == [C.host]
+    assert [address for address, _ in one.datagram_received(ViewDecided)] == [C.host]
     one.beat(C, 6)
     assert one.membership.state == "gone"
 
@@ -282,7 +285,7 @@ def test_a_heartbeat_says_how_this_member_is() -> None:
     one.pass_time(1500 * MILLISECOND)
     one.fresh()
     one.membership.on_timer("heartbeat")
-    beats = one.whispered(Heartbeat)
+    beats = one.datagram_received(Heartbeat)
     said = Heartbeat(b, 1, 5, [MemberId("c2")], Intent.LITE, 1, True, True, 4, 3, True, 12, Room.LITTLE)
     assert beats == [("a", said), ("c", said), ("c2", said)]
     assert b in one.membership.intents.safe
@@ -425,7 +428,7 @@ def test_it_parts_when_somebody_knows_a_newer_view() -> None:
     one = parting(B, C, D)
     one.beat(C, 7)
     assert one.membership.state == "gone"
-    assert one.whispered(Heartbeat) == [], "it needs to learn nothing of this one any more"
+    assert one.datagram_received(Heartbeat) == [], "it needs to learn nothing of this one any more"
 
 
 def test_a_member_that_is_not_parting_does_not_count_who_knows() -> None:
@@ -460,19 +463,19 @@ def test_who_hears_no_majority_asks_the_seeds_whether_the_others_have_gone_on() 
     """Its neighbours have left or ended since, so that nobody else tells it that it was removed."""
     one = One(A, A, B, C, seeds=(home(B), home(D)))
     one.membership.on_timer("heartbeat")
-    assert [host for host, _ in one.whispered(Heartbeat)] == ["b", "c"], "no need"
+    assert [host for host, _ in one.datagram_received(Heartbeat)] == ["b", "c"], "no need"
     one.silence(B, C)
     one.membership.on_timer("heartbeat")
-    assert [host for host, _ in one.whispered(Heartbeat)] == ["b", "c", "d"]
+    assert [host for host, _ in one.datagram_received(Heartbeat)] == ["b", "c", "d"]
     other = One(D, D)
     other.membership.install(view(D, number=9))
     other.fresh()
     other.beat(A)
-    ((host, told),) = other.whispered(ViewDecided)
+    ((host, told),) = other.datagram_received(ViewDecided)
     assert host == "a"
     one.membership.on_view(told)
     assert one.membership.state == "exiled", "and it asks to return"
     alone = One(A, A, B, C, seeds=(home(D),), majority=False)
     alone.silence(B, C)
     alone.membership.on_timer("heartbeat")
-    assert "d" not in [host for host, _ in alone.whispered(Heartbeat)], "it goes on alone"
+    assert "d" not in [host for host, _ in alone.datagram_received(Heartbeat)], "it goes on alone"

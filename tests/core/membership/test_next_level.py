@@ -174,7 +174,7 @@ def test_the_highest_level_that_is_known_or_wanted_and_that_all_can_do(
 def test_who_cannot_do_the_level_is_told_so_and_not_let_in() -> None:
     one = master(*new(A, B), level=2)
     one.ask(of(C, OLD))
-    ((_, answer),) = one.whispered(JoinAnswer)
+    ((_, answer),) = one.datagram_received(JoinAnswer)
     assert "this cluster is at feature level 2, and your Holdfast supports 1:" in answer.refusal
     assert not one.proposes
 
@@ -183,7 +183,7 @@ def test_who_cannot_do_the_level_is_told_so_and_not_let_in() -> None:
 def test_a_build_that_has_forgotten_the_level_is_told_to_bring_the_cluster_up_first() -> None:
     one = master(*new(A, B), level=1)
     one.ask(of(C, FeatureLevels(2, 3)))
-    ((_, answer),) = one.whispered(JoinAnswer)
+    ((_, answer),) = one.datagram_received(JoinAnswer)
     assert "bring the cluster to level 2 first" in answer.refusal
 
 
@@ -239,7 +239,7 @@ def test_who_tells_of_a_level_that_others_cannot_do_waits_for_them() -> None:
     one.fresh()
     one.beat(of(B, OLD))
     one.ask(of(C, NEW), cluster_id="id", level=2)
-    ((_, answer),) = one.whispered(JoinAnswer)
+    ((_, answer),) = one.datagram_received(JoinAnswer)
     assert "your files were written at feature level 2, which name-a, name-b cannot read" in answer.refusal
     assert one.membership.wanted() is None
 
@@ -264,7 +264,7 @@ def test_a_member_says_which_level_it_knows_of() -> None:
     seen = View(8, "id", [mine], level=2)
     one = One(mine, cluster_id="id", seen=seen, seeds=(home(B),))
     one.membership.on_timer("join")
-    ((_, request),) = one.whispered(JoinRequest)
+    ((_, request),) = one.datagram_received(JoinRequest)
     assert request.level == 2
 
 

@@ -303,10 +303,10 @@ def test_a_new_view_is_told_and_heartbeats_are_of_it() -> None:
     one = One(A, A, B)
     one.membership.refusal = "once"
     beats: list[bool] = []
-    one.looks = lambda: beats.append(bool(one.whispered(Heartbeat)))
+    one.looks = lambda: beats.append(bool(one.datagram_received(Heartbeat)))
     one.membership.install(view(A, B, C, number=6, left=[d], state=ClusterState.FROZEN))
     assert beats == [False], "the other machines know the view before others hear of it"
-    assert [(host, beat.view) for host, beat in one.whispered(Heartbeat)] == [("b", 6), ("c", 6)]
+    assert [(host, beat.view) for host, beat in one.datagram_received(Heartbeat)] == [("b", 6), ("c", 6)]
     assert (one.membership.refusal, one.membership.agreement.view) == ("", one.membership.view)
     one.pass_time(TIMING.suspect_after_ns + 1)
     assert one.membership.detector.suspects(one.out.now_ns) == [b, c], "it watches all others"

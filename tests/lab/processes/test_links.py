@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from holdfast.runtime.peering.greetings import NONCE_BYTES, Greeting, opening_of
+from holdfast.runtime.peering.member_handshake import NONCE_BYTES, HandshakeRequest, opening_of
 from holdfast_lab.processes.links import Links, between
 from holdfast_lab.processes.local_cluster import free_ports
 
@@ -68,7 +68,7 @@ class Call:
         if sender:
             assert self.hear(len(HEAD)) == HEAD
             host, _, port = sender.rpartition(":")
-            greeting = msgspec.msgpack.encode(Greeting("uuid", host, int(port), b"nonce", [b"proof"]))
+            greeting = msgspec.msgpack.encode(HandshakeRequest("uuid", host, int(port), b"nonce", [b"proof"]))
             self.say(len(greeting).to_bytes(4, "little") + greeting)
 
     def say(self, words: bytes) -> None:

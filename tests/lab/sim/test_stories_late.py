@@ -23,7 +23,7 @@ def test_a_late_request_of_a_dead_process_does_not_drive_out_who_lives_at_its_ad
     before = master.member.membership.view
     identity = dead.driver.member.membership.identity
     request = JoinRequest(identity.info, identity.cluster, identity.shared)
-    stage.processes[0].step(lambda: master.whispered(dead.address, encode(request)))
+    stage.processes[0].step(lambda: master.datagram_received(dead.address, encode(request)))
     stage.wait(5)
     assert master.member.membership.view == before
     assert living.driver.member.membership.state == "member"
@@ -45,7 +45,7 @@ def test_an_old_sign_of_life_does_not_speak_for_a_later_life() -> None:
     late = encode(Heartbeat(first_life.uuid, first_life.life, 1))
     while stage.view() == view and stage.world.now_ns < crashed_ns + 20 * SECOND:
         for process in stage.processes[:2]:
-            process.step(partial(process.driver.whispered, backup.address, late))
+            process.step(partial(process.driver.datagram_received, backup.address, late))
         stage.wait(0.2)
     assert first_life.uuid not in [info.uuid for info in stage.view().members]
 
@@ -60,7 +60,7 @@ def test_an_old_view_does_not_come_back() -> None:
     newest = stage.view()
     assert newest.number > old.number
     for process in stage.processes:
-        process.step(partial(process.driver.whispered, process.address, encode(ViewDecided(old))))
+        process.step(partial(process.driver.datagram_received, process.address, encode(ViewDecided(old))))
     stage.wait(2)
     assert [process.driver.member.membership.view for process in stage.processes] == [newest] * 3
 

@@ -16,7 +16,7 @@ LOWEST: Final = 1
 HIGHEST: Final = 1
 
 
-class Speaks(NamedTuple):
+class ProtocolRange(NamedTuple):
     """Versions of a build, as in the greeting."""
 
     lowest: int = LOWEST
@@ -30,13 +30,13 @@ class Speaks(NamedTuple):
         return f"Holdfast {build}, which speaks the member protocol {which}"
 
 
-def spoken(one: Speaks, other: Speaks) -> int:
+def common_version(one: ProtocolRange, other: ProtocolRange) -> int:
     """The highest common version; 0: none."""
     highest = min(one.highest, other.highest)
     return highest if highest >= max(one.lowest, other.lowest) else 0
 
 
-def protocol_mismatch(here: Speaks, there: Speaks) -> str:
+def protocol_mismatch(here: ProtocolRange, there: ProtocolRange) -> str:
     """Why two builds have no common version, and what to do."""
     older, newer = ("there", "here") if there.highest < here.highest else ("here", "there")
     return (

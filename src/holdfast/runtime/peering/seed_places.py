@@ -31,9 +31,9 @@ class SeedAsker(Protocol):
     def found_absent(self, seed: Address) -> None:
         """The name has no address."""
 
-    def trouble(self, address: Address, why: str) -> None: ...
+    def record_failure(self, address: Address, problem: str) -> None: ...
 
-    def no_trouble(self, address: Address) -> None: ...
+    def clear_failure(self, address: Address) -> None: ...
 
 
 class SeedPlaces:
@@ -72,17 +72,17 @@ class SeedPlaces:
         try:
             places = await self._names.places(seed)
         except NoSuchName as error:
-            self._asker.trouble(seed, str(error))
+            self._asker.record_failure(seed, str(error))
             since_s = self._nameless_since_s.setdefault(seed, self._clock())
             if self._clock() - since_s >= GONE_S:
                 self._places[seed] = []
                 self._asker.found_absent(seed)
             return
         except NameUnanswered as error:
-            self._asker.trouble(seed, str(error))
+            self._asker.record_failure(seed, str(error))
             return
         self._nameless_since_s.pop(seed, None)
-        self._asker.no_trouble(seed)
+        self._asker.clear_failure(seed)
         self._places[seed] = places
         wanted = {place.address for each in self._places.values() for place in each}
         self._there = {where: who for where, who in self._there.items() if where in wanted}

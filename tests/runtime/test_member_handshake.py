@@ -15,9 +15,9 @@ from tests.runtime.certificates import HOST, Authority, Shown
 from tests.runtime.test_member import cluster, member, run
 
 from holdfast.core.model.ids import Address
-from holdfast.core.model.protocols import Speaks, protocol_mismatch, spoken
+from holdfast.core.model.protocols import ProtocolRange, common_version, protocol_mismatch
 from holdfast.runtime import node
-from holdfast.runtime.peering.greetings import (
+from holdfast.runtime.peering.member_handshake import (
     CONNECTS,
     IS_CONNECTED_TO,
     NONCE_BYTES,
@@ -25,15 +25,15 @@ from holdfast.runtime.peering.greetings import (
     WELCOME_BYTES,
     channel_of,
     framed,
-    greeting_of,
     is_welcome,
     opening_of,
     proof_of,
-    shown_secrets,
-    spoken_there,
+    protocols_of,
+    proved_secrets,
+    request_of,
     welcome_of,
 )
-from holdfast.runtime.peering.peers import Network
+from holdfast.runtime.peering.member_network import MemberNetwork
 from holdfast.version import __version__
 from holdfast.wire import doors
 
@@ -42,8 +42,8 @@ OPENING = opening_of("bb", bytes(NONCE_BYTES))
 
 
 def test_each_knows_that_the_other_knows() -> None:
-    greeting = greeting_of(["s"], OPENING, WHO, b"channel")
-    assert shown_secrets(["s"], OPENING, greeting, b"channel") == [True]
+    greeting = request_of(["s"], OPENING, WHO, b"channel")
+    assert proved_secrets(["s"], OPENING, greeting, b"channel") == [True]
     welcome = welcome_of("s", OPENING, greeting, b"channel")
     assert len(welcome) == WELCOME_BYTES
     assert is_welcome(welcome, ["s"], OPENING, greeting, b"channel")
@@ -78,13 +78,13 @@ def test_each_knows_that_the_other_knows() -> None:
     ],
 )
 def test_a_proof_covers_the_whole_greeting(change: dict[str, object]) -> None:
-    said = greeting_of(["s"], OPENING, WHO, b"channel")
+    said = request_of(["s"], OPENING, WHO, b"channel")
     welcome = welcome_of("s", OPENING, said, b"channel")
     opening = change.pop("opening", OPENING)
     channel = change.pop("channel", b"channel")
     assert isinstance(opening, bytes) and isinstance(channel, bytes)
     heard = msgspec.structs.replace(said, **change)
-    assert shown_secrets(["s"], opening, heard, channel) == [False]
+    assert proved_secrets(["s"], opening, heard, channel) == [False]
     assert not is_welcome(welcome, ["s"], opening, heard, channel)
 
 
@@ -104,16 +104,16 @@ def test_two_secrets_while_one_is_rolled() -> None:
         (old, new, [False]),
         (new, old, [False]),
     ):
-        greeting = greeting_of(knows, OPENING, WHO)
-        assert shown_secrets(hears, OPENING, greeting) == shown
+        greeting = request_of(knows, OPENING, WHO)
+        assert proved_secrets(hears, OPENING, greeting) == shown
         if any(shown):
             welcome = welcome_of(hears[shown.index(True)], OPENING, greeting)
             assert is_welcome(welcome, knows, OPENING, greeting)
 
 
 def test_many_proofs_are_not_many_guesses() -> None:
-    greeting = greeting_of([f"guess {number}" for number in range(50)] + ["s"], OPENING, WHO)
-    assert shown_secrets(["s"], OPENING, greeting) == [False]
+    greeting = request_of([f"guess {number}" for number in range(50)] + ["s"], OPENING, WHO)
+    assert proved_secrets(["s"], OPENING, greeting) == [False]
 
 
 def test_a_greeting_that_is_passed_on_or_said_again_proves_nothing() -> None:
@@ -127,7 +127,7 @@ def test_a_greeting_that_is_passed_on_or_said_again_proves_nothing() -> None:
                 host, _, port = address.rpartition(":")
                 reader, writer = await asyncio.open_connection(host, int(port))
                 opening = await reader.readexactly(OPENING_BYTES)
-                writer.write(said or framed(greeting_of(["geheim"], opening, WHO_THERE)))
+                writer.write(said or framed(request_of(["geheim"], opening, WHO_THERE)))
                 heard = b""
                 with suppress(asyncio.IncompleteReadError):
                     heard = await reader.readexactly(1)
@@ -135,7 +135,7 @@ def test_a_greeting_that_is_passed_on_or_said_again_proves_nothing() -> None:
                 return heard
 
             assert await knock(b"") == b"\0"
-            replayed = framed(greeting_of(["geheim"], opening_of(first.uuid, bytes(NONCE_BYTES)), WHO_THERE))
+            replayed = framed(request_of(["geheim"], opening_of(first.uuid, bytes(NONCE_BYTES)), WHO_THERE))
             assert await knock(replayed) == doors.REFUSED_SECRET
 
     run(story())
@@ -197,49 +197,49 @@ def test_both_ends_of_a_tls_connection_know_it_and_no_other_is_the_same(tmp_path
 
 # -- versions
 
-SPOKEN = Speaks(2, 4, "0.2")
+SPOKEN = ProtocolRange(2, 4, "0.2")
 
 
 @pytest.mark.parametrize(
     ("here", "there", "with_each_other"),
     [
-        (Speaks(1, 1), Speaks(1, 1), 1),
-        (Speaks(1, 2), Speaks(1, 1), 1),
-        (Speaks(1, 3), Speaks(2, 4), 3),
-        (Speaks(1, 1), Speaks(2, 3), 0),
-        (Speaks(1, 2), Speaks(2, 3), 2),
+        (ProtocolRange(1, 1), ProtocolRange(1, 1), 1),
+        (ProtocolRange(1, 2), ProtocolRange(1, 1), 1),
+        (ProtocolRange(1, 3), ProtocolRange(2, 4), 3),
+        (ProtocolRange(1, 1), ProtocolRange(2, 3), 0),
+        (ProtocolRange(1, 2), ProtocolRange(2, 3), 2),
     ],
 )
 def test_two_members_speak_the_highest_version_that_both_know(
-    here: Speaks, there: Speaks, with_each_other: int
+    here: ProtocolRange, there: ProtocolRange, with_each_other: int
 ) -> None:
-    assert spoken(here, there) == spoken(there, here) == with_each_other
+    assert common_version(here, there) == common_version(there, here) == with_each_other
 
 
 def test_an_opening_says_what_is_spoken_there() -> None:
     opening = opening_of("bb", bytes(NONCE_BYTES), SPOKEN)
     assert len(opening) == OPENING_BYTES
-    assert spoken_there(opening) == SPOKEN
-    long = spoken_there(opening_of("bb", bytes(NONCE_BYTES), Speaks(1, 1, "ä" * 40)))
+    assert protocols_of(opening) == SPOKEN
+    long = protocols_of(opening_of("bb", bytes(NONCE_BYTES), ProtocolRange(1, 1, "ä" * 40)))
     assert (long.lowest, long.highest) == (1, 1)
-    assert "\x1b" not in str(Speaks(1, 1, "\x1b[2J"))
+    assert "\x1b" not in str(ProtocolRange(1, 1, "\x1b[2J"))
 
 
 def test_nobody_in_between_makes_them_speak_an_older_version() -> None:
     opening = opening_of("bb", bytes(NONCE_BYTES), SPOKEN)
-    said = greeting_of(["s"], opening, WHO, speaks=SPOKEN)
-    assert shown_secrets(["s"], opening, said) == [True]
+    said = request_of(["s"], opening, WHO, speaks=SPOKEN)
+    assert proved_secrets(["s"], opening, said) == [True]
     welcome = welcome_of("s", opening, said)
     for change in ({"highest": 3}, {"lowest": 1}, {"build": "0.1"}):
         heard = msgspec.structs.replace(said, **change)
-        assert shown_secrets(["s"], opening, heard) == [False]
+        assert proved_secrets(["s"], opening, heard) == [False]
         assert not is_welcome(welcome, ["s"], opening, heard)
-    other = opening_of("bb", bytes(NONCE_BYTES), Speaks(2, 3, "0.2"))
-    assert shown_secrets(["s"], other, said) == [False]
+    other = opening_of("bb", bytes(NONCE_BYTES), ProtocolRange(2, 3, "0.2"))
+    assert proved_secrets(["s"], other, said) == [False]
 
 
 def test_what_is_said_to_those_who_have_no_version_in_common() -> None:
-    here, there = Speaks(1, 1, "0.1"), Speaks(2, 3, "0.5")
+    here, there = ProtocolRange(1, 1, "0.1"), ProtocolRange(2, 3, "0.5")
     why = protocol_mismatch(here, there)
     assert "there is Holdfast 0.5, which speaks the member protocol 2 to 3" in why
     assert "here Holdfast 0.1, which speaks the member protocol 1" in why
@@ -247,9 +247,9 @@ def test_what_is_said_to_those_who_have_no_version_in_common() -> None:
     assert "Start a version there that is closer to the one here" in protocol_mismatch(there, here)
 
 
-def of_another_build(speaks: Speaks, monkeypatch: pytest.MonkeyPatch) -> None:
+def of_another_build(speaks: ProtocolRange, monkeypatch: pytest.MonkeyPatch) -> None:
     """Members that are made from now on speak this."""
-    monkeypatch.setattr(node, "Network", partial(Network, speaks=speaks))
+    monkeypatch.setattr(node, "MemberNetwork", partial(MemberNetwork, speaks=speaks))
 
 
 def test_members_without_a_common_version_say_so_on_both_sides(
@@ -257,7 +257,7 @@ def test_members_without_a_common_version_say_so_on_both_sides(
 ) -> None:
     async def story() -> None:
         async with cluster(1) as (first,):
-            of_another_build(Speaks(7, 9, "9.9"), monkeypatch)
+            of_another_build(ProtocolRange(7, 9, "9.9"), monkeypatch)
             later = member(first.member_address, cluster__join_timeout_ms=1500)
             with pytest.raises(
                 Exception, match=r"and here Holdfast 9\.9, which speaks the member protocol 7 to 9"
@@ -276,7 +276,7 @@ def test_members_of_builds_that_overlap_speak_the_version_that_both_know(
 ) -> None:
     async def story() -> None:
         async with cluster(1) as (first,):
-            of_another_build(Speaks(1, 9, "9.9"), monkeypatch)
+            of_another_build(ProtocolRange(1, 9, "9.9"), monkeypatch)
             async with member(first.member_address) as second:
                 await second.wait_safe()
                 told = second.status()["protocol"]

@@ -13,9 +13,12 @@ from tests.engine.test_driver import Pair
 from holdfast.config import Settings
 from holdfast.core.model.ids import Address, MemberId
 from holdfast.engine.link import HEADER, Link
-from holdfast.runtime.peering import peers
-from holdfast.runtime.peering.greetings import Greeting, framed, greeting_of
-from holdfast.runtime.peering.peers import FRAME, PACKET, WHISPER, Incoming, Network, Outgoing
+from holdfast.runtime.peering import incoming_connection, member_network, outgoing_connection
+from holdfast.runtime.peering.incoming_connection import IncomingConnection
+from holdfast.runtime.peering.member_frames import DATAGRAM, FRAME, FRAME_BYTES_MAX, PACKET
+from holdfast.runtime.peering.member_handshake import HandshakeRequest, framed, request_of
+from holdfast.runtime.peering.member_network import MemberNetwork
+from holdfast.runtime.peering.outgoing_connection import OutgoingConnection
 
 PEER = Address("127.0.0.1", 5999)
 SETTINGS = Settings()
@@ -58,7 +61,7 @@ class Transport:
 class Hearing:
     """Stands for the driver: keeps what arrives, and answers each packet with two."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: MemberNetwork) -> None:
         self.network = network
         self.heard: list[bytes] = []
 
@@ -67,7 +70,7 @@ class Hearing:
         self.network.carry(sender, b"one for %d" % len(packet))
         self.network.carry(sender, b"another " + bytes(packet))
 
-    def whispered(self, address: Address, data: memoryview) -> None:
+    def datagram_received(self, address: Address, data: memoryview) -> None:
         self.heard.append(bytes(data))
 
 
@@ -81,20 +84,20 @@ class Side:
         *,
         begun: bool = True,
     ) -> None:
-        monkeypatch.setattr(peers, "READ_BYTES", 5000)
-        monkeypatch.setattr(peers, "TURN_NS", 1 << 60)
-        self.network = Network(SETTINGS, "me", Address("127.0.0.1", 5998))
+        monkeypatch.setattr(incoming_connection, "READ_BYTES", 5000)
+        monkeypatch.setattr(incoming_connection, "TURN_NS", 1 << 60)
+        self.network = MemberNetwork(SETTINGS, "me", Address("127.0.0.1", 5998))
         self.driver = Hearing(self.network)
         if begun:
             self.network.begin(cast("Any", self.driver))
         self.network.open(MemberId("bee"), PEER)
         self.back, self.forth = Transport(), Transport()
-        outgoing = Outgoing(self.network, PEER)
+        outgoing = OutgoingConnection(self.network, PEER)
         outgoing._transport = cast("Any", self.forth)
         self.network._outgoing[PEER] = outgoing
-        self.incoming = Incoming(self.network)
+        self.incoming = IncomingConnection(self.network)
         self.incoming._transport = cast("Any", self.back)
-        self.greeting = framed(greeting_of([secret], self.incoming._opening, ("bee", PEER.host, PEER.port)))
+        self.greeting = framed(request_of([secret], self.incoming._opening, ("bee", PEER.host, PEER.port)))
 
     def feed(self, data: bytes, piece: int) -> None:
         """As an event loop does: into the room that the connection offers, at most `piece` bytes at a time."""
@@ -117,7 +120,7 @@ def test_what_takes_long_is_left_to_the_next_turn(monkeypatch: pytest.MonkeyPatc
     async def scene(*, ends: bool) -> None:
         side = Side(monkeypatch)
         side.feed(side.greeting, 1 << 20)
-        monkeypatch.setattr(peers, "TURN_NS", 0)
+        monkeypatch.setattr(incoming_connection, "TURN_NS", 0)
         bodies = [b"%d" % number * 100 for number in range(10)]
         side.feed(b"".join(map(frame, bodies)), 1 << 20)
         for handled in range(1, 10):
@@ -147,7 +150,7 @@ def test_frames_are_whole_and_in_order_whatever_the_pieces(
     draw = random.Random(seed)
     side = Side(monkeypatch)
     bodies = [draw.randbytes(draw.choice([0, 1, 100, 4000, 4987, 5000, 70_000])) for _ in range(20)]
-    data = side.greeting + b"".join(frame(body, draw.choice([PACKET, WHISPER])) for body in bodies)
+    data = side.greeting + b"".join(frame(body, draw.choice([PACKET, DATAGRAM])) for body in bodies)
     side.feed(data, draw.choice([1, 7, 1000, 5000, 1 << 20]) if len(data) < 100_000 else 1000)
     assert side.driver.heard == bodies
     assert not side.back.aborted
@@ -163,10 +166,10 @@ def test_room_is_made_for_what_has_come_and_not_for_what_was_announced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     side = Side(monkeypatch)
-    announced = FRAME.pack(peers.FRAME_BYTES_MAX, PACKET)
+    announced = FRAME.pack(FRAME_BYTES_MAX, PACKET)
     for come in (0, 4000, 30_000, 100_000):
         side.feed((side.greeting + announced if not come else b"") + bytes(come), 1000)
-        assert len(side.incoming._room) <= 2 * max(5000, 134_000)
+        assert len(side.incoming._buffer) <= 2 * max(5000, 134_000)
     assert not side.back.aborted
 
 
@@ -174,7 +177,7 @@ def test_room_is_made_for_what_has_come_and_not_for_what_was_announced(
 def test_what_arrives_together_is_answered_together(monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
     side = Side(monkeypatch)
     if not small:
-        monkeypatch.setattr(peers, "APART_BYTES", 1)
+        monkeypatch.setattr(member_network, "APART_BYTES", 1)
     side.feed(side.greeting + frame(b"a") + frame(b"bc"), 1 << 20)
     answers = [b"one for 1", b"another a", b"one for 2", b"another bc"]
     assert side.forth.written == [b"".join(map(frame, answers))]
@@ -210,17 +213,17 @@ class Ear:
     def __init__(self) -> None:
         self.whispers: list[bytes] = []
 
-    def whispered(self, address: Address, data: bytes) -> None:
+    def datagram_received(self, address: Address, data: bytes) -> None:
         self.whispers.append(data)
 
 
 def test_what_comes_before_the_member_is_there_is_lost_and_harms_nothing() -> None:
-    greeting = Greeting(MemberId("other"), PEER.host, PEER.port, b"", [])
-    made = Network(SETTINGS, "me", PEER)
-    made.arrived(greeting, WHISPER, b"anyone?")
+    greeting = HandshakeRequest(MemberId("other"), PEER.host, PEER.port, b"", [])
+    made = MemberNetwork(SETTINGS, "me", PEER)
+    made.on_frame(greeting, DATAGRAM, b"anyone?")
     ear = Ear()
     made.begin(cast("Any", ear))
-    made.arrived(greeting, WHISPER, b"anyone now?")
+    made.on_frame(greeting, DATAGRAM, b"anyone now?")
     assert ear.whispers == [b"anyone now?"]
 
 
@@ -238,7 +241,7 @@ def test_a_connection_that_is_there_before_the_member_keeps_working(monkeypatch:
 
 
 def greeting(uuid: str = "bee", host: str = PEER.host, port: int = PEER.port) -> bytes:
-    return msgspec.msgpack.encode(Greeting(uuid, host, port, b"", []))
+    return msgspec.msgpack.encode(HandshakeRequest(uuid, host, port, b"", []))
 
 
 BAD_GREETINGS = {
@@ -272,19 +275,19 @@ def test_a_bad_greeting_ends_its_connection_alone(
 def test_whoever_is_refused_is_not_heard_any_further(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many greetings at once would be many guesses; and the connection of the second is not known any more."""
     side = Side(monkeypatch)
-    guess = framed(greeting_of(["a guess"], side.incoming._opening, ("bee", PEER.host, PEER.port)))
-    side.feed(guess + side.greeting + frame(b"said behind it", WHISPER), 1 << 20)
+    guess = framed(request_of(["a guess"], side.incoming._opening, ("bee", PEER.host, PEER.port)))
+    side.feed(guess + side.greeting + frame(b"said behind it", DATAGRAM), 1 << 20)
     assert side.back.aborted
     assert not side.incoming.member
     assert not side.driver.heard
-    assert not side.network.shown
+    assert not side.network.proved
 
 
 BAD_FRAMES = [b"", b"\xc1", b"\x91" * 2000, b"\x93\x01\xa2\xff\xfe\x00", msgspec.msgpack.encode([1] * 9)]
 
 
 @pytest.mark.parametrize("body", BAD_FRAMES, ids=range(len(BAD_FRAMES)))
-@pytest.mark.parametrize("kind", [WHISPER, PACKET, 7])
+@pytest.mark.parametrize("kind", [DATAGRAM, PACKET, 7])
 def test_a_bad_frame_ends_its_connection_alone(
     monkeypatch: pytest.MonkeyPatch, kind: int, body: bytes
 ) -> None:
@@ -306,10 +309,10 @@ def test_a_bad_frame_ends_its_connection_alone(
 
 def test_an_address_that_nobody_can_have_is_given_up_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strangers may name any address, and answers go there."""
-    monkeypatch.setattr(peers, "RETRY_S", (0.001, 0.001))
+    monkeypatch.setattr(outgoing_connection, "RETRY_S", (0.001, 0.001))
 
     async def story() -> None:
-        network = Network(SETTINGS, "aa", PEER)
+        network = MemberNetwork(SETTINGS, "aa", PEER)
         network.begin(cast("Any", Ear()))
         for host, port in (("x" * 300, 1), ("a\0b", 1), ("127.0.0.1", 1 << 20), ("..", 1)):
             network.send_datagram(Address(host, port), b"hello")

@@ -26,11 +26,11 @@ from typing import Final
 import msgspec
 
 from holdfast.config import SecuritySettings
-from holdfast.core.model.protocols import LOWEST, Speaks
+from holdfast.core.model.protocols import LOWEST, ProtocolRange
 from holdfast.version import __version__
 from holdfast.wire import doors
 
-OF_THIS_BUILD: Final = Speaks(build=__version__)
+OF_THIS_BUILD: Final = ProtocolRange(build=__version__)
 MAGIC = doors.MEMBER
 """First bytes of an opening; they contain the version of the handshake."""
 UUID_BYTES = 36
@@ -42,13 +42,14 @@ OPENING_BYTES = doors.OPENING_BYTES
 assert len(MAGIC) + _SPEAKS.size + UUID_BYTES + NONCE_BYTES == OPENING_BYTES, "what strangers may read over"
 PROOF_BYTES = 32
 PROOFS_MAX = 2
+HANDSHAKE_TIMEOUT_S = 5.0
 WELCOME = b"\x00"
 WELCOME_BYTES = len(WELCOME) + PROOF_BYTES
 CONNECTS, IS_CONNECTED_TO = b"connects", b"is connected to"
 """Roles in a handshake."""
 
 
-class Greeting(msgspec.Struct, frozen=True, array_like=True):
+class HandshakeRequest(msgspec.Struct, frozen=True, array_like=True):
     """Second message of a handshake, sent by the connecting member."""
 
     uuid: str
@@ -63,11 +64,11 @@ class Greeting(msgspec.Struct, frozen=True, array_like=True):
     build: str = ""
 
     @property
-    def speaks(self) -> Speaks:
-        return Speaks(self.lowest, self.highest, self.build)
+    def speaks(self) -> ProtocolRange:
+        return ProtocolRange(self.lowest, self.highest, self.build)
 
 
-_greetings = msgspec.msgpack.Decoder(Greeting)
+_greetings = msgspec.msgpack.Decoder(HandshakeRequest)
 
 
 def secrets_of(security: SecuritySettings) -> tuple[str, ...]:
@@ -77,17 +78,17 @@ def secrets_of(security: SecuritySettings) -> tuple[str, ...]:
     )
 
 
-def opening_of(uuid: str, nonce: bytes, speaks: Speaks = OF_THIS_BUILD) -> bytes:
+def opening_of(uuid: str, nonce: bytes, speaks: ProtocolRange = OF_THIS_BUILD) -> bytes:
     said = _SPEAKS.pack(speaks.lowest, speaks.highest, speaks.build.encode()[:BUILD_BYTES])
     return MAGIC + said + uuid.encode()[:UUID_BYTES].ljust(UUID_BYTES, b"\0") + nonce
 
 
-def spoken_there(opening: bytes) -> Speaks:
+def protocols_of(opening: bytes) -> ProtocolRange:
     lowest, highest, build = _SPEAKS.unpack_from(opening, len(MAGIC))
-    return Speaks(lowest, highest, build.rstrip(b"\0").decode(errors="replace"))
+    return ProtocolRange(lowest, highest, build.rstrip(b"\0").decode(errors="replace"))
 
 
-def opened_by(opening: bytes) -> str:
+def uuid_of(opening: bytes) -> str:
     """The UUID that the sender of an opening claims; nothing proves it yet."""
     at = len(MAGIC) + _SPEAKS.size
     return opening[at : at + UUID_BYTES].rstrip(b"\0").decode(errors="replace")
@@ -113,7 +114,7 @@ def proof_of(
     who: tuple[str, str, int],
     nonce: bytes,
     channel: bytes = b"",
-    speaks: Speaks = OF_THIS_BUILD,
+    speaks: ProtocolRange = OF_THIS_BUILD,
 ) -> bytes:
     """A proof that the sender, in this `role`, knows the secret. `who`: UUID, host and port of the connecting member;
     `speaks`: its versions.
@@ -122,50 +123,48 @@ def proof_of(
     return hmac.new(secret.encode(), said, "sha256").digest()
 
 
-def greeting_of(
+def request_of(
     secrets: Sequence[str],
     opening: bytes,
     who: tuple[str, str, int],
     channel: bytes = b"",
-    speaks: Speaks = OF_THIS_BUILD,
-) -> Greeting:
+    speaks: ProtocolRange = OF_THIS_BUILD,
+) -> HandshakeRequest:
     nonce = os.urandom(NONCE_BYTES)
     proofs = [proof_of(secret, CONNECTS, opening, who, nonce, channel, speaks) for secret in secrets]
-    return Greeting(*who, nonce, proofs, *speaks)
+    return HandshakeRequest(*who, nonce, proofs, *speaks)
 
 
-def framed(greeting: Greeting) -> bytes:
-    body = msgspec.msgpack.encode(greeting)
+def framed(request: HandshakeRequest) -> bytes:
+    body = msgspec.msgpack.encode(request)
     return len(body).to_bytes(4, "little") + body
 
 
-def read_greeting(body: bytes | memoryview) -> Greeting:
+def read_request(body: bytes | memoryview) -> HandshakeRequest:
     """Raises msgspec.DecodeError for other bytes."""
     return _greetings.decode(body)
 
 
-def shown_secrets(
-    secrets: Sequence[str], opening: bytes, greeting: Greeting, channel: bytes = b""
+def proved_secrets(
+    secrets: Sequence[str], opening: bytes, request: HandshakeRequest, channel: bytes = b""
 ) -> list[bool]:
     """For each secret, whether the greeting has a proof of it."""
-    who = (greeting.uuid, greeting.host, greeting.port)
+    who = (request.uuid, request.host, request.port)
     shown = []
     for secret in secrets:
-        expected = proof_of(secret, CONNECTS, opening, who, greeting.nonce, channel, greeting.speaks)
-        shown.append(any(hmac.compare_digest(expected, proof) for proof in greeting.proofs[:PROOFS_MAX]))
+        expected = proof_of(secret, CONNECTS, opening, who, request.nonce, channel, request.speaks)
+        shown.append(any(hmac.compare_digest(expected, proof) for proof in request.proofs[:PROOFS_MAX]))
     return shown
 
 
-def welcome_of(secret: str, opening: bytes, greeting: Greeting, channel: bytes = b"") -> bytes:
+def welcome_of(secret: str, opening: bytes, request: HandshakeRequest, channel: bytes = b"") -> bytes:
     """Third message of a handshake: a proof by a secret that the greeting has proved."""
-    who = (greeting.uuid, greeting.host, greeting.port)
-    return WELCOME + proof_of(secret, IS_CONNECTED_TO, opening, who, greeting.nonce, channel, greeting.speaks)
+    who = (request.uuid, request.host, request.port)
+    return WELCOME + proof_of(secret, IS_CONNECTED_TO, opening, who, request.nonce, channel, request.speaks)
 
 
 def is_welcome(
-    said: bytes, secrets: Sequence[str], opening: bytes, greeting: Greeting, channel: bytes = b""
+    said: bytes, secrets: Sequence[str], opening: bytes, request: HandshakeRequest, channel: bytes = b""
 ) -> bool:
     """Whether the third message proves one of these secrets."""
-    return any(
-        hmac.compare_digest(said, welcome_of(secret, opening, greeting, channel)) for secret in secrets
-    )
+    return any(hmac.compare_digest(said, welcome_of(secret, opening, request, channel)) for secret in secrets)

@@ -1,0 +1,371 @@
+"""TCP connections between members.
+
+A member opens one connection to each address that it sends to, and receives on the connections that other members have
+opened to it. So two members that send to each other have two connections, one for each direction.
+
+A connection begins with a handshake, in which both members prove that they know `security.member_secret`
+(`member_handshake.py`). Nothing else is parsed before. Then come frames (`member_frames.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+
+from holdfast.config import LimitSettings, Settings, parse_address
+from holdfast.core.events import PeerSilent, SeedAbsent, SeedBehind
+from holdfast.core.model.ids import Address, MemberId
+from holdfast.core.model.protocols import ProtocolRange, protocol_mismatch
+from holdfast.engine.driver import Driver
+from holdfast.errors import ProtocolError, UnknownMessage
+from holdfast.runtime.doors.strangers import Strangers
+from holdfast.runtime.doors.tls import MemberTls
+from holdfast.runtime.peering.dns_names import Names, Place, shown
+from holdfast.runtime.peering.incoming_connection import IncomingConnection
+from holdfast.runtime.peering.member_frames import DATAGRAM, FRAME, LENGTH_BYTES, PACKET
+from holdfast.runtime.peering.member_handshake import OF_THIS_BUILD, HandshakeRequest, secrets_of
+from holdfast.runtime.peering.outgoing_connection import OutgoingConnection
+from holdfast.runtime.peering.seed_places import SeedPlaces
+from holdfast.server.logins import net_of
+from holdfast.server.quota import Quota
+
+REFUSALS_TO_SILENCE = 3
+"""Refused connections after which the members at an address are reported as silent."""
+SAME_MEMBER_MAX = 4
+"""Connections that one member may have open to this one. It needs one, and one more for each other address by which it
+finds this member; this side may not have noticed yet that older ones have ended. Beyond the limit the oldest is closed.
+"""
+APART_BYTES = 16 * 1024
+"""Packets of this size or more are written separately from their header, which saves a copy."""
+REFUSED = "members refused: wrong secret"
+REFUSED_KEPT = 16
+"""Maximum number of rejected addresses that are remembered for the status."""
+REFUSED_S = 60.0
+"""Seconds for which the status shows a rejected address."""
+
+log = logging.getLogger("holdfast")
+
+
+class MemberNetwork:
+    """All connections of this member with other members."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        uuid: str,
+        address: Address,
+        strangers: Strangers | None = None,
+        tls: MemberTls | None = None,
+        speaks: ProtocolRange = OF_THIS_BUILD,
+    ) -> None:
+        """`tls`: TLS contexts for connections between members; None: they use none. `speaks`: the supported versions of
+        the member protocol.
+        """
+        self.tls = tls
+        self.speaks = speaks
+        self.protocols: dict[str, int] = {}
+        """Version of the member protocol in use with each connected member, by UUID."""
+        self.secrets = secrets_of(settings.security)
+        self.proved: dict[str, list[bool]] = {}
+        """For each connected member, by UUID: which of this member's secrets its latest request has proved."""
+        self._refused: dict[Address, float] = {}
+        """Members that were rejected because of their secret, by address, and when (monotonic seconds)."""
+        self.strangers = strangers or Strangers()
+        self.uuid = uuid
+        self.address = address
+        self.client_port = 0
+        """Port for clients; clients that connect to this port are sent there."""
+        self.driver: Driver
+        self.failed: Callable[[Exception], None]
+        """Called for an internal error, which stops the member. Malformed bytes of a peer only end its connection."""
+        self.on_bytes: Callable[[int], None] = lambda size: None
+        """Called with the number of bytes of each read."""
+        seeds = self._seeds = [Address(host, port) for host, port in settings.seed_addresses()]
+        servers = [parse_address(one, "cluster.dns_servers") for one in settings.cluster.dns_servers]
+        self.seed_places = SeedPlaces(seeds, Names(seeds, servers), uuid, self)
+        self.incoming: set[IncomingConnection] = set()
+        self.failures: dict[Address, str] = {}
+        """Why a process that listens at an address cannot be used, or problem a name has no address; in words."""
+        self.denied_by: set[Address] = set()
+        """Addresses where the handshake failed because the secrets differ."""
+        self._half_open: Quota[IncomingConnection] = Quota(settings.limits.unauthenticated_connections)
+        self._authenticated: Quota[IncomingConnection] = Quota(settings.limits.member_connections)
+        self._of_member: dict[str, list[IncomingConnection]] = {}
+        """Connections of each authenticated member, by UUID, oldest first."""
+        self._outgoing: dict[Address, OutgoingConnection] = {}
+        self._peers: dict[MemberId, Address] = {}
+        self._server: asyncio.Server | None = None
+        self._running = False
+        """From `begin` to `stop`. The port is open before `begin`; frames that arrive then are dropped as if lost."""
+        self._gathering = False
+        """While received frames are handled: what is sent meanwhile leaves together."""
+        self._unsent: list[OutgoingConnection] = []
+
+    def begin(self, driver: Driver) -> None:
+        """Deliver what arrives to this driver from now on."""
+        self.driver = driver
+        self._running = True
+
+    async def listen(self, server: asyncio.Server) -> None:
+        """Take over the listening socket."""
+        self._server = server
+
+    # -- calls of the engine (`engine/ports.py`)
+
+    def open(self, member: MemberId, address: Address) -> None:
+        """Send packets for this member to this address; the first one opens a connection."""
+        self._peers[member] = address
+
+    def close(self, member: MemberId) -> None:
+        """Drop further packets for this member. The connection is closed unless another member has the address."""
+        address = self._peers.pop(member, None)
+        if address is not None and not self.needed(address):
+            outgoing = self._outgoing.pop(address, None)
+            if outgoing is not None:
+                outgoing.close()
+
+    def carry(self, member: MemberId, packet: bytes) -> None:
+        address = self._peers.get(member)
+        if address is not None:
+            header = FRAME.pack(FRAME.size - LENGTH_BYTES + len(packet), PACKET)
+            if len(packet) < APART_BYTES:
+                self._to(address).send(header + packet, datagram=False)
+            else:
+                self._to(address).send(header, packet, datagram=False)
+
+    def send_datagram(self, address: Address, data: bytes) -> None:
+        """Send a message that may be lost. A seed that is a DNS name gets it at each of its addresses."""
+        if self._running:
+            frame = FRAME.pack(FRAME.size - LENGTH_BYTES + len(data), DATAGRAM) + data
+            if self.seed_places.has(address) and not self.needed(address):
+                self.seed_places.ask(address, frame)
+            else:
+                self._to(address).send(frame, datagram=True)
+
+    # -- seeds that are DNS names
+
+    def ask_place(self, place: Place, frame: bytes) -> MemberId | None:
+        """Send a frame to an address of a seed. Returns the member there if it is connected already."""
+        if not self._running:
+            return None
+        outgoing = self._to(place.address, place.name)
+        outgoing.send(frame, datagram=True)
+        return MemberId(outgoing.member) if outgoing.member else None
+
+    def found_behind(self, seed: Address, members: tuple[MemberId, ...]) -> None:
+        """All addresses of the seed were tried, and these members are there."""
+        if self._running:
+            self._tell(partial(self.driver.handle, SeedBehind(seed, members)))
+
+    def found_absent(self, seed: Address) -> None:
+        """The name has no address in the DNS."""
+        if self._running:
+            self._tell(partial(self.driver.handle, SeedAbsent(seed)))
+
+    def clear_failure(self, address: Address) -> None:
+        """The name can be resolved again."""
+        self.failures.pop(address, None)
+
+    def denied_everywhere(self) -> str:
+        """The seeds, if the secret differs at all their addresses; empty otherwise."""
+        seeds = [seed for seed in self._seeds if seed != self.address]
+        denied = all(self.seed_places.addresses(seed) <= self.denied_by for seed in seeds)
+        return ", ".join(sorted(map(shown, seeds))) if denied else ""
+
+    def failure_lines(self) -> list[str]:
+        """One line for each address that cannot be used, with the reason."""
+        return [f"{shown(address)}: {problem}" for address, problem in self.failures.items()]
+
+    def gather(self) -> None:
+        """Collect frames until `send_gathered`, so that they leave together."""
+        self._gathering = True
+
+    def gathers(self, outgoing: OutgoingConnection) -> bool:
+        """Whether frames are being collected; if so, `send_gathered` sends those of this connection too."""
+        if self._gathering and outgoing not in self._unsent:
+            self._unsent.append(outgoing)
+        return self._gathering
+
+    def send_gathered(self) -> None:
+        """Send the collected frames, and stop collecting."""
+        self._gathering = False
+        unsent, self._unsent = self._unsent, []
+        for outgoing in unsent:
+            outgoing.send_gathered()
+
+    def _to(self, address: Address, name: str = "") -> OutgoingConnection:
+        outgoing = self._outgoing.get(address)
+        if outgoing is None:
+            outgoing = self._outgoing[address] = OutgoingConnection(self, address, name)
+        return outgoing
+
+    # -- incoming connections
+
+    def allow(self, limits: LimitSettings) -> None:
+        """Apply changed limits. Present connections stay."""
+        self._authenticated.allow(limits.member_connections)
+
+    def on_connected(self, incoming: IncomingConnection) -> None:
+        """Count a new connection that is not authenticated yet. The oldest one of the greediest network may be closed
+        for it (`server/quota.py`).
+        """
+        self.incoming.add(incoming)
+        oldest = self._half_open.add(incoming, net_of(incoming.host))
+        self._close_oldest(oldest, "limits.unauthenticated_connections")
+
+    def on_authenticated(
+        self, incoming: IncomingConnection, request: HandshakeRequest, proved: list[bool], protocol: int
+    ) -> None:
+        self.proved[request.uuid] = proved
+        self.protocols[request.uuid] = protocol
+        self._half_open.remove(incoming)
+        self._close_oldest(self._authenticated.add(incoming, incoming.host), "limits.member_connections")
+        mine = self._of_member.setdefault(request.uuid, [])
+        mine.append(incoming)
+        if len(mine) > SAME_MEMBER_MAX:
+            self._close_oldest(mine[0], f"{SAME_MEMBER_MAX} connections of one member")
+
+    def on_wrong_secret(self, request: HandshakeRequest) -> None:
+        """The member knows no secret of this one: log and remember that."""
+        address = Address(request.host, request.port)
+        self.strangers.tell(
+            REFUSED,
+            "security.member_secret of %s differs from this member's: it is rejected",
+            address,
+        )
+        self._refused.pop(address, None)
+        self._refused[address] = time.monotonic()
+        if len(self._refused) > REFUSED_KEPT:
+            del self._refused[next(iter(self._refused))]
+
+    def on_incompatible(self, request: HandshakeRequest) -> None:
+        """The member knows the secret, but has no common version of the member protocol with this one."""
+        self.strangers.tell(
+            "members refused: incompatible protocol",
+            "no connection from a member at %s: %s",
+            Address(request.host, request.port),
+            protocol_mismatch(self.speaks, request.speaks),
+        )
+
+    def protocol_figures(self) -> dict[str, object]:
+        """Supported versions of the member protocol, and the one in use with each member by UUID; for the status."""
+        spoken_with = dict(sorted(self.protocols.items()))
+        return {"lowest": self.speaks.lowest, "highest": self.speaks.highest, "versions": spoken_with}
+
+    def secret_figures(self) -> dict[str, object]:
+        """Which members, by UUID, have not proved which secret, and which addresses were rejected; for the status."""
+        now_s = time.monotonic()
+        return {
+            "set": bool(self.secrets[0]),
+            "second": len(self.secrets) > 1,
+            "lacking_first": sorted(uuid for uuid, proved in self.proved.items() if not proved[0]),
+            "lacking_second": sorted(uuid for uuid, proved in self.proved.items() if not proved[-1]),
+            "refused": [str(at) for at, when_s in self._refused.items() if now_s - when_s < REFUSED_S],
+        }
+
+    def _close_oldest(self, oldest: IncomingConnection | None, limit: str) -> None:
+        if oldest is not None:
+            log.debug("connection of a member from %s closed for a newer one: %s", oldest.host, limit)
+            self.on_closed(oldest)
+            oldest.close()
+
+    def on_closed(self, incoming: IncomingConnection) -> None:
+        """The connection has ended."""
+        self.incoming.discard(incoming)
+        self._half_open.remove(incoming)
+        self._authenticated.remove(incoming)
+        mine = self._of_member.get(incoming.member, [])
+        if incoming in mine:
+            mine.remove(incoming)
+            if not mine:
+                del self._of_member[incoming.member]
+                self.proved.pop(incoming.member, None)
+                self.protocols.pop(incoming.member, None)
+        assert incoming not in self._half_open and incoming not in self._authenticated, (
+            "who is gone takes no place"
+        )
+
+    # -- events of connections
+
+    def needed(self, address: Address) -> bool:
+        """Whether a member of the view has this address."""
+        return any(home == address for home in self._peers.values())
+
+    def on_frame(self, request: HandshakeRequest, kind: int, body: bytes | memoryview) -> None:
+        """Handle a frame: a packet of a link, or a datagram. Raises ProtocolError if it cannot be read."""
+        if not self._running:
+            return
+        if kind == DATAGRAM:
+            try:
+                self._tell(partial(self.driver.datagram_received, Address(request.host, request.port), body))
+            except UnknownMessage as error:
+                # A datagram may come from a process that does not know the feature level in force: a newer build may
+                # use a message that this one does not know (wire/C-2).
+                self.strangers.tell(
+                    "messages dropped: unknown kind",
+                    "left out: %s",
+                    error,
+                    level=logging.DEBUG,
+                )
+        else:
+            self._tell(partial(self.driver.packet, MemberId(request.uuid), body))
+
+    def _tell(self, deed: Callable[[], None]) -> None:
+        try:
+            deed()
+        except ProtocolError:
+            raise  # The bytes are malformed, and nothing has changed.
+        except Exception as error:  # noqa: BLE001  (any error here stops the member)
+            self.failed(error)
+
+    def record_failure(self, address: Address, problem: str, *, final: bool = False) -> None:
+        """Record why an address cannot be used, and log it once. `final`: the secrets differ."""
+        if self.failures.get(address) != problem:
+            self.strangers.tell(
+                "failed connections to members",
+                "no connection to a member at %s: %s",
+                shown(address),
+                problem,
+            )
+        self.failures[address] = problem
+        if final:
+            self.denied_by.add(address)
+
+    def on_open(self, address: Address) -> None:
+        """A new connection is open. Packets sent on the old one may be lost, so the links repeat them."""
+        self.denied_by.discard(address)
+        self.failures.pop(address, None)
+        for member, home in list(self._peers.items()):
+            if home == address:
+                self._tell(partial(self.driver.reconnected, member))
+
+    def on_given_up(self, outgoing: OutgoingConnection) -> None:
+        """All attempts failed. Forget the address unless a member of the view has it: a process outside the view can
+        name any address in its request, and they would add up.
+        """
+        address = outgoing.address
+        if not self.needed(address) and self._outgoing.get(address) is outgoing:
+            del self._outgoing[address]
+
+    def on_refused(self, address: Address, times: int) -> None:
+        """The connection was refused, so nothing listens there."""
+        self.seed_places.refuses(address)
+        self._tell(partial(self.driver.handle, SeedAbsent(address)))
+        if times >= REFUSALS_TO_SILENCE:
+            for member, home in list(self._peers.items()):
+                if home == address:
+                    self._tell(partial(self.driver.handle, PeerSilent(member)))
+
+    async def stop(self) -> None:
+        self._running = False
+        self.seed_places.stop()
+        if self._server is not None:
+            self._server.close()
+        for outgoing in self._outgoing.values():
+            outgoing.close()
+        for incoming in list(self.incoming):
+            incoming.close()
+        self._outgoing.clear()
