@@ -5,8 +5,8 @@
     │   └── NotInstalled         a package is missing; the message says which extra brings it
     ├── RequestError             one request failed
     │   ├── Refused              certainly not applied; safe to try again
-    │   │   └── Moved, NotReady, Denied, TooLarge, Closing, Passive, NoRoom, NoMemory, NoDataMember,
-    │   │       PartitionLost, Unsupported
+    │   │   └── Moved, NotReady (Unreachable), Denied, TooLarge, Closing, Passive, NoRoom, NoMemory,
+    │   │       NoDataMember, PartitionLost, Unsupported
     │   ├── Unknown              it may or may not have been applied
     │   └── Standing             an order was accepted and is not carried out yet
     ├── CutLost                  no member keeps the cut any more
@@ -54,6 +54,10 @@ class Moved(Refused):
 
 class NotReady(Refused):
     """No member can serve this partition now (cluster forming, copies lost, or no majority)."""
+
+
+class Unreachable(NotReady):
+    """None of the members that were asked could be reached, or answered; nothing was changed."""
 
 
 class Denied(Refused):

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.command_lines import group_of
 
-from holdfast.cli import data
+from holdfast.cli import operator_command
 from holdfast.cli import status as inspection
 from holdfast.cli.credentials import Credentials
 from holdfast.cli.exit_statuses import all_commands
@@ -67,10 +67,10 @@ def test_commands_that_get_no_answer_refer_to_cluster_safe(
 ) -> None:
     """With a lost majority members answer no reads and writes; `cluster safe` names the command to give."""
 
-    def fails(*told: object) -> None:
+    def fails(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(data, "_client", fails)
+    monkeypatch.setattr(operator_command, "Client", fails)
     told = CliRunner().invoke(holdfast, ["data", "get", "flights", "a"])
     assert told.exit_code == 1
     assert told.output.startswith(f"Error: {error}\n")
@@ -101,12 +101,42 @@ def test_every_command_explains_itself() -> None:
         assert len(told.output.splitlines()) > 4
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["connection"], "--tls-any-host  "),
+        (["connection"], "HOLDFAST_SECURITY_TOKEN"),
+        (["units"], "1K is 1024 bytes"),
+        (["exit-status"], "4   no member can be reached"),
+        (["cluster", "safe"], "Usage: holdfast cluster safe [OPTIONS]"),
+        ([], "Usage: holdfast [OPTIONS] COMMAND"),
+    ],
+)
+def test_help_explains_topics_and_commands(words: list[str], said: str) -> None:
+    assert said in run("help", *words).output
+
+
+def test_help_about_nothing_names_the_topics() -> None:
+    told = run("help", "cluster", "sfe")
+    assert told.exit_code == 2
+    assert "topics are connection, units, exit-status" in told.output
+
+
+def test_connection_options_are_described_once() -> None:
+    """The help of a command has one line about them, and still takes all."""
+    shown = run("data", "get", "--help").output
+    assert "see holdfast help" in shown
+    assert "--tls" not in shown
+    told = run("data", "get", "m", "k", "--tls-any-host", "-a", "127.0.0.1:1")
+    assert told.exit_code == 4, told.output
+
+
 def test_examples_stay_one_line_each() -> None:
     for command, example in (
         (("start",), "holdfast start --name two --seed 127.0.0.1:5751"),
-        (("cluster",), "holdfast cluster state no-migration      change it"),
-        (("cluster", "safe"), "holdfast cluster safe --wait 120 -a 127.0.0.1:5701,127.0.0.1:5702"),
-        (("member", "drain"), "holdfast member drain 127.0.0.1:5703 127.0.0.1:5704 --timeout 60"),
+        (("cluster",), "holdfast cluster state no-migration      change the state"),
+        (("cluster", "safe"), "holdfast cluster safe --wait 2min -a 127.0.0.1:5701,127.0.0.1:5702"),
+        (("member", "drain"), "holdfast member drain 127.0.0.1:5703 127.0.0.1:5704 --timeout 1min"),
     ):
         told = run(*command, "--help").output
         assert example in [line.strip() for line in told.splitlines()]
@@ -147,7 +177,7 @@ def test_orders_to_nobody_fail_in_one_line() -> None:
         ["member", "demote"],
     ):
         told = run(*arguments, "127.0.0.1:1")
-        assert told.exit_code == 1
+        assert told.exit_code == 4
         assert "cannot connect to 127.0.0.1:1" in told.output
         assert len(told.output.splitlines()) == 1
 
@@ -687,7 +717,7 @@ def test_every_command_that_asks_a_cluster_knows_a() -> None:
 
 def test_status_of_nobody_fails_in_one_line() -> None:
     told = run("status", "127.0.0.1:1")
-    assert told.exit_code == 1
+    assert told.exit_code == 4
     assert told.output.startswith("Error: ")
     assert len(told.output.splitlines()) == 1
 
@@ -847,17 +877,21 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     [
         (
             ("zone", "create", "z", "--consistency", "ha", "--placement", "even", "--adjustment", "cancel"),
-            1,
+            4,
             "no member",
         ),
         (("zone", "create", "z", "--consistency", "HIGH_AVAILABILITY"), 2, "is not one of 'strong', 'ha'"),
-        (("zone", "create", "z", "--scale-up-s", "soon"), 2, "not seconds or never"),
-        (("zone", "alter", "z", "--scale-down-s", "never"), 1, "no member"),
+        (
+            ("zone", "create", "z", "--scale-up-s", "soon"),
+            2,
+            "is no time: write a number and one of the units ms, s, min, h, d",
+        ),
+        (("zone", "alter", "z", "--scale-down-s", "never"), 4, "no member"),
         (("zone", "alter", "z"), 2, "say what to alter"),
-        (("zone", "list"), 1, "no member"),
+        (("zone", "list"), 4, "no member"),
         (("metastore", "put", "k", "v", "--if-revision", "-1"), 2, "--if-revision"),
-        (("metastore", "get", "k"), 1, "no member"),
-        (("metastore", "status"), 1, "no member"),
+        (("metastore", "get", "k"), 4, "no member"),
+        (("metastore", "status"), 4, "no member"),
     ],
 )
 def test_orders_about_zones_fail_with_a_reason_and_a_status(

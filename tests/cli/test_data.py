@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from tests.server.memory_cluster import MemoryCluster
 
 from holdfast.cli.main import holdfast
-from holdfast.cli.typed_values import TYPES, plain_of, shown, stored_of, type_of
+from holdfast.cli.typed_values import TYPES, plain_of, stored_of, text_of, type_of
 from holdfast.client.blocking import Client
 from holdfast.errors import ConfigError
 from holdfast.wire.values import Serialized, from_stored, to_stored
@@ -44,7 +44,9 @@ def test_a_text_becomes_a_value_of_its_type_and_is_shown_as_it_was(kind: str) ->
     assert type_of(stored) == kind
     assert plain_of(stored) == plain
     assert json.loads(json.dumps(plain_of(stored))) == plain
-    assert shown(stored) == (plain if isinstance(plain, str) else json.dumps(plain, separators=(",", ":")))
+    assert text_of(plain_of(stored)) == (
+        plain if isinstance(plain, str) else json.dumps(plain, separators=(",", ":"))
+    )
 
 
 def test_what_is_written_is_what_clients_write() -> None:

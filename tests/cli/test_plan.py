@@ -373,7 +373,7 @@ def test_options_that_do_not_go_together(arguments: list[str], message: str) -> 
 
 def test_a_cluster_that_does_not_answer() -> None:
     told = run("--live", "127.0.0.1:1")
-    assert told.exit_code == 1
+    assert told.exit_code == 4
     assert told.stderr.startswith("Error: no member answers")
     assert len(told.stderr.splitlines()) == 1
 

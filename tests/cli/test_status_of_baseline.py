@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.cli.baseline import shown
+from holdfast.cli.baseline import BaselineShown
 from holdfast.cli.plan_live import Cluster, Events
 from holdfast.cli.status import of_baseline
 from holdfast.core.placement.affinity import rendezvous
@@ -24,6 +24,10 @@ def told(*members: dict[str, Any], **changed: Any) -> dict[str, Any]:
         "history": ["a", "b", "c"],
     }
     return {"baseline": plain | changed}
+
+
+def shown(seen: dict[str, Any]) -> list[Any]:
+    return list(BaselineShown(baseline=seen.get("baseline")).view())
 
 
 def test_without_one_there_is_nothing_to_say() -> None:
@@ -60,7 +64,7 @@ def test_when_it_is_adjusted_and_because_of_whom() -> None:
         adjust_ms=300_000,
         adjusts_in_ms=12_300,
     )
-    assert shown(seen)[0] == "auto-adjust: 300 s after the last join or leave"
+    assert shown(seen)[0] == "auto-adjust: 5m after the last join or leave"
     assert shown(seen)[-1] == (
         "the baseline becomes the present members in 12 s because m4 joined, m2 left; a join or leave restarts the wait"
     )

@@ -139,7 +139,7 @@ def test_a_zone_lives_through_the_death_of_a_leader(cluster: LocalCluster) -> No
     assert "leads" in run(cluster, "metastore", "status").output
 
     assert run(cluster, "zone", "drop", "z", "--yes").output.startswith("zone z is dropped")
-    assert json.loads(run(cluster, "zone", "list", "--json").output) == []
+    assert json.loads(run(cluster, "zone", "list", "--json").output) == {"zones": []}
     with Client(alive.client_address, timeout_s=2) as client, pytest.raises(NotReady):
         client.get("orders", text("k1"))
 

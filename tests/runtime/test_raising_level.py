@@ -8,7 +8,7 @@ import pytest
 from tests.runtime.test_member import member, run
 
 from holdfast.cli.status import of_versions
-from holdfast.cli.upgrade import shown
+from holdfast.cli.upgrade import levels_of
 from holdfast.core.model import views
 from holdfast.core.model.levels import EVICTS, HIGHEST, LOWEST, FeatureLevels
 from holdfast.errors import Refused
@@ -64,9 +64,9 @@ def test_it_rises_when_all_can_do_it_and_somebody_orders_it(monkeypatch: pytest.
 def test_what_people_are_shown() -> None:
     async def story() -> None:
         async with member(member__name="one") as only:
-            lines = shown(only.status())
+            lines = list(levels_of(only.status()).view())
             assert lines == [
-                f"feature level {HIGHEST} in force; all members can do {HIGHEST}",
+                f"feature level {HIGHEST} in force; all members support {HIGHEST}",
                 f"  one: Holdfast {__version__}, levels {LOWEST} to {HIGHEST}",
             ]
 

@@ -263,5 +263,6 @@ def test_who_is_behind_is_busy_with_its_lag_and_who_is_silent_cannot_be_compared
             silent = [one for one in report.zones.undecided if one.verdict == "unreachable"]
             assert {one.partition for one in silent} == set(range(7))
             assert (await command(others, "verify")).exit_code == 3
+            assert (await command(others, "repair", "--strategy", "primary", "--dry-run")).exit_code == 3
 
     run(story())

@@ -37,7 +37,7 @@ from holdfast.aio.subscriptions import Subscriptions
 from holdfast.aio.verdicts import in_words, pause_s, retry_reason
 from holdfast.config.addresses import format_address, parse_addresses
 from holdfast.config.client_tls import ClientTls
-from holdfast.errors import ConfigError, Denied, HoldfastError, NotReady, ProtocolError
+from holdfast.errors import ConfigError, Denied, HoldfastError, NotReady, ProtocolError, Unreachable
 from holdfast.serialization.serializers import Serializers
 from holdfast.wire.doors import HAZELCAST_CLIENT
 
@@ -135,7 +135,7 @@ class Client:
                 if final := next((error for error in told if isinstance(error, Denied | WrongPort)), None):
                     raise ConfigError(str(final)) if isinstance(final, WrongPort) else final
                 if loop.time() > deadline:
-                    raise NotReady("no member could be reached: " + "; ".join(map(str, told)))
+                    raise Unreachable("no member could be reached: " + "; ".join(map(str, told)))
                 await asyncio.sleep(pause_s(tries))
                 tries += 1
             for feed in self._feeds.values():

@@ -12,28 +12,24 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from holdfast.cli.connection_options import connection_option
 from holdfast.client.routing import DEFAULT_PORT
 
 DEFAULT_ADDRESS = f"127.0.0.1:{DEFAULT_PORT}"
 VARIABLE = "HOLDFAST_ADDRESS"
-_METAVAR = "HOST:PORT[,...]"
-_WHOM = (
-    "The client door of any member, or of several: they are tried in turn. May be repeated.  "
-    f"[env: {VARIABLE}; default: {DEFAULT_ADDRESS}]"
-)
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-address_option = click.option(
+address_option = connection_option(
     "-a",
     "--address",
     multiple=True,
     envvar=VARIABLE,
     default=(DEFAULT_ADDRESS,),
     callback=lambda _ctx, _parameter, given: ",".join(given),
-    metavar=_METAVAR,
-    help=_WHOM,
+    metavar="HOST:PORT[,...]",
+    help="Client port of a member. Several, which are tried in turn: separate them by commas, or repeat the option. "
+    f"The command finds the other members from there.  [env: {VARIABLE}; default: {DEFAULT_ADDRESS}]",
 )
 
 

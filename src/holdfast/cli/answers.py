@@ -1,17 +1,76 @@
-"""JSON output of `--json`; `docs/schemas` describes it."""
+"""Results of commands: structs whose fields are the JSON, and whose `view` is what people read.
+
+`holdfast.cli.rendering` prints both, `docs/schemas` is generated from the same fields.
+"""
 
 from __future__ import annotations
 
-import json
-import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import click
+import msgspec
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Plain JSON, for scripts.")
+from holdfast.cli.exit_statuses import DONE, FAILED, OPEN, UNREACHABLE
+
+if TYPE_CHECKING:
+    from holdfast.cli.rendering import Shown
 
 
-def tell_json(answer: object) -> None:
-    """Print one line of JSON, at once: whoever reads along is not to wait for the next one."""
-    json.dump(answer, sys.stdout)
-    sys.stdout.write("\n")
-    sys.stdout.flush()
+json_option = click.option("--json", "as_json", is_flag=True, help="JSON, for scripts: one object a line.")
+
+
+class Answer(msgspec.Struct):
+    """The result of a command."""
+
+    decides: ClassVar[str] = ""
+    """The field that the exit status depends on: 1 if it is false."""
+
+    def view(self) -> Iterable[Shown]:
+        """Lines and tables for standard output."""
+        return ()
+
+    def notes(self) -> Iterable[str]:
+        """Lines for standard error, where people look for warnings and reasons."""
+        return ()
+
+    @property
+    def exit_status(self) -> int:
+        return FAILED if self.decides and not getattr(self, self.decides) else DONE
+
+
+class Done(Answer):
+    """The command was carried out."""
+
+    message: str
+    done: bool = True
+
+    def view(self) -> Iterable[Shown]:
+        yield self.message
+
+
+Result = Literal["done", "accepted", "failed", "unreachable"]
+STATUS_OF: dict[Result, int] = {"done": DONE, "accepted": OPEN, "failed": FAILED, "unreachable": UNREACHABLE}
+
+
+class MemberResult(Answer):
+    """The result of the command on one member."""
+
+    member: str
+    result: Annotated[
+        Result,
+        msgspec.Meta(description="accepted: it is not finished in time, and the cluster continues"),
+    ]
+    message: str
+
+    def view(self) -> Iterable[Shown]:
+        if self.result == "done":
+            yield f"{self.member}: {self.message}"
+
+    def notes(self) -> Iterable[str]:
+        if self.result != "done":
+            yield f"{self.member}: {self.message}"
+
+    @property
+    def exit_status(self) -> int:
+        return STATUS_OF[self.result]

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
 
-from holdfast.cli.addresses import address_option
-from holdfast.cli.answers import json_option, tell_json
-from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import Give, timeout_option, together
+from holdfast.cli.answers import Answer, MemberResult
+from holdfast.cli.operator_command import Call, operator_command
+from holdfast.cli.orders import Give, together
 from holdfast.cli.paths import LocalPath
+from holdfast.cli.rendering import Shown
 from holdfast.cli.settings import pairs, settings_from
 from holdfast.cli.status import ask, doors_of
 from holdfast.client.operator import order
@@ -55,38 +57,61 @@ def config() -> None:
     """
 
 
-@config.command("show", hidden=True, short_help="Print every setting, or check a file.")
+class Setting(msgspec.Struct, frozen=True):
+    """One setting of a member."""
+
+    key: str
+    default: Any
+    allowed: str
+    meaning: str
+    variable: str
+    secret: bool
+    live: bool
+
+
+class Schema(Answer):
+    """All settings of a member."""
+
+    settings: list[Setting]
+
+    def view(self) -> Iterable[Shown]:
+        yield as_toml()
+
+
+class ValidFile(Answer):
+    """The file has no error."""
+
+    given: int
+    file: str
+    valid: bool = True
+
+    def view(self) -> Iterable[Shown]:
+        yield f"{self.file} is good: {self.given} settings are given, the others keep their defaults"
+
+
+@operator_command(
+    config, "show", connects=False, hidden=True, short_help="Print every setting, or check a file."
+)
 @click.argument("file", required=False, type=LocalPath(path_type=Path))
-@json_option
-def show(file: Path | None, *, as_json: bool) -> None:
+def show(_: Call, file: Path | None) -> Schema | ValidFile:
     """Print every setting, or check a file."""
     if file is not None:
-        given = len(settings_from(file, {}).given)
-        told = f"{file} is good: {given} settings are given, the others keep their defaults"
-        tell_json({"valid": True, "given": given}) if as_json else click.echo(told)
-        return
-    if not as_json:
-        click.echo(as_toml())
-        return
-    tell_json(
-        {
-            "settings": [
-                {
-                    "key": key.dotted,
-                    "default": key.default,
-                    "allowed": key.allowed,
-                    "meaning": key.meaning,
-                    "variable": key.variable,
-                    "secret": key.secret,
-                    "live": key.live,
-                }
-                for key in schema()
-            ]
-        }
+        return ValidFile(given=len(settings_from(file, {}).given), file=str(file))
+    return Schema(
+        settings=[
+            Setting(key.dotted, key.default, key.allowed, key.meaning, key.variable, key.secret, key.live)
+            for key in schema()
+        ]
     )
 
 
-@config.command("set", short_help="Change settings of running members.")
+@operator_command(
+    config,
+    "set",
+    timeout_s=10,
+    then="Each member changes all of these settings at once, or none.",
+    short_help="Change settings of running members.",
+)
 @click.argument("settings", nargs=-1, required=True, metavar="SECTION.KEY=VALUE...")
 @click.option(
     "--member",
@@ -95,43 +120,30 @@ def show(file: Path | None, *, as_json: bool) -> None:
     metavar="MEMBER",
     help="Only this member: a name, the first digits of a UUID, or HOST:PORT; may be repeated. Default: all members.",
 )
-@address_option
-@timeout_option(10, "Each member changes all of these settings at once, or none.")
-@json_option
-@credentials
-def set_command(
-    settings: tuple[str, ...],
-    *,
-    members: tuple[str, ...],
-    address: str,
-    timeout_s: float,
-    as_json: bool,
-    credentials: Credentials,
-) -> None:
+def set_command(call: Call, settings: tuple[str, ...], *, members: tuple[str, ...]) -> Iterator[MemberResult]:
     r"""Change settings of running members; of all members unless --member names some. The change lasts until the
     process ends: for the next start write it into the file, too. `holdfast status --json` shows the values.
 
     Only settings that `holdfast config` marks as changeable can be changed; for others the error tells what to do.
 
     \b
-      holdfast config set limits.connections=2000 limits.connections_per_address=1500
-      holdfast config set limits.memory_bytes=8000000000 --member two
+      holdfast config set limits.connections=2000 limits.memory_bytes=8G --member two
     """
     wanted = {dotted: str(value) for dotted, value in pairs(settings).items()}
     for dotted in wanted:
         find_live_key(dotted, "the command line")
     if members:
-        doors = doors_of(members, address, credentials)
+        doors = doors_of(members, call.address, call.credentials)
     else:
-        rows = ask(address, credentials)["members"]
+        rows = ask(call.address, call.credentials)["members"]
         doors = [Address.of_clients(row) for row in rows]
-    known = credentials.for_client()
+    known = call.credentials.for_client()
     gives: dict[str, Give] = {
-        str(door): partial(order, door, known, own.Want.CONFIGURE, settings=wanted, timeout_s=timeout_s)
+        str(door): partial(order, door, known, own.Want.CONFIGURE, settings=wanted, timeout_s=call.timeout_s)
         for door in doors
     }
     done = "has " + " ".join(f"{dotted}={value}" for dotted, value in wanted.items())
-    sys.exit(together(gives, done, lambda _: "", as_json=as_json))
+    return together(gives, done, lambda _: "")
 
 
 def as_toml() -> str:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Annotated, Any
 
 import click
+import msgspec
+from msgspec import UNSET, UnsetType
 
-from holdfast.cli.addresses import address_option
-from holdfast.cli.answers import json_option, tell_json
-from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import EXIT_FAILED
-from holdfast.cli.typed_values import TYPES, plain_of, shown, stored_of, type_of
+from holdfast.cli.answers import Answer
+from holdfast.cli.operator_command import Call, operator_command
+from holdfast.cli.rendering import Shown, table_of
+from holdfast.cli.typed_values import TYPES, plain_of, stored_of, text_of, type_of
+from holdfast.cli.unit_types import Seconds
 from holdfast.client.blocking import Client
 from holdfast.client.holdings import check_maps, map_names
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import DEFAULT_TTL, LIFETIME_MS_MAX, Op, Request
+from holdfast.core.model.result_columns import column
 from holdfast.errors import Denied, NotReady
 
 ANSWER_S = 20.0
@@ -28,9 +30,10 @@ PAGE_ROWS = 1024
 key_type_option = click.option(
     "--key-type",
     type=click.Choice(TYPES),
+    metavar="TYPE",
     default="string",
     show_default=True,
-    help="Keys of different types are different keys.",
+    help=f"Keys of different types are different keys: {', '.join(TYPES)}.",
 )
 limit_option = click.option(
     "--limit",
@@ -40,6 +43,7 @@ limit_option = click.option(
     metavar="N",
     help="Maximum number; 0: all.",
 )
+map_argument = click.argument("name", metavar="MAP")
 
 
 @click.group()
@@ -50,22 +54,105 @@ def data() -> None:
       holdfast data maps
       holdfast data scan orders --limit 5
       holdfast data get orders 4711 --key-type int
-      holdfast data put orders 4711 '{"total": 3}' --key-type int --value-type json
-      holdfast data remove orders 4711 --key-type int
 
     Values in a format that only their writers know are printed as hexadecimal digits of their stored form.
     """
 
 
-def _client(address: str, known: Credentials) -> Client:
-    return Client(
-        address,
-        username=known.username,
-        password=known.password,
-        token=known.token,
-        tls=known.tls,
-        timeout_s=ANSWER_S,
-    )
+class Value(msgspec.Struct, frozen=True):
+    """A value that was there before."""
+
+    value: Any
+    value_type: str
+
+
+class Found(Answer):
+    """The entry of a key; without `value` the key has none."""
+
+    decides = "found"
+
+    found: bool
+    map: str
+    key: Any
+    key_type: str
+    value: Any | UnsetType = UNSET
+    value_type: str | UnsetType = UNSET
+
+    def view(self) -> Iterable[Shown]:
+        if self.found:
+            yield text_of(self.value)
+
+    def notes(self) -> Iterable[str]:
+        if not self.found:
+            yield f"map {self.map!r} has no {self.key_type} key {self.key!r}"
+
+
+class Stored(Answer):
+    """Whether the value was stored, and what was there before."""
+
+    decides = "stored"
+
+    stored: bool
+    before: Value | None
+
+    def view(self) -> Iterable[Shown]:
+        if self.stored:
+            yield "stored" if self.before is None else f"stored, instead of {text_of(self.before.value)}"
+
+    def notes(self) -> Iterable[str]:
+        if not self.stored and self.before is not None:
+            yield f"not stored: the key has the value {text_of(self.before.value)}"
+
+
+class Removed(Answer):
+    """Whether the key was removed, and what its value was."""
+
+    decides = "removed"
+
+    removed: bool
+    map: str
+    key: str
+    key_type: str
+    before: Value | None
+
+    def view(self) -> Iterable[Shown]:
+        if self.before is not None:
+            yield f"removed: {text_of(self.before.value)}"
+
+    def notes(self) -> Iterable[str]:
+        if self.before is None:
+            yield f"map {self.map!r} has no {self.key_type} key {self.key!r}"
+
+
+class MapSize(Answer):
+    """The number of entries of a map."""
+
+    map: Annotated[str, column("map")]
+    entries: Annotated[int, column("entries", "count")]
+
+    def view(self) -> Iterable[Shown]:
+        yield str(self.entries)
+
+
+class Maps(Answer):
+    """The maps that have entries or settings."""
+
+    maps: list[MapSize]
+
+    def view(self) -> Iterable[Shown]:
+        yield table_of(self.maps, MapSize)
+
+
+class Entry(Answer):
+    """An entry, or with `data keys` its key. One object a line."""
+
+    key: Any
+    key_type: str
+    value: Any | UnsetType = UNSET
+    value_type: str | UnsetType = UNSET
+
+    def view(self) -> Iterable[Shown]:
+        yield "\t".join(text_of(one) for one in (self.key, self.value) if one is not UNSET)
 
 
 def _keyed(
@@ -81,59 +168,59 @@ def _check_there_is(client: Client, name: str) -> None:
         check_maps(client, [name])
 
 
-def _entry(key: bytes, value: bytes | None) -> dict[str, Any]:
-    """An entry for scripts."""
-    found: dict[str, Any] = {"key": plain_of(key), "key_type": type_of(key)}
-    return found if value is None else found | {"value": plain_of(value), "value_type": type_of(value)}
+def _value(stored: bytes | None) -> Value | None:
+    return None if stored is None else Value(plain_of(stored), type_of(stored))
 
 
-def _end_without(name: str, key: str, key_type: str, as_json: bool) -> NoReturn:
-    """There was nothing: said to people, and by the exit status."""
-    if not as_json:
-        click.echo(f"map {name!r} has no {key_type} key {key!r}", err=True)
-    sys.exit(EXIT_FAILED)
-
-
-@data.command(short_help="Print the value of a key.")
-@click.argument("name", metavar="MAP")
+@operator_command(data, short_help="Print the value of a key.")
+@map_argument
 @click.argument("key")
 @key_type_option
-@json_option
-@address_option
-@credentials
-def get(name: str, key: str, *, key_type: str, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Print the value of KEY: a string as it is, any other value as JSON."""
+def get(call: Call, name: str, key: str, *, key_type: str) -> Found:
+    r"""Print the value of KEY: a string as it is, any other value as JSON.
+
+    \b
+      holdfast data get orders 4711 --key-type int
+    """
     stored = stored_of(key, key_type, "the key")
-    with _client(address, credentials) as client:
+    with call.client(ANSWER_S) as client:
         value = _keyed(client, Op.GET, name, stored)
         if value is None:
             _check_there_is(client, name)
-    if as_json:
-        tell_json({"found": value is not None, **_entry(stored, value)})
-    elif value is not None:
-        click.echo(shown(value))
-    if value is None:
-        _end_without(name, key, key_type, as_json)
+            return Found(found=False, map=name, key=plain_of(stored), key_type=key_type)
+    return Found(
+        found=True,
+        map=name,
+        key=plain_of(stored),
+        key_type=key_type,
+        value=plain_of(value),
+        value_type=type_of(value),
+    )
 
 
-@data.command(short_help="Set the value of a key.")
-@click.argument("name", metavar="MAP")
+@operator_command(data, short_help="Set the value of a key.")
+@map_argument
 @click.argument("key")
 @click.argument("value")
 @key_type_option
-@click.option("--value-type", type=click.Choice(TYPES), default="string", show_default=True)
+@click.option(
+    "--value-type",
+    type=click.Choice(TYPES),
+    metavar="TYPE",
+    default="string",
+    show_default=True,
+    help="One of the types of keys.",
+)
 @click.option(
     "--ttl",
     "ttl_s",
-    type=click.FloatRange(0),
-    metavar="SECONDS",
-    help="Time to live; 0: no limit.  [default: ttl_ms of the map]",
+    type=Seconds(most=LIFETIME_MS_MAX / 1000),
+    metavar="TIME",
+    help="Time to live, in seconds or as 1h; 0: no limit.  [default: ttl_ms of the map]",
 )
 @click.option("--if-absent", is_flag=True, help="Only if the key has no value yet.")
-@json_option
-@address_option
-@credentials
 def put(
+    call: Call,
     name: str,
     key: str,
     value: str,
@@ -142,126 +229,97 @@ def put(
     value_type: str,
     ttl_s: float | None,
     if_absent: bool,
-    as_json: bool,
-    address: str,
-    credentials: Credentials,
-) -> None:
-    """Set KEY to VALUE. Returns when all sync backups hold it."""
+) -> Stored:
+    r"""Set KEY to VALUE. Returns when all sync backups hold it.
+
+    \b
+      holdfast data put orders 4711 '{"total": 3}' --key-type int --value-type json --ttl 1h
+    """
     stored = stored_of(key, key_type, "the key")
     wanted = stored_of(value, value_type, "the value")
-    ttl_ms = DEFAULT_TTL if ttl_s is None else min(round(ttl_s * 1000), LIFETIME_MS_MAX)
-    with _client(address, credentials) as client:
+    ttl_ms = DEFAULT_TTL if ttl_s is None else round(ttl_s * 1000)
+    with call.client(ANSWER_S) as client:
         before = _keyed(client, Op.PUT_IF_ABSENT if if_absent else Op.PUT, name, stored, wanted, ttl_ms)
-    done = before is None or not if_absent
-    if as_json:
-        told = None if before is None else {"value": plain_of(before), "value_type": type_of(before)}
-        tell_json({"stored": done, "before": told})
-    elif done:
-        click.echo("stored" if before is None else f"stored, instead of {shown(before)}")
-    else:
-        click.echo(f"not stored: the key has the value {shown(before)}", err=True)
-    if not done:
-        sys.exit(EXIT_FAILED)
+    return Stored(stored=before is None or not if_absent, before=_value(before))
 
 
-@data.command(short_help="Remove a key.")
-@click.argument("name", metavar="MAP")
+@operator_command(data, short_help="Remove a key.")
+@map_argument
 @click.argument("key")
 @key_type_option
-@json_option
-@address_option
-@credentials
-def remove(
-    name: str, key: str, *, key_type: str, as_json: bool, address: str, credentials: Credentials
-) -> None:
-    """Remove KEY, and print its old value."""
+def remove(call: Call, name: str, key: str, *, key_type: str) -> Removed:
+    r"""Remove KEY, and print its old value.
+
+    \b
+      holdfast data remove orders 4711 --key-type int
+    """
     stored = stored_of(key, key_type, "the key")
-    with _client(address, credentials) as client:
+    with call.client(ANSWER_S) as client:
         before = _keyed(client, Op.REMOVE, name, stored)
         if before is None:
             _check_there_is(client, name)
-    if as_json:
-        told = None if before is None else {"value": plain_of(before), "value_type": type_of(before)}
-        tell_json({"removed": before is not None, "before": told})
-    elif before is not None:
-        click.echo(f"removed: {shown(before)}")
-    if before is None:
-        _end_without(name, key, key_type, as_json)
+    return Removed(removed=before is not None, map=name, key=key, key_type=key_type, before=_value(before))
 
 
-@data.command(short_help="Count the entries of a map.")
-@click.argument("name", metavar="MAP")
-@json_option
-@address_option
-@credentials
-def size(name: str, *, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Print the number of entries of MAP."""
-    with _client(address, credentials) as client:
+@operator_command(data, short_help="Count the entries of a map.")
+@map_argument
+def size(call: Call, name: str) -> MapSize:
+    r"""Print the number of entries of MAP.
+
+    \b
+      holdfast data size orders
+    """
+    with call.client(ANSWER_S) as client:
         found = client.size(name)
         if not found:
             _check_there_is(client, name)
-    tell_json({"map": name, "entries": found}) if as_json else click.echo(found)
+    return MapSize(map=name, entries=found)
 
 
-@data.command(short_help="Print the keys of a map.")
-@click.argument("name", metavar="MAP")
+@operator_command(data, short_help="Print the keys of a map.")
+@map_argument
 @limit_option
-@json_option
-@address_option
-@credentials
-def keys(name: str, *, limit: int, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Print keys of MAP, one per line, partition by partition. The keys of one partition are a snapshot."""
-    _show(name, limit, address, credentials, lambda key, _: shown(key), as_json=as_json, values=False)
+def keys(call: Call, name: str, *, limit: int) -> Iterator[Entry]:
+    r"""Print keys of MAP, one per line, partition by partition. The keys of one partition are a snapshot.
 
-
-@data.command(short_help="Print the entries of a map.")
-@click.argument("name", metavar="MAP")
-@limit_option
-@json_option
-@address_option
-@credentials
-def scan(name: str, *, limit: int, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Print entries of MAP, one per line with a tab between key and value, partition by partition. The entries of one
-    partition are a snapshot.
+    \b
+      holdfast data keys orders --limit 0
     """
-    _show(
-        name,
-        limit,
-        address,
-        credentials,
-        lambda key, value: f"{shown(key)}\t{shown(value)}",
-        as_json=as_json,
-        values=True,
-    )
+    for key, _ in _entries(call, name, limit):
+        yield Entry(key=plain_of(key), key_type=type_of(key))
 
 
-def _show(
-    name: str,
-    limit: int,
-    address: str,
-    known: Credentials,
-    line: Callable[[bytes, bytes], str],
-    *,
-    as_json: bool,
-    values: bool,
-) -> None:
-    """Print a line for each entry, and on standard error whether there are more."""
-    told = 0
-    with _client(address, known) as client:
-        for key, value in _entries(client, name, limit):
-            if limit and told == limit:
+@operator_command(data, short_help="Print the entries of a map.")
+@map_argument
+@limit_option
+def scan(call: Call, name: str, *, limit: int) -> Iterator[Entry]:
+    r"""Print entries of MAP, one per line with a tab between key and value, partition by partition. The entries of one
+    partition are a snapshot.
+
+    \b
+      holdfast data scan orders --limit 5
+    """
+    for key, value in _entries(call, name, limit):
+        yield Entry(
+            key=plain_of(key), key_type=type_of(key), value=plain_of(value), value_type=type_of(value)
+        )
+
+
+def _entries(call: Call, name: str, limit: int) -> Iterator[tuple[bytes, bytes]]:
+    """The first entries; says on standard error whether there are more."""
+    count = 0
+    with call.client(ANSWER_S) as client:
+        for key, value in _scanned(client, name, limit):
+            if limit and count == limit:
                 click.echo(f"more than {limit}: see --limit", err=True)
                 break
-            told += 1
-            if as_json:
-                tell_json(_entry(key, value if values else None))
-            else:
-                click.echo(line(key, value))
-        if not told:
+            count += 1
+            yield key, value
+        if not count:
             _check_there_is(client, name)
 
 
-def _entries(client: Client, name: str, limit: int) -> Iterator[tuple[bytes, bytes]]:
+def _scanned(client: Client, name: str, limit: int) -> Iterator[tuple[bytes, bytes]]:
     """All entries, or at most `limit` + 1 of each partition."""
     for partition in range(client.partition_count):
         pages = client.scan(name, partition, rows_max=PAGE_ROWS, limit=limit + 1 if limit else 0)
@@ -269,18 +327,13 @@ def _entries(client: Client, name: str, limit: int) -> Iterator[tuple[bytes, byt
             yield from zip(*page.split(), strict=True)
 
 
-@data.command(short_help="List maps and their sizes.")
-@json_option
-@address_option
-@credentials
-def maps(*, as_json: bool, address: str, credentials: Credentials) -> None:
-    """List the maps that have entries or settings, with their number of entries."""
-    with _client(address, credentials) as client:
+@operator_command(data, short_help="List maps and their sizes.")
+def maps(call: Call) -> Maps:
+    r"""List the maps that have entries or settings, with their number of entries.
+
+    \b
+      holdfast data maps
+    """
+    with call.client(ANSWER_S) as client:
         names = map_names(client, timeout_s=ANSWER_S)
-        sizes = {name: client.size(name) for name in names}
-    if as_json:
-        tell_json({"maps": [{"map": name, "entries": count} for name, count in sizes.items()]})
-        return
-    width = max(map(len, names), default=0)
-    for name, count in sizes.items():
-        click.echo(f"{name:<{width}}  {count:>12,}")
+        return Maps(maps=[MapSize(map=name, entries=client.size(name)) for name in names])

@@ -3,58 +3,83 @@
 | status | meaning |
 |--------|---------|
 | 0      | done, or true |
-| 1      | rejected, failed, or false, or no member can be reached; the last line of standard error has the reason |
+| 1      | rejected, failed, or false; the last line of standard error has the reason |
 | 2      | invalid command line, input file or setting; nothing was done |
 | 3      | unfinished: accepted and still in progress, or not everything could be checked |
+| 4      | no member can be reached |
 | 70     | an internal error or a disk error stopped the member (`start`) |
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import click
 
-DONE, FAILED, MISUSED, OPEN, BROKEN = 0, 1, 2, 3, 70
+from holdfast.errors import ConfigError, Standing, Unreachable
+
+DONE, FAILED, MISUSED, OPEN, UNREACHABLE, BROKEN = 0, 1, 2, 3, 4, 70
 
 GENERAL = {
     DONE: "done, or true",
-    FAILED: "rejected, failed, or false, or no member can be reached",
+    FAILED: "rejected, failed, or false",
     MISUSED: "invalid command line, input file or setting; nothing was done",
     OPEN: "unfinished: accepted and still in progress, or not everything could be checked",
-    BROKEN: "an internal error or a disk error stopped the member",
+    UNREACHABLE: "no member can be reached",
+    BROKEN: "an internal error or a disk error stopped the member (start)",
 }
 
 Meanings = dict[int, str]
 Table = dict[str, Meanings]
 
 WRONG = {MISUSED: "invalid command line"}
-_UNREACHABLE = "no member can be reached"
-_SHOWS: Meanings = {DONE: "shown", FAILED: _UNREACHABLE, **WRONG}
-_CHANGES: Meanings = {DONE: "done", FAILED: f"rejected, timed out, or {_UNREACHABLE}", **WRONG}
-_STANDS: Meanings = {
-    DONE: "done",
-    FAILED: f"rejected, or {_UNREACHABLE}",
-    **WRONG,
-    OPEN: "timed out; the cluster has accepted the command and continues",
-}
-_COMPARES: Meanings = {
-    DONE: "all copies are equal",
-    FAILED: "copies differ",
-    **WRONG,
-    OPEN: f"no difference found, but not every copy could be compared, or {_UNREACHABLE}",
-}
-_FILES: Meanings = {DONE: "all files can be read", FAILED: "a file is damaged or missing", **WRONG}
+NOBODY = {UNREACHABLE: "no member can be reached"}
+
+
+def _asks(done: str, failed: str, unfinished: str = "") -> Meanings:
+    """Statuses of a command that contacts a cluster."""
+    return {DONE: done, FAILED: failed, **WRONG, **({OPEN: unfinished} if unfinished else {}), **NOBODY}
+
+
+def _reads(done: str, failed: str) -> Meanings:
+    """Statuses of a command that contacts no cluster."""
+    return {DONE: done, FAILED: failed, **WRONG}
+
+
+_SHOWS = _asks("shown", "rejected")
+_CHANGES = _asks("done", "rejected, or timed out")
+_STANDS = _asks("done", "rejected", "timed out; the cluster has accepted the command and continues")
+_COMPARES = _asks(
+    "all copies are equal", "copies differ", "no difference found, but not every copy could be compared"
+)
+_FILES = _reads("all files can be read", "a file is damaged or missing")
 _LOCAL: Meanings = {DONE: "shown", **WRONG}
-_KEY: Meanings = {DONE: "the key has a value", FAILED: f"the key has no value, or {_UNREACHABLE}", **WRONG}
-_CONDITIONAL: Meanings = {
-    **_CHANGES,
-    FAILED: f"--if-revision does not match, rejected, timed out, or {_UNREACHABLE}",
-}
+_KEY = _asks("the key has a value", "the key has no value, or rejected")
+_CONDITIONAL = _asks("done", "--if-revision does not match, rejected, or timed out")
+
+
+def status_of(error: BaseException) -> int:
+    """The exit status of a command that ends with this error."""
+    for kind, status in ((ConfigError, MISUSED), (Standing, OPEN), (Unreachable, UNREACHABLE)):
+        if isinstance(error, kind):
+            return status
+    return FAILED
+
+
+def combined(statuses: Iterable[int]) -> int:
+    """The status of a command with several results: of all of them, else the worst that it means for the whole."""
+    found = set(statuses) or {DONE}
+    if len(found) == 1:
+        return found.pop()
+    return FAILED if found & {FAILED, UNREACHABLE} else max(found)
+
 
 STATUSES: Table = {
     "start": {
         DONE: "the member has left, alone or with the whole cluster",
-        FAILED: "the member ended before its data was safe elsewhere, or found no cluster in time",
+        FAILED: "the member ended before its data was safe elsewhere, or was evicted",
         MISUSED: "not started: a setting is invalid, a port is in use, or the cluster rejects this member",
+        UNREACHABLE: "the member found no cluster in time",
         BROKEN: "an internal error or a disk error stopped the member; its log names it",
     },
     "status": _SHOWS,
@@ -62,12 +87,8 @@ STATUSES: Table = {
     "cluster accept-loss": _STANDS,
     "cluster reset-lost": _CHANGES,
     "cluster shutdown": _STANDS,
-    "cluster safe": {
-        DONE: "safe: a crash loses nothing",
-        FAILED: f"not safe, or {_UNREACHABLE}",
-        **WRONG,
-    },
-    "cluster watch": {DONE: "ended by Ctrl-C", FAILED: f"permission denied, or {_UNREACHABLE}", **WRONG},
+    "cluster safe": _asks("safe: a crash loses nothing", "not safe, or rejected"),
+    "cluster watch": _reads("ended by Ctrl-C", "rejected"),
     "cluster upgrade": _CHANGES,
     "cluster baseline show": _SHOWS,
     "cluster baseline set": _CHANGES,
@@ -83,87 +104,51 @@ STATUSES: Table = {
     "journal list": _FILES,
     "journal verify": _FILES,
     "journal print": _FILES,
-    "analyse": {
-        DONE: "no damage and no missing update found",
-        FAILED: "a file is damaged, or an update is missing",
-        **WRONG,
-    },
-    "plan": {DONE: "a plan is shown", FAILED: f"{_UNREACHABLE} (--live)", **WRONG},
-    "whatif": {DONE: "the estimate is shown", FAILED: "the job failed", **WRONG},
+    "analyse": _reads("no damage and no missing update found", "a file is damaged, or an update is missing"),
+    "plan": _asks("a plan is shown", "rejected"),
+    "whatif": _asks("the estimate is shown", "the job failed, or rejected"),
     "zone create": _CHANGES,
     "zone alter": _CHANGES,
     "zone rename": _CHANGES,
     "zone drop": _CHANGES,
     "zone reset": _CHANGES,
     "zone list": _SHOWS,
-    "zone show": {**_SHOWS, FAILED: f"unknown zone, or {_UNREACHABLE}"},
+    "zone show": {**_SHOWS, FAILED: "unknown zone, or rejected"},
     "zone explain": _LOCAL,
     "metastore get": _KEY,
     "metastore scan": _SHOWS,
     "metastore put": _CONDITIONAL,
     "metastore remove": _CONDITIONAL,
     "metastore history": _SHOWS,
-    "metastore watch": {
-        DONE: "ended by Ctrl-C",
-        FAILED: f"the cluster has no metastore, or {_UNREACHABLE}",
-        **WRONG,
-    },
-    "metastore status": {
-        DONE: "the metastore has a leader",
-        FAILED: f"it has none, or {_UNREACHABLE}",
-        **WRONG,
-    },
+    "metastore watch": _asks("ended by Ctrl-C", "the cluster has no metastore, or rejected"),
+    "metastore status": _asks("the metastore has a leader", "it has none, or rejected"),
     "metastore reset": _CHANGES,
     "transactions list": _SHOWS,
-    "transactions show": {**_SHOWS, FAILED: f"unknown transaction, or {_UNREACHABLE}"},
-    "transactions kill": {
-        DONE: "rolled back",
-        FAILED: f"unknown transaction, rejected, or {_UNREACHABLE}",
-        **WRONG,
-    },
-    "load": {
-        DONE: "all rows are stored",
-        FAILED: f"some rows are not stored, or {_UNREACHABLE}",
-        **WRONG,
-    },
+    "transactions show": {**_SHOWS, FAILED: "unknown transaction, or rejected"},
+    "transactions kill": _asks("rolled back", "unknown transaction, or rejected"),
+    "load": _asks("all rows are stored", "some rows are not stored"),
     "read": _SHOWS,
-    "audit": {
-        **_COMPARES,
-        FAILED: f"copies differ, or {_UNREACHABLE}",
-        OPEN: "no difference found, but not every copy could be compared",
-    },
-    "changes": {DONE: "all changes read (--once), or ended by Ctrl-C", FAILED: "the stream failed", **WRONG},
-    "export run": {DONE: "written", FAILED: f"not written, or {_UNREACHABLE}", **WRONG},
-    "export verify": {
-        DONE: "unchanged since it was written",
-        FAILED: "a file is damaged or missing",
-        **WRONG,
-    },
-    "backup": {DONE: "written", FAILED: f"not written, or {_UNREACHABLE}", **WRONG},
-    "restore": {
-        DONE: "the grid holds exactly the content of the export",
-        FAILED: f"the grid differs, the export is damaged, or {_UNREACHABLE}",
-        **WRONG,
-        OPEN: "could not be compared: other clients wrote, or entries expired",
-    },
+    "audit": _COMPARES,
+    "changes": _asks("all changes read (--once), or ended by Ctrl-C", "the stream failed"),
+    "export run": _asks("written", "not written"),
+    "export verify": _reads("unchanged since it was written", "a file is damaged or missing"),
+    "backup": _asks("written", "not written"),
+    "restore": _asks(
+        "the grid holds exactly the content of the export",
+        "the grid differs, or the export is damaged",
+        "could not be compared: other clients wrote, or entries expired",
+    ),
     "data get": _KEY,
     "data put": _CHANGES,
-    "data remove": {
-        DONE: "removed",
-        FAILED: f"the key had no value, rejected, or {_UNREACHABLE}",
-        **WRONG,
-    },
+    "data remove": _asks("removed", "the key had no value, or rejected"),
     "data keys": _SHOWS,
     "data size": _SHOWS,
     "data scan": _SHOWS,
     "data maps": _SHOWS,
     "config show": {DONE: "shown, or the file is valid", **WRONG},
-    "config set": {
-        DONE: "all members that were named have the new values",
-        FAILED: f"some members do not have them, or {_UNREACHABLE}",
-        **WRONG,
-    },
+    "config set": _asks("all members that were named have the new values", "some members do not have them"),
     "credentials": _LOCAL,
+    "help": _LOCAL,
 }
 """The meaning of each status by command. A command has no other status."""
 
@@ -183,12 +168,12 @@ def general_epilog() -> str:
 
 
 def as_table(statuses: Table) -> str:
-    lines = ["| command | 0 | 1 | 2 | other |", "|---|---|---|---|---|"]
+    columns = (DONE, FAILED, MISUSED, OPEN, UNREACHABLE, BROKEN)
+    shown = [one for one in columns if any(one in meanings for meanings in statuses.values())]
+    lines = [f"| command | {' | '.join(map(str, shown))} |", "|---" * (len(shown) + 1) + "|"]
     for path, meanings in statuses.items():
-        other = "; ".join(f"**{status}** {text}" for status, text in meanings.items() if status > MISUSED)
-        cells = [f"`{path.removesuffix(' run').removesuffix(' show') if path in ALIASES.values() else path}`"]
-        cells += [meanings.get(status, "") for status in (DONE, FAILED, MISUSED)]
-        lines.append(f"| {' | '.join([*cells, other])} |")
+        name = path.removesuffix(" run").removesuffix(" show") if path in ALIASES.values() else path
+        lines.append(f"| `{name}` | {' | '.join(meanings.get(one, '') for one in shown)} |")
     return "\n".join(lines)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from difflib import get_close_matches
 from importlib import import_module
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import click
 
 from holdfast.cli import exit_statuses
-from holdfast.errors import ConfigError, HoldfastError, NotReady, Standing, Unknown
+from holdfast.errors import HoldfastError, NotReady, Unknown, Unreachable
 
 
 class Entry(NamedTuple):
@@ -68,15 +67,13 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except HoldfastError as error:
             click.echo(f"Error: {error}", err=True)
-            asks = isinstance(error, NotReady | Unknown) and ctx.invoked_subcommand != "start"
-            if asks and not re.match("no member answers|.*holdfast ", str(error)):
+            waits = isinstance(error, NotReady | Unknown) and not isinstance(error, Unreachable)
+            if waits and ctx.invoked_subcommand != "start" and "holdfast " not in str(error):
                 # Members without a majority reject or delay requests, and only an operator can help.
                 click.echo(
                     "`holdfast cluster safe` says whether members are missing, and what to do.", err=True
                 )
-            if isinstance(error, Standing):
-                ctx.exit(exit_statuses.OPEN)
-            ctx.exit(exit_statuses.MISUSED if isinstance(error, ConfigError) else exit_statuses.FAILED)
+            ctx.exit(exit_statuses.status_of(error))
 
 
 def explained(command: click.Command, statuses: exit_statuses.Table, *path: str) -> click.Command:

@@ -34,6 +34,9 @@ COMMANDS = {
     "credentials": Entry(
         "making_verifiers:make_verifier", "Create a verifier of a password, or a new token."
     ),
+    "help": Entry(
+        "help_topics:help_command", "Explain connection options, units, exit statuses or a command."
+    ),
 }
 """By command, in the order of `--help`: module in `holdfast.cli`, name there, and help line."""
 

@@ -9,16 +9,18 @@ from typing import Any
 
 import click
 
-from holdfast.cli.addresses import address_option
-from holdfast.cli.answers import json_option, tell_json
-from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import Give, given_up, timeout_option, together
+from holdfast.cli.answers import Done, MemberResult
+from holdfast.cli.credentials import Credentials
+from holdfast.cli.operator_command import Call, operator_command
+from holdfast.cli.orders import Give, given_up, together
 from holdfast.cli.status import ask, doors_of, find_member
 from holdfast.client.operator import MemberStatus, order, order_cluster
-from holdfast.client.routing import parse_addresses
 from holdfast.core.model.ids import Address
 from holdfast.errors import HoldfastError
 from holdfast.wire import own
+
+member_argument = click.argument("member", metavar="MEMBER")
+members_argument = click.argument("members", nargs=-1, required=True, metavar="MEMBER...")
 
 
 @click.group
@@ -28,29 +30,17 @@ def member() -> None:
     \b
       holdfast member drain three
       holdfast member demote 127.0.0.1:5702
-      holdfast member promote two -a 10.0.0.1:5701
-      holdfast member evict three
-
-    Pass credentials if the members require them.
     """
 
 
-def _give(
-    doors: list[Address], credentials: Credentials, want: own.Want, timeout_s: float
-) -> dict[str, Give]:
-    known = credentials.for_client()
-    return {str(door): partial(order, door, known, want, timeout_s=timeout_s) for door in doors}
+def _give(call: Call, doors: list[Address], want: own.Want) -> dict[str, Give]:
+    known = call.credentials.for_client()
+    return {str(door): partial(order, door, known, want, timeout_s=call.timeout_s) for door in doors}
 
 
-@member.command(short_help="Remove members as soon as their data is safe elsewhere.")
-@click.argument("members", nargs=-1, required=True, metavar="MEMBER...")
-@address_option
-@timeout_option(600)
-@json_option
-@credentials
-def drain(
-    members: tuple[str, ...], *, address: str, timeout_s: float, as_json: bool, credentials: Credentials
-) -> None:
+@operator_command(member, timeout_s=600, short_help="Remove members as soon as their data is safe elsewhere.")
+@members_argument
+def drain(call: Call, members: tuple[str, ...]) -> Iterator[MemberResult]:
     r"""Drain members: each leaves the cluster as soon as all its data is safe on others, and its process ends.
 
     Several members leave in parallel. A zone that is left with fewer members than its number of replicas keeps fewer
@@ -58,12 +48,12 @@ def drain(
 
     \b
       holdfast member drain three
-      holdfast member drain 127.0.0.1:5703 127.0.0.1:5704 --timeout 60
+      holdfast member drain 127.0.0.1:5703 127.0.0.1:5704 --timeout 1min
     """
-    doors = doors_of(members, address, credentials)
-    for warning in _zones_that_shrink(doors, credentials):
+    doors = doors_of(members, call.address, call.credentials)
+    for warning in _zones_that_shrink(doors, call.credentials):
         print(f"Warning: {warning}", file=sys.stderr, flush=True)
-    sys.exit(together(_give(doors, credentials, own.Want.LEAVE, timeout_s), "has left", as_json=as_json))
+    return together(_give(call, doors, own.Want.LEAVE), "has left")
 
 
 def _zones_that_shrink(doors: list[Address], credentials: Credentials) -> Iterator[str]:
@@ -92,13 +82,14 @@ def _zones_that_shrink(doors: list[Address], credentials: Credentials) -> Iterat
             )
 
 
-@member.command(short_help="Turn a data member into a lite member.")
-@click.argument("member", metavar="MEMBER")
-@address_option
-@timeout_option(600, "After that the demotion is cancelled.")
-@json_option
-@credentials
-def demote(member: str, *, address: str, timeout_s: float, as_json: bool, credentials: Credentials) -> None:
+@operator_command(
+    member,
+    timeout_s=600,
+    then="After that the demotion is cancelled.",
+    short_help="Turn a data member into a lite member.",
+)
+@member_argument
+def demote(call: Call, member: str) -> Iterator[MemberResult]:
     r"""Turn a data member into a lite member as soon as its partitions are safe elsewhere. It still serves clients,
     and holds no data.
 
@@ -107,19 +98,13 @@ def demote(member: str, *, address: str, timeout_s: float, as_json: bool, creden
     \b
       holdfast member demote 127.0.0.1:5702
     """
-    doors = doors_of((member,), address, credentials)
-    sys.exit(
-        together(_give(doors, credentials, own.Want.LITE, timeout_s), "is a lite member", as_json=as_json)
-    )
+    doors = doors_of((member,), call.address, call.credentials)
+    return together(_give(call, doors, own.Want.LITE), "is a lite member")
 
 
-@member.command(short_help="Turn a lite member into a data member.")
-@click.argument("member", metavar="MEMBER")
-@address_option
-@timeout_option(60)
-@json_option
-@credentials
-def promote(member: str, *, address: str, timeout_s: float, as_json: bool, credentials: Credentials) -> None:
+@operator_command(member, timeout_s=60, short_help="Turn a lite member into a data member.")
+@member_argument
+def promote(call: Call, member: str) -> Iterator[MemberResult]:
     r"""Turn a lite member into a data member. It receives its share of the partitions afterwards: see `holdfast
     cluster watch`.
 
@@ -130,69 +115,55 @@ def promote(member: str, *, address: str, timeout_s: float, as_json: bool, crede
     def progress(_: MemberStatus) -> str:
         return "still a lite member"
 
-    gives = _give(doors_of((member,), address, credentials), credentials, own.Want.DATA, timeout_s)
-    sys.exit(together(gives, "may hold partitions now", progress, as_json=as_json))
+    doors = doors_of((member,), call.address, call.credentials)
+    return together(_give(call, doors, own.Want.DATA), "may hold partitions now", progress)
 
 
-@member.command(short_help="Remove crashed members at once.")
-@click.argument("members", metavar="MEMBER...", nargs=-1, required=True)
-@address_option
-@timeout_option(30, "After that the usual suspicion applies (cluster.suspect_after_ms).")
+@operator_command(
+    member,
+    timeout_s=30,
+    then="After that the usual suspicion applies (cluster.suspect_after_ms).",
+    confirms=True,
+    short_help="Remove crashed members at once.",
+)
+@members_argument
 @click.option(
     "--without-majority",
     is_flag=True,
     help="Continue even if the remaining members are no majority. If a named member still runs, there will be two "
     "clusters.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@json_option
-@credentials
-def evict(
-    members: tuple[str, ...],
-    *,
-    address: str,
-    timeout_s: float,
-    without_majority: bool,
-    yes: bool,
-    as_json: bool,
-    credentials: Credentials,
-) -> None:
+def evict(call: Call, members: tuple[str, ...], *, without_majority: bool) -> Done:
     r"""Remove crashed members at once, without waiting for cluster.suspect_after_ms.
 
-    MEMBER is a name, the first digits of a UUID, or a client address. The cluster rejects the command for a member
-    that sent a heartbeat within the last three intervals, and a majority of the members must agree. If the member
-    still runs, it cannot rejoin: its process ends with status 1 when it learns of its removal, and serves nothing
-    until then.
+    The cluster rejects the command for a member that sent a heartbeat within the last three intervals, and a majority
+    of the members must agree. A member that still runs cannot rejoin: its process ends with status 1.
 
-    If the remaining members are no majority, they wait. Name every crashed member, with --without-majority. Make sure
-    that they have all ended: a member that is only cut off may still serve clients, and the writes that it
-    acknowledged since then are lost.
+    If the remaining members are no majority, name every crashed member, with --without-majority. Make sure that all
+    have ended: one that is only cut off may still serve clients, and the writes that it acknowledges are lost.
 
     \b
       holdfast member evict three
-      holdfast member evict 10.0.0.3:5701 --yes -a 10.0.0.1:5701
       holdfast member evict two three --without-majority
     """
-    seen = ask(address, credentials)
+    seen = ask(call.address, call.credentials)
     ended = [find_member(member, seen["members"]) for member in members]
     name = ", ".join(f"{one['name']} ({Address.of_clients(one)})" for one in ended)
-    if not yes:
-        then = (
-            "there are two clusters, and one of them loses its writes"
-            if without_majority
-            else "it will end itself"
-        )
-        click.confirm(f"Has {name} ended for sure? Should it still run, {then}", abort=True, err=True)
+    then = (
+        "there are two clusters, and one of them loses its writes"
+        if without_majority
+        else "it will end itself"
+    )
+    call.confirm(f"Has {name} ended for sure? Should it still run, {then}")
     doors = [Address.of_clients(row) for row in seen["members"] if row not in ended]
     with given_up():
         order_cluster(
-            list(dict.fromkeys([*(door for door in parse_addresses(address) if door in doors), *doors])),
-            credentials.for_client(),
+            list(dict.fromkeys([*(door for door in call.addresses if door in doors), *doors])),
+            call.credentials.for_client(),
             own.Want.EVICT,
             member=ended[0]["uuid"],
             members=[one["uuid"] for one in ended] if len(ended) > 1 else [],
             state=own.WITHOUT_MAJORITY if without_majority else "",
-            timeout_s=timeout_s,
+            timeout_s=call.timeout_s,
         )
-    told = f"the cluster has evicted {name}"
-    tell_json({"done": True, "message": told}) if as_json else print(told)
+    return Done(message=f"the cluster has evicted {name}")

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Annotated, ClassVar, TypeVar
 
 import click
+import msgspec
+from msgspec import UNSET, UnsetType
 
-from holdfast.cli.addresses import address_option
-from holdfast.cli.answers import json_option
-from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import EXIT_FAILED
+from holdfast.cli.answers import Answer
+from holdfast.cli.operator_command import Call, operator_command
+from holdfast.cli.rendering import Shown, table_of
 from holdfast.cli.status import gather
 from holdfast.client.agreed_client import ask_metastore
-from holdfast.client.routing import parse_addresses
 from holdfast.core.model.metastore_questions import (
     KeyAnswer,
     KeyAsked,
@@ -29,15 +29,20 @@ from holdfast.core.model.metastore_questions import (
     RemoveAsked,
     ResetAsked,
 )
-from holdfast.errors import NotReady, Refused, Unsupported
+from holdfast.core.model.result_columns import column
+from holdfast.errors import NotReady, Unsupported
 
 LOOK_S = 0.25
+Change = TypeVar("Change", bound="Changed")
 
 if_revision_option = click.option(
     "--if-revision",
     type=click.IntRange(0),
     metavar="N",
     help="Only if the key is at this revision; 0: only if it is absent.",
+)
+revision_option = click.option(
+    "--revision", type=click.IntRange(1), metavar="N", help="Read at this revision."
 )
 
 
@@ -48,141 +53,240 @@ def metastore() -> None:
     \b
       holdfast metastore status
       holdfast metastore scan zones/zone/          the settings of every zone
-      holdfast metastore put app/flag on --if-revision 0
-      holdfast metastore watch app/
 
     Reads are linearizable: they see every change that was acknowledged before. Change keys that begin with zones/
     only by `holdfast zone`.
     """
 
 
-def _ask(address: str, known: Credentials, question: MetastoreQuestion) -> MetastoreAnswer:
-    return ask_metastore(parse_addresses(address), known.for_client(), question)
+class Key(Answer):
+    """A key at a revision; without a value it was absent or removed then. `hex` has a value that is no text."""
+
+    key: str
+    revision: int
+    value: str | None = None
+    hex: str | UnsetType = UNSET
+    time_ms: int | UnsetType = UNSET
+
+    @property
+    def text(self) -> str | None:
+        """The value for people; None if there is none."""
+        return self.hex if isinstance(self.hex, str) else self.value
+
+    def view(self) -> Iterable[Shown]:
+        at = ""
+        if isinstance(self.time_ms, int):
+            at = f"{time.strftime('%H:%M:%S', time.localtime(self.time_ms / 1000))} "
+        value = "removed" if self.text is None else f"= {_formatted(self.text)}"
+        yield f"{at}{self.revision:>6} {self.key} {value}"
 
 
-@metastore.command(short_help="Print the value of a key, now or at a revision.")
+class KeyNow(Key, kw_only=True):
+    """The value of a key as of a revision of the metastore."""
+
+    as_of: int
+
+    def view(self) -> Iterable[Shown]:
+        if self.text is not None:
+            yield _formatted(self.text, indent=2)
+
+    def notes(self) -> Iterable[str]:
+        if self.text is None:
+            yield f"key {self.key} has no value as of revision {self.as_of}"
+
+    @property
+    def exit_status(self) -> int:
+        return int(self.text is None)
+
+
+class Changed(Answer):
+    """Whether the change was applied, its revision, and the key as it is now."""
+
+    decides = "applied"
+    outcome: ClassVar[str]
+
+    key: str
+    applied: bool
+    revision: int
+    now: Key | None
+
+    def view(self) -> Iterable[Shown]:
+        if self.applied:
+            yield f"key {self.key} {self.outcome} as of revision {self.revision}"
+
+    def notes(self) -> Iterable[str]:
+        if not self.applied and self.now is not None:
+            state = "absent" if self.now.text is None else f"at revision {self.now.revision}"
+            yield f"key {self.key} is {state}; nothing was changed"
+
+
+class Put(Changed):
+    """Whether the value was stored, the revision of that, and the key as it is now."""
+
+    outcome = "has this value"
+
+
+class Removed(Changed):
+    """Whether the key was removed, the revision of that, and the key as it is now."""
+
+    outcome = "is not there"
+
+
+class Replica(msgspec.Struct, frozen=True):
+    """The metastore as one member sees it."""
+
+    leader: str
+    voters: list[str]
+    learners: list[str]
+    revision: Annotated[int, column("revision", "count")]
+    keys: Annotated[int, column("keys", "count")]
+    compacted: Annotated[int, column("known from", "count")]
+    pending: Annotated[int, column("pending", "count")]
+    time_ms: int
+    history_bytes: Annotated[int, column("history", "bytes")]
+
+    def role(self, name: str) -> str:
+        """The part of the member with this name."""
+        return "leads" if self.leader == name else "votes" if name in self.voters else "learns"
+
+
+class MetastoreStatus(Answer):
+    """The metastore as the queried member sees it, and as each member does."""
+
+    metastore: Replica
+    members: dict[str, Replica]
+    unreachable_members: dict[str, str]
+
+    def view(self) -> Iterable[Shown]:
+        seen = self.metastore
+        yield f"leader {seen.leader or 'not known'}, voters {', '.join(seen.voters) or 'not known'}"
+        roles = [one.role(name) for name, one in self.members.items()]
+        yield table_of(
+            list(self.members.values()), Replica, first={"member": list(self.members), "role": roles}
+        )
+        yield from (f"{name}: silent: {why}" for name, why in self.unreachable_members.items())
+
+    @property
+    def exit_status(self) -> int:
+        return int(not self.metastore.leader)
+
+
+class Reset(Answer):
+    """The revision from which the metastore continues."""
+
+    revision: int
+
+    def view(self) -> Iterable[Shown]:
+        yield f"the metastore continues from revision {self.revision} of this member"
+
+
+def _ask(call: Call, question: MetastoreQuestion) -> MetastoreAnswer:
+    return ask_metastore(call.addresses, call.credentials.for_client(), question)
+
+
+@operator_command(metastore, short_help="Print the value of a key, now or at a revision.")
 @click.argument("key")
-@click.option("--revision", type=click.IntRange(1), metavar="N", help="Read at this revision.")
-@json_option
-@address_option
-@credentials
-def get(key: str, *, revision: int | None, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Print the value of KEY."""
-    answer = _ask(address, credentials, KeyAsked(key.encode(), revision or 0))
+@revision_option
+def get(call: Call, key: str, *, revision: int | None) -> KeyNow:
+    r"""Print the value of KEY.
+
+    \b
+      holdfast metastore get app/flag
+    """
+    answer = _ask(call, KeyAsked(key.encode(), revision or 0))
     [found] = answer.keys
-    if as_json:
-        _print_json({**_plain(found), "as_of": answer.revision})
-    elif found.value is not None:
-        click.echo(_readable(found.value, indent=2))
-    if found.value is None:
-        if not as_json:
-            raise Refused(f"key {key} has no value as of revision {answer.revision}")
-        sys.exit(EXIT_FAILED)
+    return KeyNow(**msgspec.structs.asdict(_key(found)), as_of=answer.revision)
 
 
-@metastore.command(short_help="Print keys with a prefix.")
+@operator_command(metastore, short_help="Print keys with a prefix.")
 @click.argument("prefix", default="")
-@click.option("--revision", type=click.IntRange(1), metavar="N", help="Read at this revision.")
-@json_option
-@address_option
-@credentials
-def scan(prefix: str, *, revision: int | None, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Print the keys that begin with PREFIX and their values, one per line."""
+@revision_option
+def scan(call: Call, prefix: str, *, revision: int | None) -> Iterator[Key]:
+    r"""Print the keys that begin with PREFIX and their values, one per line.
+
+    \b
+      holdfast metastore scan zones/zone/
+    """
     asked = PrefixAsked(prefix.encode(), revision=revision or 0)
     while True:
-        answer = _ask(address, credentials, asked)
-        for found in answer.keys:
-            _print_line(found, as_json=as_json)
+        answer = _ask(call, asked)
+        yield from map(_key, answer.keys)
         if not answer.more:
             return
         asked = PrefixAsked(prefix.encode(), answer.keys[-1].key, answer.revision)
 
 
-@metastore.command(short_help="Set the value of a key.")
+@operator_command(metastore, short_help="Set the value of a key.")
 @click.argument("key")
 @click.argument("value")
 @if_revision_option
-@json_option
-@address_option
-@credentials
-def put(
-    key: str, value: str, *, if_revision: int | None, as_json: bool, address: str, credentials: Credentials
-) -> None:
-    """Set KEY to VALUE, and print the revision of the change."""
-    answer = _ask(address, credentials, PutAsked(key.encode(), value.encode(), if_revision))
-    _changed(key, answer, "has this value", as_json=as_json)
+def put(call: Call, key: str, value: str, *, if_revision: int | None) -> Put:
+    r"""Set KEY to VALUE, and print the revision of the change.
+
+    \b
+      holdfast metastore put app/flag on --if-revision 0
+    """
+    return _changed(Put, key, _ask(call, PutAsked(key.encode(), value.encode(), if_revision)))
 
 
-@metastore.command(short_help="Remove a key.")
+@operator_command(metastore, short_help="Remove a key.")
 @click.argument("key")
 @if_revision_option
-@json_option
-@address_option
-@credentials
-def remove(
-    key: str, *, if_revision: int | None, as_json: bool, address: str, credentials: Credentials
-) -> None:
-    """Remove KEY, and print the revision of the change. Removing an absent key changes nothing."""
-    answer = _ask(address, credentials, RemoveAsked(key.encode(), if_revision))
-    _changed(key, answer, "is not there", as_json=as_json)
+def remove(call: Call, key: str, *, if_revision: int | None) -> Removed:
+    r"""Remove KEY, and print the revision of the change. Removing an absent key changes nothing.
+
+    \b
+      holdfast metastore remove app/flag
+    """
+    return _changed(Removed, key, _ask(call, RemoveAsked(key.encode(), if_revision)))
 
 
-def _changed(key: str, answer: MetastoreAnswer, what: str, *, as_json: bool) -> None:
-    if as_json:
-        now = [_plain(one) for one in answer.keys]
-        _print_json({"applied": answer.applied, "revision": answer.revision, "now": now[0] if now else None})
-    if answer.applied:
-        if not as_json:
-            click.echo(f"key {key} {what} as of revision {answer.revision}")
-        return
-    if not as_json:
-        [found] = answer.keys
-        state = "absent" if found.value is None else f"at revision {found.revision}"
-        raise Refused(f"key {key} is {state}; nothing was changed")
-    sys.exit(EXIT_FAILED)
+def _changed(kind: type[Change], key: str, answer: MetastoreAnswer) -> Change:
+    now = _key(answer.keys[0]) if answer.keys else None
+    return kind(key=key, applied=answer.applied, revision=answer.revision, now=now)
 
 
-@metastore.command(short_help="Print former values of a key.")
+@operator_command(metastore, short_help="Print former values of a key.")
 @click.argument("key")
-@json_option
-@address_option
-@credentials
-def history(key: str, *, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Print former values of KEY, oldest first, as far as the metastore still has them."""
+def history(call: Call, key: str) -> Iterator[Key]:
+    r"""Print former values of KEY, oldest first, as far as the metastore still has them.
+
+    \b
+      holdfast metastore history app/flag
+    """
     after = 0
     while True:
-        answer = _ask(address, credentials, KeyHistoryAsked(key.encode(), after))
-        for found in answer.keys:
-            _print_line(found, as_json=as_json)
+        answer = _ask(call, KeyHistoryAsked(key.encode(), after))
+        yield from map(_key, answer.keys)
         if not answer.more:
             return
         after = answer.keys[-1].revision
 
 
-@metastore.command(short_help="Print changes as they happen.")
+@operator_command(metastore, short_help="Print changes as they happen.")
 @click.argument("prefix", default="")
 @click.option("--after", type=click.IntRange(0), metavar="N", help="Changes after this revision.  [now]")
-@json_option
-@address_option
-@credentials
-def watch(prefix: str, *, after: int | None, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Print each change of keys that begin with PREFIX, in order of revisions, until Ctrl-C.
+def watch(call: Call, prefix: str, *, after: int | None) -> Iterator[Key]:
+    r"""Print each change of keys that begin with PREFIX, in order of revisions, until Ctrl-C.
 
     Prints its first revision to standard error. With several members in --address it continues with another one when
     the first goes away.
+
+    \b
+      holdfast metastore watch app/
     """
     with suppress(KeyboardInterrupt):
-        _follow(prefix, after, as_json=as_json, address=address, credentials=credentials)
+        yield from _follow(call, prefix, after)
 
 
-def _follow(prefix: str, after: int | None, *, as_json: bool, address: str, credentials: Credentials) -> None:
-    last = after if after is not None else _ask(address, credentials, KeyAsked(b"")).revision
+def _follow(call: Call, prefix: str, after: int | None) -> Iterator[Key]:
+    last = after if after is not None else _ask(call, KeyAsked(b"")).revision
     what = f"the keys that begin with {prefix}" if prefix else "all keys"
     click.echo(f"watching {what} after revision {last}", err=True)
     silent = False
     while True:
         try:
-            answer = _ask(address, credentials, KeyChangesAsked(prefix.encode(), last))
+            answer = _ask(call, KeyChangesAsked(prefix.encode(), last))
         except Unsupported:
             raise
         except NotReady as failed:
@@ -192,89 +296,62 @@ def _follow(prefix: str, after: int | None, *, as_json: bool, address: str, cred
             time.sleep(1)
             continue
         silent = False
-        for found in answer.keys:
-            _print_line(found, as_json=as_json)
-        sys.stdout.flush()
+        yield from map(_key, answer.keys)
         last = answer.revision
         if not answer.more:
             time.sleep(LOOK_S)
 
 
-@metastore.command("status", short_help="Show the leader, the voters, and the revision of each member.")
-@json_option
-@address_option
-@credentials
-def status_command(*, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Show the leader, the voters, and the revision of each member."""
-    report = None
-    for each in address.split(","):
-        try:
-            report = gather(each, credentials)
-            break
-        except NotReady as failed:
-            click.echo(str(failed), err=True)
-    if report is None:
-        raise NotReady("no member answers")
+@operator_command(
+    metastore, "status", short_help="Show the leader, the voters, and the revision of each member."
+)
+def status_command(call: Call) -> MetastoreStatus:
+    r"""Show the leader, the voters, and the revision of each member.
+
+    \b
+      holdfast metastore status
+    """
+    report = gather(call.address, call.credentials)
     names = {member["uuid"]: member["name"] for member in report.seen["members"]}
-    told = {names[uuid]: own["metastore"] for uuid, own in sorted(report.own.items()) if own.get("metastore")}
-    if not told:
+    found = {
+        names[uuid]: own["metastore"] for uuid, own in sorted(report.own.items()) if own.get("metastore")
+    }
+    if not found:
         raise Unsupported("this cluster has no metastore: metastore.voters is 0")
-    seen = report.seen["metastore"]
-    if as_json:
-        silent = {names[uuid]: why for uuid, why in report.silent.items()}
-        _print_json({"metastore": seen, "members": told, "unreachable_members": silent})
-    else:
-        click.echo(
-            f"leader {seen['leader'] or 'not known'}, voters {', '.join(seen['voters']) or 'not known'}"
-        )
-        for name, own in told.items():
-            role = "leads" if own["leader"] == name else "votes" if name in own["voters"] else "learns"
-            click.echo(
-                f"{name}: {role}, revision {own['revision']} ({own['keys']:,} keys, known from {own['compacted']} on), "
-                f"{own['pending']} pending"
-            )
-        for uuid, why in report.silent.items():
-            click.echo(f"{names[uuid]}: silent: {why}")
-    if not seen["leader"]:
-        sys.exit(EXIT_FAILED)
+    plain = {
+        "metastore": report.seen["metastore"],
+        "members": found,
+        "unreachable_members": {names[uuid]: why for uuid, why in report.silent.items()},
+    }
+    return msgspec.convert(plain, MetastoreStatus)
 
 
-@metastore.command(short_help="Continue without most of the voters. Their last changes are lost.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@json_option
-@address_option
-@credentials
-def reset(*, yes: bool, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Make the copy of the member at --address the metastore, after most of its voters are gone for good.
+@operator_command(
+    metastore,
+    confirms=True,
+    short_help="Continue without most of the voters. Their last changes are lost.",
+)
+def reset(call: Call) -> Reset:
+    r"""Make the copy of the member at --address the metastore, after most of its voters are gone for good.
 
     Choose the member with the highest revision (`holdfast metastore status`). Changes that only the lost voters had
     are lost, such as zones that were just created. Rejected while a majority of the voters is available.
+
+    \b
+      holdfast metastore reset -a 10.0.0.1:5701
     """
-    if not yes:
-        question = (
-            "Discard changes that only lost voters of the metastore have? Acknowledged changes may be lost"
-        )
-        click.confirm(question, abort=True, err=True)
-    answer = _ask(address.partition(",")[0], credentials, ResetAsked())
-    if as_json:
-        _print_json({"revision": answer.revision})
-    else:
-        click.echo(f"the metastore continues from revision {answer.revision} of this member")
+    call.confirm(
+        "Discard changes that only lost voters of the metastore have? Acknowledged changes may be lost"
+    )
+    answer = ask_metastore(call.addresses[:1], call.credentials.for_client(), ResetAsked())
+    return Reset(revision=answer.revision)
 
 
 # -- output
 
 
-def _text(data: bytes) -> str:
-    return data.decode(errors="backslashreplace")
-
-
-def _readable(value: bytes, indent: int | None = None) -> str:
-    """A value for display: formatted JSON, other text unchanged, everything else in hexadecimal."""
-    try:
-        text = value.decode()
-    except UnicodeDecodeError:
-        return value.hex()
+def _formatted(text: str, indent: int | None = None) -> str:
+    """A value for display: formatted JSON, or the text."""
     if text[:1] not in ("{", "["):
         return text
     try:
@@ -283,26 +360,18 @@ def _readable(value: bytes, indent: int | None = None) -> str:
         return text
 
 
-def _plain(found: KeyAnswer) -> dict[str, Any]:
-    plain: dict[str, Any] = {"key": _text(found.key), "revision": found.revision, "value": None}
-    if found.time_ms:
-        plain["time_ms"] = found.time_ms
+def _key(found: KeyAnswer) -> Key:
+    value: str | None = None
+    digits: str | UnsetType = UNSET
     if found.value is not None:
         try:
-            plain["value"] = found.value.decode()
+            value = found.value.decode()
         except UnicodeDecodeError:
-            plain["hex"] = found.value.hex()
-    return plain
-
-
-def _print_line(found: KeyAnswer, *, as_json: bool) -> None:
-    if as_json:
-        _print_json(_plain(found))
-        return
-    at = f"{time.strftime('%H:%M:%S', time.localtime(found.time_ms / 1000))} " if found.time_ms else ""
-    value = "removed" if found.value is None else f"= {_readable(found.value)}"
-    click.echo(f"{at}{found.revision:>6} {_text(found.key)} {value}")
-
-
-def _print_json(plain: object) -> None:
-    click.echo(json.dumps(plain))
+            digits = found.value.hex()
+    return Key(
+        key=found.key.decode(errors="backslashreplace"),
+        revision=found.revision,
+        value=value,
+        hex=digits,
+        time_ms=found.time_ms or UNSET,
+    )

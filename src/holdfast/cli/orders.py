@@ -1,4 +1,4 @@
-"""Common parts of operator commands: orders to several members at once, with progress and exit status."""
+"""Orders to several members at once, with progress on standard error."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from queue import Empty, Queue
 from typing import Any
 
-import click
-
-from holdfast.cli.answers import tell_json
+from holdfast.cli.answers import MemberResult
 from holdfast.cli.exit_statuses import FAILED, MISUSED, OPEN
 from holdfast.client.operator import MemberStatus
-from holdfast.errors import HoldfastError, Standing, Unknown
+from holdfast.errors import HoldfastError, Standing, Unknown, Unreachable
 
 EXIT_FAILED = FAILED
 EXIT_MISUSED = MISUSED
@@ -28,21 +27,6 @@ Give = Callable[..., str]
 """Gives an order, calls `progress` with the member's status in the meantime, and returns the member's remark."""
 
 
-def timeout_option(
-    default_s: float, then: str = "After that the cluster continues with the accepted command."
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The option for the timeout of an order; `then` says what happens after it."""
-    return click.option(
-        "--timeout",
-        "timeout_s",
-        type=click.FloatRange(0, 86_400),
-        default=default_s,
-        show_default=True,
-        metavar="SECONDS",
-        help=f"Time to wait. {then}",
-    )
-
-
 class Progress:
     """Lines about members on standard error, when something is new, and not too often."""
 
@@ -50,10 +34,10 @@ class Progress:
         self._lock = threading.Lock()
         self._told: dict[str, tuple[str, float]] = {}
 
-    def tell(self, member: str, line: str, *, now: bool = False) -> None:
+    def tell(self, member: str, line: str) -> None:
         with self._lock:
             before, at_s = self._told.get(member, ("", 0.0))
-            if line != before and (now or time.monotonic() - at_s >= TELL_S):
+            if line != before and time.monotonic() - at_s >= TELL_S:
                 self._told[member] = (line, time.monotonic())
                 print(f"{member}: {line}", file=sys.stderr, flush=True)
 
@@ -77,48 +61,36 @@ def still_here(status: MemberStatus) -> str:
 
 
 def together(
-    gives: dict[str, Give],
-    done: str,
-    progress: Callable[[MemberStatus], str] = still_here,
-    *,
-    as_json: bool = False,
-) -> int:
-    """Give these orders, by name of the member, at the same time; returns the exit status.
+    gives: dict[str, Give], done: str, progress: Callable[[MemberStatus], str] = still_here
+) -> Iterator[MemberResult]:
+    """Give these orders, by name of the member, at the same time; yields each result as it comes.
 
-    `done`: message about a member that has carried out its order. `as_json`: print a line of JSON for each member.
+    `done`: message about a member that has carried out its order.
     """
     lines = Progress()
-    worst: list[int] = [0]
-
-    def ended(member: str, fate: str, told: str) -> None:
-        if as_json:
-            tell_json({"member": member, "result": fate, "message": told})
-        elif fate == "done":
-            print(f"{member}: {told}", flush=True)
-        else:
-            lines.tell(member, told, now=True)
+    results: Queue[MemberResult] = Queue()
 
     def one(member: str, give: Give) -> None:
         try:
-            how = give(progress=lambda status: lines.tell(member, progress(status)))
+            remark = give(progress=lambda status: lines.tell(member, progress(status)))
         except Standing as standing:
-            ended(member, "accepted", str(standing))
-            worst.append(EXIT_STANDING)
+            results.put(MemberResult(member=member, result="accepted", message=str(standing)))
+        except Unreachable as silent:
+            results.put(MemberResult(member=member, result="unreachable", message=str(silent)))
         except (HoldfastError, OSError) as failed:
-            ended(member, "failed", str(failed))
-            worst.append(EXIT_FAILED)
+            results.put(MemberResult(member=member, result="failed", message=str(failed)))
         else:
-            ended(member, "done", how or done)
+            results.put(MemberResult(member=member, result="done", message=remark or done))
 
-    threads = [
-        threading.Thread(target=one, args=(member, give), daemon=True) for member, give in gives.items()
-    ]
-    for thread in threads:
-        thread.start()
+    for member, give in gives.items():
+        threading.Thread(target=one, args=(member, give), daemon=True).start()
+    left = len(gives)
     try:
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(JOIN_S)
+        while left:
+            try:
+                yield results.get(timeout=JOIN_S)
+            except Empty:
+                continue
+            left -= 1
     except KeyboardInterrupt:
         raise Standing("interrupted; the cluster continues with the accepted command") from None
-    return EXIT_FAILED if EXIT_FAILED in worst else max(worst)

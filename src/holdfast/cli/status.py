@@ -18,13 +18,14 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.addresses import address_argument
-from holdfast.cli.answers import json_option, tell_json
+from holdfast.cli.answers import json_option
 from holdfast.cli.credentials import Credentials, credentials
+from holdfast.cli.rendering import tell_json
 from holdfast.client.blocking import Client
 from holdfast.client.routing import parse_addresses
 from holdfast.core.model.ids import Address
 from holdfast.core.partition_table.event_log import ranges_of
-from holdfast.errors import ConfigError, HoldfastError, NotReady
+from holdfast.errors import ConfigError, HoldfastError, NotReady, Unreachable
 
 ANSWER_S = 5.0
 """Time limit for one member's answer; after it the member is shown as silent."""
@@ -520,7 +521,7 @@ class _Looks:
             self._asked = address
             self._known = [str(Address.of_clients(row)) for row in report.seen["members"]]
             return report
-        raise NotReady(f"no member answers: {'; '.join(failures)}")
+        raise Unreachable(f"no member answers: {'; '.join(failures)}")
 
 
 @click.command

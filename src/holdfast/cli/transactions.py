@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable
+from typing import Annotated, NamedTuple
 
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
-from holdfast.cli.addresses import address_option
-from holdfast.cli.answers import json_option, tell_json
-from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import EXIT_FAILED, EXIT_MISUSED
+from holdfast.cli.answers import Answer
+from holdfast.cli.operator_command import Call, operator_command
+from holdfast.cli.rendering import Shown, table_of
 from holdfast.cli.status import gather
 from holdfast.client.client_transaction import order_transaction
 from holdfast.core.model.ids import Address
+from holdfast.core.model.result_columns import column, duration
 from holdfast.core.model.transaction_orders import (
     ListTransactions,
     LockWait,
@@ -27,7 +23,7 @@ from holdfast.core.model.transaction_orders import (
     TransactionFate,
 )
 from holdfast.core.model.transactions import EntryKey
-from holdfast.errors import HoldfastError
+from holdfast.errors import ConfigError, HoldfastError, Refused
 from holdfast.wire.values import from_stored
 
 SHOWN_ID = 16
@@ -35,33 +31,162 @@ SHOWN_ID = 16
 KILLED = "an operator has rolled it back"
 
 
-@dataclass(slots=True)
-class Found:
-    running: list[tuple[str, Address, RunningTransaction]] = field(default_factory=list)
+class Topology(msgspec.Struct, frozen=True):
+    """The topology of the first lock; 0.0 before it."""
+
+    major: int
+    minor: int
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """A transaction that waits for another one to release an entry."""
+
+    waiter: str
+    holder: str
+    entry: str
+    since_ms: int
+
+
+class Transaction(Answer):
+    """A running transaction."""
+
+    transaction: str
+    member: str
+    owner: str
+    phase: str
+    age_ms: int
+    timeout_ms: int
+    optimistic: bool
+    label: str
+    keys: list[str]
+    entries: int
+    partitions: list[int]
+    topology: Topology
+
+
+class TransactionShown(Transaction):
+    """A running transaction with its waits."""
+
+    waits: list[Wait]
+    unreachable_members: list[str]
+
+    def view(self) -> Iterable[Shown]:
+        yield f"transaction {self.transaction} of member {self.member}: {self.phase}"
+        age, limit = duration(self.age_ms / 1000), duration(self.timeout_ms / 1000)
+        yield f"  age {age} of {limit}; {self.label or 'no label'}"
+        topology = f"{self.topology.major}.{self.topology.minor}"
+        yield f"  partitions {', '.join(map(str, self.partitions)) or 'none'}; topology {topology}"
+        for key in self.keys:
+            yield f"  entry {key}"
+        if self.entries > len(self.keys):
+            yield f"  and {self.entries - len(self.keys)} more"
+        for wait in self.waits:
+            waits = wait.waiter == self.transaction
+            other = wait.holder if waits else wait.waiter
+            how = "waits for" if waits else "holds up"
+            yield f"  {how} {other}: {wait.entry}, for {duration(wait.since_ms / 1000)}"
+
+    def notes(self) -> Iterable[str]:
+        return [f"not asked: {line}" for line in self.unreachable_members]
+
+
+class TransactionRow(msgspec.Struct, frozen=True):
+    """A line of the list for people."""
+
+    transaction: Annotated[str, column("transaction")]
+    member: Annotated[str, column("member")]
+    age_ms: Annotated[int, column("age", "ms")]
+    timeout_ms: Annotated[int, column("timeout", "ms")]
+    phase: Annotated[str, column("phase")]
+    entries: Annotated[int, column("entries", "count")]
+    label: Annotated[str, column("label", fold=True)]
+    waits: Annotated[str, column("waits for")]
+
+
+class Transactions(Answer):
+    """The running transactions, oldest first, and which waits for which."""
+
+    transactions: list[Transaction]
+    waits: list[Wait]
+    orphans: int
+    unreachable_members: list[str]
+
+    def view(self) -> Iterable[Shown]:
+        waits = {wait.waiter: wait for wait in self.waits}
+        if self.transactions:
+            rows = [self._row(one, waits.get(one.transaction)) for one in self.transactions]
+            yield table_of(rows, TransactionRow)
+        else:
+            yield "no transactions run"
+        if self.orphans:
+            yield f"{self.orphans} transactions of members that have gone are being ended"
+
+    @staticmethod
+    def _row(one: Transaction, wait: Wait | None) -> TransactionRow:
+        return TransactionRow(
+            one.transaction[:SHOWN_ID],
+            one.member,
+            one.age_ms,
+            one.timeout_ms,
+            one.phase + (" (optimistic)" if one.optimistic else ""),
+            one.entries,
+            one.label,
+            f"{wait.holder[:SHOWN_ID]} since {duration(wait.since_ms / 1000)}" if wait else "",
+        )
+
+    def notes(self) -> Iterable[str]:
+        return [f"not asked: {line}" for line in self.unreachable_members]
+
+
+class RolledBack(Answer):
+    """The transaction was rolled back."""
+
+    transaction: str
+    rolled_back: bool = True
+
+    def view(self) -> Iterable[Shown]:
+        yield f"{self.transaction}: rolled back"
+
+
+class Found(NamedTuple):
+    """The transactions of all members."""
+
+    running: list[tuple[str, Address, RunningTransaction]]
     """With name and client address of the member that runs it."""
-    waits: list[LockWait] = field(default_factory=list)
-    orphans: int = 0
-    silent: list[str] = field(default_factory=list)
+    waits: list[LockWait]
+    orphans: int
+    silent: list[str]
 
-    def matching(self, wanted: str) -> list[tuple[str, Address, RunningTransaction]]:
-        """Transactions whose id has this prefix, in hexadecimal."""
-        return [each for each in self.running if each[2].transaction.hex().startswith(wanted.lower())]
+    def only(self, wanted: str) -> tuple[str, Address, RunningTransaction]:
+        """The transaction whose id has this prefix. Raises ConfigError for several, Refused for none."""
+        matching = [each for each in self.running if each[2].transaction.hex().startswith(wanted.lower())]
+        if len(matching) > 1:
+            raise ConfigError(
+                f"{len(matching)} transactions have an id that begins with {wanted}: give more of it"
+            )
+        if not matching:
+            silent = "".join(f"; not asked: {line}" for line in self.silent)
+            raise Refused(f"no transaction runs whose id begins with {wanted}{silent}")
+        return matching[0]
 
 
-def find(address: str, known: Credentials) -> Found:
-    found = Found()
-    for member in gather(address, known).seen["members"]:
+def find(call: Call) -> Found:
+    running: list[tuple[str, Address, RunningTransaction]] = []
+    waits: list[LockWait] = []
+    silent: list[str] = []
+    orphans = 0
+    for member in gather(call.address, call.credentials).seen["members"]:
         door = Address.of_clients(member)
         try:
-            told = order_transaction(door, known.for_client(), ListTransactions())
+            answer = order_transaction(door, call.credentials.for_client(), ListTransactions())
         except HoldfastError as error:
-            found.silent.append(f"{member['name']}: {error}")
+            silent.append(f"{member['name']}: {error}")
             continue
-        found.running += [(member["name"], door, each) for each in told.running]
-        found.waits += told.waits
-        found.orphans += told.orphans
-    found.running.sort(key=lambda each: -each[2].age_ms)
-    return found
+        running += [(member["name"], door, each) for each in answer.running]
+        waits += answer.waits
+        orphans += answer.orphans
+    running.sort(key=lambda each: -each[2].age_ms)
+    return Found(running, waits, orphans, silent)
 
 
 @click.group()
@@ -71,117 +196,59 @@ def transactions() -> None:
     \b
       holdfast transactions list              oldest first, with the transactions that they wait for
       holdfast transactions show 3f2a         show its locks, by the first digits of its id
-      holdfast transactions kill 3f2a         roll it back
     """
 
 
-@transactions.command("list", short_help="List running transactions.")
-@json_option
-@address_option
-@credentials
-def list_transactions(*, as_json: bool, address: str, credentials: Credentials) -> None:
-    """List the running transactions of all members, oldest first."""
-    found = find(address, credentials)
-    if as_json:
-        click.echo(json.dumps(_plain(found), indent=2))
-        return
-    console = Console(highlight=False, soft_wrap=True)
-    if found.running:
-        table = Table(box=None, pad_edge=False)
-        for title in ("transaction", "member", "age", "timeout", "phase", "entries", "label", "waits for"):
-            table.add_column(title, justify="right" if title in ("age", "timeout", "entries") else "left")
-        holders = {wait.waiter: wait for wait in found.waits}
-        for name, _, each in found.running:
-            wait = holders.get(each.transaction)
-            table.add_row(
-                each.transaction.hex()[:SHOWN_ID],
-                name,
-                _seconds(each.age_ms),
-                _seconds(each.timeout_ms),
-                each.phase + (" (optimistic)" if each.optimistic else ""),
-                str(each.entries),
-                each.label,
-                f"{wait.holder.hex()[:SHOWN_ID]} since {_seconds(wait.since_ms)}" if wait else "",
-            )
-        console.print(table)
-    else:
-        console.print("no transactions run")
-    if found.orphans:
-        console.print(f"{found.orphans} transactions of members that have gone are being ended")
-    _tell_silent(found)
+@operator_command(transactions, "list", short_help="List running transactions.")
+def list_transactions(call: Call) -> Transactions:
+    r"""List the running transactions of all members, oldest first.
+
+    \b
+      holdfast transactions list
+    """
+    found = find(call)
+    return Transactions(
+        transactions=[_transaction(name, each) for name, _, each in found.running],
+        waits=[_wait(wait) for wait in found.waits],
+        orphans=found.orphans,
+        unreachable_members=found.silent,
+    )
 
 
-@transactions.command(short_help="Show the locks and writes of a transaction.")
+@operator_command(transactions, short_help="Show the locks and writes of a transaction.")
 @click.argument("transaction")
-@json_option
-@address_option
-@credentials
-def show(transaction: str, *, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Show one transaction, by the first digits of its id."""
-    found = find(address, credentials)
-    name, _, each = _only(found, transaction)
+def show(call: Call, transaction: str) -> TransactionShown:
+    r"""Show one transaction, by the first digits of its id.
+
+    \b
+      holdfast transactions show 3f2a
+    """
+    found = find(call)
+    name, _, each = found.only(transaction)
     waits = [wait for wait in found.waits if each.transaction in (wait.waiter, wait.holder)]
-    if as_json:
-        plain = _plain_of(name, each) | {"waits": [_plain_wait(wait) for wait in waits]}
-        click.echo(json.dumps(plain, indent=2))
-        return
-    click.echo(f"transaction {each.transaction.hex()} of member {name}: {each.phase}")
-    click.echo(f"  age {_seconds(each.age_ms)} of {_seconds(each.timeout_ms)}; {each.label or 'no label'}")
-    click.echo(f"  partitions {', '.join(map(str, each.partitions)) or 'none'}; topology {each.topology}")
-    for key in each.keys:
-        click.echo(f"  entry {_entry(key)}")
-    if each.entries > len(each.keys):
-        click.echo(f"  and {each.entries - len(each.keys)} more")
-    for wait in waits:
-        other = wait.holder if wait.waiter == each.transaction else wait.waiter
-        how = "waits for" if wait.waiter == each.transaction else "holds up"
-        click.echo(f"  {how} {other.hex()}: {_entry(wait.key)}, for {_seconds(wait.since_ms)}")
-    _tell_silent(found)
+    return TransactionShown(
+        **msgspec.structs.asdict(_transaction(name, each)),
+        waits=[_wait(wait) for wait in waits],
+        unreachable_members=found.silent,
+    )
 
 
-@transactions.command(short_help="Roll a transaction back.")
+@operator_command(transactions, short_help="Roll a transaction back.")
 @click.argument("transaction")
-@json_option
-@address_option
-@credentials
-def kill(transaction: str, *, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Roll a transaction back, by the first digits of its id. Its client receives an error that names the operator.
+def kill(call: Call, transaction: str) -> RolledBack:
+    r"""Roll a transaction back, by the first digits of its id. Its client receives an error that names the operator.
 
     A transaction that is already committing cannot be rolled back.
+
+    \b
+      holdfast transactions kill 3f2a
     """
-    _, door, each = _only(find(address, credentials), transaction)
+    _, door, each = find(call).only(transaction)
     order = RollBackTransaction(each.transaction, KILLED)
-    answer = order_transaction(door, credentials.for_client(), order)
+    answer = order_transaction(door, call.credentials.for_client(), order)
     if answer.fate is not TransactionFate.DONE:
-        click.echo(f"{each.transaction.hex()}: not rolled back: {answer.why}", err=True)
-        sys.exit(EXIT_FAILED)
-    if as_json:
-        tell_json({"transaction": each.transaction.hex(), "rolled_back": True})
-    else:
-        click.echo(f"{each.transaction.hex()}: rolled back")
-
-
-def _only(found: Found, wanted: str) -> tuple[str, Address, RunningTransaction]:
-    matching = found.matching(wanted)
-    if len(matching) == 1:
-        return matching[0]
-    if matching:
-        click.echo(
-            f"{len(matching)} transactions have an id that begins with {wanted}: give more of it", err=True
-        )
-        sys.exit(EXIT_MISUSED)
-    _tell_silent(found)
-    click.echo(f"no transaction runs whose id begins with {wanted}", err=True)
-    sys.exit(EXIT_FAILED)
-
-
-def _tell_silent(found: Found) -> None:
-    for line in found.silent:
-        click.echo(f"not asked: {line}", err=True)
-
-
-def _seconds(ms: int) -> str:
-    return f"{ms / 1000:.1f} s"
+        raise Refused(f"{each.transaction.hex()}: not rolled back: {answer.why}")
+    return RolledBack(transaction=each.transaction.hex())
 
 
 def _entry(key: EntryKey) -> str:
@@ -193,29 +260,16 @@ def _entry(key: EntryKey) -> str:
     return f"{name}[{shown}]"
 
 
-def _plain(found: Found) -> dict[str, Any]:
-    return {
-        "transactions": [_plain_of(name, each) for name, _, each in found.running],
-        "waits": [_plain_wait(wait) for wait in found.waits],
-        "orphans": found.orphans,
-        "unreachable_members": found.silent,
-    }
-
-
-def _plain_of(name: str, each: RunningTransaction) -> dict[str, Any]:
+def _transaction(name: str, each: RunningTransaction) -> Transaction:
     plain = msgspec.structs.asdict(each)
-    return plain | {
+    plain |= {
         "transaction": each.transaction.hex(),
         "member": name,
-        "topology": msgspec.structs.asdict(each.topology),
+        "topology": Topology(each.topology.major, each.topology.minor),
         "keys": [_entry(key) for key in each.keys],
     }
+    return Transaction(**plain)
 
 
-def _plain_wait(wait: LockWait) -> dict[str, Any]:
-    return {
-        "waiter": wait.waiter.hex(),
-        "holder": wait.holder.hex(),
-        "entry": _entry(wait.key),
-        "since_ms": wait.since_ms,
-    }
+def _wait(wait: LockWait) -> Wait:
+    return Wait(wait.waiter.hex(), wait.holder.hex(), _entry(wait.key), wait.since_ms)

@@ -128,6 +128,6 @@ def _plain(value: object) -> Any:
             return str(value)
 
 
-def shown(stored: bytes) -> str:
-    value = plain_of(stored)
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+def text_of(plain: Any) -> str:
+    """A value of `plain_of` for people: a string as it is, any other value as JSON."""
+    return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()

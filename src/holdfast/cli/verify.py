@@ -30,7 +30,7 @@ from holdfast.client.replica_questions import EntryCopy
 from holdfast.client.verification import Finding, Report, verify
 from holdfast.client.zone_verification import ZoneFinding, ZoneReport
 from holdfast.core.model.object_names import is_service
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import ConfigError, Denied, HoldfastError, Unreachable
 from holdfast.wire.values import Serialized, from_stored
 
 ANSWER_S = 20.0
@@ -178,7 +178,7 @@ def _cannot() -> Iterator[None]:
     """Exit with `EXIT_UNCHECKED` if the cluster cannot be asked: nothing was checked, which is no conflict."""
     try:
         yield
-    except ConfigError:
+    except (ConfigError, Denied, Unreachable):
         raise
     except HoldfastError as failed:
         click.echo(f"Error: {failed}", err=True)

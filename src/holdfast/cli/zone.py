@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
-from holdfast.cli.addresses import address_option
-from holdfast.cli.answers import json_option
-from holdfast.cli.credentials import Credentials, credentials
+from holdfast.cli.answers import Answer
+from holdfast.cli.operator_command import Call, operator_command
 from holdfast.cli.paths import LocalPath
+from holdfast.cli.rendering import Shown, table_of
+from holdfast.cli.unit_types import Seconds
 from holdfast.client.agreed_client import order_zone
-from holdfast.client.routing import parse_addresses
+from holdfast.core.model.result_columns import column
 from holdfast.core.model.zone_questions import (
     NEVER,
     AlterZone,
@@ -42,6 +39,8 @@ from holdfast.core.zones.transitions import Consistency, Result
 from holdfast.errors import ConfigError
 
 EXAMPLE = '{"op": "update_pending", "before": {"stable": {"peers": ["A"]}}, "event": {...}}'
+NAMES_PER_NODE = 8
+"""Characters of a node whose name is unknown."""
 
 
 @click.group()
@@ -50,30 +49,126 @@ def zone() -> None:
 
     \b
       holdfast zone create orders --replicas 3      maps.NAME.raft_zone = "orders" puts a map into it
-      holdfast zone list
       holdfast zone show orders
-      holdfast zone alter orders --replicas 5
-      holdfast zone drop orders
     """
 
 
-yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+class OrderDone(Answer):
+    """The change that was made, and warnings about its consequences."""
+
+    done: str
+    warnings: list[str]
+
+    def view(self) -> Iterable[Shown]:
+        yield self.done
+
+    def notes(self) -> Iterable[str]:
+        return [f"Warning: {warning}" for warning in self.warnings]
+
+
+class Zone(Answer):
+    """A zone: its settings, and how many of its partitions lack a leader or a replica, or move."""
+
+    id: int
+    name: str
+    settings: dict[str, SettingValue]
+    leaderless: int
+    moving: int
+    under_replicated: int
+    lag: int = 0
+    eligible_members: list[str] = msgspec.field(default_factory=list)
+
+
+class ZoneRow(msgspec.Struct, frozen=True):
+    """A line of the list for people."""
+
+    name: Annotated[str, column("zone")]
+    partitions: Annotated[int, column("partitions", "count")]
+    replicas: Annotated[int, column("replicas", "count")]
+    quorum: Annotated[int, column("quorum", "count")]
+    consistency: Annotated[str, column("consistency")]
+    leaderless: Annotated[int, column("no leader", "count")]
+    moving: Annotated[int, column("moving", "count")]
+    under_replicated: Annotated[int, column("under-replicated", "count")]
+    filter: Annotated[str, column("filter")]
+
+
+class Zones(Answer):
+    """All zones."""
+
+    zones: list[Zone]
+
+    def view(self) -> Iterable[Shown]:
+        rows = [{**one.settings, **msgspec.structs.asdict(one)} for one in self.zones]
+        yield table_of(msgspec.convert(rows, list[ZoneRow]), ZoneRow)
+
+
+class PartitionRow(msgspec.Struct, frozen=True):
+    """A partition of a zone, for people."""
+
+    partition: Annotated[int, column("partition", right=True)]
+    leader: Annotated[str, column("leader")]
+    stable: Annotated[str, column("stable", fold=True)]
+    pending: Annotated[str, column("pending", fold=True)]
+    planned: Annotated[str, column("planned", fold=True)]
+    index: Annotated[str, column("index", right=True)]
+    lag: Annotated[str, column("lag", fold=True)]
+    unwell: Annotated[str, column("replicas that are not well", fold=True)]
+
+
+class ZoneShown(Zone, kw_only=True):
+    """A zone, partition by partition."""
+
+    members: dict[str, str]
+    partitions: list[ZonePartitionTold]
+
+    def view(self) -> Iterable[Shown]:
+        settings = ", ".join(f"{key} {value}" for key, value in self.settings.items() if value != "")
+        yield f"zone {self.name}: {settings}"
+        yield table_of([_row(one, self.members) for one in self.partitions], PartitionRow)
 
 
 def _words(kind: type[StrEnum]) -> click.Choice[str]:
     return click.Choice([one.value for one in kind])
 
 
+class _DelayOrNever(Seconds):
+    """A time in whole seconds, or `never`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Seconds, or `never`. Fails for parts of a second."""
+        if value == NEVER:
+            return value
+        seconds = super().convert(value, param, ctx)
+        if not seconds.is_integer():
+            self.fail(f"{value} is no whole number of seconds", param, ctx)
+        return int(seconds)
+
+
+DELAY = _DelayOrNever(most=2**31)
 _ALTERABLE = (
-    click.option("--replicas", type=int, help="Of each partition.  [1]"),
-    click.option("--quorum", type=int, help="Voters that must be available.  [1 of 1, 2 of up to 4, else 3]"),
-    click.option("--filter", help="Members that may hold replicas, as group=a|b, host=c. Empty: all."),
+    click.option("--replicas", type=int, metavar="N", help="Of each partition.  [1]"),
     click.option(
-        "--scale-up-s", metavar="SECONDS", help="Delay before new members receive replicas, or never.  [0]"
+        "--quorum",
+        type=int,
+        metavar="N",
+        help="Voters that must be available.  [1 of 1, 2 of up to 4, else 3]",
+    ),
+    click.option(
+        "--filter",
+        metavar="FILTER",
+        help="Members that may hold replicas, as group=a|b, host=c. Empty: all.",
+    ),
+    click.option(
+        "--scale-up-s",
+        type=DELAY,
+        metavar="TIME|never",
+        help="Delay before new members receive replicas, or never.  [0]",
     ),
     click.option(
         "--scale-down-s",
-        metavar="SECONDS",
+        type=DELAY,
+        metavar="TIME|never",
         help="Delay before replicas of lost members are replaced, or never.  [never]",
     ),
     click.option(
@@ -83,7 +178,8 @@ _ALTERABLE = (
     ),
     click.option(
         "--reset-after-s",
-        metavar="SECONDS",
+        type=DELAY,
+        metavar="TIME|never",
         help="With ha: delay before a partition continues without its majority.  [0]",
     ),
     click.option(
@@ -91,11 +187,7 @@ _ALTERABLE = (
         type=_words(Adjustment),
         help="Whether a running move is finished (replace) or cancelled when the target changes.  [replace]",
     ),
-    click.option(
-        "--placement",
-        type=_words(PlacementKind),
-        help="Placement of replicas.  [rendezvous]",
-    ),
+    click.option("--placement", type=_words(PlacementKind), help="Placement of replicas.  [rendezvous]"),
 )
 
 
@@ -105,286 +197,221 @@ def _settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _settings(given: dict[str, Any]) -> list[tuple[str, SettingValue]]:
-    """The given settings. Raises UsageError for invalid seconds."""
-    found: list[tuple[str, SettingValue]] = []
-    for name, value in given.items():
-        if value is None:
-            continue
-        if name.endswith("_s") and value != NEVER:
-            if not str(value).isdecimal():
-                raise click.UsageError(f"--{name.replace('_', '-')} is {value}, not seconds or {NEVER}")
-            found.append((name, int(value)))
-        else:
-            found.append((name, value))
-    return found
+def _settings(given: Mapping[str, Any]) -> list[tuple[str, SettingValue]]:
+    return [(name, value) for name, value in given.items() if value is not None]
 
 
-def _order(address: str, known: Credentials, wanted: ZoneOrder) -> ZoneAnswer:
-    return order_zone(parse_addresses(address), known.for_client(), wanted)
+def _order(call: Call, wanted: ZoneOrder) -> ZoneAnswer:
+    return order_zone(call.addresses, call.credentials.for_client(), wanted)
 
 
-def _carry_out(address: str, known: Credentials, wanted: ZoneOrder, *, as_json: bool) -> None:
-    answer = _order(address, known, wanted)
-    if as_json:
-        click.echo(json.dumps({"done": answer.done, "warnings": answer.warnings}))
-        return
-    click.echo(answer.done)
-    for warning in answer.warnings:
-        click.echo(f"Warning: {warning}", err=True)
+def _carry_out(call: Call, wanted: ZoneOrder) -> OrderDone:
+    answer = _order(call, wanted)
+    return OrderDone(done=answer.done, warnings=answer.warnings)
 
 
-@zone.command(short_help="Create a zone.")
+@operator_command(zone, short_help="Create a zone.")
 @click.argument("name")
 @click.option(
     "--partitions",
     type=int,
+    metavar="N",
     help="Cannot be changed later.  [default: as many as the cluster, which maps need]",
 )
 @_settings_options
-@json_option
-@address_option
-@credentials
-def create(name: str, *, as_json: bool, address: str, credentials: Credentials, **given: Any) -> None:
+def create(call: Call, name: str, **given: Any) -> OrderDone:
     r"""Create the zone NAME. Its partitions are placed on the present members at once.
 
     \b
       holdfast zone create orders --replicas 3
-      holdfast zone create cache --replicas 3 --consistency ha --scale-down-s 60
+      holdfast zone create cache --replicas 3 --consistency ha --scale-down-s 1min
     """
-    _carry_out(address, credentials, CreateZone(name, _settings(given)), as_json=as_json)
+    return _carry_out(call, CreateZone(name, _settings(given)))
 
 
-@zone.command(short_help="Change settings of a zone.")
+@operator_command(zone, short_help="Change settings of a zone.")
 @click.argument("name")
 @_settings_options
-@json_option
-@address_option
-@credentials
-def alter(name: str, *, as_json: bool, address: str, credentials: Credentials, **given: Any) -> None:
-    """Change settings of the zone NAME. Replicas move while the zone is in use. The number of partitions and the
+def alter(call: Call, name: str, **given: Any) -> OrderDone:
+    r"""Change settings of the zone NAME. Replicas move while the zone is in use. The number of partitions and the
     consistency cannot be changed.
+
+    \b
+      holdfast zone alter orders --replicas 5
     """
     settings = _settings(given)
     if not settings:
         raise click.UsageError("say what to alter: see --help")
-    _carry_out(address, credentials, AlterZone(name, settings), as_json=as_json)
+    return _carry_out(call, AlterZone(name, settings))
 
 
-@zone.command(short_help="Rename a zone.")
+@operator_command(zone, short_help="Rename a zone.")
 @click.argument("name")
 @click.argument("wanted", metavar="NEW_NAME")
-@json_option
-@address_option
-@credentials
-def rename(name: str, wanted: str, *, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Rename the zone NAME to NEW_NAME. Maps refer to their zone by name (maps.NAME.raft_zone): a map that still uses
+def rename(call: Call, name: str, wanted: str) -> OrderDone:
+    r"""Rename the zone NAME to NEW_NAME. Maps refer to their zone by name (maps.NAME.raft_zone): a map that still uses
     the old name has no zone.
+
+    \b
+      holdfast zone rename orders sales
     """
-    _carry_out(address, credentials, RenameZone(name, wanted), as_json=as_json)
+    return _carry_out(call, RenameZone(name, wanted))
 
 
-@zone.command(short_help="Drop a zone and all its data.")
+@operator_command(zone, confirms=True, short_help="Drop a zone and all its data.")
 @click.argument("name")
-@yes_option
-@json_option
-@address_option
-@credentials
-def drop(name: str, *, yes: bool, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Drop the zone NAME. All entries of its maps are gone."""
-    if not yes:
-        click.confirm(f"Drop zone {name}, with all entries of the maps in it?", abort=True, err=True)
-    _carry_out(address, credentials, DropZone(name), as_json=as_json)
+def drop(call: Call, name: str) -> OrderDone:
+    r"""Drop the zone NAME. All entries of its maps are gone.
+
+    \b
+      holdfast zone drop orders
+    """
+    call.confirm(f"Drop zone {name}, with all entries of the maps in it?")
+    return _carry_out(call, DropZone(name))
 
 
-@zone.command(short_help="Continue without a lost majority. Its last writes are lost.")
+@operator_command(
+    zone, confirms=True, short_help="Continue without a lost majority. Its last writes are lost."
+)
 @click.argument("name")
 @click.option(
-    "--partition", "partitions", type=int, multiple=True, help="Only this partition; may be repeated."
+    "--partition",
+    "partitions",
+    type=int,
+    multiple=True,
+    metavar="N",
+    help="Only this partition; may be repeated.",
 )
-@yes_option
-@json_option
-@address_option
-@credentials
-def reset(
-    name: str,
-    *,
-    partitions: tuple[int, ...],
-    yes: bool,
-    as_json: bool,
-    address: str,
-    credentials: Credentials,
-) -> None:
-    """Let partitions of the zone NAME that have lost their majority for good continue with the remaining replicas.
+def reset(call: Call, name: str, *, partitions: tuple[int, ...]) -> OrderDone:
+    r"""Let partitions of the zone NAME that have lost their majority for good continue with the remaining replicas.
 
     Partitions with a majority are not changed. Acknowledged writes that only the lost members had are lost.
+
+    \b
+      holdfast zone reset orders --partition 17
     """
-    if not yes:
-        question = f"Discard data of zone {name} that only lost members have? Acknowledged writes may be lost"
-        click.confirm(question, abort=True, err=True)
-    _carry_out(address, credentials, ResetZone(name, list(partitions)), as_json=as_json)
+    call.confirm(f"Discard data of zone {name} that only lost members have? Acknowledged writes may be lost")
+    return _carry_out(call, ResetZone(name, list(partitions)))
 
 
-@zone.command("list", short_help="List zones.")
-@json_option
-@address_option
-@credentials
-def list_command(*, as_json: bool, address: str, credentials: Credentials) -> None:
-    """List all zones with their settings, and how many of their partitions lack a leader or a replica, or move."""
-    answer = _order(address, credentials, ListZones())
-    if as_json:
-        click.echo(json.dumps([zone_summary(one) for one in answer.zones]))
-        return
-    table = Table(box=None, pad_edge=False)
-    for title in (
-        "zone",
-        "partitions",
-        "replicas",
-        "quorum",
-        "consistency",
-        "no leader",
-        "moving",
-        "under-replicated",
-        "filter",
-    ):
-        table.add_column(title, no_wrap=True)
-    for one in answer.zones:
-        settings = (one.settings[key] for key in ("partitions", "replicas", "quorum", "consistency"))
-        counts = (one.leaderless, one.moving, one.lacking)
-        table.add_row(one.name, *map(str, (*settings, *counts)), str(one.settings["filter"]))
-    _print(table)
+@operator_command(zone, "list", short_help="List zones.")
+def list_command(call: Call) -> Zones:
+    r"""List all zones with their settings, and how many of their partitions lack a leader or a replica, or move.
+
+    \b
+      holdfast zone list
+    """
+    found = _order(call, ListZones()).zones
+    return Zones(zones=[msgspec.convert(zone_summary(one), Zone) for one in found])
 
 
-@zone.command(short_help="Show the leader, replicas and moves of each partition of a zone.")
+@operator_command(zone, short_help="Show the leader, replicas and moves of each partition of a zone.")
 @click.argument("name")
-@json_option
-@address_option
-@credentials
-def show(name: str, *, as_json: bool, address: str, credentials: Credentials) -> None:
-    """Show the settings of the zone NAME, and for each partition its leader, its current replicas (stable), those
+def show(call: Call, name: str) -> ZoneShown:
+    r"""Show the settings of the zone NAME, and for each partition its leader, its current replicas (stable), those
     that it is changing to (pending) and those after that (planned), the last index of the leader's log, and how many
     entries each follower lacks.
+
+    \b
+      holdfast zone show orders
     """
-    answer = _order(address, credentials, ShowZone(name))
-    [told] = answer.zones
-    if as_json:
-        partitions = [msgspec.to_builtins(one) for one in answer.partitions]
-        plain = {**zone_summary(told), "members": answer.members, "partitions": partitions}
-        click.echo(json.dumps(plain))
-        return
-    click.echo(
-        f"zone {told.name}: "
-        + ", ".join(f"{key} {value}" for key, value in told.settings.items() if value != "")
+    answer = _order(call, ShowZone(name))
+    [found] = answer.zones
+    return ZoneShown(
+        **msgspec.structs.asdict(msgspec.convert(zone_summary(found), Zone)),
+        members=answer.members,
+        partitions=answer.partitions,
     )
-    table = Table(box=None, pad_edge=False)
-    for title in (
-        "partition",
-        "leader",
-        "stable",
-        "pending",
-        "planned",
-        "index",
-        "lag",
-        "replicas that are not well",
-    ):
-        table.add_column(title)
-    for one in answer.partitions:
-        table.add_row(*_row(one, answer.members))
-    _print(table)
 
 
-def _row(one: ZonePartitionTold, members: dict[str, str]) -> list[str]:
+def _row(one: ZonePartitionTold, members: dict[str, str]) -> PartitionRow:
     def called(node: str) -> str:
-        return members.get(node, node[:8])
+        return members.get(node, node[:NAMES_PER_NODE])
 
-    def held(who: AssignmentsTold | None) -> str:
-        return "" if who is None else _shown(who, called)
+    def held(replicas: AssignmentsTold | None) -> str:
+        return "" if replicas is None else _shown(replicas, called)
 
     index = next((str(replica.index) for replica in one.replicas if replica.node == one.leader), "")
+    followers = [replica for replica in one.replicas if replica.node != one.leader]
     unwell = [f"{called(each.node)} {each.state.lower()}" for each in one.replicas if each.state != "HEALTHY"]
     answered = {replica.node for replica in one.replicas}
     expected = [] if one.stable is None else [*one.stable.peers, *one.stable.learners]
     unwell += [f"{called(node)} silent" for node in expected if node not in answered]
-    return [
-        str(one.partition),
-        "nobody" if one.leader is None else called(one.leader),
+    return PartitionRow(
+        one.partition,
+        "none" if one.leader is None else called(one.leader),
         held(one.stable),
         ", then ".join(map(held, one.pending)),
         held(one.planned),
         index,
-        " ".join(
-            f"{called(replica.node)} {replica.lag}" for replica in one.replicas if replica.node != one.leader
-        )
-        if index
-        else "",
+        " ".join(f"{called(replica.node)} {replica.lag}" for replica in followers) if index else "",
         ", ".join(unwell),
-    ]
+    )
 
 
-def _print(table: Table) -> None:
-    Console(width=None if sys.stdout.isatty() else 160).print(table, highlight=False)
+class Explained(Answer):
+    """The result of a step, and the assignments after it."""
+
+    result: Result
+    after: PartitionKeys
+    number: int
+    op: str
+
+    def view(self) -> Iterable[Shown]:
+        after = self.after
+        yield f"{self.number}: {self.op}: {self.result.value}"
+        rows: list[tuple[str, Assignments | None]] = [("stable", after.stable)]
+        rows += [("pending" if not at else "", one) for at, one in enumerate(after.pending)]
+        rows += [
+            ("planned", after.planned),
+            ("to take out", after.switch_reduce),
+            ("to put back", after.switch_append),
+        ]
+        for name, assignments in rows:
+            if assignments is not None:
+                yield f"   {name:<12} {_shown(assignments)}"
+        if after.trigger is not None:
+            yield f"   {'trigger':<12} {after.trigger}"
+        for at, link in enumerate(after.chain):
+            name = "" if at else "chain"
+            yield f"   {name:<12} {_shown(link.assignments)} (term {link.term}, index {link.index})"
 
 
-@zone.command(
-    "explain", short_help="Show the effect of an event on the assignments of a partition, without a cluster."
+@operator_command(
+    zone,
+    "explain",
+    connects=False,
+    short_help="Show the effect of an event on the assignments of a partition, without a cluster.",
 )
 @click.argument("file", type=LocalPath(exists=True, dir_okay=False, allow_dash=True))
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, in the order of the steps.")
-def explain_command(file: str, as_json: bool) -> None:
+def explain_command(_: Call, file: str) -> Iterator[Explained]:
     r"""Show the effect of an event on the assignments of a partition. Contacts no cluster.
 
-    FILE (-: standard input) has one step, or a list of steps that are applied one after the other:
+    FILE (-: standard input) has one step, or a list of steps that are applied one after the other. `op` is
+    update_pending, conf_applied, reduce_changed or reset. A later step may omit `before`: it then starts from the
+    result of the previous step. docs/zones.md explains the keys.
 
     \b
-    {"op": "update_pending",
-     "before": {"stable": {"peers": ["A", "B"]}},
-     "event": {"calculated": {"peers": ["A", "C"]}, "known_stable": {"peers": ["A", "B"]}, "event_ts": 7}}
-
-    `op` is update_pending, conf_applied, reduce_changed or reset. A later step may omit `before`: it then starts from
-    the result of the previous step.
+      echo '{"op": "conf_applied", "before": {"stable": {"peers": ["A"]}},
+             "event": {"applied": {"peers": ["A"]}}}' | holdfast zone explain -
     """
     with click.open_file(file, "rb") as opened:
-        given, single = _read(opened.read(), file)
+        given = _read(opened.read(), file)
     try:
-        told = list(explain(given))
+        found = list(explain(given))
     except NotAStep as error:
         raise ConfigError(f"{file}: {error}") from error
-    if as_json:
-        answers = [{"result": result.value, "after": msgspec.to_builtins(after)} for result, after in told]
-        json.dump(answers[0] if single else answers, sys.stdout, indent=2)
-        click.echo()
-        return
-    for number, (step, (result, after)) in enumerate(zip(given, told, strict=True)):
-        _tell(number, step, result, after)
+    for number, (step, (result, after)) in enumerate(zip(given, found, strict=True)):
+        yield Explained(result=result, after=after, number=number, op=step.op)
 
 
-def _read(data: bytes, name: str) -> tuple[list[ExplainStep], bool]:
-    """The steps of a file, and whether it has a single one. Raises ConfigError."""
+def _read(data: bytes, name: str) -> list[ExplainStep]:
+    """The steps of a file. Raises ConfigError."""
     try:
         found = msgspec.json.decode(data, type=list[ExplainStep] | ExplainStep)
     except msgspec.MsgspecError as error:
         raise ConfigError(f"{name}: {error}; a step looks like {EXAMPLE}") from error
-    return ([found], True) if isinstance(found, ExplainStep) else (found, False)
-
-
-def _tell(number: int, step: ExplainStep, result: Result, after: PartitionKeys) -> None:
-    click.echo(f"{number}: {step.op}: {result.value}")
-    rows: list[tuple[str, Assignments | None]] = [("stable", after.stable)]
-    rows += [("pending" if not at else "", one) for at, one in enumerate(after.pending)]
-    rows += [
-        ("planned", after.planned),
-        ("to take out", after.switch_reduce),
-        ("to put back", after.switch_append),
-    ]
-    for name, assignments in rows:
-        if assignments is not None:
-            click.echo(f"   {name:<12} {_shown(assignments)}")
-    if after.trigger is not None:
-        click.echo(f"   {'trigger':<12} {after.trigger}")
-    for at, link in enumerate(after.chain):
-        click.echo(
-            f"   {'' if at else 'chain':<12} {_shown(link.assignments)} (term {link.term}, index {link.index})"
-        )
+    return [found] if isinstance(found, ExplainStep) else found
 
 
 def _shown(assignments: Assignments | AssignmentsTold, called: Callable[[str], str] = str) -> str:
@@ -392,4 +419,4 @@ def _shown(assignments: Assignments | AssignmentsTold, called: Callable[[str], s
     words += sorted(f"{called(node)} (learner)" for node in assignments.learners)
     words += ["by force"] if assignments.force else []
     words += ["after a reset"] if assignments.from_reset else []
-    return " ".join(words) or "nobody"
+    return " ".join(words) or "none"

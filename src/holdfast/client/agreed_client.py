@@ -15,7 +15,16 @@ from holdfast.core.model.metastore_questions import (
     ResetAsked,
 )
 from holdfast.core.model.zone_questions import ListZones, ShowZone, ZoneAnswer, ZoneOrder
-from holdfast.errors import Denied, NotReady, Refused, RequestError, TooLarge, Unknown, Unsupported
+from holdfast.errors import (
+    Denied,
+    NotReady,
+    Refused,
+    RequestError,
+    TooLarge,
+    Unknown,
+    Unreachable,
+    Unsupported,
+)
 from holdfast.wire import own
 
 CONNECT_S = 5.0
@@ -87,4 +96,4 @@ def _asked(
             connection.close()
         if changes:
             raise Unknown(f"{failures[-1]}: it may have been done, or not; look before you do it again")
-    raise NotReady("no member answers: " + "; ".join(failures))
+    raise Unreachable("no member answers: " + "; ".join(failures))

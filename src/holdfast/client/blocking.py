@@ -40,7 +40,7 @@ from holdfast.config.client_tls import ClientTls
 from holdfast.core.model.ids import Address
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import DEFAULT_TTL, READS, WHOLE, Op, Request, Value
-from holdfast.errors import NoDataMember, NotReady, Refused, Unknown
+from holdfast.errors import NoDataMember, NotReady, Refused, Unknown, Unreachable
 from holdfast.wire import own
 
 PUT_ROWS_MAX = 4096
@@ -516,7 +516,7 @@ class Client:
                 return ask(self._connect(address))
             except Broken as broken:
                 failures.append(str(broken))
-        raise NotReady("no member answers: " + "; ".join(failures))
+        raise Unreachable("no member answers: " + "; ".join(failures))
 
     def _addresses(self) -> Iterator[Address]:
         known = self._known.members.values() if self._known is not None else ()

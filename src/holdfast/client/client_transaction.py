@@ -22,7 +22,7 @@ from holdfast.core.model.transaction_orders import (
     TransactionFate,
     TransactionOrder,
 )
-from holdfast.errors import NotReady, Refused, RolledBack, Unknown
+from holdfast.errors import NotReady, Refused, RolledBack, Unknown, Unreachable
 from holdfast.wire import own
 from holdfast.wire.values import from_stored, to_stored
 
@@ -38,7 +38,7 @@ def order_transaction(
     try:
         connection = Connection(address, credentials, CONNECT_S)
     except Broken as broken:
-        raise NotReady(str(broken)) from broken
+        raise Unreachable(str(broken)) from broken
     try:
         return _asked(connection, order)
     except Broken as broken:
@@ -98,7 +98,7 @@ class ClientTransaction:
             assert isinstance(answer, bytes), "a transaction has an id"
             self._id = answer
             return self
-        raise NotReady("no member answers: " + "; ".join(failures))
+        raise Unreachable("no member answers: " + "; ".join(failures))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -13,7 +13,7 @@ from holdfast.config.sharing import encoded_key
 from holdfast.core.model.baseline import FIXED
 from holdfast.core.model.ids import Address
 from holdfast.core.model.partition_events import News, Number
-from holdfast.errors import HoldfastError, NotReady, Refused, Standing, Unknown
+from holdfast.errors import HoldfastError, NotReady, Refused, Standing, Unknown, Unreachable
 from holdfast.wire import own
 
 LOOK_S = 0.25
@@ -52,7 +52,7 @@ def order(
     try:
         connection = Connection(address, credentials, ANSWER_S)
     except Broken as broken:
-        raise NotReady(str(broken)) from broken
+        raise Unreachable(str(broken)) from broken
     try:
         number = connection.next_number()
         timeout_ms = min(round(timeout_s * 1000), own.ORDER_MS_MAX)

@@ -26,7 +26,7 @@ from holdfast.core.model.zone_questions import (
     ZoneOrder,
     ZonePartitionTold,
 )
-from holdfast.errors import NotReady
+from holdfast.errors import Unreachable
 from holdfast.wire import own
 
 ZoneVerdict = Literal["equal", "differs", "busy", "unreachable"]
@@ -152,7 +152,7 @@ def ask_of_zones(client: Client, order: ZoneOrder) -> ZoneAnswer:
             return connection.ask(question, own.ZoneSays).answer
         except CANNOT_ASK as failed:
             failures.append(str(failed))
-    raise NotReady("no member answers: " + "; ".join(failures))
+    raise Unreachable("no member answers: " + "; ".join(failures))
 
 
 def _nodes(client: Client) -> dict[str, str]:

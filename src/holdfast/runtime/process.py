@@ -7,8 +7,9 @@ down the cluster.
 | status | meaning |
 |--------|---------|
 | 0      | it has left the cluster, alone or with all others |
-| 1      | it ended before its data was safe elsewhere, or found no cluster within `cluster.join_timeout_ms` |
+| 1      | it ended before its data was safe elsewhere, or was evicted |
 | 2      | not started: a setting is wrong, a port is in use, or the cluster rejects this member |
+| 4      | it found no cluster within `cluster.join_timeout_ms` |
 | 70     | stopped by an error inside the member, or of its disk |
 """
 
@@ -23,7 +24,7 @@ import uvloop
 
 from holdfast.config import Settings
 from holdfast.config.addresses import format_address
-from holdfast.errors import ConfigError, InvariantBroken, JournalBroken, NotReady
+from holdfast.errors import ConfigError, InvariantBroken, JournalBroken, Unreachable
 from holdfast.runtime.logs.process_log import begin_log, call_log_of
 from holdfast.runtime.memory import prepare
 from holdfast.runtime.node import Node
@@ -39,13 +40,22 @@ WARN_S = 60.0
 
 
 def main(settings: Settings) -> int:
-    """Run one member until it has left; returns the exit status. Raises ConfigError when it cannot start."""
+    """Run one member until it has left; returns the exit status.
+
+    Raises ConfigError when it cannot start, Unreachable when it finds no cluster in time.
+    """
     files = bool(settings.persistence.directory) and not settings.member.lite
     prepare(files=files, memory_bytes=settings.limits.memory_bytes)
     begin_log(settings.log, settings.member.name)
     room_for_sockets(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(settings))
+        try:
+            return runner.run(_run(settings))
+        except (ConfigError, Unreachable):
+            raise
+        except Exception:
+            log.critical("this member stops because of an error inside it", exc_info=True)
+            return BROKEN
 
 
 async def _run(settings: Settings) -> int:
@@ -129,7 +139,9 @@ async def _announce(node: Node) -> None:
         if node.member.picture.admitted:
             continue  # It is in a cluster, and waits there for others: as long as that takes.
         if limit_s and now_s - began_s >= limit_s:
-            raise NotReady(f"{no_cluster_reason(node, limit_s)} (cluster.join_timeout_ms): this member ends")
+            raise Unreachable(
+                f"{no_cluster_reason(node, limit_s)} (cluster.join_timeout_ms): this member ends"
+            )
         if now_s - warned_s >= WARN_S:
             warned_s = now_s
             log.warning("%s", no_cluster_reason(node, now_s - began_s))

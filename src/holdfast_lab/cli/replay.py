@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.answers import json_option, tell_json
+from holdfast.cli.answers import json_option
 from holdfast.cli.orders import EXIT_FAILED
 from holdfast.cli.paths import LocalPath
+from holdfast.cli.rendering import tell_json
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from holdfast.client.verification import AT_A_TIME
 from holdfast.config.local_paths import local_path
 from holdfast.core.model.object_names import is_service
 from holdfast.core.store.digest import RANGES
-from holdfast.errors import ConfigError, NotReady
+from holdfast.errors import ConfigError, NotReady, Unreachable
 from holdfast.spark.files.stores import StoreState, checkpoint_bytes, read_store
 from holdfast.spark.jobs import TASKS_PER_SLOT, Counted, Show, nothing, run, slots
 from holdfast.spark.pipeline.loose_copies import (
@@ -303,7 +303,7 @@ class _Members:
         try:
             connection = Connection(parse_addresses(address)[0], credentials, options.timeout_s)
         except Broken as broken:
-            raise NotReady(str(broken)) from broken
+            raise Unreachable(str(broken)) from broken
         connection.check_release(__version__)
         return connection
 

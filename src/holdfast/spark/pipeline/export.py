@@ -30,7 +30,7 @@ from holdfast.client.whole_cuts import take_whole_cut
 from holdfast.config.local_paths import local_path
 from holdfast.config.schema import INTERNAL
 from holdfast.core.store.digest import batch_digest
-from holdfast.errors import ConfigError, HoldfastError, NotReady
+from holdfast.errors import ConfigError, HoldfastError, Unreachable
 from holdfast.spark.jobs import TASKS_PER_SLOT, Counted, Show, nothing, run, slots
 from holdfast.spark.pipeline.manifest import (
     ENTRIES,
@@ -237,7 +237,7 @@ def _hello(client: Client) -> own.HelloOk:
             return client.to(member).hello
         except CANNOT_ASK as why:
             silent.append(str(why))
-    raise NotReady(f"no member answers: {'; '.join(silent)}")
+    raise Unreachable(f"no member answers: {'; '.join(silent)}")
 
 
 def _prepare(folder: Path) -> None:
