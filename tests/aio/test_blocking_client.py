@@ -13,7 +13,7 @@ import pytest
 from holdfast.aio import BlockingClient, ChangeKind, NearCacheOptions
 from holdfast.aio.direct_line import DirectLine, DirectLines
 from holdfast.aio.member_line import LineClosed
-from holdfast.aio.request_forms import RequestForm
+from holdfast.client_core.request_forms import RequestForm
 from holdfast.errors import ConfigError, Denied, NotReady, Refused, Unknown
 from holdfast_lab.processes.local_cluster import LocalCluster
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import random
 import struct
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
 from holdfast.aio import BlockingClient, Client, NearCache, NearCacheOptions, Serializers
-from holdfast.aio.answer_stream import AnswerStream, OtherAnswer
 from holdfast.aio.entry_listening import EntryListening
 from holdfast.aio.member_line import MemberLine
-from holdfast.aio.member_views import answer_in, read_members, read_owners
 from holdfast.aio.near_cache_feed import NearCacheFeed
-from holdfast.aio.request_forms import CODES, GET, GET_ALL, SET, form
 from holdfast.aio.subscriptions import Subscriptions
+from holdfast.client_core.answer_stream import AnswerStream, OtherAnswer
+from holdfast.client_core.message_decoding import answer_in, read_members, read_owners, reader_of
+from holdfast.client_core.request_forms import CODES, GET, GET_ALL, SET, form
 from holdfast.errors import HoldfastError, NotReady, ProtocolError, RequestError, Unknown
 from holdfast.wire.hazelcast.hazelcast_frames import FRAME, RESPONSE, data, event, frame, message, response
 from holdfast_lab.processes.local_cluster import LocalCluster
@@ -138,7 +139,7 @@ async def spoiled_events() -> None:
     drawn = random.Random(3)
     client = Client()
     client.partition_count, client.route = 3, [None] * 3
-    feed = NearCacheFeed("m", NearCache(NearCacheOptions()), client)
+    feed = NearCacheFeed("m", NearCache(NearCacheOptions(), time.monotonic), client)
     listening = EntryListening(
         "m", None, Serializers().load, Subscriptions(), unheard, 10, include_value=True
     )
@@ -162,10 +163,13 @@ async def spoiled_events() -> None:
             ),
         ),
         (
-            lambda whole: read_owners(whole, 3),
+            lambda whole: read_owners(reader_of(whole), 3),
             message([event(0x000303, 1, bytes(4)), begin, frame(bytes(4)), end, frame(bytes(17))]),
         ),
-        (read_members, message([event(0x000302, 1, bytes(4)), begin, begin, frame(bytes(18)), end, end])),
+        (
+            lambda whole: read_members(reader_of(whole)),
+            message([event(0x000302, 1, bytes(4)), begin, begin, frame(bytes(18)), end, end]),
+        ),
     ]
     for hear, whole in events[:-1]:
         hear(whole)

@@ -14,7 +14,7 @@ from holdfast.client import cut_handles as under_test
 from holdfast.client.ahead import Wanted, read_ahead
 from holdfast.client.blocking import Client
 from holdfast.client.cut_handles import Cut, end_cut, hold_cut, scan_cut, take_cut
-from holdfast.client.routing import RoutingTable
+from holdfast.client_core.routing import RoutingTable
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.primary_backup.cuts import LOOKED_AT_MAX
@@ -190,7 +190,7 @@ def test_what_was_too_much_for_one_question_is_asked_for_again(
                 held.state.store(b"k%d" % number, b"", 60_000, 0, 0, 0)
 
     cluster.do(fill)
-    monkeypatch.setattr(under_test, "delays", lambda: iter(()))  # at once, without a pause
+    monkeypatch.setattr(under_test.BlockingRetries, "sleep", None)  # At once, without a pause.
     cut = take_cut(client, ["m"])
     assert len(cut.marks) == 31
     assert cut.entries("m") == len(KEYS) + 31 * (LOOKED_AT_MAX // 4)

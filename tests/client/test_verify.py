@@ -9,7 +9,6 @@ from tests.server.memory_cluster import MemoryCluster
 
 from holdfast.client.blocking import Client
 from holdfast.client.replica_questions import ask_digests, ask_ranges, read_ranges
-from holdfast.client.routing import RoutingTable, TableRow
 from holdfast.client.verification import (
     Finding,
     Judged,
@@ -19,6 +18,7 @@ from holdfast.client.verification import (
     different_rows,
     verify,
 )
+from holdfast.client_core.routing import RoutingTable, TableRow
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.records import Change, Record
 from holdfast.core.store.digest import range_of

@@ -34,7 +34,7 @@ from holdfast.cli.status import ask
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Connection
 from holdfast.client.connection import Credentials as ClientCredentials
-from holdfast.client.routing import parse_addresses
+from holdfast.client_core.routing import parse_addresses
 from holdfast.errors import Denied, NotReady
 from holdfast.wire import own
 from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember

@@ -17,7 +17,7 @@ from hazelcast.security import BasicTokenProvider
 
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Connection, Credentials
-from holdfast.client.routing import parse_addresses
+from holdfast.client_core.routing import parse_addresses
 from holdfast.config.verifiers import password_verifier, token_verifier
 from holdfast.core.model.ids import Address
 from holdfast.core.model.operations import Op, Request

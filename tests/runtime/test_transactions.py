@@ -16,7 +16,7 @@ from holdfast.cli.main import holdfast as command
 from holdfast.client.blocking import Client
 from holdfast.client.client_transaction import ClientTransaction
 from holdfast.client.grouped_putting import GroupedRows, GroupSender, grouped_put_problem
-from holdfast.client.routing import parse_addresses
+from holdfast.client_core.routing import parse_addresses
 from holdfast.core.model.transaction_orders import StoreTogether
 from holdfast.errors import ProtocolError, Refused, RolledBack
 from holdfast.wire import own

@@ -23,9 +23,9 @@ from holdfast.cli.verify import _skip_reason
 from holdfast.client.agreed_client import order_zone
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Credentials
-from holdfast.client.routing import parse_addresses
 from holdfast.client.verification import Report, diverged, verify
 from holdfast.client.zone_verification import ZoneFinding
+from holdfast.client_core.routing import parse_addresses
 from holdfast.core.model.ids import group_of
 from holdfast.core.model.zone_questions import CreateZone, ZoneAnswer, ZoneOrder
 from holdfast.core.raft.raft_messages import RaftKind, RaftMessage

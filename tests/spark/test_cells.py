@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 pa = pytest.importorskip("pyarrow")
 np = pytest.importorskip("numpy")
 
-from holdfast.client.routing import RoutingTable  # noqa: E402
+from holdfast.client_core.routing import RoutingTable  # noqa: E402
 from holdfast.core.model.keys import partition_of  # noqa: E402
 from holdfast.spark.rows.cells import counted, from_buffers, partitions_of, to_buffers  # noqa: E402
 from holdfast.spark.rows.entry_encoder import Entries  # noqa: E402

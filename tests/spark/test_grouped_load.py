@@ -22,8 +22,8 @@ from holdfast.cli.main import holdfast  # noqa: E402
 from holdfast.client.blocking import Client  # noqa: E402
 from holdfast.client.client_transaction import ClientTransaction  # noqa: E402
 from holdfast.client.cut_handles import end_cut, scan_cut  # noqa: E402
-from holdfast.client.routing import parse_addresses  # noqa: E402
 from holdfast.client.whole_cuts import take_whole_cut  # noqa: E402
+from holdfast.client_core.routing import parse_addresses  # noqa: E402
 from holdfast.errors import ConfigError, HoldfastError  # noqa: E402
 from holdfast.spark.pipeline.load import Loaded, load  # noqa: E402
 from holdfast.wire.values import from_stored  # noqa: E402

@@ -17,7 +17,7 @@ from tests.spark.streaming_judge import Verdict, Writer, content_of, judge
 
 from holdfast.client.blocking import Client
 from holdfast.client.client_transaction import ClientTransaction
-from holdfast.client.routing import parse_addresses
+from holdfast.client_core.routing import parse_addresses
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Request
 from holdfast.errors import HoldfastError

@@ -17,7 +17,7 @@ from holdfast.cli.whatif import check_folders, from_live, live_sizes, named
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Connection
 from holdfast.client.connection import Credentials as ClientCredentials
-from holdfast.client.routing import parse_addresses
+from holdfast.client_core.routing import parse_addresses
 from holdfast.core.model.partition_events import Kind
 from holdfast.spark.foresight import blocks
 from holdfast.spark.foresight.whatif import ask, moves, what_if

@@ -8,7 +8,7 @@ from holdfast.aio.asyncio_client import Client
 from holdfast.aio.asyncio_map import Map
 from holdfast.aio.blocking_client import BlockingClient, BlockingMap
 from holdfast.aio.entry_listening import EntryListening, ListenerLags
-from holdfast.aio.near_cache import NearCache, NearCacheOptions, NearCacheStatistics
+from holdfast.client_core.near_cache import NearCache, NearCacheOptions, NearCacheStatistics
 from holdfast.config.client_tls import ClientTls
 from holdfast.serialization import ChangeKind, Codec, EntryChange, Identified, Serializers
 

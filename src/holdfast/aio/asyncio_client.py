@@ -14,27 +14,30 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
+from threading import Lock
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast.aio.answer_stream import OtherAnswer
 from holdfast.aio.asyncio_map import Map
 from holdfast.aio.client_handshake import ClientHandshake, no_tls
-from holdfast.aio.member_line import LineBroken, LineClosed, MemberLine, WrongPort
-from holdfast.aio.member_views import (
+from holdfast.aio.member_line import MemberLine
+from holdfast.aio.near_cache_feed import NearCacheFeed
+from holdfast.aio.subscriptions import Subscriptions
+from holdfast.client_core.answer_stream import OtherAnswer
+from holdfast.client_core.message_decoding import (
     NotAnswered,
     Welcome,
     answer_in,
     read_members,
     read_owners,
+    reader_of,
 )
-from holdfast.aio.near_cache import NearCache, NearCacheOptions
-from holdfast.aio.near_cache_feed import NearCacheFeed
-from holdfast.aio.request_forms import CLUSTER_VIEW, PING, WHOLE, RequestForm, form
-from holdfast.aio.subscriptions import Subscriptions
-from holdfast.aio.verdicts import in_words, pause_s, retry_reason
+from holdfast.client_core.near_cache import NearCache, NearCacheOptions
+from holdfast.client_core.request_forms import CLUSTER_VIEW, PING, WHOLE, RequestForm, form
+from holdfast.client_core.retries import LineBroken, LineClosed, Retries, WrongPort, in_words, retry_reason
 from holdfast.config.addresses import format_address, parse_addresses
 from holdfast.config.client_tls import ClientTls
 from holdfast.errors import ConfigError, Denied, HoldfastError, NotReady, ProtocolError, Unreachable
@@ -87,7 +90,7 @@ class Client:
         self.serializers = serializers or Serializers()
         self.subscriptions = Subscriptions()
         self._feeds = {
-            name: NearCacheFeed(name, NearCache(options), self)
+            name: NearCacheFeed(name, NearCache(options, time.monotonic, Lock()), self)
             for name, options in (near_caches or {}).items()
         }
         self._tls = tls
@@ -124,20 +127,19 @@ class Client:
         if self._closed or self._keeper is not None:
             raise ConfigError("a client is connected once; make another one")
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.connect_timeout_s
-        tries = 0
+        retries = Retries(self.connect_timeout_s, loop.time)
         try:
             while not (self._lines and self._members):
                 told = await self._open_missing()
-                if self._lines and loop.time() < deadline:
-                    await self._wait_changed(0.1)
+                pause_s = retries.pause_s()
+                if self._lines and pause_s is not None:
+                    await self._wait_changed(pause_s)
                     continue
                 if final := next((error for error in told if isinstance(error, Denied | WrongPort)), None):
                     raise ConfigError(str(final)) if isinstance(final, WrongPort) else final
-                if loop.time() > deadline:
+                if pause_s is None:
                     raise Unreachable("no member could be reached: " + "; ".join(map(str, told)))
-                await asyncio.sleep(pause_s(tries))
-                tries += 1
+                await asyncio.sleep(pause_s)
             for feed in self._feeds.values():
                 if feed.cache.options.invalidate_on_change:
                     await self.subscriptions.begin(feed, self.lines())
@@ -194,8 +196,7 @@ class Client:
 
         `rest`: the frames that follow those of the form, the last one flagged final. Raises Refused, Unknown.
         """
-        tries = 0
-        deadline = 0.0
+        retries: Retries | None = None
         while True:
             line = self.line_for(partition)
             why = "no member is connected"
@@ -223,12 +224,12 @@ class Client:
                     "the client is not connected: use it inside `async with Client(...) as client:`, or call "
                     "`await client.connect()` first"
                 )
-            now = asyncio.get_running_loop().time()
-            deadline = deadline or now + self._patience_s
-            if now >= deadline:
+            # Made at the first failure: most requests need no second try.
+            retries = retries or Retries(self._patience_s, asyncio.get_running_loop().time)
+            pause_s = retries.pause_s()
+            if pause_s is None:
                 raise NotReady(f"given up after {self._patience_s:g} s: {why}")
-            await self._wait_changed(min(pause_s(tries), deadline - now))
-            tries += 1
+            await self._wait_changed(pause_s)
 
     def line_for(self, partition: int) -> MemberLine | None:
         """The connection to the owner of the partition, or else to any member; None if there is none."""
@@ -334,13 +335,13 @@ class Client:
 
     def _heard(self, kind: int, whole: bytes) -> None:
         if kind == MEMBERS_VIEW:
-            if members := read_members(whole):
+            if members := read_members(reader_of(whole)):
                 self._members = members
                 for line in [line for uuid, line in self._lines.items() if uuid not in members]:
                     line.end("the member has left the cluster")
                 self._wake()
         elif kind == PARTITIONS_VIEW:
-            self._owners = read_owners(whole, self.partition_count)
+            self._owners = read_owners(reader_of(whole), self.partition_count)
             self._reroute()
 
     # -- upkeep

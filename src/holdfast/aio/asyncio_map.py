@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from mmh3 import mmh3_32_sintdigest as murmur3
 
-from holdfast.aio import member_views as views
-from holdfast.aio import request_forms as forms
-from holdfast.aio.answer_stream import OtherAnswer
 from holdfast.aio.entry_listening import EntryListening
-from holdfast.aio.member_line import LineBroken, MemberLine
-from holdfast.aio.near_cache import ABSENT, NearCache
-from holdfast.aio.request_forms import AIM, FOREVER, STEP, THREAD, RequestForm, last
+from holdfast.aio.member_line import MemberLine
 from holdfast.aio.subscriptions import Subscriptions
+from holdfast.client_core import message_decoding as views
+from holdfast.client_core import request_forms as forms
+from holdfast.client_core.answer_stream import OtherAnswer
+from holdfast.client_core.near_cache import ABSENT, NearCache
+from holdfast.client_core.request_forms import AIM, FOREVER, STEP, THREAD, RequestForm, last
+from holdfast.client_core.retries import LineBroken
 from holdfast.core.model.keys import LOWEST_INT32, SEED, partition_of, partitions_of
 from holdfast.core.model.operations import LIFETIME_MS_MAX, MAP_NAME_MAX
 from holdfast.errors import ConfigError, ProtocolError, raise_worst

@@ -21,10 +21,10 @@ from holdfast.aio.asyncio_map import Map
 from holdfast.aio.direct_line import DirectLine, DirectLines
 from holdfast.aio.entry_listening import EntryListening
 from holdfast.aio.member_line import MemberLine
-from holdfast.aio.near_cache import NearCache, NearCacheOptions
-from holdfast.aio.request_forms import RequestForm
 from holdfast.aio.subscriptions import Subscriptions
-from holdfast.aio.verdicts import pause_s, retry_reason
+from holdfast.client_core.near_cache import NearCache, NearCacheOptions
+from holdfast.client_core.request_forms import RequestForm
+from holdfast.client_core.retries import Retries, retry_reason
 from holdfast.config.client_tls import ClientTls
 from holdfast.errors import ConfigError, HoldfastError, NotReady
 from holdfast.serialization.entry_changes import EntryChange
@@ -77,8 +77,7 @@ class _Direct:
 
     async def ask(self, form: RequestForm, partition: int, rest: bytes) -> Any:
         """See `Client.ask`. Blocks the thread and never suspends."""
-        tries = 0
-        deadline = 0.0
+        retries: Retries | None = None
         while True:
             line = self._client.line_for(partition)
             why = "no member is connected"
@@ -89,12 +88,11 @@ class _Direct:
                     why = retry_reason(form, failed)
             if self.closed:
                 raise NotReady("the client is closed")
-            now = time.monotonic()
-            deadline = deadline or now + self._patience_s
-            if now >= deadline:
+            retries = retries or Retries(self._patience_s, time.monotonic)
+            pause_s = retries.pause_s()
+            if pause_s is None:
                 raise NotReady(f"given up after {self._patience_s:g} s: {why}")
-            time.sleep(min(pause_s(tries), deadline - now))  # noqa: ASYNC251 - of a thread, not of a loop
-            tries += 1
+            time.sleep(pause_s)  # noqa: ASYNC251 - of a thread, not of a loop
 
     def _to(self, line: MemberLine) -> DirectLines:
         found = self._lines.get(line)

@@ -6,8 +6,8 @@ import ssl
 from dataclasses import dataclass
 from uuid import uuid4
 
-from holdfast.aio.member_views import Welcome, read_error, read_welcome
-from holdfast.aio.request_forms import AUTHENTICATE, RequestForm, form
+from holdfast.client_core.message_decoding import Welcome, read_error, read_welcome
+from holdfast.client_core.request_forms import AUTHENTICATE, RequestForm, form
 from holdfast.config.addresses import format_address
 from holdfast.config.client_tls import handshake_problem
 from holdfast.errors import Denied, HoldfastError, NotReady

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from threading import Lock
 from time import monotonic
 
-from holdfast.aio.answer_stream import AnswerStream, OtherAnswer
 from holdfast.aio.client_handshake import ClientHandshake, no_tls
-from holdfast.aio.member_line import LineBroken, LineClosed
-from holdfast.aio.member_views import answer_in
-from holdfast.aio.request_forms import AIM, STEP, WHOLE, RequestForm
+from holdfast.client_core.answer_stream import AnswerStream, OtherAnswer
+from holdfast.client_core.message_decoding import answer_in
+from holdfast.client_core.request_forms import AIM, STEP, WHOLE, RequestForm
+from holdfast.client_core.retries import LineBroken, LineClosed
 from holdfast.config.addresses import format_address
 from holdfast.errors import ProtocolError
 from holdfast.wire.doors import HAZELCAST_CLIENT

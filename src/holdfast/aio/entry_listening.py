@@ -11,9 +11,9 @@ from typing import Any, Self
 from uuid import UUID
 
 from holdfast.aio.member_line import MemberLine
-from holdfast.aio.member_views import fixed_part, reader_of
-from holdfast.aio.request_forms import LISTEN, LISTEN_TO_KEY, RequestForm, form
 from holdfast.aio.subscriptions import Subscriptions
+from holdfast.client_core.message_decoding import fixed_part, reader_of
+from holdfast.client_core.request_forms import LISTEN, LISTEN_TO_KEY, RequestForm, form
 from holdfast.errors import HoldfastError, ProtocolError
 from holdfast.serialization.entry_changes import ChangeKind, EntryChange
 from holdfast.wire.hazelcast.hazelcast_frames import EVENT, IS_NULL, data, message, text

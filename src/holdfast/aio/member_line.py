@@ -9,26 +9,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
-from holdfast.aio.answer_stream import AnswerStream
-from holdfast.aio.request_forms import AIM, STEP, RequestForm
+from holdfast.client_core.answer_stream import AnswerStream
+from holdfast.client_core.request_forms import AIM, STEP, RequestForm
+from holdfast.client_core.retries import LineBroken, LineClosed, WrongPort
 from holdfast.config.addresses import format_address
-from holdfast.errors import HoldfastError, ProtocolError
+from holdfast.errors import ProtocolError
 from holdfast.wire import doors
 
 Listener = Callable[[int, bytes], None]
 """Called with the type and the bytes of each event of its registration."""
-
-
-class LineBroken(HoldfastError):
-    """The connection ended while a request was in flight: the request may have been applied."""
-
-
-class LineClosed(HoldfastError):
-    """The connection had ended before the request was sent: the request was not applied."""
-
-
-class WrongPort(LineBroken):
-    """The address is not a client port, so a retry is useless."""
 
 
 class MemberLine(asyncio.Protocol):

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.aio.member_line import MemberLine
-from holdfast.aio.member_views import answer_in, uuid_in
-from holdfast.aio.request_forms import UNLISTEN, RequestForm, form
-from holdfast.aio.verdicts import in_words
+from holdfast.client_core.message_decoding import answer_in, uuid_in
+from holdfast.client_core.request_forms import UNLISTEN, RequestForm, form
+from holdfast.client_core.retries import in_words
 from holdfast.errors import HoldfastError
 from holdfast.wire.hazelcast.hazelcast_frames import message, text
 

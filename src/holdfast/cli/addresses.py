@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from holdfast.cli.connection_options import connection_option
-from holdfast.client.routing import DEFAULT_PORT
+from holdfast.client_core.routing import DEFAULT_PORT
 
 DEFAULT_ADDRESS = f"127.0.0.1:{DEFAULT_PORT}"
 VARIABLE = "HOLDFAST_ADDRESS"

@@ -31,7 +31,7 @@ from holdfast.cli.exit_statuses import DONE, combined
 from holdfast.cli.rendering import show, tell_json
 from holdfast.cli.unit_types import SECONDS
 from holdfast.client.blocking import Client
-from holdfast.client.routing import parse_addresses
+from holdfast.client_core.routing import parse_addresses
 from holdfast.core.model.ids import Address
 
 ANSWER_S = 5.0

@@ -22,7 +22,7 @@ from holdfast.cli.answers import json_option
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.rendering import tell_json
 from holdfast.client.blocking import Client
-from holdfast.client.routing import parse_addresses
+from holdfast.client_core.routing import parse_addresses
 from holdfast.core.model.ids import Address
 from holdfast.core.partition_table.event_log import ranges_of
 from holdfast.errors import ConfigError, HoldfastError, NotReady, Unreachable

@@ -19,9 +19,9 @@ from holdfast.cli.addresses import address_option
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.client.blocking import Client
 from holdfast.client.operator import Gap, Listening, Silence, Watcher
-from holdfast.client.routing import parse_addresses
 from holdfast.client.zone_events import ZoneEvent, ZoneEventKind
 from holdfast.client.zone_watcher import ZonesGap, ZonesWatched, ZoneWatcher
+from holdfast.client_core.routing import parse_addresses
 from holdfast.core.model.migration import NONE, Migration
 from holdfast.core.model.partition_events import Kind, Loss, News
 from holdfast.core.partition_table.event_log import ranges_of

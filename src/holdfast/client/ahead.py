@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Broken, Connection
 from holdfast.client.cut_handles import Cut, scan_cut
-from holdfast.client.routing import PASSING, RoutingTable
+from holdfast.client_core.routing import PASSING, RoutingTable
 from holdfast.wire import own
 
 ROWS_MAX = 16_384

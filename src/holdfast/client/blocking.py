@@ -12,7 +12,6 @@ and sends it again after a growing delay, until `timeout_s` is over.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,12 +23,12 @@ from uuid import uuid4
 
 import msgspec
 
+from holdfast.client.blocking_retries import BlockingRetries
 from holdfast.client.connection import Broken, Connection, Credentials, ask_status
-from holdfast.client.routing import (
+from holdfast.client_core.routing import (
     PASSING,
     PartitionRows,
     RoutingTable,
-    delays,
     error_of_outcome,
     group_by,
     group_rows,
@@ -231,8 +230,8 @@ class Client:
         # The first unknown outcome. A later rejection says nothing about that try: if SET is sent, the
         # connection breaks, and every retry is rejected with NotReady, then SET may still have been applied,
         # and the caller gets Unknown.
-        deadline = time.monotonic() + self._timeout_s
-        for delay in delays():
+        retries = BlockingRetries(self._timeout_s)
+        while True:
             try:
                 return self._attempt(request)
             except (Refused, Unknown) as failed:
@@ -242,13 +241,11 @@ class Client:
                 again = harmless or (self._retry_unknown and self._remembers and bool(request.id))
             else:
                 again = isinstance(trouble, PASSING)
-            if not again or time.monotonic() + delay > deadline:
+            if not again or not retries.sleep():
                 if doubt is None or doubt is trouble or request.op in READS:
                     raise trouble
                 raise Unknown(f"{doubt}; then: {trouble}") from trouble
-            time.sleep(delay)
             self._stale = True
-        raise AssertionError("delays never end")
 
     def _attempt(self, request: Request) -> Value:
         try:
@@ -322,20 +319,18 @@ class Client:
             fields=None if fields is None else list(fields),
             limit=limit,
         )
-        deadline = time.monotonic() + self._timeout_s
-        for delay in delays():
+        retries = BlockingRetries(self._timeout_s)
+        while True:
             try:
                 pages = pages_of(self._owner(partition), question)
             except (Broken, *PASSING) as passing:
-                if time.monotonic() + delay > deadline:
+                if not retries.sleep():
                     raise NotReady(
                         f"partition {partition} cannot be read for {self._timeout_s:g} s: {passing}"
                     ) from passing
-                time.sleep(delay)
                 self._stale = True
             else:
                 return [page.columns for page in pages]
-        raise AssertionError("delays never end")
 
     def put_columns(
         self,
@@ -362,8 +357,7 @@ class Client:
         put = ColumnRows(map_name, keys, values, ttl_ms, kinds, ttls_ms, max_idles_ms, key_hashes)
         left = put.groups(self.partition_count)
         sizes = list(map(add, map(len, keys), map(len, values)))
-        deadline = time.monotonic() + self._timeout_s
-        wait = delays()
+        retries = BlockingRetries(self._timeout_s)
         first = True
         while left:
             before = sum(len(group.rows) for group in left)
@@ -375,12 +369,9 @@ class Client:
                 break
             rows = sum(len(group.rows) for group in left)
             if rows < before:
-                deadline = time.monotonic() + self._timeout_s
-                wait = delays()
-            delay = next(wait)
-            if time.monotonic() + delay > deadline:
+                retries.progressed()
+            if not retries.sleep():
                 raise NotReady(f"{rows} rows could not be stored for {self._timeout_s:g} s: {why}")
-            time.sleep(delay)
             self._stale = True
         return count
 

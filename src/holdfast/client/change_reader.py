@@ -12,12 +12,12 @@ ChangesGone instead of a silent gap.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 
 from holdfast.client.blocking import Client
+from holdfast.client.blocking_retries import BlockingRetries
 from holdfast.client.connection import Broken
-from holdfast.client.routing import PASSING, RoutingTable, delays
+from holdfast.client_core.routing import PASSING, RoutingTable
 from holdfast.errors import ChangesGone, NotReady, ProtocolError
 from holdfast.wire import own
 
@@ -39,17 +39,15 @@ def heads(
     """
     left = list(dict.fromkeys(partitions))
     found: dict[int, own.Head] = {}
-    deadline = time.monotonic() + timeout_s
+    retries = BlockingRetries(timeout_s)
     fresh = False
-    for delay in delays():
+    while True:
         left, why = _ask_heads(client, map_name, left, found, fresh=fresh)
         if not left:
             return found
-        if time.monotonic() + delay > deadline:
+        if not retries.sleep():
             raise NotReady(f"partition {left[0]} is not served for {timeout_s:g} s: {why}")
-        time.sleep(delay)
         fresh = True
-    raise AssertionError("delays never end")
 
 
 def _ask_heads(
@@ -113,8 +111,7 @@ def read_changes(
             _check_history(client, map_name, partition, after, after_term, upto, timeout_s)
         return found
     reader = _Reader(client, map_name, partition, upto, upto_term, bytes_max)
-    deadline = time.monotonic() + timeout_s
-    wait = delays()
+    retries = BlockingRetries(timeout_s)
     refusals = 0
     fresh = False
     while True:
@@ -124,19 +121,17 @@ def read_changes(
             after, after_term = answer.upto, answer.term
             if after >= upto:
                 return found
-            deadline = time.monotonic() + timeout_s
-            wait, refusals, fresh = delays(), 0, False
+            retries.progressed()
+            refusals, fresh = 0, False
             continue
         refusals = refusals + 1 if reader.refused else 0
         if refusals >= ROUNDS:
             raise ChangesGone(map_name, partition, after, upto, reader.why)
-        delay = next(wait)
-        if time.monotonic() + delay > deadline:
+        if not retries.sleep():
             raise NotReady(
                 f"map {map_name!r}, partition {partition}: changes after update {after} cannot be read for "
                 f"{timeout_s:g} s: {reader.why}"
             )
-        time.sleep(delay)
         fresh = True
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from holdfast.client.routing import error_of_fault
+from holdfast.client_core.routing import error_of_fault
 from holdfast.config.client_tls import SPEAKS_NONE, ClientTls, handshake_problem
 from holdfast.core.model.ids import Address
 from holdfast.errors import Denied, HoldfastError, ProtocolError, Unsupported

@@ -20,8 +20,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from holdfast.client.blocking import Client, pages_of
+from holdfast.client.blocking_retries import BlockingRetries
 from holdfast.client.connection import Broken, Connection
-from holdfast.client.routing import PASSING, delays
+from holdfast.client_core.routing import PASSING
 from holdfast.errors import ConfigError, CutLost, HoldfastError, NotReady
 from holdfast.wire import own
 from holdfast.wire.own import Mark
@@ -100,18 +101,16 @@ class _Taking:
 
     def run(self, patience_s: float) -> Cut:
         """Ask until everything is cut and kept. Raises NotReady after `patience_s`."""
-        wait = delays()
+        retries = BlockingRetries(self._deadline_s - time.monotonic())
         while True:
             why = self._ask_owners()
             if not self._left:
                 why = self._renew(last=True)
             if not self._left and not why:
                 return Cut(self.cut, self._marks, self._lease_s)
-            delay = min(next(wait), self._lease_s / 4)
-            if time.monotonic() + delay > self._deadline_s:
+            if not retries.sleep(longest_s=self._lease_s / 4):
                 what = f"{len(self._left)} partitions, first {min(self._left)}," if self._left else "maps"
                 raise NotReady(f"{what} could not be cut for {patience_s:g} s: {why}")
-            time.sleep(delay)
             self._renew()
             self._client.refresh()
 

@@ -4,14 +4,14 @@ none.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import count
 
 from holdfast.client.blocking import Client, PutCount
+from holdfast.client.blocking_retries import BlockingRetries
 from holdfast.client.connection import Broken, Connection
-from holdfast.client.routing import PASSING, delays
+from holdfast.client_core.routing import PASSING
 from holdfast.core.model.operations import DEFAULT_TTL
 from holdfast.core.model.transaction_orders import StoreTogether, TransactionAnswer, TransactionFate
 from holdfast.errors import NotReady, Refused
@@ -106,19 +106,18 @@ class GroupSender:
         return _Sent(group, posted)
 
     def _store(self, sent: _Sent) -> None:
-        deadline = time.monotonic() + self._client.timeout_s
-        for delay in delays():
+        retries = BlockingRetries(self._client.timeout_s)
+        while True:
             why = self._retry_reason(sent)
             if not why:
                 self.count.rows += len(sent.group.keys)
                 self.count.partitions.update(sent.group.partitions)
                 return
-            if time.monotonic() + delay > deadline:
+            if not retries.sleep():
                 raise NotReady(
                     f"{len(sent.group.keys)} rows could not be stored in one transaction for "
                     f"{self._client.timeout_s:g} s: {why}"
                 )
-            time.sleep(delay)
             self._client.refresh()
             self.count.rows_resent += len(sent.group.keys)
             sent = self._post(sent.group)
@@ -151,8 +150,8 @@ def _post(client: Client, order: StoreTogether, turn: int) -> tuple[Connection, 
 
 def grouped_put_problem(client: Client, map_name: str) -> str:
     """Why rows of this map cannot be stored in transactions; empty if they can. Raises NotReady."""
-    deadline = time.monotonic() + client.timeout_s
-    for turn, delay in enumerate(delays()):
+    retries = BlockingRetries(client.timeout_s)
+    for turn in count():
         try:
             connection, number = _post(client, StoreTogether(map_name, [], []), turn)
             answer: TransactionAnswer = connection.collect(number, own.TransactionSays).answer
@@ -164,8 +163,7 @@ def grouped_put_problem(client: Client, map_name: str) -> str:
             if answer.fate is TransactionFate.DONE:
                 return ""
             why = answer.why
-        if time.monotonic() + delay > deadline:
+        if not retries.sleep():
             raise NotReady(f"no member can be asked for {client.timeout_s:g} s: {why}")
-        time.sleep(delay)
         client.refresh()
-    raise AssertionError("delays never end")
+    raise AssertionError("the count has no end")

@@ -6,14 +6,14 @@ Unlike an audit this looks at no backup: it answers for the data that a client w
 from __future__ import annotations
 
 import difflib
-import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from holdfast.client.blocking import Client
+from holdfast.client.blocking_retries import BlockingRetries
 from holdfast.client.connection import Connection, ask_status
 from holdfast.client.replica_questions import CANNOT_ASK, ask_digests
-from holdfast.client.routing import PASSING, delays
+from holdfast.client_core.routing import PASSING
 from holdfast.config.schema import INTERNAL
 from holdfast.core.model.object_names import is_service
 from holdfast.errors import ConfigError, NotReady
@@ -46,15 +46,13 @@ def map_names(client: Client, *, timeout_s: float = TIMEOUT_S) -> list[str]:
 
     Raises NotReady when some member does not answer until the timeout.
     """
-    deadline = time.monotonic() + timeout_s
-    for delay in delays():
+    retries = BlockingRetries(timeout_s)
+    while True:
         names, silent = _names_told(client)
         if not silent:
             return sorted(name for name in names if not _internal(name))
-        if time.monotonic() + delay > deadline:
+        if not retries.sleep():
             raise NotReady(f"cannot list the maps: {'; '.join(silent)}. Try again when the cluster is stable")
-        time.sleep(delay)
-    raise AssertionError("delays never end")
 
 
 def names_on(connection: Connection) -> list[str]:
@@ -117,8 +115,8 @@ def read_holdings(
 def _read_holding(client: Client, partitions: list[int], name: str, timeout_s: float) -> Holding:
     found = Holding()
     left = partitions
-    deadline = time.monotonic() + timeout_s
-    for delay in delays():
+    retries = BlockingRetries(timeout_s)
+    while True:
         served: set[int] = set()
         for digest in _ask_primaries(client, left, name):
             served.add(digest.partition)
@@ -127,12 +125,10 @@ def _read_holding(client: Client, partitions: list[int], name: str, timeout_s: f
         left = [partition for partition in left if partition not in served]
         if not left:
             return found
-        if time.monotonic() + delay > deadline:
+        if not retries.sleep():
             raise NotReady(
                 f"{len(left)} partitions are not served for {timeout_s:g} s, partition {left[0]} first"
             )
-        time.sleep(delay)
-    raise AssertionError("delays never end")
 
 
 def _ask_primaries(client: Client, partitions: list[int], name: str) -> list[own.PartitionDigest]:

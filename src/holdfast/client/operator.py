@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from holdfast.client.blocking_retries import BlockingRetries
 from holdfast.client.connection import Broken, Connection, Credentials, ask_status
-from holdfast.client.routing import delays
 from holdfast.config.sharing import encoded_key
 from holdfast.core.model.baseline import FIXED
 from holdfast.core.model.ids import Address
@@ -188,7 +189,7 @@ class Watcher:
 
         Raises Denied, Unsupported or ProtocolError if a member rejects the watch.
         """
-        waits = delays()
+        retries = BlockingRetries(math.inf)
         silent = False
         while True:
             self._listened = False
@@ -201,12 +202,13 @@ class Watcher:
                 if self._listened:
                     break
             if self._listened:
-                waits, silent = delays(), False
+                retries.progressed()
+                silent = False
                 continue
             if not silent:
                 silent = True
                 yield Silence("; ".join(failures))
-            time.sleep(next(waits))
+            retries.sleep()
 
     def _at(self, address: Address) -> Iterator[News | Listening | Gap]:
         connection = Connection(address, self._credentials, ANSWER_S)

@@ -23,8 +23,8 @@ from holdfast.client.blocking import Client
 from holdfast.client.connection import Broken, Connection
 from holdfast.client.differences import Differences, find_differences, value_of
 from holdfast.client.replica_questions import CANNOT_ASK, EntryCopy
-from holdfast.client.routing import error_of_outcome
 from holdfast.client.verification import Finding, Report
+from holdfast.client_core.routing import error_of_outcome
 from holdfast.core.model.object_names import is_service
 from holdfast.core.model.operations import Op, Request
 from holdfast.errors import HoldfastError

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Broken, Connection
-from holdfast.client.routing import PASSING, RoutingTable
+from holdfast.client_core.routing import PASSING, RoutingTable
 from holdfast.core.model.zone_questions import PartitionMark
 from holdfast.errors import ProtocolError
 from holdfast.wire import own

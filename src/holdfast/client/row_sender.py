@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.client.blocking import PUT_BYTES_MAX, PUT_ROWS_MAX, Client, PutCount
+from holdfast.client.blocking_retries import BlockingRetries
 from holdfast.client.connection import Broken, Connection
-from holdfast.client.routing import PASSING, RoutingTable, delays
+from holdfast.client_core.routing import PASSING, RoutingTable
 from holdfast.core.model.operations import DEFAULT_TTL
 from holdfast.errors import NotReady
 from holdfast.wire import own
@@ -164,8 +164,7 @@ class RowSender:
         if waiting is None:
             return
         rows, posted, left, why = waiting
-        deadline = time.monotonic() + self._client.timeout_s
-        wait = delays()
+        retries = BlockingRetries(self._client.timeout_s)
         while True:
             more, more_reason = self._collect(posted)
             before = len(rows)
@@ -174,14 +173,11 @@ class RowSender:
                 return
             rows = rows.only(left)
             if len(rows) < before:
-                deadline = time.monotonic() + self._client.timeout_s
-                wait = delays()
-            delay = next(wait)
-            if time.monotonic() + delay > deadline:
+                retries.progressed()
+            if not retries.sleep():
                 raise NotReady(
                     f"{len(rows)} rows could not be stored for {self._client.timeout_s:g} s: {why}"
                 )
-            time.sleep(delay)
             self._client.refresh()
             self.count.rows_resent += len(rows)
             rows, posted, left, why = self._post(rows)

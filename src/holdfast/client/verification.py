@@ -16,8 +16,8 @@ from typing import Literal
 
 from holdfast.client.blocking import Client
 from holdfast.client.replica_questions import ask_digests, ask_tables
-from holdfast.client.routing import PASSING, RoutingTable, TableRow
 from holdfast.client.zone_verification import ZoneReport, compare_zones, zone_maps
+from holdfast.client_core.routing import PASSING, RoutingTable, TableRow
 from holdfast.wire.own import MapDigest, PartitionDigest
 
 Verdict = Literal["equal", "differs", "busy", "unreachable"]

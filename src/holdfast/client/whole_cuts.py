@@ -16,9 +16,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from holdfast.client.blocking import Client
+from holdfast.client.blocking_retries import BlockingRetries
 from holdfast.client.connection import Broken
 from holdfast.client.cut_handles import Cut, end_cut, scan_cut, take_cut
-from holdfast.client.routing import PASSING, delays
+from holdfast.client_core.routing import PASSING
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.model.transaction_orders import (
     HoldCommits,
@@ -43,18 +44,16 @@ def take_whole_cut(
     """
     patience_s = client.timeout_s if timeout is None else timeout
     deadline_s = time.monotonic() + patience_s
-    wait = delays()
+    retries = BlockingRetries(patience_s)
     while True:
         left_s = max(0.001, deadline_s - time.monotonic())
         cut, why = _try(client, maps, lease_s, left_s)
         if cut is not None:
             return cut
-        delay = next(wait)
-        if time.monotonic() + delay > deadline_s:
+        if not retries.sleep():
             raise NotReady(
                 f"no moment was found for {patience_s:g} s at which no transaction was half done: {why}"
             )
-        time.sleep(delay)
         client.refresh()
 
 

@@ -14,7 +14,7 @@ import click
 
 from holdfast.client.agreed_client import order_zone
 from holdfast.client.connection import Credentials
-from holdfast.client.routing import parse_addresses
+from holdfast.client_core.routing import parse_addresses
 from holdfast.core.model.zone_questions import CreateZone, ListZones
 from holdfast_lab.bench import report
 from holdfast_lab.bench.run import ROOT

@@ -20,7 +20,7 @@ import click
 from holdfast.client.agreed_client import order_zone
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Credentials
-from holdfast.client.routing import parse_addresses
+from holdfast.client_core.routing import parse_addresses
 from holdfast.core.model.operations import Op, Request
 from holdfast.core.model.zone_questions import CreateZone, DropZone
 from holdfast.server.hazelcast import authentication

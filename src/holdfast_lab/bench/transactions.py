@@ -24,7 +24,7 @@ import click
 
 from holdfast import Member
 from holdfast.client.connection import Connection, Credentials
-from holdfast.client.routing import parse_addresses
+from holdfast.client_core.routing import parse_addresses
 from holdfast.config import load
 from holdfast.core.model.operations import Op, Request, Value
 from holdfast.core.model.transaction_orders import (

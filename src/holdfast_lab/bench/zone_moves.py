@@ -21,7 +21,7 @@ from hazelcast import HazelcastClient
 
 from holdfast.client.agreed_client import order_zone
 from holdfast.client.connection import Credentials
-from holdfast.client.routing import parse_addresses
+from holdfast.client_core.routing import parse_addresses
 from holdfast.core.model.zone_questions import AlterZone, CreateZone, SettingValue, ShowZone
 from holdfast_lab.bench import frames, report
 from holdfast_lab.bench.bulk import value_of

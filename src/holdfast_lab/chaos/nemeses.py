@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from holdfast.client.agreed_client import order_zone
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Credentials
-from holdfast.client.routing import parse_addresses
+from holdfast.client_core.routing import parse_addresses
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.zone_questions import CreateZone, SettingValue, ShowZone
 from holdfast.errors import HoldfastError

@@ -33,7 +33,7 @@ from typing import Any, Self, cast
 from holdfast.client.agreed_client import order_zone
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Credentials
-from holdfast.client.routing import parse_addresses
+from holdfast.client_core.routing import parse_addresses
 from holdfast.config.addresses import format_address
 from holdfast.config.client_tls import ClientTls
 from holdfast.core.model.zone_questions import CreateZone, SettingValue

@@ -84,7 +84,7 @@ class NearCaches:
         """Record the cached entries of a cluster at rest, after the last invalidations."""
         if self.clients:
             self.world.run_until(self.world.now_ns + SECOND)
-        self._kept = [(client.name, list(client.kept.values())) for client in self.clients]
+        self._kept = [(client.name, client.kept) for client in self.clients]
 
     def problems(self, final: Mapping[str, str | None]) -> list[str]:
         """Errors in the cached entries. `final`: values of keys at rest; empty if unknown."""

@@ -22,8 +22,8 @@ import pyarrow as pa
 from holdfast.client.connection import Broken, Connection, Credentials
 from holdfast.client.holdings import check_names, names_on
 from holdfast.client.replica_questions import CANNOT_ASK, PAGE_BYTES, PAGE_ROWS, ask_digests
-from holdfast.client.routing import parse_addresses
 from holdfast.client.verification import AT_A_TIME
+from holdfast.client_core.routing import parse_addresses
 from holdfast.config.local_paths import local_path
 from holdfast.core.model.object_names import is_service
 from holdfast.core.store.digest import RANGES

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from holdfast.client.routing import RoutingTable
 from holdfast.client.row_sender import Parcel, Span
+from holdfast.client_core.routing import RoutingTable
 from holdfast.spark.rows.cells import Cells, Numbers, partitions_of, to_buffers
 from holdfast.spark.rows.entry_encoder import Entries
 from holdfast.wire.own import ColumnBatch, PutKind

@@ -8,17 +8,17 @@ since then. Example: the state after update 17 is wanted, and the scan shows upd
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.client.ahead import Wanted, read_ahead
 from holdfast.client.blocking import Client
+from holdfast.client.blocking_retries import BlockingRetries
 from holdfast.client.change_reader import heads, read_changes
 from holdfast.client.connection import Broken, Connection
 from holdfast.client.replica_questions import ask_digests
-from holdfast.client.routing import PASSING, RoutingTable, delays
+from holdfast.client_core.routing import PASSING, RoutingTable
 from holdfast.errors import ChangesGone, NotReady
 from holdfast.spark.source.offsets import BEGINNING, At, BadOffset, Place
 from holdfast.wire import own
@@ -186,9 +186,8 @@ class GridHistory:
         Raises ChangesGone, NotReady, and BadOffset if the update with this number is of another term.
         """
         name, partition = at
-        deadline = time.monotonic() + self._timeout_s
-        why = ""
-        for delay in delays():
+        retries = BlockingRetries(self._timeout_s)
+        while True:
             try:
                 before, counter, now, head = self._scan(name, partition)
             except (Broken, *PASSING) as passing:
@@ -202,13 +201,11 @@ class GridHistory:
                 if after.counter >= counter >= place.counter and after.term == before.place.term:
                     return undo(now, list(self.changes(at, place, head.place_of(counter))))
                 why = f"it was read at update {counter}, and is now at {after.counter} of term {after.term}"
-            if time.monotonic() + delay > deadline:
+            if not retries.sleep():
                 raise NotReady(
                     f"map {name!r}, partition {partition} cannot be read as it was after update {place.counter}, "
                     f"tried for {self._timeout_s:g} s: {why}"
                 )
-            time.sleep(delay)
-        raise AssertionError("delays never end")
 
     def value(self, at: At, key: bytes) -> bytes | None:
         """The present value of an entry; None if there is none. Raises NotReady."""

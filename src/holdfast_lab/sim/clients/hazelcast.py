@@ -8,9 +8,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from struct import Struct
 from typing import cast
 
+from holdfast.client_core.answer_stream import AnswerStream
+from holdfast.client_core.message_decoding import read_error, read_members, read_owners, reader_of
+from holdfast.client_core.request_forms import STEP
 from holdfast.core.model.operations import (
     DEFAULT_TTL,
     READS,
@@ -34,11 +38,8 @@ from holdfast.wire.hazelcast.hazelcast_frames import (
     END,
     EVENT,
     FRAME,
-    HEADER_BYTES,
     INT,
     IS_BACKUP_EVENT,
-    IS_EVENT,
-    IS_FINAL,
     IS_NULL,
     LONG,
     REQUEST,
@@ -56,6 +57,7 @@ from holdfast_lab.sim.clients.simulated_doors import Doors
 from holdfast_lab.sim.world import World
 
 BACKUP_AWARE = 0x0100
+MESSAGE_BYTES_MAX = 1 << 30
 PING, CREATE_PROXY, BACKUP_LISTENER = 0x000B00, 0x000400, 0x000F00
 KEYS_WITH_PREDICATE = {0x012200: 0x012600, 0x012400: 0x012700, 0x012500: 0x012800, 0x012D00: 0x013E00}
 """The same requests with a predicate, which is always true."""
@@ -108,15 +110,6 @@ _REFUSALS = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
-    """A member in the member list."""
-
-    uuid: bytes
-    host: str
-    lite: bool
-
-
 @dataclass(slots=True, eq=False)
 class Attempt:
     """One try of a request, with a correlation id of its own."""
@@ -135,15 +128,29 @@ class Attempt:
 class HazelcastLine(Line):
     member: bytes = b""
     """Its UUID as the protocol writes it."""
-    came: bytearray = field(default_factory=bytearray)
-    scanned: int = 0
-    """How much of the received bytes was scanned."""
-    control: dict[int, Callable[[bytes], None]] = field(default_factory=dict)
-    """Callbacks for answers to the client's own requests."""
+    answers: AnswerStream = field(init=False)
     listening: dict[int, Listening] = field(default_factory=dict)
     """By the correlation id of the registration."""
     views: bool = False
     """Whether members and owners are sent on this connection."""
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """Calls back with the answer of one request, unless its connection is lost."""
+
+    line: HazelcastLine
+    answered: Callable[[bytes], None]
+
+    def done(self) -> bool:
+        return self.line.lost_already
+
+    def set_result(self, whole: object) -> None:
+        assert isinstance(whole, bytes)
+        self.answered(whole)
+
+    def set_exception(self, error: BaseException) -> None:
+        raise error
 
 
 @dataclass(slots=True, eq=False)
@@ -215,9 +222,11 @@ class HazelcastClient(Client):
         self.uuid = UUID.pack(False, draw.getrandbits(64), draw.getrandbits(64))
         self._correlation = 0
         self._attempts: dict[int, Attempt] = {}
-        self._members: list[Card] = []
+        self._members: dict[bytes, tuple[str, int]] = {}
+        """Addresses by UUID."""
         self._members_version = -1
-        self._owners: dict[int, bytes] = {}
+        self._owners: list[bytes] = []
+        """UUID of the owner by partition; empty for a partition without one."""
         self._cluster = b""
         self._proxies: dict[str, None] = {}
         self._listening: list[Listening] = []
@@ -225,20 +234,21 @@ class HazelcastClient(Client):
     # -- connections
 
     def make_line(self, host: str) -> HazelcastLine:
-        return HazelcastLine(self, host)
+        line = HazelcastLine(self, host)
+        line.answers = AnswerStream(MESSAGE_BYTES_MAX, partial(self._heard, line))
+        return line
 
     def wanted(self) -> list[str]:
         if not self.lines:
             return [self.random.choice(self.doors.hosts())]
         if not self.manners.smart or not any(line.ready for line in self.lines.values()):
             return []
-        return list(dict.fromkeys(card.host for card in self._members))
+        return list(dict.fromkeys(host for host, _ in self._members.values()))
 
     def greet(self, line: Line) -> None:
         assert isinstance(line, HazelcastLine)
         cluster = self.doors.cluster.settings.cluster.name
-        correlation = self._next()
-        line.control[correlation] = lambda answer: self._authenticated(line, answer)
+        correlation = self._next(line, lambda answer: self._authenticated(line, answer))
         line.write(
             preambles.HAZELCAST_CLIENT
             + encode(
@@ -261,8 +271,11 @@ class HazelcastClient(Client):
     def _collects(self) -> bool:
         return self.manners.smart and self.manners.backup_acks
 
-    def _next(self) -> int:
-        self._correlation += 1
+    def _next(self, line: HazelcastLine, answered: Callable[[bytes], None]) -> int:
+        """Correlation id of a request that is sent next; `answered` gets the answer."""
+        self._correlation += STEP
+        line.answers.count = self._correlation
+        line.answers.pending[self._correlation] = Waiter(line, answered)
         return self._correlation
 
     def _authenticated(self, line: HazelcastLine, answer: bytes) -> None:
@@ -287,13 +300,13 @@ class HazelcastClient(Client):
             self._proxies.clear()
         line.member = member
         self.let_in(line)
-        reader = FrameReader(answer, first_end(answer), len(answer))
+        reader = reader_of(answer)
         reader.begin()
         reader.skip_to_end()
         for _ in range(3):
             reader.next()
         self._take_members(members_version, read_members(reader))
-        self._take_owners(read_owners(reader))
+        self._take_owners(read_owners(reader, count))
         if not any(isinstance(other, HazelcastLine) and other.views for other in self.lines.values()):
             line.views = True
             self._control(line, views.ADD_CLUSTER_VIEW_LISTENER)
@@ -310,8 +323,7 @@ class HazelcastClient(Client):
         own: Mapping[str, bytes] = EMPTY,
     ) -> int:
         """A request of the client itself; `done` gets the answer."""
-        correlation = self._next()
-        line.control[correlation] = done
+        correlation = self._next(line, done)
         line.write(encode(kind, correlation, -1, own=own, aware=self._collects))
         return correlation
 
@@ -321,7 +333,7 @@ class HazelcastClient(Client):
 
     def expects(self, line: Line) -> bool:
         assert isinstance(line, HazelcastLine)
-        return bool(line.control) or any(each.line is line for each in self._attempts.values())
+        return bool(line.answers.pending) or any(each.line is line for each in self._attempts.values())
 
     def forget(self, line: Line) -> None:
         assert isinstance(line, HazelcastLine)
@@ -346,28 +358,27 @@ class HazelcastClient(Client):
 
     # -- members and owners
 
-    def _take_members(self, version: int, members: list[Card]) -> None:
+    def _take_members(self, version: int, members: dict[bytes, tuple[str, int]]) -> None:
         if version <= self._members_version or not members:
             return
         self._members_version = version
         self._members = members
-        here = [card.uuid for card in members]
         for line in list(self.lines.values()):
-            if isinstance(line, HazelcastLine) and line.ready and line.member not in here:
+            if isinstance(line, HazelcastLine) and line.ready and line.member not in members:
                 # Official clients disconnect from a member that is not listed any more.
                 self.counts["hung up on who left"] += 1
                 line.stream.hang_up()
                 line.lost()
 
-    def _take_owners(self, owners: dict[int, bytes]) -> None:
-        if owners:
+    def _take_owners(self, owners: list[bytes]) -> None:
+        if any(owners):
             self._owners = owners
 
     # -- requests
 
     def line_for(self, request: Request) -> Line | None:
         if len(request.partitions) == 1 and self.manners.smart:
-            owner = self._owners.get(request.partitions[0])
+            owner = self._owners[request.partitions[0]] if self._owners else b""
             for line in self.lines.values():
                 if line.ready and isinstance(line, HazelcastLine) and line.member == owner:
                     return line
@@ -380,8 +391,7 @@ class HazelcastClient(Client):
             request = ask.request
             if request.map not in self._proxies:
                 self._proxies[request.map] = None
-                correlation = self._next()
-                line.control[correlation] = lambda answer: None
+                correlation = self._next(line, lambda answer: None)
                 own = {"name": text(request.map), "service": text(MAP_SERVICE)}
                 pieces.append(encode(CREATE_PROXY, correlation, -1, own=own, aware=self._collects))
             kind, idle = KINDS[request.op]
@@ -390,7 +400,7 @@ class HazelcastClient(Client):
             elif kind in KEYS_WITH_PREDICATE and self.random.random() < 0.3:
                 kind = KEYS_WITH_PREDICATE[kind]
             partition = request.partitions[0] if len(request.partitions) == 1 else -1
-            correlation = self._next()
+            correlation = self._next(line, self._answer)
             self._attempts[correlation] = Attempt(ask, line)
             pieces.append(encode(kind, correlation, partition, request, aware=self._collects))
         line.write(b"".join(pieces))
@@ -402,41 +412,22 @@ class HazelcastClient(Client):
 
     def received(self, line: Line, data: bytes) -> None:
         assert isinstance(line, HazelcastLine)
-        came = line.came
-        came += data
-        start = at = 0
-        at = line.scanned
-        while len(came) >= at + HEADER_BYTES and not line.lost_already:
-            length, flags = FRAME.unpack_from(came, at)
-            if len(came) < at + length:
-                break
-            at += length
-            if flags & IS_FINAL:
-                whole = bytes(came[start:at])
-                start = at
-                self._take(line, whole)
-        del came[:start]
-        line.scanned = at - start
+        line.answers.feed(data)
 
-    def _take(self, line: HazelcastLine, whole: bytes) -> None:
-        _, flags, kind, correlation = FRAME_KIND.unpack_from(whole)
-        if flags & IS_BACKUP_EVENT:
+    def _heard(self, line: HazelcastLine, kind: int, correlation: int, whole: bytes) -> None:
+        if RESPONSE.unpack_from(whole)[1] & IS_BACKUP_EVENT:
             self._backup_told(LONG.unpack_from(whole, EVENT.size)[0])
-        elif flags & IS_EVENT:
+        elif not line.lost_already:
             self._event(line, kind, correlation, whole)
-        elif (control := line.control.pop(correlation, None)) is not None:
-            control(whole)
-        elif (attempt := self._attempts.get(correlation)) is not None:
-            self._answer(correlation, attempt, whole)
 
     def _event(self, line: HazelcastLine, kind: int, correlation: int, whole: bytes) -> None:
-        reader = FrameReader(whole, first_end(whole), len(whole))
+        reader = reader_of(whole)
         if kind == views.MEMBERS_VIEW:
             self.counts["views of members"] += 1
             self._take_members(INT.unpack_from(whole, EVENT.size)[0], read_members(reader))
         elif kind == views.PARTITIONS_VIEW:
             self.counts["views of owners"] += 1
-            self._take_owners(read_owners(reader))
+            self._take_owners(read_owners(reader, self.doors.cluster.settings.partitions.count))
         elif (listening := line.listening.get(correlation)) is not None:
             what, member, count = _EVENT.unpack_from(whole, EVENT.size)
             key, value, old = (read_data(reader) for _ in range(3))
@@ -445,7 +436,11 @@ class HazelcastClient(Client):
                 EntryEvent(EventKind(what), listening.map, member_id(member), key, value, old, count)
             )
 
-    def _answer(self, correlation: int, attempt: Attempt, whole: bytes) -> None:
+    def _answer(self, whole: bytes) -> None:
+        correlation = RESPONSE.unpack_from(whole)[3]
+        attempt = self._attempts.get(correlation)
+        if attempt is None:
+            return  # Given up.
         ask = attempt.ask
         if answer_kind(whole) == 0:
             del self._attempts[correlation]
@@ -498,7 +493,7 @@ class HazelcastClient(Client):
 
     def _value(self, attempt: Attempt, whole: bytes) -> Value:
         op = attempt.ask.request.op
-        reader = FrameReader(whole, first_end(whole), len(whole))
+        reader = reader_of(whole)
         if op in TRUTHS:
             return bool(whole[RESPONSE.size])
         if op is Op.SIZE:
@@ -556,16 +551,8 @@ class HazelcastClient(Client):
         line.listening[correlation] = listening
 
 
-FRAME_KIND = Struct("<iHiq")
-"""Length and flags of a message's first frame, its kind and correlation id."""
-
-
 def answer_kind(whole: bytes) -> int:
-    return cast("int", FRAME_KIND.unpack_from(whole)[2])
-
-
-def first_end(whole: bytes) -> int:
-    return cast("int", FRAME.unpack_from(whole)[0])
+    return cast("int", RESPONSE.unpack_from(whole)[2])
 
 
 def member_id(uuid: bytes) -> str:
@@ -583,16 +570,6 @@ def status_of(code: int, reason: str) -> Status:
     return Status.TOO_LARGE if code == BAD_ARGUMENT.number else Status.FAILED
 
 
-def read_error(whole: bytes) -> tuple[int, str]:
-    """Code and text of the first error of the chain."""
-    reader = FrameReader(whole, first_end(whole), len(whole))
-    reader.begin()
-    reader.begin()
-    code: int = INT.unpack(reader.next()[1])[0]
-    reader.next()
-    return code, reader.next()[1].decode()
-
-
 def read_data(reader: FrameReader) -> bytes | None:
     flags, payload = reader.next()
     return None if flags & IS_NULL else payload[4:]
@@ -601,33 +578,6 @@ def read_data(reader: FrameReader) -> bytes | None:
 def read_list(reader: FrameReader) -> list[bytes | None]:
     """A list of `Data`, or of pairs."""
     return [read_data(reader) for _ in reader.elements()]
-
-
-def read_members(reader: FrameReader) -> list[Card]:
-    """Members, oldest first."""
-    cards: list[Card] = []
-    for _ in reader.elements():
-        reader.begin()
-        fixed = reader.next()[1]
-        reader.begin()
-        reader.next()
-        host = reader.next()[1].decode()
-        reader.skip_to_end()
-        reader.skip_to_end()
-        cards.append(Card(fixed[: UUID.size], host, bool(fixed[UUID.size])))
-    return cards
-
-
-def read_owners(reader: FrameReader) -> dict[int, bytes]:
-    """UUID of the owner by partition."""
-    held = [
-        Struct(f"<{len(part) // 4}i").unpack(part) for part in (reader.next()[1] for _ in reader.elements())
-    ]
-    uuids = reader.next()[1]
-    size = UUID.size
-    return {
-        partition: uuids[at * size : (at + 1) * size] for at, part in enumerate(held) for partition in part
-    }
 
 
 __all__ = ["HazelcastClient", "Listening", "encode"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from holdfast.client.routing import RoutingTable
+from holdfast.client_core.routing import RoutingTable
 from holdfast.core.model.operations import READS, WHOLE, Op, Outcome, Request, Status
 from holdfast.errors import ProtocolError, TooLarge
 from holdfast.wire import own

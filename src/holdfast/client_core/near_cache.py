@@ -1,10 +1,10 @@
 """Near cache: entries of a map that the client keeps, so that it need not ask a member again.
 
-- aio/C-1: A read reserves its key before it asks. A change, or a possible change, removes the reservation, and the
-  answer is then not kept: it may be older than the change.
-- aio/C-2: A write of this client removes the entry and all reservations of its key before it is sent and again when it
-  is done. After it is acknowledged, no older value is read here.
-- aio/C-3: Entries of a partition are kept only while its owner sends invalidations. When the owner changes, its
+- client_core/C-1: A read reserves its key before it asks. A change, or a possible change, removes the reservation, and
+  the answer is then not kept: it may be older than the change.
+- client_core/C-2: A write of this client removes the entry and all reservations of its key before it is sent and again
+  when it is done. After it is acknowledged, no older value is read here.
+- client_core/C-3: Entries of a partition are kept only while its owner sends invalidations. When the owner changes, its
   connection ends or an invalidation was lost, all entries of the partition are forgotten.
 
 The owner of a partition numbers its invalidations 1, 2, 3, ... and names that series (its *history*). Example:
@@ -16,16 +16,15 @@ the cache knows history h, sequence 17, of partition 5.
   history and sequence of its partitions (`repair`, every 60 s). The answer `h, 18` is ahead of 17: forget partition 5.
 - The owner restarts, or the partition moves: the history differs and numbers cannot be compared. Forget partition 5.
 
-All methods may be called from several threads.
+All methods may be called from several threads if the cache has a lock.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
-from threading import Lock
 from typing import Literal
 
 from holdfast.errors import ConfigError
@@ -96,12 +95,18 @@ ABSENT = _Absent()
 class NearCache:
     """Entries of one map. Keys are given in their stored form."""
 
-    def __init__(self, options: NearCacheOptions, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        options: NearCacheOptions,
+        clock: Callable[[], float],
+        lock: AbstractContextManager[object] = nullcontext(),  # noqa: B008
+    ) -> None:
+        """`clock`: in seconds. `lock`: taken for each call, if several threads use the cache. Raises ConfigError."""
         options.check()
         self.options = options
         self.statistics = NearCacheStatistics()
         self._clock = clock
-        self._lock = Lock()
+        self._lock = lock
         self._entries: dict[bytes, _Entry] = {}
         """With `LRU` ordered by last use, the oldest first."""
         self._reserved: dict[bytes, tuple[object, int]] = {}
@@ -113,6 +118,11 @@ class NearCache:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def values(self) -> list[object]:
+        """All values, without counting as a use."""
+        with self._lock:
+            return [entry.value for entry in self._entries.values()]
 
     # -- reading
 

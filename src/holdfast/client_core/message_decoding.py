@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
-from holdfast.aio.request_forms import LAST_VALUE, WHOLE, RequestForm
+from holdfast.client_core.request_forms import LAST_VALUE, WHOLE, RequestForm
 from holdfast.errors import (
     Denied,
     HoldfastError,
@@ -100,9 +100,8 @@ def _address(frames: FrameReader) -> tuple[str, int]:
     return host, port
 
 
-def read_members(whole: bytes) -> dict[bytes, tuple[str, int]]:
-    """Addresses of the client ports of all members, by UUID. Raises ProtocolError."""
-    frames = reader_of(whole)
+def read_members(frames: FrameReader) -> dict[bytes, tuple[str, int]]:
+    """Addresses of the client ports of all members, by UUID, oldest first. Raises ProtocolError."""
     found: dict[bytes, tuple[str, int]] = {}
     for _ in frames.elements():
         frames.begin()
@@ -127,9 +126,8 @@ def read_members(whole: bytes) -> dict[bytes, tuple[str, int]]:
     return found
 
 
-def read_owners(whole: bytes, partitions: int) -> list[bytes]:
+def read_owners(frames: FrameReader, partitions: int) -> list[bytes]:
     """UUID of the owner of each partition, empty for a partition without one. Raises ProtocolError."""
-    frames = reader_of(whole)
     frames.begin()
     lists: list[bytes] = []
     while True:

@@ -16,9 +16,6 @@ from holdfast.wire import own
 
 DEFAULT_PORT = 5701
 
-FIRST_DELAY_S = 0.005
-DELAY_S_MAX = 0.5
-
 
 def parse_addresses(given: str | Iterable[str]) -> list[Address]:
     """Addresses from `host:port`, `host` or `[ipv6]:port`, several separated by commas.
@@ -130,14 +127,6 @@ def pack(
         packed.append(PartitionRows(group.partition, group.rows[start:]))
     if rows:
         yield packed
-
-
-def delays() -> Iterator[float]:
-    """Seconds to wait before each further try: without end, growing up to `DELAY_S_MAX`."""
-    delay = FIRST_DELAY_S
-    while True:
-        yield delay
-        delay = min(DELAY_S_MAX, delay * 2)
 
 
 _FAULTS: dict[own.FaultKind, type[errors.HoldfastError]] = {

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Protocol
 
-from holdfast.aio.request_forms import EXPECTED, LAST_VALUE
+from holdfast.client_core.request_forms import EXPECTED, LAST_VALUE
 from holdfast.errors import HoldfastError, ProtocolError
 from holdfast.wire.hazelcast.hazelcast_frames import (
     EVENT,

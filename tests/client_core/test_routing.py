@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import errors
-from holdfast.client import routing
-from holdfast.client.routing import PartitionRows, RoutingTable, group_rows, pack, parse_addresses
+from holdfast.client_core import routing
+from holdfast.client_core.routing import PartitionRows, RoutingTable, group_rows, pack, parse_addresses
 from holdfast.core.model.ids import Address
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Outcome, Status
@@ -109,13 +109,6 @@ def test_messages_hold_every_row_once_in_order_and_within_the_limits(
         assert all(group.rows for group in message)
         assert len(rows) <= rows_max
         assert len(rows) == 1 or sum(sizes[row] for row in rows) <= bytes_max
-
-
-def test_waits_grow_up_to_a_limit() -> None:
-    waits = list(islice(routing.delays(), 20))
-    assert waits == sorted(waits)
-    assert waits[0] < 0.01
-    assert waits[-1] == waits[-2] == routing.DELAY_S_MAX
 
 
 def test_every_fault_and_every_outcome_is_an_error_of_its_kind() -> None:
