@@ -114,6 +114,6 @@ def test_of_a_run_that_ends_with_an_error_it_is_told_too(monkeypatch: pytest.Mon
     before, asked = present(), Counter[str]()
     monkeypatch.setattr("holdfast_lab.sim.run._judged", broken)
     with pytest.raises(RuntimeError):
-        simulate(1, asked=asked)
+        simulate(96, asked=asked)
     assert asked["all-ack"] > 100
     assert present() == before

@@ -7,7 +7,6 @@ from functools import partial
 import pytest
 from tests.lab.sim.scenarios.keeping import End, Keeping, kept
 from tests.lab.sim.stage import clean
-from tests.sampled_cases import sampled
 
 from holdfast.core.events import LevelOrdered
 from holdfast.core.messages import Fill, FillEntries, MigrationRequest, Replicate, Section
@@ -226,8 +225,9 @@ def test_some_seeds_have_two_builds_and_the_kept_ones_have_none() -> None:
     assert builds_drawn(1, 5) == builds_drawn(1, 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("seed", "mark", "often"), sampled([(162, "mark_level raised", 1), (133, "mark_fault build", 2)], 2)
+    ("seed", "mark", "often"), [(162, "mark_level raised", 1), (133, "mark_fault build", 2)]
 )
 def test_a_run_of_two_builds_is_good(seed: int, mark: str, often: int) -> None:
     """In one of them hosts get another build twice, in the other one the operator raises the level."""

@@ -28,6 +28,7 @@ def test_the_judges_see_harm_in_what_is_compiled_too(rule: str, seed: int) -> No
     assert not simulate(seed, journal="mixed", without=frozenset({rule}), ways=LANE.ways).ok
 
 
+@pytest.mark.slow
 def test_a_backup_keeps_what_has_ended_by_its_own_clock_until_its_primary_says_so() -> None:
     """A seed that once failed: the leak judge took it for something that was left over."""
     verdict = simulate(417, journal="sync", power_cuts=True, ways=LANE.ways)

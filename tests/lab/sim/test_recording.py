@@ -51,7 +51,7 @@ def recorded(seed: int, *, zones: bool = False) -> bytes:
 @pytest.fixture(scope="module")
 def record() -> bytes:
     """Of members with files, which are restarted, with faults, cuts, change streams, and sessions on the data lane."""
-    return recorded(12)
+    return recorded(161)
 
 
 def pieces(record: bytes) -> list[Piece]:
@@ -128,7 +128,7 @@ def test_what_the_world_has_damaged_is_damaged_again() -> None:
     ("seed", "terms"),
     [
         (1, {"without": frozenset({"copy-complete", "fence"})}),
-        (1, {"lies": frozenset({"ttl-quarter", "put-all-drops"})}),
+        (96, {"lies": frozenset({"ttl-quarter", "put-all-drops"})}),
     ],
 )
 def test_what_was_off_and_who_lied_is_so_again(seed: int, terms: dict[str, frozenset[str]]) -> None:
