@@ -210,22 +210,20 @@ def campaign(seed: int, *, power_cuts: int = 0) -> list[str]:
     return convergence.judge(cluster.pictures()) or judge(members, calls)
 
 
-@pytest.mark.parametrize("seed", sampled(range(50_000, 50_006), 3))
+@pytest.mark.parametrize("seed", sampled([50_003, 50_000, 50_001, 50_002, 50_004, 50_005], 6))
 def test_each_item_is_taken_once_and_in_its_order_whatever_fails(seed: int) -> None:
     assert campaign(seed) == []
 
 
-@pytest.mark.parametrize("seed", range(51_000, 51_004))
+@pytest.mark.parametrize("seed", sampled([51_002, 51_001, 51_000, 51_003], 2))
 def test_what_is_written_down_is_there_after_the_power_failed_everywhere(seed: int) -> None:
     assert campaign(seed, power_cuts=2) == []
 
 
-@pytest.mark.parametrize(
-    ("rule", "seeds"), [("all-ack", range(50_000, 50_006)), ("apply-once", range(50_000, 50_006))]
-)
-def test_without_a_rule_the_judge_finds_the_harm(rule: str, seeds: range) -> None:
+@pytest.mark.parametrize("rule", ["all-ack", "apply-once"])
+def test_without_a_rule_the_judge_finds_the_harm(rule: str) -> None:
     with ablated(rule):
-        assert any(campaign(seed) for seed in seeds)
+        assert any(campaign(seed) for seed in (50_003, 50_000, 50_001, 50_002))
 
 
 # -- one by one

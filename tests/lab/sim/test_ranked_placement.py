@@ -24,8 +24,8 @@ from holdfast_lab.sim.shape import KEPT_SEEDS, drawn
 from holdfast_lab.sim.world import Process
 
 PARTITIONS = 31
-RANKED = [100, 129]
-"""Short runs that are drawn with this placement; the second one moves a lot."""
+RANKED = [356, 100, 129]
+"""Short runs that are drawn with this placement; the last one moves a lot."""
 
 
 def ranked(backups: int, *, files: bool = False, placement: str = "rendezvous") -> Settings:
@@ -164,7 +164,7 @@ def test_the_judge_counts_replicas_in_each_others_place_and_does_not_mind() -> N
     assert len(ranked_placement.judge(stage.cluster.pictures())) == 1
 
 
-@pytest.mark.parametrize("seed", sampled(RANKED, 2))
+@pytest.mark.parametrize("seed", sampled(RANKED, 3))
 def test_runs_with_faults(seed: int) -> None:
     assert drawn(seed, "mixed").settings.partitions.placement == "rendezvous"
     verdict = simulate(seed, journal="mixed")
