@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -40,6 +41,13 @@ def pytest_configure(config: pytest.Config) -> None:
     watch_commands()
     if getattr(config.option, "dist", "no") != "no" and "PYTEST_XDIST_WORKER" not in os.environ:
         compile_tests(config, ROOT / "tests")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Full collections of garbage, which some tests order, need not visit all that was collected and imported."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure() -> None:

@@ -362,7 +362,10 @@ def marked(tree: ast.Module) -> list[str]:
     return [
         ast.literal_eval(argument)
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.rule"
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "rule"
+        and ast.unparse(node.func) == "pytest.mark.rule"
         for argument in node.args
     ]
 

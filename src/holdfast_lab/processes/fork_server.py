@@ -18,6 +18,7 @@ A command is executed as usual (`subprocess.Popen`) where forks are not enabled,
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import json
@@ -247,15 +248,12 @@ def serve(number: int) -> None:
                 os.close(begun)
                 _become(request, files)
                 os.close(tell)
-                from holdfast.cli.main import main
-
-                return main()
+                _run()
             for file in [*files, tell]:
                 os.close(file)
             os.read(begun, 1)  # until it has its session, or has ended
             os.close(begun)
             requests.send(json.dumps(pid).encode())
-    return None
 
 
 def _until_start(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
@@ -283,4 +281,23 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
     for file in files:
         os.close(file)
     sys.argv = ["-c", *request["start"]]
-    gc.unfreeze()
+
+
+def _run() -> None:
+    """Run the program. Where it ends as it should, end without the teardown of the interpreter: that would visit all
+    that was imported, and copy each page of it, for 0.1 s of processor time.
+    """
+    from holdfast.cli.main import main
+
+    try:
+        main()
+        code: object = None
+    except SystemExit as end:
+        code = end.code
+    if isinstance(code, str):
+        sys.stderr.write(f"{code}\n")
+    threading._shutdown()  # type: ignore[attr-defined] # noqa: SLF001 - as the interpreter does at its end
+    atexit._run_exitfuncs()  # noqa: SLF001 - the same
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else bool(code))

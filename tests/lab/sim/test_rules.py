@@ -120,7 +120,8 @@ def run(seed: int, power_cuts: bool, zones: bool, *without: str) -> Verdict:
 
 
 @pytest.mark.parametrize(
-    "rule", [pytest.param(rule, marks=pytest.mark.slow) if rule in SHOWN_BY else rule for rule in sorted(SEED)]
+    "rule",
+    [pytest.param(rule, marks=pytest.mark.slow) if rule in SHOWN_BY else rule for rule in sorted(SEED)],
 )
 def test_the_campaign_finds_the_rule_that_is_missing(rule: str) -> None:
     assert not run(SEED[rule], rule in DURABLE, rule in ZONED, rule).ok
