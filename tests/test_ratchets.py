@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -83,7 +85,7 @@ def of_ruff(root: Path) -> Counts:
 
 def function_at(path: Path, row: int) -> str:
     """The name of the function whose head has this line."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
         if (
             isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             and node.lineno <= row <= node.body[0].lineno
@@ -92,10 +94,21 @@ def function_at(path: Path, row: int) -> str:
     return found
 
 
+parsed = lru_cache(maxsize=1)(ast.parse)
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """What may contain functions and classes: half of the time would be spent on expressions."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from statements(child)
+
+
 def sizes(path: Path, text: str) -> Counts:
     """Functions with too many lines, classes with too many methods or attributes."""
     found: Counts = {}
-    for node in ast.walk(ast.parse(text)):
+    for node in statements(parsed(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or 0) - node.lineno + 1
             if lines > FUNCTION_LINES_MAX:
@@ -127,7 +140,7 @@ def misnamed(path: Path, text: str) -> Counts:
         return {}
     classes = {
         node.name: (node.end_lineno or 0) - node.lineno
-        for node in ast.parse(text).body
+        for node in parsed(text).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     }
     main = max(classes, key=classes.__getitem__, default="")
