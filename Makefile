@@ -28,7 +28,7 @@ export PYTHONDONTWRITEBYTECODE :=
 help: ## Show all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: install java ## Run the main job: Spark, four members, a crash, joins, a drain, an audit (ARGS="--rows 10000")
+demo: install java ## Run the main job: Spark, four members, a crash, joins, a drain, a comparison (ARGS="--rows 10000")
 	@$(BIN)/python -m holdfast_lab demo $(ARGS)
 
 test: install java node java-client go-client ## Run the test suite on two cores (ARGS="-k name"; TEST_WORKERS=0 for one process)

@@ -710,7 +710,7 @@ def test_every_command_that_asks_a_cluster_knows_a() -> None:
         for command in all_commands(holdfast).values()
         if any("--address" in parameter.opts for parameter in command.params)
     ]
-    assert {command.name for command in asking} >= {"status", "verify", "read", "audit", "load", "changes"}
+    assert {command.name for command in asking} >= {"status", "verify", "read", "load", "changes"}
     for command in asking:
         assert any("-a" in parameter.opts for parameter in command.params), command.name
 
@@ -742,19 +742,19 @@ def test_spark_that_is_missing_is_named_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("holdfast.cli.spark.find_spec", lambda name: None if name == "pyspark" else True)
-    for command, extra in (("audit", "spark"), ("demo", "spark,demo"), ("export --to x", "spark")):
+    for command, extra in (("verify --spark", "spark"), ("demo", "spark,demo"), ("export --to x", "spark")):
         told = run(*command.split())
         assert told.exit_code == 2
         assert f"pip install '.[{extra}]' in the source folder" in told.output
     monkeypatch.undo()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    told = run("audit", environ={"JAVA_HOME": str(tmp_path), "PATH": str(tmp_path)})
+    told = run("verify", "--spark", environ={"JAVA_HOME": str(tmp_path), "PATH": str(tmp_path)})
     assert told.exit_code == 2
     assert "Spark needs Java 17 or newer" in told.output
 
 
 JOBS = (
-    "load pyproject.toml --map m --key id", "read m", "audit", "export --to x", "export verify x",
+    "load pyproject.toml --map m --key id", "read m", "verify --spark", "export --to x", "export verify x",
     "changes m", "analyse .", "whatif --members 3", "campaign --seeds 0..1", "demo",
 )  # fmt: skip
 
@@ -828,7 +828,7 @@ def test_what_is_wrong_with_an_export_is_said_before_spark_starts(tmp_path: Path
     assert (told.exit_code, "did not finish" in told.output) == (1, True)
     told = run("restore", str(tmp_path), "--rename", "flights")
     assert (told.exit_code, "give OLD=NEW" in told.output) == (2, True)
-    told = run("audit", "--member", "a", "--files", "b")
+    told = run("verify", "--member", "a", "--files", "b")
     assert (told.exit_code, "not both" in told.output) == (2, True)
 
 

@@ -109,7 +109,6 @@ SILENT = {
 SILENT_ON_SPARK = {
     "load": ["{data}", "--map", "m", "--key", "id"],
     "read": ["m"],
-    "audit": [],
     "changes": ["m", "--once"],
     "export run": ["--to", "{tmp}/export"],
 }
@@ -134,7 +133,7 @@ WELL: list[tuple[str, list[str]]] = [
     ("cluster baseline show", []),
     ("cluster baseline auto", ["300"]),
     ("verify", []),
-    ("verify", ["--deep", "--map", "m"]),
+    ("verify", ["--keys", "--map", "m"]),
     ("repair", ["--strategy", "primary", "--dry-run"]),
     ("plan", ["--live", "--join", "1"]),
     ("plan", ["--live", "--join", "1", "--summary"]),
@@ -250,8 +249,6 @@ ELSEWHERE = {
     ): "tests/lab/cli/test_matrix.py::test_a_sweep_tells_what_was_played_and_fails_with_its_cases",
     ("load", DONE): "tests/spark/test_load.py::test_the_command_says_what_it_did",
     ("read", DONE): "tests/spark/test_load_doubts.py::test_the_commands_hand_their_options_over",
-    ("audit", DONE): "tests/cli/test_export_live.py",
-    ("audit", OPEN): "tests/cli/test_statuses_of_runs.py::test_an_audit_tells",
     ("changes", DONE): "tests/cli/test_stream.py::test_changes_of_real_members_are_printed_and_applied",
     ("export run", DONE): "tests/cli/test_export_live.py::test_a_grid_goes_into_a_folder_and_back",
     ("export verify", DONE): "tests/cli/test_export_live.py::test_a_grid_goes_into_a_folder_and_back",

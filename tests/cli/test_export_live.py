@@ -1,4 +1,4 @@
-"""`holdfast export`, `restore` and `audit` as they are typed, against real members."""
+"""`holdfast export`, `restore` and `verify` as they are typed, against real members."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def test_a_grid_goes_into_a_folder_and_back(tmp_path: Path) -> None:
         assert (status, "all as written" in told) == (0, True)
         status, told = holdfast("restore", folder, "-a", address, "--rename", "flights=monday", "--json")
         assert (status, json.loads(told)["sound"]) == (0, True)
-        status, told = holdfast("audit", address, "--keys")
+        status, told = holdfast("verify", "--spark", "-a", address, "--keys")
         assert (status, "62 equal, 0 differs" in told) == (0, True), told
         members.kill_all()
     status, told = holdfast(
-        "audit", "--files", tmp_path / "files" / "m1", "--files", tmp_path / "files" / "m2"
+        "verify", "--files", tmp_path / "files" / "m1", "--files", tmp_path / "files" / "m2"
     )
-    assert (status, "62 equal, 0 older, 0 differs" in told) == (0, True), told
+    assert (status, "62 equal, 0 differs, 0 older" in told) == (0, True), told

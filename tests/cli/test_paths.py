@@ -93,7 +93,7 @@ def test_every_path_of_every_command_is_looked_at() -> None:
         ["read", "m", "--to", "s3://bucket/m.csv"],
         ["changes", "m", "--to", "parquet", "s3://bucket/m"],
         ["analyse", "s3://bucket/m1"],
-        ["audit", "--files", "s3://bucket/m1", "--files", "m2"],
+        ["verify", "--files", "s3://bucket/m1", "--files", "m2"],
         ["journal", "verify", "s3://bucket/m1"],
         ["simulate", "--seed", "1", "--record", "s3://bucket/record"],
     ],

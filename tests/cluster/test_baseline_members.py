@@ -11,7 +11,7 @@ from tests.cluster.keepers import Keepers, until
 from tests.cluster.test_cluster import fill, missing
 
 from holdfast.client.blocking import Client
-from holdfast.client.verification import diverged
+from holdfast.replica_comparison.live import diverged
 from holdfast_lab.processes.fork_server import run_program
 from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
 

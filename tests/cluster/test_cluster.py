@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.client.blocking import Client
-from holdfast.client.verification import diverged
 from holdfast.core.model.keys import partition_of
 from holdfast.errors import HoldfastError
+from holdfast.replica_comparison.live import diverged
 from holdfast_lab.processes.local_cluster import ClusterError, LocalCluster, free_ports
 
 CONFIG = "[maps.default]\nbackups = 1\n"

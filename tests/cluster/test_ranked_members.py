@@ -15,10 +15,10 @@ from tests.core.placement.test_affinity import plain_row
 
 import holdfast
 from holdfast.client.blocking import Client
-from holdfast.client.verification import diverged
 from holdfast.core.model.migration import ReplicaList
 from holdfast.core.placement.layout import Candidate
 from holdfast.errors import HoldfastError
+from holdfast.replica_comparison.live import diverged
 from holdfast_lab.processes.local_cluster import LocalCluster
 
 CONFIG = "[maps.default]\nbackups = 1\n[partitions]\nplacement = 'rendezvous'\n"

@@ -13,9 +13,10 @@ from tests.runtime.test_member import cluster, member, run
 
 from holdfast.cli.main import holdfast
 from holdfast.client.blocking import Client
-from holdfast.client.repair import carry_out, make_plans
-from holdfast.client.verification import Report, verify
 from holdfast.core.store.replica import MapReplica
+from holdfast.replica_comparison.comparison_report import Report
+from holdfast.replica_comparison.live import verify
+from holdfast.replica_comparison.repair import carry_out, make_plans
 from holdfast.runtime.in_process.embedded import Member
 from holdfast.wire.values import from_stored, to_stored
 
@@ -66,8 +67,8 @@ def key_in(partition: int, prefix: str) -> bytes:
 
 
 def kinds(plain: dict[str, Any]) -> dict[int, str]:
-    found = {one["partition"]: "counter" for one in plain["counter_conflicts"]}
-    return found | {one["partition"]: "content" for one in plain["content_conflicts"]}
+    found = {one["partition"]: "counter" for one in plain["findings"] if one["counter_conflict"]}
+    return found | {one["partition"]: "content" for one in plain["findings"] if one["content_conflict"]}
 
 
 async def content(members: list[Member]) -> dict[object, object]:
@@ -78,9 +79,9 @@ def test_a_sound_cluster_is_said_to_be() -> None:
     async def story() -> None:
         async with cluster(3, maps__default__backups=2) as members:
             await members[0].map("m").put_all(ROWS)
-            status, plain = await told(members, "verify", "--deep")
-            assert (status, plain["clean"], plain["partitions"], plain["copies"]) == (0, True, 31, 62)
-            assert plain["differences"] == plain["rows"] == plain["undecided"] == []
+            status, plain = await told(members, "verify", "--keys")
+            assert (status, plain["sound"], plain["partitions"], plain["copies"]) == (0, True, 31, 62)
+            assert plain["keys"] == plain["tables"] == plain["findings"] == []
             shown = await command(members, "verify", "--map", "m", "--partition", "3")
             assert "1 partitions, 2 copies compared" in shown.stdout
             assert shown.exit_code == 0
@@ -110,20 +111,22 @@ def test_damage_is_found_by_kind_and_key() -> None:
         async with cluster(3) as members:
             await members[0].map("m").put_all(ROWS)
             expected = damaged(members)
-            status, plain = await told(members, "verify", "--deep")
+            status, plain = await told(members, "verify", "--keys")
             assert (status, kinds(plain)) == (1, expected)
-            assert len(plain["counter_conflicts"]) == 1
-            assert [one["partition"] for one in plain["differences"]] == [3, 4, 5]
-            assert all(len(one["keys"]) == 1 and one["ranges"] == 1 for one in plain["differences"])
-            shown = await command(members, "verify", "--deep")
+            assert [one["partition"] for one in plain["findings"] if one["counter_conflict"]] == [6]
+            assert [(one["partition"], one["held"]) for one in plain["keys"]] == [
+                (3, True), (3, True), (4, True), (4, False), (5, False), (5, True)
+            ]  # fmt: skip
+            assert from_stored(bytes.fromhex(plain["keys"][1]["value"])) == "wrong"
+            shown = await command(members, "verify", "--keys")
             assert "1 counter conflicts, 3 content conflicts" in shown.stdout
-            assert "1 keys differ, in 1 of 64 ranges" in shown.stdout
+            assert "partition 3, map m, key" in shown.stdout
             assert "extra" in shown.stdout
 
     run(story())
 
 
-@pytest.mark.rule("client/R-2")
+@pytest.mark.rule("replica_comparison/R-2")
 @pytest.mark.parametrize("strategy", ["primary", "newest", "majority"])
 def test_each_strategy_mends_a_damaged_backup(strategy: str) -> None:
     async def story() -> None:
@@ -141,7 +144,7 @@ def test_each_strategy_mends_a_damaged_backup(strategy: str) -> None:
 
             status, plain = await told(members, "repair", "--strategy", strategy)
             assert plain["outcome"] == {"refilled": 4, "written": 0, "overtaken": 0, "failed": []}
-            assert (status, plain["after"]["clean"]) == (0, True)
+            assert (status, plain["after"]["sound"]) == (0, True)
             assert await content(members) == ROWS
             # The backups follow again.
             await members[0].map("m").put_all(dict.fromkeys(range(100), "new"))
@@ -200,7 +203,7 @@ def test_the_newest_copy_is_right_against_the_primary_and_a_backup_that_lacks_up
     run(story())
 
 
-@pytest.mark.rule("client/R-3")
+@pytest.mark.rule("replica_comparison/R-3")
 def test_a_tie_is_left_alone_unless_the_primary_decides() -> None:
     async def story() -> None:
         async with cluster(2) as members:
@@ -258,7 +261,7 @@ def test_a_newer_write_is_never_overwritten() -> None:
     run(story())
 
 
-@pytest.mark.rule("client/R-4")
+@pytest.mark.rule("replica_comparison/R-4")
 def test_writes_go_on_while_a_backup_that_lacks_updates_is_filled_anew() -> None:
     """What was written while the backup was wrong, and while it was filled, is on it in the end."""
 
@@ -334,23 +337,23 @@ def test_live_writes_and_a_migration_raise_no_alarm() -> None:
             writers = [asyncio.create_task(write(offset)) for offset in range(8)]
             for _ in range(3):
                 report = await look(members)
-                assert report.conflicts == report.rows == []
+                assert report.conflicts == report.tables == []
             joins = {"maps__default__backups": 2, "replication__anti_entropy_ms": 0}
             async with member(members[0].member_address, **joins):
                 looks = 0
                 while looks < 3 or not members[0].cluster_safe:
                     report = await look(members)
-                    assert report.conflicts == report.rows == []
+                    assert report.conflicts == report.tables == []
                     looks += 1
             report = await look(members)
-            assert report.conflicts == report.rows == []
+            assert report.conflicts == report.tables == []
             # A wrong copy is found under the same load, when no migration replaces it any more.
             while not members[0].cluster_safe:  # noqa: ASYNC110 - nothing tells when it is
                 await asyncio.sleep(0.05)
             wrong = held(members, 3, 1)
             wrong.state.entries[key_in(3, "extra")] = to_stored("extra")
             report = await look(members, partitions=[3])
-            assert [one.content_conflict for one in report.conflicts] == [True] or report.of("busy")
+            assert [one.content_conflict for one in report.conflicts] == [True] or report.undecided
             stop.set()
             await asyncio.gather(*writers)
             report = await look(members)
@@ -372,7 +375,7 @@ def test_a_passive_cluster_is_mended_from_its_primaries_alone() -> None:
             assert (status, plain["outcome"]["written"], len(plain["outcome"]["failed"])) == (1, 0, 1)
             assert "passive" in plain["outcome"]["failed"][0]
             status, plain = await told(members, "repair", "--strategy", "primary")
-            assert (status, plain["after"]["clean"]) == (0, True)
+            assert (status, plain["after"]["sound"]) == (0, True)
             await members[0].change_cluster_state("active")
 
     run(story())

@@ -9,10 +9,10 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 from tests.cluster.crew import until
@@ -23,14 +23,15 @@ from holdfast.cli.verify import _skip_reason
 from holdfast.client.agreed_client import order_zone
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Credentials
-from holdfast.client.verification import Report, diverged, verify
-from holdfast.client.zone_verification import ZoneFinding
 from holdfast.client_core.routing import parse_addresses
 from holdfast.core.model.ids import group_of
 from holdfast.core.model.zone_questions import CreateZone, ZoneAnswer, ZoneOrder
 from holdfast.core.raft.raft_messages import RaftKind, RaftMessage
 from holdfast.core.raft_partition.zone_partition import ZonePartition
+from holdfast.core.store.replica_comparison import Finding
 from holdfast.errors import Refused, Unknown
+from holdfast.replica_comparison.comparison_report import Report
+from holdfast.replica_comparison.live import diverged, verify
 from holdfast.runtime.in_process.embedded import Member
 from holdfast.wire.values import to_stored
 
@@ -110,23 +111,24 @@ async def look(members: list[Member], pause: Callable[[float], None] | None = No
     return await asyncio.to_thread(ask)
 
 
-def wrong(findings: list[ZoneFinding]) -> set[tuple[int, str, str]]:
-    return {(one.partition, one.map, one.node) for one in findings}
+def wrong(findings: list[Finding]) -> set[tuple[int, str, str]]:
+    return {(one.partition, one.map, one.member) for one in findings}
 
 
 def test_replicas_of_a_sound_zone_are_compared_and_a_zone_that_is_not_there_is_said() -> None:
     async def story() -> None:
         async with zoned_members() as members:
             status, plain = await told(members, "verify")
-            assert (status, plain["zones"]["copies"]) == (0, 0)
-            assert plain["zones"]["maps_without_zone"] == {"orders": "z", "nowhere": "none"}
+            assert (status, plain["zones"]) == (0, {})
+            assert plain["maps_without_zone"] == {"orders": "z", "nowhere": "none"}
             await zoned(members)
             status, plain = await told(members, "verify")
-            assert (status, plain["clean"]) == (0, True), plain
-            assert plain["zones"]["zones"] == ["z"]
-            assert (plain["zones"]["partitions"], plain["zones"]["copies"]) == (7, 21)
+            assert (status, plain["sound"]) == (0, True), plain
+            assert (plain["zones"], plain["copies"]) == ({"z": 7}, 14), (
+                "of three replicas two, with the third"
+            )
             status, plain = await told(members, "verify", "--map", "orders", "--partition", "3")
-            assert (status, plain["zones"]["partitions"], plain["zones"]["copies"]) == (0, 1, 3)
+            assert (status, plain["zones"], plain["copies"]) == (0, {"z": 1}, 2)
             nowhere = await command(members, "verify", "--map", "nowhere")
             assert nowhere.exit_code == 0
             assert "map nowhere lives in zone none, which does not exist" in nowhere.stdout
@@ -169,25 +171,25 @@ def test_each_damage_to_a_replica_is_found_and_named() -> None:
                         state.time_ms += 3_600_000
                 expected.add((partition, "" if kind == "beside" else "orders", name))
             report = await look(members)
-            assert wrong(report.zones.conflicts) == expected
-            assert report.zones.undecided == []
-            assert all(one.index > 0 and one.zone == "z" for one in report.zones.findings)
+            assert wrong(report.conflicts) == expected
+            assert report.undecided == []
+            assert all(one.index > 0 and one.zone == "z" for one in report.findings)
             found = await asyncio.to_thread(diverged, members[0].client_address)
             assert len(found) == len(kinds)
 
             shown = await command(members, "verify")
             assert shown.exit_code == 1
-            assert "7 differ, 0 busy, 0 unreachable" in shown.stdout
+            assert "7 differs, 0 older, 0 busy, 0 unreachable" in shown.stdout
             mended = await command(members, "repair", "--strategy", "majority")
             assert mended.exit_code == 1, "nothing was mended"
             assert mended.stdout.count("left alone: partition") == 7
             assert "holdfast member drain" in mended.stdout
             # Groups may be handed over meanwhile.
-            [one, *_] = report.zones.conflicts
+            [one, *_] = report.conflicts
             assert "It is the leader, and would copy its data to others" in _skip_reason(
-                replace(one, leads=True)
+                msgspec.structs.replace(one, leads=True), report
             )
-            assert "It is the leader" not in _skip_reason(replace(one, leads=False))
+            assert "It is the leader" not in _skip_reason(msgspec.structs.replace(one, leads=False), report)
 
     run(story())
 
@@ -215,16 +217,16 @@ def test_it_decides_while_every_partition_is_written_all_the_time() -> None:
             try:
                 before = written
                 report = await look(members)
-                assert (report.zones.conflicts, report.zones.undecided) == ([], [])
-                assert report.zones.compared == 21
+                assert (report.conflicts, report.undecided) == ([], [])
+                assert report.copies == 14
                 during = written - before
                 name = list(replicas(members, 4))[1]
                 hurt = replicas(members, 4)[name].state.maps["orders"].state.entries
                 hurt[next(iter(hurt))] = to_stored("rotten")
                 hurt[to_stored("stray")] = to_stored("stray")
                 report = await look(members)
-                assert wrong(report.zones.conflicts) == {(4, "orders", name)}
-                assert report.zones.undecided == []
+                assert wrong(report.conflicts) == {(4, "orders", name)}
+                assert report.undecided == []
                 assert during > 0, "nobody has written meanwhile"
             finally:
                 ended.set()
@@ -252,15 +254,15 @@ def test_who_is_behind_is_busy_with_its_lag_and_who_is_silent_cannot_be_compared
             for number in range(50):
                 await members[0].map("orders").set(number, "later")
             report = await look(members, pause=lambda seconds: time.sleep(seconds / 4))
-            assert [(one.partition, one.node, one.verdict) for one in report.zones.undecided] == [
+            assert [(one.partition, one.member, one.verdict) for one in report.undecided] == [
                 (2, name, "busy")
             ]
-            assert report.zones.undecided[0].lag > 0
-            assert report.zones.conflicts == []
+            assert report.undecided[0].lag > 0
+            assert report.conflicts == []
             await late.crash()
             others = [one for one in members if one is not late]
             report = await look(others, pause=lambda seconds: time.sleep(seconds / 4))
-            silent = [one for one in report.zones.undecided if one.verdict == "unreachable"]
+            silent = [one for one in report.undecided if one.verdict == "unreachable"]
             assert {one.partition for one in silent} == set(range(7))
             assert (await command(others, "verify")).exit_code == 3
             assert (await command(others, "repair", "--strategy", "primary", "--dry-run")).exit_code == 3

@@ -1,4 +1,4 @@
-"""A whole pipeline on a Spark cluster with executors of their own: load, compare, audit. A test runs it as a process.
+"""A whole pipeline on a Spark cluster with executors of their own: load, compare, verify. A test runs it as a process.
 
 `local_cluster_job.py ADDRESSES ROWS` prints one line of JSON.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import sys
 
-from holdfast.spark.pipeline.audit import audit
 from holdfast.spark.pipeline.compare import compare_with_source
+from holdfast.spark.pipeline.verify import verify
 from holdfast.spark.spark_session import session
 
 
@@ -20,15 +20,15 @@ def main(addresses: str, rows: int) -> None:
     options = {"address": addresses, "key": "id"}
     frame.write.format("holdfast").options(**options).mode("append").save("m")
     compared = compare_with_source(spark, frame, "m", "id", address=addresses)
-    audited = audit(spark, addresses)
+    report = verify(spark, addresses)
     executors = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()  # type: ignore[union-attr]
     print(
         json.dumps(
             {
                 "equal": compared.equal,
                 "same": compared.same,
-                "sound": audited.sound,
-                "copies": audited.copies,
+                "sound": report.sound,
+                "copies": report.copies,
                 "executors": len(executors) - 1,
             }
         )

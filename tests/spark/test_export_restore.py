@@ -13,8 +13,8 @@ import pytest
 from tests.server.memory_cluster import MemoryCluster
 
 from holdfast.client.blocking import Client
-from holdfast.client.verification import diverged
 from holdfast.errors import ConfigError
+from holdfast.replica_comparison.live import diverged
 from holdfast.wire.hazelcast.compact_schemas import schema_entry
 from holdfast.wire.hazelcast.layouts import Schema
 from holdfast.wire.values import from_stored, to_stored

@@ -14,7 +14,7 @@ pq = pytest.importorskip("pyarrow.parquet")
 pytest.importorskip("pyspark")
 
 from holdfast.client.blocking import Client  # noqa: E402
-from holdfast.client.verification import verify  # noqa: E402
+from holdfast.replica_comparison.live import verify  # noqa: E402
 from holdfast.wire.values import from_stored  # noqa: E402
 from holdfast_lab.processes.local_cluster import LocalCluster  # noqa: E402
 

@@ -17,7 +17,7 @@ ROWS = 5000
 
 
 @pytest.mark.slow
-def test_load_compare_and_audit_in_executors(java: None, cluster: MemoryCluster) -> None:
+def test_load_compare_and_verify_in_executors(java: None, cluster: MemoryCluster) -> None:
     # A process of its own: Spark has one context a process, and the other tests keep theirs.
     ended = subprocess.run(
         [sys.executable, str(JOB), cluster.addresses(), str(ROWS)],

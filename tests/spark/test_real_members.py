@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from holdfast.spark.pipeline.audit import audit
 from holdfast.spark.pipeline.compare import compare_with_source
+from holdfast.spark.pipeline.verify import verify
 from holdfast_lab.processes.local_cluster import LocalCluster
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def test_a_map_is_read_while_a_member_is_drained(spark: SparkSession, members: L
     assert not leaving.alive
     members.wait_safe(60)
     assert compare_with_source(spark, frame, "m", "id", address=addresses(members)).same
-    result = audit(spark, addresses(members))
+    result = verify(spark, addresses(members))
     assert result.sound, result
     assert result.entries == ROWS + 1
 
@@ -100,5 +100,5 @@ def test_a_member_is_killed_while_a_map_is_written(spark: SparkSession, members:
     members.wait_safe(60)
     compared = compare_with_source(spark, frame, "m", "id", address=addresses(members))
     assert compared.same, compared
-    result = audit(spark, addresses(members))
+    result = verify(spark, addresses(members))
     assert result.sound, result

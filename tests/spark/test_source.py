@@ -225,18 +225,18 @@ def test_reading_and_writing_while_partitions_move(spark: SparkSession, cluster:
         mover.join()
 
 
-def test_the_audit_finds_the_one_copy_that_differs(spark: SparkSession, cluster: MemoryCluster) -> None:
-    from holdfast.spark.pipeline.audit import audit
+def test_the_comparison_finds_the_one_copy_that_differs(spark: SparkSession, cluster: MemoryCluster) -> None:
+    from holdfast.spark.pipeline.verify import frame, verify
 
     write(cluster, numbers(spark, 1000))
-    sound = audit(spark, cluster.addresses())
+    sound = verify(spark, cluster.addresses())
     assert sound.sound
     assert sound.copies == 31 + 1
     assert sound.entries == 1000 + 1
     entries = cluster.by_uuid[str(cluster.rows[7][1])].held[7].maps["m"].state.entries
     entries[next(iter(entries))] = b"else"
-    result = audit(spark, cluster.addresses(), maps=["m"])
-    (wrong,) = result.frame(spark).where("verdict <> 'equal'").collect()
+    result = verify(spark, cluster.addresses(), maps=["m"])
+    (wrong,) = frame(spark, result).collect()
     assert (wrong.partition, wrong.map, wrong.replica, wrong.verdict) == (7, "m", 1, "differs")
 
 

@@ -13,12 +13,12 @@ pytest.importorskip("pyspark")
 
 from holdfast.spark.files.checkpoint_files import checkpoint_frame
 from holdfast.spark.files.journals import journal_frame
-from holdfast.spark.pipeline.audit_copies import audit_files
 from holdfast.spark.pipeline.changes import into_parquet
 from holdfast.spark.pipeline.export import export
 from holdfast.spark.pipeline.extract import extract
 from holdfast.spark.pipeline.restoring import restore
 from holdfast.spark.pipeline.verified_export import verify_export
+from holdfast.spark.pipeline.verify import verify
 
 NO_SPARK: Any = None
 URI: Any = "s3://bucket/x"
@@ -31,7 +31,7 @@ URI: Any = "s3://bucket/x"
         lambda: restore(NO_SPARK, URI, "127.0.0.1:1"),
         lambda: verify_export(NO_SPARK, URI),
         lambda: extract(NO_SPARK, "m", URI, address="127.0.0.1:1"),
-        lambda: audit_files(NO_SPARK, [URI, "m2"]),
+        lambda: verify(NO_SPARK, files=[URI, "m2"]),
         lambda: journal_frame(NO_SPARK, [URI]),
         lambda: checkpoint_frame(NO_SPARK, [URI]),
         lambda: into_parquet(NO_SPARK, URI),

@@ -128,7 +128,6 @@ STATUSES: Table = {
     "transactions kill": _asks("rolled back", "unknown transaction, or rejected"),
     "load": _asks("all rows are stored", "some rows are not stored"),
     "read": _SHOWS,
-    "audit": _COMPARES,
     "changes": _asks("all changes read (--once), or ended by Ctrl-C", "the stream failed"),
     "export run": _asks("written", "not written"),
     "export verify": _reads("unchanged since it was written", "a file is damaged or missing"),

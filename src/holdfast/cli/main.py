@@ -14,8 +14,10 @@ COMMANDS = {
     "cluster": Entry("cluster:cluster", "Manage the cluster: state, safety, baseline, upgrade, shutdown."),
     "member": Entry("member:member", "Drain, promote, demote and evict members."),
     "data": Entry("data:data", "Read maps and change single entries."),
-    "verify": Entry("verify:verify_command", "Check that all copies of every partition are equal."),
-    "repair": Entry("verify:repair_command", "Repair copies that differ."),
+    "verify": Entry(
+        "verify:verify_command", "Check that replicas are equal: of a cluster, of members, or in files."
+    ),
+    "repair": Entry("verify:repair_command", "Repair replicas that differ."),
     "journal": Entry("journal:journal", "Read the files of a stopped member."),
     "analyse": Entry("analyse:analyse", "Report on journals and checkpoints of stopped members, on Spark."),
     "plan": Entry("plan:plan", "Show how partitions would move, step by step."),
@@ -25,7 +27,6 @@ COMMANDS = {
     "transactions": Entry("transactions:transactions", "List, show and kill running transactions."),
     "load": Entry("load:load", "Load files into a map, on Spark."),
     "read": Entry("read:read", "Read a map, on Spark: into a file, or its first rows."),
-    "audit": Entry("audit:audit", "Compare every replica with its owner, on Spark."),
     "changes": Entry("changes:changes", "Follow the changes of a map, on Spark."),
     "export": Entry("export:export", "Export maps to Parquet at a consistent cut, on Spark."),
     "backup": Entry("export:backup", "Export maps to Parquet at a consistent cut, without Spark."),
@@ -52,7 +53,7 @@ COMMANDS = {
 def holdfast() -> None:
     """Holdfast: a partitioned, replicated in-memory data grid that keeps every acknowledged write.
 
-    Hazelcast clients connect to it unchanged; Spark reads, writes and audits it.
+    Hazelcast clients connect to it unchanged; Spark reads, writes and verifies it.
     """
 
 

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,21 @@ logger.shell.level = off
 """Without an appender Spark would use its own settings."""
 
 
+def _settings(command: Callable[..., Any], *more: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options `master` and `memory`, and `more`."""
+    for option in (
+        click.option(
+            "--memory", default="1g", show_default=True, metavar="SIZE", help="Memory of Spark's driver."
+        ),
+        click.option(
+            "--master", default="local[2]", show_default=True, help="The Spark master that runs the job."
+        ),
+        *more,
+    ):
+        command = option(command)
+    return command
+
+
 def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options `master` and `memory` for the Spark job. The command fails early if Spark is missing."""
 
@@ -56,17 +72,26 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
         need_packages()
         return command(*arguments, **named)
 
-    made: Callable[..., Any] = with_spark
-    for option in (
-        click.option(
-            "--memory", default="1g", show_default=True, metavar="SIZE", help="Memory of Spark's driver."
-        ),
-        click.option(
-            "--master", default="local[2]", show_default=True, help="The Spark master that runs the job."
-        ),
-    ):
-        made = option(made)
-    return made
+    return _settings(with_spark)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    master: str
+    memory: str
+
+
+def optional_spark(meaning: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add the option `--spark` with its settings: the command gets `spark`, None without it."""
+
+    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def with_spark(*, on_spark: bool, master: str, memory: str, **others: Any) -> Any:
+            return command(spark=SparkSettings(master, memory) if on_spark else None, **others)
+
+        return _settings(with_spark, click.option("--spark", "on_spark", is_flag=True, help=meaning))
+
+    return decorated
 
 
 def bad_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -83,21 +108,12 @@ def bad_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def spark_or_none_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `master` and `memory`, and `no_spark` for a run without Spark (`spark_or_none`)."""
-    for option in (
-        click.option(
-            "--memory", default="1g", show_default=True, metavar="SIZE", help="Memory of Spark's driver."
-        ),
-        click.option(
-            "--master", default="local[2]", show_default=True, help="The Spark master that runs the job."
-        ),
-        click.option(
-            "--no-spark",
-            is_flag=True,
-            help="Restore in this process: for data that one host can read and write. Implied without PySpark.",
-        ),
-    ):
-        command = option(command)
-    return command
+    no_spark = click.option(
+        "--no-spark",
+        is_flag=True,
+        help="Restore in this process: for data that one host can read and write. Implied without PySpark.",
+    )
+    return _settings(command, no_spark)
 
 
 @contextmanager

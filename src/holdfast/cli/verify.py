@@ -1,19 +1,18 @@
-"""`holdfast verify` compares all copies of partitions; `holdfast repair` repairs those that differ."""
+"""`holdfast verify` compares replicas; `holdfast repair` repairs those that differ."""
 
 from __future__ import annotations
 
+import functools
 import json
-import struct
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import click
-import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -22,30 +21,69 @@ from holdfast.cli.addresses import address_option
 from holdfast.cli.answers import json_option
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.orders import EXIT_FAILED, EXIT_STANDING
+from holdfast.cli.paths import LocalPath
+from holdfast.cli.spark import SparkSettings, optional_spark, show_progress, spark_job
 from holdfast.client.blocking import Client
-from holdfast.client.differences import Differences, find_differences, value_of
 from holdfast.client.holdings import check_maps
-from holdfast.client.repair import RepairOutcome, RepairPlan, Strategy, carry_out, make_plans
 from holdfast.client.replica_questions import EntryCopy
-from holdfast.client.verification import Finding, Report, verify
-from holdfast.client.zone_verification import ZoneFinding, ZoneReport
-from holdfast.core.model.object_names import is_service
+from holdfast.core.store.replica_comparison import Finding
 from holdfast.errors import ConfigError, Denied, HoldfastError, Unreachable
-from holdfast.wire.values import Serialized, from_stored
+from holdfast.replica_comparison.comparison_report import KeyFinding, Report, readable
+from holdfast.replica_comparison.files_source import FilesSource
+from holdfast.replica_comparison.key_differences import find_differences, value_of
+from holdfast.replica_comparison.live import verify
+from holdfast.replica_comparison.repair import RepairOutcome, RepairPlan, Strategy, carry_out, make_plans
+from holdfast.replica_comparison.sources import Access, ListedSource, find_keys, verify_source
+from holdfast.version import __version__
 
 ANSWER_S = 20.0
 TELL_S = 1.0
 SHOWN = 40
-KEYS_SHOWN = 10
+KEYS_SHOWN = 20
+WIDTH = 140
+"""Width of a table without a terminal, so that it is not folded at 80 columns."""
 
 EXIT_CLEAN = 0
 EXIT_UNCHECKED = EXIT_STANDING
-"""No conflict was found, but something could not be compared."""
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+"""No difference was found, but something could not be compared."""
 
 
-def _what(command: Command) -> Command:
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The replicas that a command is about."""
+
+    address: str
+    credentials: Credentials
+    maps: tuple[str, ...]
+    partitions: tuple[int, ...]
+
+    def client(self) -> Client:
+        known = self.credentials
+        return Client(
+            self.address,
+            username=known.username,
+            password=known.password,
+            token=known.token,
+            tls=known.tls,
+            timeout_s=ANSWER_S,
+        )
+
+
+def _scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `scope`."""
+
+    @functools.wraps(command)
+    def with_scope(
+        *,
+        address: str,
+        credentials: Credentials,
+        maps: tuple[str, ...],
+        partitions: tuple[int, ...],
+        **others: Any,
+    ) -> Any:
+        return command(scope=Scope(address, credentials, maps, partitions), **others)
+
+    made = credentials(with_scope)
     for option in (
         json_option,
         click.option(
@@ -56,43 +94,73 @@ def _what(command: Command) -> Command:
         ),
         address_option,
     ):
-        command = option(command)
-    return command
+        made = option(made)
+    return made
 
 
 @click.command("verify")
-@_what
-@click.option("--deep", is_flag=True, help="Also find the keys that differ.")
-@credentials
+@_scope_options
+@click.option("--keys", is_flag=True, help="Also find the keys that differ.")
+@click.option(
+    "--member",
+    "members",
+    metavar="HOST:PORT",
+    multiple=True,
+    help="Compare only the replicas of these members, primaries or not. At least two.",
+)
+@click.option(
+    "--files",
+    "folders",
+    metavar="DIR",
+    type=LocalPath(path_type=Path),
+    multiple=True,
+    help="Compare the files of stopped members: persistence.directory, or a copy of it. At least two.",
+)
+@optional_spark("Compare on Spark: for many partitions, or large files.")
 def verify_command(
     *,
-    address: str,
-    maps: tuple[str, ...],
-    partitions: tuple[int, ...],
+    scope: Scope,
+    members: tuple[str, ...],
+    folders: tuple[Path, ...],
+    spark: SparkSettings | None,
     as_json: bool,
-    deep: bool,
-    credentials: Credentials,
+    keys: bool,
 ) -> None:
-    r"""Compare every backup with its primary, and the partition tables of all members. Needs no Spark, and changes
-    nothing.
+    r"""Compare every backup with its primary, the replicas of zones with each other, and the partition tables of all
+    members. Changes nothing.
 
-    A counter conflict means that a copy does not have the same updates as its primary; a content conflict, that it
+    A counter conflict means that a replica does not have the same updates as its primary; a content conflict, that it
     does not have the same entries. The cluster may be in use: the command compares a partition again if it is written
     or moved meanwhile, and reports it as busy if that never ends. It compares the replicas of a zone at a mark in the
     log of each partition; there a replica is busy only if it does not reach the mark.
 
+    With --member and --files, replicas with the same updates must have the same entries. In files, a replica with fewer
+    updates is older, which is no error.
+
     \b
       holdfast verify
-      holdfast verify --map flights --deep -a 127.0.0.1:5702
+      holdfast verify --map flights --keys -a 127.0.0.1:5702
+      holdfast verify --member 10.0.0.1:5701 --member 10.0.0.2:5701
+      holdfast verify --files /copies/m1 --files /copies/m2
     """
-    with _client(address, credentials) as client, _cannot():
-        report = _verify(client, maps, partitions)
-        found = _differences(client, report) if deep else []
-        names = _names(client)
-    if as_json:
-        click.echo(json.dumps(_plain(report, found if deep else None)))
+    if members and folders:
+        raise ConfigError("give --member or --files, not both")
+    if scope.partitions and (members or folders or spark):
+        raise ConfigError("--partition is for a comparison of the cluster without Spark")
+    if spark:
+        report = _on_spark(spark, scope, members, folders, keys=keys, quiet=as_json)
+    elif folders:
+        files = FilesSource.of(folders, scope.maps)
+        report = verify_source(files)
+        if keys:
+            find_keys(report, files.differences)
     else:
-        _show(report, names, found)
+        with _unchecked():
+            report = _compare(scope, members, keys=keys)
+    if as_json:
+        click.echo(json.dumps(report.plain()))
+    else:
+        _show(report)
     sys.exit(_status(report))
 
 
@@ -109,18 +177,14 @@ def verify_command(
     help="With majority: the copy that is right where there is none. Default: skip such partitions.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the repairs, and do not make them.")
-@_what
-@credentials
+@_scope_options
 def repair_command(
     *,
-    address: str,
-    maps: tuple[str, ...],
-    partitions: tuple[int, ...],
+    scope: Scope,
     strategy: Strategy,
     tie: str | None,
     dry_run: bool,
     as_json: bool,
-    credentials: Credentials,
 ) -> None:
     r"""Find copies that differ, as `holdfast verify` does, repair them, and verify again.
 
@@ -139,42 +203,70 @@ def repair_command(
     """
     if tie and strategy != "majority":
         raise ConfigError("--tie is for --strategy majority")
-    with _client(address, credentials) as client, _cannot():
-        report = _verify(client, maps, partitions)
-        names = _names(client)
+    with _unchecked(), scope.client() as client:
+        report = _verify(client, scope)
         plans = list(make_plans(client, report, strategy, tie=bool(tie)))
         if not as_json:
-            _show(report, names, [])
-            _show_plans(plans, names, dry_run=dry_run)
-            _show_left(report.zones)
+            _show(report)
+            _show_plans(plans, report.names, dry_run=dry_run)
+            _show_skipped(report)
         outcome, after = RepairOutcome(), report
         if not dry_run and any(not plan.left for plan in plans):
-            told = _Told("mended")
-            outcome = carry_out(client, plans, progress=told.tell)
-            after = _verify(client, maps, partitions)
+            outcome = carry_out(client, plans, progress=_Progress("repaired").tell)
+            after = _verify(client, scope)
     if as_json:
         click.echo(json.dumps(_plain_repair(report, plans, outcome, after, dry_run=dry_run)))
     elif plans and not dry_run:
-        _show_outcome(plans, outcome, after, names)
+        _show_outcome(plans, outcome, after)
     sys.exit(_status(after))
 
 
 # -- questions
 
 
-def _client(address: str, credentials: Credentials) -> Client:
-    return Client(
-        address,
-        username=credentials.username,
-        password=credentials.password,
-        token=credentials.token,
-        tls=credentials.tls,
-        timeout_s=ANSWER_S,
-    )
+def _compare(scope: Scope, members: tuple[str, ...], *, keys: bool) -> Report:
+    """Compare the cluster, or only these members, in this process."""
+    told = _Progress("read")
+    if members:
+        known = replace(scope.credentials.for_client(), operates=False)
+        listed = ListedSource(Access(members, known, ANSWER_S, __version__), scope.maps)
+        report = verify_source(listed)
+        if keys:
+            find_keys(report, listed.differences, told.tell)
+        return report
+    with scope.client() as client:
+        report = _verify(client, scope)
+        if keys:
+            find_keys(report, lambda findings: find_differences(client, findings), told.tell)
+    return report
+
+
+def _on_spark(
+    spark: SparkSettings,
+    scope: Scope,
+    members: tuple[str, ...],
+    folders: tuple[Path, ...],
+    *,
+    keys: bool,
+    quiet: bool,
+) -> Report:
+    with spark_job(spark.master, spark.memory, "verify") as session:
+        from holdfast.spark.pipeline.verify import verify as verify_on_spark
+
+        return verify_on_spark(
+            session,
+            scope.address,
+            members=members,
+            files=folders,
+            maps=scope.maps,
+            keys=keys,
+            progress=show_progress(quiet=quiet),
+            **scope.credentials.options(),
+        )
 
 
 @contextmanager
-def _cannot() -> Iterator[None]:
+def _unchecked() -> Iterator[None]:
     """Exit with `EXIT_UNCHECKED` if the cluster cannot be asked: nothing was checked, which is no conflict."""
     try:
         yield
@@ -185,26 +277,20 @@ def _cannot() -> Iterator[None]:
         sys.exit(EXIT_UNCHECKED)
 
 
-def _verify(client: Client, maps: tuple[str, ...], partitions: tuple[int, ...]) -> Report:
-    count = client.partition_count
+def _verify(client: Client, scope: Scope) -> Report:
+    maps, partitions, count = scope.maps, scope.partitions, client.partition_count
     if any(partition >= count for partition in partitions):
         raise ConfigError(f"partitions are 0 to {count - 1}")
-    told = _Told("compared")
     chosen = sorted(set(partitions)) or None
-    report = verify(
-        client,
-        maps=maps,
-        partitions=chosen,
-        progress=told.tell,
-    )
+    report = verify(client, maps=maps, partitions=chosen, progress=_Progress("compared").tell)
     # An unknown map must not count as consistent. Members do not list maps without entries, but such a map may have
-    # copies, so a map that was compared is known.
-    compared = {finding.map for finding in report.findings} | report.zones.homeless.keys()
+    # replicas, so a map that was compared is known.
+    compared = {finding.map for finding in report.findings} | report.maps_without_zone.keys()
     check_maps(client, [name for name in maps if name not in compared])
     return report
 
 
-class _Told:
+class _Progress:
     """Reports progress on standard error if a command takes long."""
 
     def __init__(self, done: str) -> None:
@@ -219,151 +305,114 @@ class _Told:
         print(f"{decided} of {total} partitions {self._done}{again}", file=sys.stderr, flush=True)
 
 
-def _differences(client: Client, report: Report) -> list[Differences]:
-    found: list[Differences] = []
-    told = _Told("read")
-    wrong = sorted(
-        {
-            (one.partition, one.map)
-            for one in report.findings
-            if one.content_conflict and not is_service(one.map)
-        }
-    )
-    for done, (partition, name) in enumerate(wrong):
-        findings = [
-            one
-            for one in report.findings
-            if (one.partition, one.map) == (partition, name) and one.verdict in ("equal", "differs")
-        ]
-        keys = find_differences(client, [one for one in findings if one.kept or one.content_conflict])
-        if keys is not None:
-            found.append(keys)
-        told.tell(done, len(wrong))
-    return found
-
-
-def _names(client: Client) -> dict[str, str]:
-    return {uuid: row.address for uuid, row in client.table().members.items()}
-
-
 def _status(report: Report) -> int:
-    zones = report.zones
-    if report.conflicts or report.rows or zones.conflicts:
-        return EXIT_FAILED
-    unchecked = report.undecided or report.silent or zones.undecided or zones.unknown
-    return EXIT_UNCHECKED if unchecked else EXIT_CLEAN
+    return EXIT_FAILED if report.differs else EXIT_CLEAN if report.sound else EXIT_UNCHECKED
 
 
 # -- output
 
 
-def _readable(key: bytes) -> str:
-    """A key of a common type as text, another one in hexadecimal."""
-    try:
-        value = from_stored(key)
-    except (ValueError, IndexError, UnicodeDecodeError, msgspec.MsgspecError, struct.error):
-        return f"0x{key.hex()}"
-    return f"0x{key.hex()}" if isinstance(value, Serialized) else repr(value)
+def _print(table: Table) -> None:
+    Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False).print(table)
 
 
-def _summary(report: Report) -> str:
-    findings = report.findings
-    counters = sum(1 for finding in findings if finding.counter_conflict)
-    contents = sum(1 for finding in findings if finding.content_conflict)
-    return (
-        f"{report.partitions} partitions, {report.compared} copies compared in {report.seconds:.1f} s: "
-        f"{counters} counter conflicts, {contents} content conflicts, {len(report.rows)} different rows, "
-        f"{len(report.of('busy'))} busy, {len(report.of('unreachable')) + len(report.silent)} unreachable"
+def _show(report: Report) -> None:
+    shown = sorted(
+        (finding for finding in report.findings if finding.verdict != "equal"),
+        key=lambda one: (one.verdict == "older", bool(one.zone)),
     )
+    if shown:
+        table = Table(
+            "partition", "map", "verdict", "replica", "holds", "reference", "holds", "reason", box=None
+        )
+        for one in shown[:SHOWN]:
+            table.add_row(*map(Text, _row(one, report)))
+        _print(table)
+        if len(shown) > SHOWN:
+            click.echo(f"… and {len(shown) - SHOWN} more")
+        click.echo("(term/counter of the last update; of zones the counter, at this index of the log)")
+    for row in report.tables[:SHOWN]:
+        what = f"partition {row.partition}" if row.partition >= 0 else "something in the rows"
+        click.echo(
+            f"the table of {report.name(row.member)} differs in {what}: "
+            f"version {row.version} instead of {row.expected_version}"
+        )
+    for member in report.unreachable_members:
+        click.echo(f"{report.name(member)} did not return its partition table")
+    _show_keys(report)
+    for damage in report.damage[:SHOWN]:
+        click.echo(f"not everything could be read: {damage}")
+    for name, zone in report.maps_without_zone.items():
+        click.echo(f"map {name} lives in zone {zone}, which does not exist: there is nothing to compare")
+    if report.zones_unknown:
+        click.echo(f"zones could not be compared: {report.zones_unknown}")
+    for zone, partitions in report.zones.items():
+        click.echo(f"zone {zone}: {partitions} partitions")
+    click.echo(_summary(report))
+
+
+def _row(one: Finding, report: Report) -> Sequence[str]:
+    place = f"{one.zone} {one.partition}" if one.zone else str(one.partition)
+    verdict = _kind(one)
+    member = report.name(one.member) + (" (leader)" if one.leads else "")
+    if not one.reference_digest:
+        return place, one.map, verdict, member or "none", "", report.name(one.reference), "", one.reason
+    holds = _holds(one.term, one.counter, one.entries, one.index)
+    expected = _holds(one.reference_term, one.reference_counter, one.reference_entries, one.index)
+    return place, one.map, verdict, member, holds, report.name(one.reference), expected, one.reason
+
+
+def _holds(term: int, counter: int, entries: int, index: int) -> str:
+    point = f"{counter} at {index}" if index else f"{term}/{counter}"
+    return f"{point}, {entries} entries"
 
 
 def _kind(finding: Finding) -> str:
     kinds = {"counter": finding.counter_conflict, "content": finding.content_conflict}
-    return " and ".join(kind for kind, so in kinds.items() if so) or finding.verdict
+    kind = " and ".join(name for name, so in kinds.items() if so)
+    return f"{finding.verdict} ({kind})" if kind else finding.verdict
 
 
-def _show(report: Report, names: dict[str, str], found: list[Differences]) -> None:
-    shown = [finding for finding in report.findings if finding.verdict != "equal"]
-    if shown:
-        table = Table("partition", "map", "conflict", "primary", "holds", "backup", "holds", box=None)
-        for finding in shown[:SHOWN]:
-            table.add_row(
-                str(finding.partition),
-                Text(finding.map),
-                _kind(finding),
-                names.get(finding.owner, finding.owner or "nobody"),
-                f"{finding.owner_term}/{finding.owner_counter}, {finding.owner_entries} entries",
-                names.get(finding.member, finding.member),
-                f"{finding.term}/{finding.counter}, {finding.entries} entries",
-            )
-        Console(highlight=False).print(table)
-        if len(shown) > SHOWN:
-            click.echo(f"… and {len(shown) - SHOWN} more")
-        click.echo("(term/counter of the last update)")
-    for row in report.rows[:SHOWN]:
-        what = f"partition {row.partition}" if row.partition >= 0 else "something in the rows"
+def _summary(report: Report) -> str:
+    counters = sum(1 for finding in report.findings if finding.counter_conflict)
+    contents = sum(1 for finding in report.findings if finding.content_conflict)
+    conflicts = (
+        f"{counters} counter conflicts, {contents} content conflicts, {len(report.tables)} different rows"
+    )
+    sources = f" of {', '.join(report.sources)}" if report.sources else ""
+    return f"{report.summary()}{sources}; {conflicts}"
+
+
+def _show_keys(report: Report) -> None:
+    groups: dict[tuple[int, str, str], list[KeyFinding]] = {}
+    for one in report.keys:
+        groups.setdefault((one.partition, one.map, one.text), []).append(one)
+    for (partition, name, text), held in list(groups.items())[:KEYS_SHOWN]:
+        words = [
+            f"{report.name(one.member)} {f'has {one.value_bytes} bytes' if one.held else 'has none'}"
+            for one in held
+        ]
+        click.echo(f"partition {partition}, map {name}, key {text}: {', '.join(words)}")
+    if len(groups) > KEYS_SHOWN:
+        click.echo(f"… and {len(groups) - KEYS_SHOWN} more keys (all of them: --json)")
+    if report.keys_open:
         click.echo(
-            f"the table of {names.get(row.member, row.member)} differs in {what}: "
-            f"version {row.version} instead of {row.expected_version}"
-        )
-    for member in report.silent:
-        click.echo(f"{names.get(member, member)} did not return its partition table")
-    for differences in found:
-        _show_keys(differences, names)
-    _show_zones(report.zones)
-    click.echo(_summary(report))
-
-
-def _show_zones(zones: ZoneReport) -> None:
-    shown = [finding for finding in zones.findings if finding.verdict != "equal"]
-    if shown:
-        table = Table(
-            "zone", "partition", "map", "verdict", "member", "index", "lag", "holds", "others", box=None
-        )
-        for one in shown[:SHOWN]:
-            held = (
-                (
-                    f"{one.counter} updates, {one.entries} entries",
-                    f"{one.expected_counter}, {one.expected_entries}",
-                )
-                if one.map
-                else (one.why, "")
-            )
-            member = f"{one.member} (leader)" if one.leads else one.member
-            numbers = str(one.index), str(one.lag)
-            table.add_row(
-                one.zone,
-                str(one.partition),
-                Text(one.map),
-                one.verdict,
-                member or "nobody",
-                *numbers,
-                *map(Text, held),
-            )
-        Console(highlight=False).print(table)
-        if len(shown) > SHOWN:
-            click.echo(f"… and {len(shown) - SHOWN} more")
-    for name, zone in zones.homeless.items():
-        click.echo(f"map {name} lives in zone {zone}, which does not exist: there is nothing to compare")
-    if zones.unknown:
-        click.echo(f"zones could not be looked at: {zones.unknown}")
-    if zones.zones:
-        verdicts = Counter(finding.verdict for finding in zones.findings)
-        click.echo(
-            f"zones {', '.join(zones.zones)}: {zones.partitions} partitions, {zones.compared} copies in replicas "
-            f"compared: {verdicts['differs']} differ, {verdicts['busy']} busy, {verdicts['unreachable']} unreachable"
+            f"the keys of {report.keys_open} maps in partitions never stood still, or could not be read"
         )
 
 
-def _show_left(zones: ZoneReport) -> None:
+def _show_skipped(report: Report) -> None:
     """Print why replicas of zones are not repaired, and what to do instead."""
-    for one in zones.conflicts[:SHOWN]:
-        click.echo(
-            f"left alone: partition {one.partition} of zone {one.zone} on {one.member}: {_skip_reason(one)}"
-        )
+    for one in _of_zones(report)[:SHOWN]:
+        where = f"partition {one.partition} of zone {one.zone} on {report.name(one.member)}"
+        click.echo(f"left alone: {where}: {_skip_reason(one, report)}")
 
 
-def _skip_reason(one: ZoneFinding) -> str:
+def _of_zones(report: Report) -> list[Finding]:
+    return [finding for finding in report.conflicts if finding.zone]
+
+
+def _skip_reason(one: Finding, report: Report) -> str:
     begin = "replicas of zones are changed only by their logs; take a member out of the zone to rebuild its replica. "
     if one.leads:
         return (
@@ -371,29 +420,12 @@ def _skip_reason(one: ZoneFinding) -> str:
             + "It is the leader, and would copy its data to others: end its process, so that another one leads; let "
             "the partition move (holdfast zone alter --scale-down-s 0), and start the member with no files"
         )
-    return begin + f"Let {one.member} leave (holdfast member drain), and start it again"
-
-
-def _show_keys(found: Differences, names: dict[str, str]) -> None:
-    click.echo(
-        f"partition {found.partition}, map {found.map}: {len(found.entries)} keys differ, "
-        f"in {found.ranges} of 64 ranges"
-    )
-    for key, held in list(found.entries.items())[:KEYS_SHOWN]:
-        words = ", ".join(f"{names.get(member, member)} {_says(held, member)}" for member in found.members)
-        click.echo(f"  {_readable(key)}: {words}")
-    if len(found.entries) > KEYS_SHOWN:
-        click.echo(f"  … and {len(found.entries) - KEYS_SHOWN} more keys (all of them: --json)")
-
-
-def _says(held: dict[str, EntryCopy], member: str) -> str:
-    value = value_of(held.get(member))
-    return "has none" if value is None else f"has {len(value)} bytes"
+    return begin + f"Let {report.name(one.member)} leave (holdfast member drain), and start it again"
 
 
 def _show_plans(plans: list[RepairPlan], names: dict[str, str], *, dry_run: bool) -> None:
     if not plans:
-        click.echo("nothing to mend")
+        click.echo("nothing to repair")
         return
     would = "would be" if dry_run else "will be"
     for plan in plans[:SHOWN]:
@@ -414,9 +446,7 @@ def _volume(plans: list[RepairPlan]) -> tuple[int, int]:
     return sum(len(plan.writes) for plan in doing), sum(len(plan.refill) for plan in doing)
 
 
-def _show_outcome(
-    plans: list[RepairPlan], outcome: RepairOutcome, after: Report, names: dict[str, str]
-) -> None:
+def _show_outcome(plans: list[RepairPlan], outcome: RepairOutcome, after: Report) -> None:
     for failed in outcome.failed[:SHOWN]:
         click.echo(f"failed: {failed}")
     left = sum(1 for plan in plans if plan.left or plan.ties)
@@ -425,7 +455,7 @@ def _show_outcome(
         f"refilled, {left} partitions left alone, {len(outcome.failed)} failures"
     )
     if after.conflicts:
-        _show(after, names, [])
+        _show(after)
     else:
         click.echo(f"now: {_summary(after)}")
 
@@ -433,65 +463,12 @@ def _show_outcome(
 # -- for scripts
 
 
-def _plain_finding(finding: Finding) -> dict[str, Any]:
-    plain = asdict(finding)
-    plain["counter_conflict"] = finding.counter_conflict
-    plain["content_conflict"] = finding.content_conflict
-    return plain
-
-
-def _plain(report: Report, found: list[Differences] | None = None) -> dict[str, Any]:
-    plain: dict[str, Any] = {
-        "clean": _status(report) == EXIT_CLEAN,
-        "partitions": report.partitions,
-        "copies": report.compared,
-        "seconds": round(report.seconds, 3),
-        "counter_conflicts": [_plain_finding(one) for one in report.findings if one.counter_conflict],
-        "content_conflicts": [_plain_finding(one) for one in report.findings if one.content_conflict],
-        "rows": [asdict(row) for row in report.rows],
-        "undecided": [asdict(finding) for finding in report.undecided],
-        "unreachable_members": list(report.silent),
-        "zones": _plain_zones(report.zones),
-    }
-    if found is not None:
-        plain["differences"] = [
-            {
-                "partition": one.partition,
-                "map": one.map,
-                "members": one.members,
-                "ranges": one.ranges,
-                "keys": [
-                    {
-                        "key": _readable(key),
-                        "stored": key.hex(),
-                        "values": {member: entry.value.hex() for member, entry in held.items()},
-                    }
-                    for key, held in one.entries.items()
-                ],
-            }
-            for one in found
-        ]
-    return plain
-
-
-def _plain_zones(zones: ZoneReport) -> dict[str, Any]:
-    return {
-        "zones": list(zones.zones),
-        "partitions": zones.partitions,
-        "copies": zones.compared,
-        "conflicts": [asdict(one) for one in zones.conflicts],
-        "undecided": [asdict(one) for one in zones.undecided],
-        "maps_without_zone": dict(zones.homeless),
-        "unknown": zones.unknown,
-    }
-
-
 def _plain_repair(
     report: Report, plans: list[RepairPlan], outcome: RepairOutcome, after: Report, *, dry_run: bool
 ) -> dict[str, Any]:
     return {
         "dry_run": dry_run,
-        "before": _plain(report),
+        "before": report.plain(),
         "plans": [
             {
                 "partition": plan.partition,
@@ -500,23 +477,25 @@ def _plain_repair(
                 "writes": [
                     {
                         "map": write.map,
-                        "key": _readable(write.key),
+                        "key": readable(write.key),
                         "stored": write.key.hex(),
                         "seen": _plain_value(write.seen),
                         "right": _plain_value(write.right),
                     }
                     for write in plan.writes
                 ],
-                "ties": [
-                    {"map": name, "key": _readable(key), "stored": key.hex()} for name, key in plan.ties
-                ],
+                "ties": [{"map": name, "key": readable(key), "stored": key.hex()} for name, key in plan.ties],
                 "skip_reason": plan.left,
             }
             for plan in plans
         ],
         "outcome": asdict(outcome),
-        "after": _plain(after),
-        "skipped": [{**asdict(one), "reason": _skip_reason(one)} for one in report.zones.conflicts],
+        "after": after.plain(),
+        "skipped": [
+            {"zone": one.zone, "partition": one.partition, "member": one.member}
+            | {"map": one.map, "reason": _skip_reason(one, report)}
+            for one in _of_zones(report)
+        ],
     }
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from holdfast.client.blocking import Client
 from holdfast.client.connection import Broken, Connection, Credentials
+from holdfast.client.replica_questions import CANNOT_ASK
 from holdfast.core.model.ids import Address
 from holdfast.core.model.metastore_questions import (
     MetastoreAnswer,
@@ -61,6 +63,19 @@ def order_zone(addresses: list[Address], credentials: Credentials, order: ZoneOr
     )
     _raise_what_failed(says.answer)
     return says.answer
+
+
+def ask_of_zones(client: Client, order: ZoneOrder) -> ZoneAnswer:
+    """The answer of the first member that responds. Raises NotReady."""
+    failures: list[str] = []
+    for member in client.table().members:
+        try:
+            connection = client.to(member)
+            question = own.OrderZone(connection.next_number(), order)
+            return connection.ask(question, own.ZoneSays).answer
+        except CANNOT_ASK as failed:
+            failures.append(str(failed))
+    raise Unreachable("no member answers: " + "; ".join(failures))
 
 
 def _raise_what_failed(answer: MetastoreAnswer | ZoneAnswer) -> None:

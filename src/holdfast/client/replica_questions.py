@@ -6,7 +6,7 @@ for another. A member that cannot be asked is left out of the answers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Protocol, TypeVar
@@ -23,6 +23,8 @@ PAGE_ROWS = 8192
 PAGE_BYTES = 1 << 20
 
 AnswerType = TypeVar("AnswerType", bound=own.Answer)
+Answered = TypeVar("Answered", own.Digests, own.ZoneDigests)
+Place = TypeVar("Place")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,29 +93,17 @@ def ask_digests(
     client: Connects, wanted: Mapping[str, Sequence[int]], only: str | None = None
 ) -> tuple[dict[tuple[str, int], own.PartitionDigest], set[str]]:
     """What each of these members holds of its partitions, by member and partition; and the members that are silent."""
-    talk = _Talk(client)
-    held: dict[tuple[str, int], own.PartitionDigest] = {}
-    rest = {member: list(partitions) for member, partitions in wanted.items() if partitions}
-    while rest:
-        posted: list[tuple[str, Connection, int]] = []
-        for member, partitions in rest.items():
-            connection = talk.connection(member)
-            if connection is not None:
-                number = connection.next_number()
-                if talk.post(member, connection, own.AskDigests(number, partitions, only)):
-                    posted.append((member, connection, number))
-        again: dict[str, list[int]] = {}
-        for member, connection, number in posted:
-            answer = talk.collect(member, connection, number, own.Digests)
-            if answer is None:
-                continue
-            if not answer.answered:
-                raise ProtocolError(f"{connection.address} answered for no partition")
-            held.update({(member, digest.partition): digest for digest in answer.held})
-            if answer.answered < len(rest[member]):
-                again[member] = rest[member][answer.answered :]
-        rest = again
-    return held, talk.silent
+
+    def question(number: int, partitions: Sequence[int]) -> own.Question:
+        return own.AskDigests(number, list(partitions), only)
+
+    answers, silent = _ask_in_turns(client, wanted, question, own.Digests)
+    return {
+        (member, one.partition): one
+        for member, parts in answers.items()
+        for part in parts
+        for one in part.held
+    }, silent
 
 
 def ask_zone_digests(
@@ -122,33 +112,53 @@ def ask_zone_digests(
     """What each of these members holds of partitions of a zone at these marks, by member and partition; and the members
     that are silent.
     """
+
+    def question(number: int, marks: Sequence[PartitionMark]) -> own.Question:
+        places = [mark.partition for mark in marks], [mark.index for mark in marks]
+        return own.AskZoneDigests(number, zone, *places, only)
+
+    answers, silent = _ask_in_turns(client, wanted, question, own.ZoneDigests)
+    return {
+        (member, one.partition): one
+        for member, parts in answers.items()
+        for part in parts
+        for one in part.held
+    }, silent
+
+
+def _ask_in_turns(
+    client: Connects,
+    wanted: Mapping[str, Sequence[Place]],
+    question: Callable[[int, Sequence[Place]], own.Question],
+    kind: type[Answered],
+) -> tuple[dict[str, list[Answered]], set[str]]:
+    """Ask each member about its places until it has answered for all of them; and the members that are silent."""
     talk = _Talk(client)
-    held: dict[tuple[str, int], own.ZoneCopyDigest] = {}
-    rest = {member: list(marks) for member, marks in wanted.items() if marks}
+    answers: dict[str, list[Answered]] = {}
+    rest = {member: places for member, places in wanted.items() if places}
     while rest:
         posted: list[tuple[str, Connection, int]] = []
-        for member, marks in rest.items():
+        for member, places in rest.items():
             connection = talk.connection(member)
             if connection is not None:
                 number = connection.next_number()
-                places = [mark.partition for mark in marks], [mark.index for mark in marks]
-                if talk.post(member, connection, own.AskZoneDigests(number, zone, *places, only)):
+                if talk.post(member, connection, question(number, places)):
                     posted.append((member, connection, number))
-        again: dict[str, list[PartitionMark]] = {}
+        again: dict[str, Sequence[Place]] = {}
         for member, connection, number in posted:
-            answer = talk.collect(member, connection, number, own.ZoneDigests)
+            answer = talk.collect(member, connection, number, kind)
             if answer is None:
                 continue
             if not answer.answered:
                 raise ProtocolError(f"{connection.address} answered for no partition")
-            held.update({(member, copy.partition): copy for copy in answer.held})
+            answers.setdefault(member, []).append(answer)
             if answer.answered < len(rest[member]):
                 again[member] = rest[member][answer.answered :]
         rest = again
-    return held, talk.silent
+    return answers, talk.silent
 
 
-def ask_ranges(client: Client, members: Iterable[str], partition: int, name: str) -> dict[str, own.Ranges]:
+def ask_ranges(client: Connects, members: Iterable[str], partition: int, name: str) -> dict[str, own.Ranges]:
     """The digests of the 64 key ranges of a map, by member; without members that are silent."""
     talk = _Talk(client)
     posted: list[tuple[str, Connection, int]] = []
@@ -165,7 +175,7 @@ def ask_ranges(client: Client, members: Iterable[str], partition: int, name: str
 
 
 def read_ranges(
-    client: Client, member: str, partition: int, name: str, ranges: list[int]
+    client: Connects, member: str, partition: int, name: str, ranges: list[int]
 ) -> ReplicaPage | None:
     """The entries of these key ranges in a member's copy; an empty part when it holds none, None when it is silent."""
     try:

@@ -1,23 +1,34 @@
-"""Digests of copies for clients of Holdfast's own protocol that compare them: whole maps, ranges of keys, zones."""
+"""Digests for clients of Holdfast's own protocol that compare replicas: whole maps, ranges of keys, Raft replicas."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import assert_never
+import struct
+from collections.abc import Generator, Sequence
+from typing import Final, assert_never
 
 import msgspec
 
 from holdfast.core.model.ids import MemberId
+from holdfast.core.raft_partition.marked_copies import MarkedMap
 from holdfast.core.store.digest import RangeDigests, batch_digest, whole
 from holdfast.core.store.map_state import MapState
 from holdfast.core.store.replica import AnyReplica, map_replica
-from holdfast.server import replica_digests as replicas
 from holdfast.server.flow import Work, slices
 from holdfast.server.reply_channel import ReplyChannel
 from holdfast.wire import own
 
 DIGEST_ENTRIES_MAX = 10_000
-"""An answer to `AskDigests` ends with the partition that reaches so many entries: some 10 ms of work."""
+"""A response ends with the partition that reaches this many entries, about 10 ms of work."""
+INDEX_MAX: Final = 1 << 53
+PLACE_MAX: Final = 1 << 31
+"""Limit of a zone's or partition's number."""
+BESIDE_ENTRIES: Final = 2000
+"""Expiries, or partition hashes, per slice."""
+_ENDS: Final = b"\xff end of "
+_WORDS: Final = b"\xff word of "
+"""Prefixes that make expiries and hashes differ from entries in the digest."""
+_END = struct.Struct("<qq")
+_WORD = struct.Struct("<q")
 
 DigestQuestion = own.AskDigests | own.AskZoneDigests | own.AskRanges
 
@@ -82,11 +93,36 @@ class DigestQuestions:
         self._replies.send(own.Digests(question.id, grid.table_version(), answered, held))
 
     def _zone_digests(self, question: own.AskZoneDigests) -> None:
-        if problem := replicas.question_problem(question):
+        if problem := question_problem(question):
             self._replies.fault(question.id, own.FaultKind.MALFORMED, problem)
             return
-        work = replicas.summing(self._grid, question, self._replies.send)
-        self._replies.begin(question, work)
+        self._replies.begin(question, self._add_up_marked(question))
+
+    def _add_up_marked(self, question: own.AskZoneDigests) -> Work:
+        grid = self._grid
+        held: list[own.ZoneCopyDigest] = []
+        answered = entries = 0
+        for partition, index in zip(question.partitions, question.indexes, strict=True):
+            if entries >= DIGEST_ENTRIES_MAX:
+                break
+            answered += 1
+            found = grid.zone_replica(question.zone, partition, index)
+            if found is None:
+                continue
+            kept = found.kept
+            if kept is None:
+                held.append(own.ZoneCopyDigest(partition, found.applied, found.last))
+                continue
+            digests: list[own.ZoneMapDigest] = []
+            add = digests.append
+            for one in kept.maps:
+                if question.map is None or one.name == question.map:
+                    entries += len(one.keys)
+                    add((yield from _add_up_map(one)))
+            held.append(
+                own.ZoneCopyDigest(partition, found.applied, found.last, kept.term, kept.beside, digests)
+            )
+        self._replies.send(own.ZoneDigests(question.id, grid.node, answered, held))
 
     def _ranges(self, question: own.AskRanges) -> None:
         replies = self._replies
@@ -134,9 +170,41 @@ class _Snapshot:
 
     def digest(self) -> Generator[None, None, own.MapDigest]:
         """Add up, slice by slice."""
-        digest = self.head.digest
-        for begin, end in slices([len(value) for value in self._values]):
-            if begin:
-                yield
-            digest = whole((digest, batch_digest(self._keys[begin:end], self._values[begin:end])))
-        return msgspec.structs.replace(self.head, digest=digest)
+        digest = yield from _add_up_entries(self._keys, self._values)
+        return msgspec.structs.replace(self.head, digest=whole((self.head.digest, digest)))
+
+
+def _add_up_entries(keys: Sequence[bytes], values: Sequence[bytes]) -> Generator[None, None, int]:
+    digest = 0
+    for begin, end in slices([len(value) for value in values]):
+        if begin:
+            yield
+        digest = whole((digest, batch_digest(keys[begin:end], values[begin:end])))
+    return digest
+
+
+def _add_up_map(held: MarkedMap) -> Generator[None, None, own.ZoneMapDigest]:
+    digest = yield from _add_up_entries(held.keys, held.values)
+    for begin in range(0, len(held.expiries), BESIDE_ENTRIES):
+        yield
+        some = held.expiries[begin : begin + BESIDE_ENTRIES]
+        ends = [_END.pack(ttl_ms, stored_ns) for _, ttl_ms, stored_ns in some]
+        digest = whole((digest, batch_digest([_ENDS + key for key, _, _ in some], ends)))
+    for begin in range(0, len(held.hashes), BESIDE_ENTRIES):
+        yield
+        words = held.hashes[begin : begin + BESIDE_ENTRIES]
+        packed = [_WORD.pack(word) for _, word in words]
+        digest = whole((digest, batch_digest([_WORDS + key for key, _ in words], packed)))
+    return own.ZoneMapDigest(held.name, held.counter, len(held.keys), digest)
+
+
+def question_problem(question: own.AskZoneDigests) -> str:
+    """Why the question is rejected; empty: it is answered."""
+    if len(question.partitions) != len(question.indexes):
+        return "each partition has one index"
+    places = [question.zone, *question.partitions]
+    if not all(0 <= place < PLACE_MAX for place in places):
+        return "there is no such zone, or partition"
+    if not all(0 <= index <= INDEX_MAX for index in question.indexes):
+        return "there is no such index"
+    return ""

@@ -2,7 +2,7 @@
 docs/performance.md.
 
 Two real members with one sync backup; Spark on `local[2]`, and two processes of plain pyarrow alternate on the
-same cores: the same rows are pushed, loaded, pulled, read, exported and audited. Each round does everything
+same cores: the same rows are pushed, loaded, pulled, read, exported and verified. Each round does everything
 once; figures are medians of the rounds. At the end it computes plans for clusters of up to a million
 partitions.
 """
@@ -151,7 +151,7 @@ class Bench:
             "table": Job("read, worked on where it is pulled (`map_batches`)", "pull", 0.8),
             "parquet": Job("Spark: Parquet to Parquet (zstd)"),
             "export": Job("export at a cut (zstd)", "parquet", 0.7),
-            "audit": Job("audit: rows of copies compared"),
+            "verify": Job("verify: rows of replicas compared"),
         }
     )
 
@@ -182,10 +182,10 @@ class Bench:
 
     def round(self) -> None:
         """Do everything once."""
-        from holdfast.spark.pipeline.audit import audit
         from holdfast.spark.pipeline.export import export
         from holdfast.spark.pipeline.load import load
         from holdfast.spark.pipeline.tables import map_batches
+        from holdfast.spark.pipeline.verify import verify
 
         source = str(self.file)
         options = {"address": self.address, "valueFormat": "binary"}
@@ -228,7 +228,7 @@ class Bench:
         )
         self.time("export", lambda: export(spark, self.address, str(exported), maps=[MAP]))
         shutil.rmtree(exported)
-        self.time("audit", lambda: audit(spark, self.address, maps=[MAP]))
+        self.time("verify", lambda: verify(spark, self.address, maps=[MAP]))
 
     def table(self) -> list[list[str]]:
         """The figures, under `HEAD`."""

@@ -29,8 +29,8 @@ from typing import NoReturn, Self
 from rich.console import Console
 from rich.table import Table
 
-from holdfast.client.verification import diverged
 from holdfast.errors import HoldfastError
+from holdfast.replica_comparison.live import diverged
 from holdfast_lab.chaos.nemeses import MAP, NEMESES, SETTLE_S, ZONED_MAP, Clock, Nemesis
 from holdfast_lab.chaos.recorded_calls import CHOSEN, Keys, call_of
 from holdfast_lab.check.linearizability import READS, Broken, Call, Outcome, changed_nothing, judge

@@ -27,8 +27,8 @@ from rich.console import Console
 from rich.table import Table
 
 from holdfast.client.blocking import Client
-from holdfast.client.verification import diverged
 from holdfast.errors import HoldfastError
+from holdfast.replica_comparison.live import diverged
 from holdfast.wire.values import to_stored
 from holdfast_lab.processes.hazelcast_writer import connect, read_back
 from holdfast_lab.processes.latency import (

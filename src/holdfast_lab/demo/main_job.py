@@ -18,8 +18,6 @@ from types import FrameType
 
 from rich.console import Console
 
-from holdfast.client.blocking import Client
-from holdfast.client.zone_verification import compare_zones
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast_lab.demo import pipeline, report
 from holdfast_lab.demo.data import Source
@@ -217,20 +215,3 @@ class _Story:
                     for key in answer["examples"]
                 ]
                 words.append(f"{answer['keys']:,} keys, {answer['lost']:,} lost")
-        if self.zone:
-            self._audit_zone(addresses)
-
-    def _audit_zone(self, addresses: list[str]) -> None:
-        """Compare all replicas of the zone; one that cannot be compared counts as different."""
-        findings = self.findings
-        with self.display.phase("the replicas of the zone are compared") as words:
-            with Client(addresses) as client:
-                compared = compare_zones(client)
-            wrong = compared.conflicts + compared.undecided
-            findings.replicas_compared += compared.compared
-            findings.diverged += len(wrong)
-            findings.examples += [
-                f"partition {one.partition} of the zone on {one.member}: {one.verdict} {one.why}".rstrip()
-                for one in wrong[:5]
-            ]
-            words.append(f"{compared.compared:,} replicas, {len(wrong):,} diverged")

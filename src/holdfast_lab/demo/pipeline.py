@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from holdfast.replica_comparison.comparison_report import describe
 from holdfast.spark.java import java_home
-from holdfast.spark.pipeline.audit import audit
 from holdfast.spark.pipeline.compare import compare_with_source
 from holdfast.spark.pipeline.load import Loaded, load
+from holdfast.spark.pipeline.verify import verify
 from holdfast.spark.spark_session import session
 
 if TYPE_CHECKING:
@@ -76,10 +77,11 @@ class Job:
         return load(self._spark, str(self._parquet), MAP, self.key, address=",".join(addresses))
 
     def compare_replicas(self, addresses: list[str]) -> Comparison:
-        """Compare every replica of every partition, for all maps, with its owner."""
-        found = audit(self._spark, ",".join(addresses))
-        wrong = [finding for finding in found.findings if finding.verdict != "equal"]
-        return Comparison(found.copies, len(wrong), [str(finding) for finding in wrong[:EXAMPLES]])
+        """Compare every backup of every partition with its primary, for all maps, and the replicas of zones."""
+        report = verify(self._spark, ",".join(addresses))
+        wrong = [finding for finding in report.findings if finding.verdict != "equal"]
+        examples = [describe(finding, report.names) for finding in wrong[:EXAMPLES]]
+        return Comparison(report.copies, len(wrong), examples)
 
     def compare_rows(self, addresses: list[str]) -> Comparison:
         """Compare all rows of the file with the map, in both directions."""

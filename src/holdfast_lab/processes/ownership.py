@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Self, cast
 
+from holdfast.client.agreed_client import ask_of_zones
 from holdfast.client.blocking import Client
-from holdfast.client.zone_verification import ask_of_zones
 from holdfast.core.model.zone_questions import WhoLeads
 from holdfast.errors import HoldfastError
 from holdfast_lab.processes.local_cluster import LocalCluster, Status

@@ -38,6 +38,7 @@ from holdfast.core.state_transfer.forgetting import Forgetting
 from holdfast.core.state_transfer.source import Source
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import AnyReplica
+from holdfast.core.store.replica_comparison import Point, Relation, relate
 
 TICKS = 32
 """Steps in which a primary visits all its partitions."""
@@ -219,22 +220,15 @@ class AntiEntropy:
         behind: list[Summed] = []
         for said in self._summaries.get(partition, []):
             held = copy.called(said.name)
-            if said.counter > _reached(copy, said):
+            relation = _relation(held, said)
+            if relation == "behind":
                 behind.append(said)
-            elif held is not None and said.counter == held.counter:
-                why = self._difference(summed(held), said)
-                if why:
-                    self._ask(partition, why)
-                    return
+            elif held is not None and relation in ("parted", "differs"):
+                other_term = f"{said.name} stands at {said.counter}, of term {held.term} and not {said.term}"
+                other_content = f"the content of {said.name} at {said.counter} differs"
+                self._ask(partition, other_term if relation == "parted" else other_content)
+                return
         self._watch(partition, behind)
-
-    def _difference(self, mine: Summed, said: Summed) -> str:
-        """The difference to the primary at the same counter, as text; empty: none."""
-        if mine.term != said.term:
-            return f"{said.name} stands at {said.counter}, of term {mine.term} and not {said.term}"
-        if mine.digest != said.digest:
-            return f"the content of {said.name} at {said.counter} differs"
-        return ""
 
     def _ask(self, partition: int, why: str, *, content: bool = True) -> None:
         self._watch(partition, [])
@@ -337,6 +331,14 @@ class AntiEntropy:
 
 def summed(held: AnyReplica) -> Summed:
     return Summed(held.name, held.counter, held.term, held.state.compared())
+
+
+def _relation(held: AnyReplica | None, said: Summed) -> Relation:
+    """How the replica of this member is related to the one in the summary of its primary."""
+    counter, term = (held.counter, held.term) if held is not None else (0, 0)
+    # The digest is computed only where it is compared.
+    digest = held.state.compared() if held is not None and counter == said.counter else 0
+    return relate(Point(0, term, counter), digest, Point(0, said.term, said.counter), said.digest)
 
 
 def _reached(copy: PartitionCopy, said: Summed) -> int:

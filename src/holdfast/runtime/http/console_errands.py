@@ -13,9 +13,10 @@ from typing import Any, Final
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Credentials
 from holdfast.client.operator import order as give_order
-from holdfast.client.verification import Report, verify
 from holdfast.core.model.ids import Address
 from holdfast.errors import HoldfastError, Standing
+from holdfast.replica_comparison.comparison_report import Report, describe
+from holdfast.replica_comparison.live import verify
 from holdfast.runtime.http.cluster_statuses import tls_to_members
 from holdfast.runtime.http.cluster_survey import ClusterSurvey, Said
 from holdfast.runtime.http.member_http import HttpHost
@@ -144,21 +145,18 @@ def _result(work: asyncio.Future[Any], instead: Any) -> Any:
 
 
 def verdict(report: Report, names: Mapping[str, str]) -> dict[str, object]:
-    conflicts, undecided, zones = report.conflicts, report.undecided, report.zones
-    lines = [
-        f"partition {one.partition}, map {one.map or '-'}, {names.get(one.member, one.member)}: {one.verdict}"
-        for one in [*conflicts, *undecided][:FINDINGS]
-    ]
+    names = {**report.names, **names}
+    lines = [describe(one, names) for one in [*report.conflicts, *report.undecided][:FINDINGS]]
     lines += [
         f"partition {row.partition}: the table of {names.get(row.member, row.member)} is another one"
-        for row in report.rows[:FINDINGS]
+        for row in report.tables[:FINDINGS]
     ]
     return {
-        "compared": report.compared + zones.compared,
+        "compared": report.copies,
         "partitions": report.partitions,
-        "conflicts": len(conflicts) + len(zones.conflicts) + len(report.rows),
-        "undecided": len(undecided) + len(zones.undecided),
-        "silent": list(report.silent),
+        "conflicts": len(report.conflicts) + len(report.tables),
+        "undecided": len(report.undecided),
+        "silent": list(report.unreachable_members),
         "seconds": report.seconds,
         "lines": lines,
     }

@@ -1,1 +1,1 @@
-"""Jobs: load, read, export, restore, audit, compare, follow changes."""
+"""Jobs: load, read, export, restore, verify, compare, follow changes."""

@@ -1,17 +1,13 @@
-"""Dataclasses as rows of a job: their Arrow schema, their columns for Spark, and conversions."""
+"""Dataclasses and structs as rows of a job: their Arrow schema, their columns for Spark, and conversions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, is_dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_origin, get_type_hints
+from typing import Any, Generic, Literal, TypeVar, get_origin, get_type_hints
 
 import pyarrow as pa
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-Row = TypeVar("Row", bound="DataclassInstance")
+Row = TypeVar("Row")
 
 _TYPES: dict[type, tuple[str, pa.DataType]] = {
     int: ("bigint", pa.int64()),
@@ -23,10 +19,9 @@ _TYPES: dict[type, tuple[str, pa.DataType]] = {
 
 
 class Columns(Generic[Row]):
-    """Columns of a dataclass whose fields are numbers, texts (or literals), booleans or bytes."""
+    """Columns of a dataclass or struct whose fields are numbers, texts (or literals), booleans or bytes."""
 
     def __init__(self, kind: type[Row]) -> None:
-        assert is_dataclass(kind), kind
         hints = get_type_hints(kind)
         cells = {name: _TYPES[str if get_origin(hint) is Literal else hint] for name, hint in hints.items()}
         self.kind = kind
@@ -34,7 +29,9 @@ class Columns(Generic[Row]):
         self.ddl = ", ".join(f"`{name}` {spark}" for name, (spark, _) in cells.items())
 
     def table(self, rows: Iterable[Row]) -> pa.Table:
-        return pa.Table.from_pylist([asdict(row) for row in rows], schema=self.arrow)
+        return pa.Table.from_pylist(
+            [{name: getattr(row, name) for name in self.arrow.names} for row in rows], schema=self.arrow
+        )
 
     def rows(self, table: pa.Table) -> list[Row]:
         cells: list[dict[str, Any]] = table.to_pylist()

@@ -15,9 +15,8 @@ from holdfast.core.model.records import Change, Record
 from holdfast.core.model.sync_request import Base
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.primary_backup.primary_activation import LeadershipStep, PrimaryActivation
-from holdfast.core.state_transfer import delta_or_full
-from holdfast.core.state_transfer.anti_entropy import AntiEntropy
-from holdfast.core.store.replica import MapReplica
+from holdfast.core.state_transfer import anti_entropy, delta_or_full
+from holdfast.core.store.replica import AnyReplica, MapReplica
 from holdfast_lab.sim.ablations.place import Place, never
 from holdfast_lab.sim.replacing import Method
 
@@ -74,12 +73,12 @@ def _no_prefix_without_terms(_: Method, mine: delta_or_full.Mine, base: Base) ->
     return "" if base.highest <= mine.counter else f"{base.highest} is held there, and {mine.counter} here"
 
 
-def _difference_without_terms(truth: Method, repair: AntiEntropy, mine: Summed, said: Summed) -> str:
-    return str(truth(repair, msgspec.structs.replace(mine, term=said.term), said))
+def _relation_without_terms(truth: Method, held: AnyReplica, said: Summed) -> Any:
+    return truth(held, msgspec.structs.replace(said, term=held.term))
 
 
-def _another_term(repair: AntiEntropy, mine: Summed, said: Summed) -> bool:
-    return mine.term != said.term
+def _another_term(held: AnyReplica | None, said: Summed) -> bool:
+    return held is not None and held.counter == said.counter and held.term != said.term
 
 
 def _has_a_base(mine: delta_or_full.Mine, base: Base | None) -> Any:
@@ -96,6 +95,6 @@ FOLLOWING: dict[str, tuple[Place, ...]] = {
     "term": (
         Place(LocalReplicas, "_equal", _equal_without_terms),
         Place(delta_or_full, "_prefix_problem", _no_prefix_without_terms, when=_has_a_base),
-        Place(AntiEntropy, "_difference", _difference_without_terms, when=_another_term),
+        Place(anti_entropy, "_relation", _relation_without_terms, when=_another_term),
     ),
 }

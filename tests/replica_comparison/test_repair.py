@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.client.differences import Differences, keys_that_differ
-from holdfast.client.repair import KeyRepair, majority, newest, request_of
 from holdfast.client.replica_questions import EntryCopy, ReplicaPage
-from holdfast.client.verification import Finding
 from holdfast.core.model.operations import Op
+from holdfast.core.store.replica_comparison import Finding
+from holdfast.replica_comparison.key_differences import Differences, keys_that_differ
+from holdfast.replica_comparison.repair import KeyRepair, majority, newest, request_of
 
 KEY = b"\0\0\0\1k"
 ONE, TWO, THREE = EntryCopy(b"1"), EntryCopy(b"2"), EntryCopy(b"3")
 
 
 def finding(member: str, replica: int, term: int, counter: int) -> Finding:
-    return Finding(3, "m", "owner", member, replica, "differs", 7, counter, 5, 5, True, 4, term, "aa", "bb")
+    return Finding(
+        partition=3,
+        map="m",
+        member=member,
+        verdict="differs",
+        reference="owner",
+        replica=replica,
+        term=term,
+        counter=counter,
+        reference_term=4,
+        reference_counter=7,
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,10 +64,10 @@ def test_the_newest_is_the_highest_term_and_then_counter(
 def test_the_majority_of_the_copies_or_a_tie(held: list[EntryCopy | None], expected: str | None) -> None:
     members = ("owner", "a", "b", "c")[: len(held)]
     entries = {member: entry for member, entry in zip(members, held, strict=True) if entry is not None}
-    assert majority(Differences(3, "m", members, 1, {KEY: entries}), KEY) == expected
+    assert majority(Differences(3, "m", members, {KEY: entries}), KEY) == expected
 
 
-@pytest.mark.rule("client/R-3")
+@pytest.mark.rule("replica_comparison/R-3")
 def test_only_keys_count_that_stood_still_at_the_primary() -> None:
     first = ReplicaPage(5, {b"same": ONE, b"differs": ONE, b"written": ONE, b"gone": ONE})
     again = ReplicaPage(7, {b"same": ONE, b"differs": ONE, b"written": TWO, b"new": ONE})
@@ -65,7 +76,7 @@ def test_only_keys_count_that_stood_still_at_the_primary() -> None:
     assert found == {b"differs": {"owner": ONE, "a": TWO}}
 
 
-@pytest.mark.rule("client/R-1")
+@pytest.mark.rule("replica_comparison/R-1")
 def test_a_write_is_conditional_on_what_was_seen() -> None:
     dies = EntryCopy(b"2", 500, 600, 77)
     put = request_of(3, KeyRepair("m", KEY, None, dies))

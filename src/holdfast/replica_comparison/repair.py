@@ -1,13 +1,13 @@
-"""Mends copies that differ (`client.verification`), by a named strategy.
+"""Repairs backups and primaries that differ (`live`), by a named strategy. It never writes to Raft replicas.
 
-- client/R-1: A value comes to the primary only as a conditional write against the value that was seen there: it is
-  counted, replicated and journalled as every write, and never takes the place of a newer one.
-- client/R-2: Then the backups that differ are filled anew from the primary. Each keeps its copy until the new one is
-  complete. When some write of the partition failed, none is filled: it may be the only one that is right.
-- client/R-3: What is not decided is left alone: a partition that does not stand still, and one with a tie of the
+- replica_comparison/R-1: A value comes to the primary only as a conditional write against the value that was seen
+  there: it is counted, replicated and journalled as every write, and never replaces a newer one.
+- replica_comparison/R-2: Then the backups that differ are refilled from the primary. Each keeps its replica until the
+  new one is complete. If a write of the partition failed, none is refilled: it may be the only one that is right.
+- replica_comparison/R-3: An undecided partition is left alone: one that does not stand still, or one with a tie of the
   majority.
-- client/R-4: A backup that lacks updates holds up every write of its map. Those alone are filled while the first writes
-  wait for them; the others, one of which has what is newest, only after the last write.
+- replica_comparison/R-4: A backup that lacks updates holds up every write of its map. Only such backups are refilled
+  while the first writes wait for them; the others, among them the newest one, only after the last write.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from typing import Literal
 
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Broken, Connection
-from holdfast.client.differences import Differences, find_differences, value_of
 from holdfast.client.replica_questions import CANNOT_ASK, EntryCopy
-from holdfast.client.verification import Finding, Report
 from holdfast.client_core.routing import error_of_outcome
 from holdfast.core.model.object_names import is_service
 from holdfast.core.model.operations import Op, Request
+from holdfast.core.store.replica_comparison import Finding
 from holdfast.errors import HoldfastError
+from holdfast.replica_comparison.comparison_report import Report
+from holdfast.replica_comparison.key_differences import Differences, Pause, find_differences, value_of
 from holdfast.wire import own
 
 Strategy = Literal["primary", "newest", "majority"]
@@ -50,37 +51,37 @@ class KeyRepair:
     map: str
     key: bytes
     seen: EntryCopy | None
-    """What the primary held."""
+    """Value at the primary."""
     right: EntryCopy | None
 
 
 @dataclass(slots=True)
 class RepairPlan:
-    """What is to be done about one partition."""
+    """Repair of one partition."""
 
     partition: int
     owner: str
     refill: list[str] = field(default_factory=list)
-    """Backups to be filled anew, by UUID."""
+    """UUIDs of backups to refill."""
     writes: list[KeyRepair] = field(default_factory=list)
     ties: list[tuple[str, bytes]] = field(default_factory=list)
     """Map and key without a majority: left alone, and the backups with them."""
     behind: list[str] = field(default_factory=list)
     """Those of them that lack updates, so that no write is acknowledged before they are filled."""
     left: str = ""
-    """Why nothing is done; empty when something is."""
+    """Why the partition is skipped; empty: it is repaired."""
 
 
 @dataclass(slots=True)
 class RepairOutcome:
-    """What has been done."""
+    """Results of repairs."""
 
     refilled: int = 0
-    """Backups that were filled anew."""
+    """Refilled backups."""
     written: int = 0
     """Keys brought to their primary."""
     overtaken: int = 0
-    """Keys that somebody has written meanwhile: his value stays."""
+    """Keys that clients have written meanwhile: their value stays."""
     failed: list[str] = field(default_factory=list)
 
 
@@ -93,18 +94,19 @@ def make_plans(
     strategy: Strategy,
     *,
     tie: bool = False,
-    pause: Callable[[float], None] = time.sleep,
+    pause: Pause = time.sleep,
 ) -> Iterator[RepairPlan]:
-    """What the strategy does about each partition with a conflict. Reads, and changes nothing.
+    """Plan the repair of each partition with a conflict. Reads, and changes nothing.
 
     `tie`: where there is no majority the primary's value is the right one.
     """
-    for partition, group in groupby(report.findings, key=lambda finding: finding.partition):
+    ordered = sorted((one for one in report.findings if not one.zone), key=lambda one: one.partition)
+    for partition, group in groupby(ordered, key=lambda one: one.partition):
         findings = list(group)
         wrong = [finding for finding in findings if finding.verdict == "differs"]
         if not wrong:
             continue
-        plan = RepairPlan(partition, wrong[0].owner)
+        plan = RepairPlan(partition, wrong[0].reference)
         plan.refill = list(dict.fromkeys(finding.member for finding in wrong))
         plan.behind = list(dict.fromkeys(finding.member for finding in wrong if _lacks_updates(finding)))
         if strategy != "primary":
@@ -119,7 +121,7 @@ def make_plans(
 
 
 def _lacks_updates(finding: Finding) -> bool:
-    return finding.kept and finding.counter < finding.owner_counter
+    return finding.kept and finding.counter < finding.reference_counter
 
 
 def _add_writes(
@@ -129,17 +131,17 @@ def _add_writes(
     strategy: Strategy,
     *,
     tie: bool,
-    pause: Callable[[float], None],
+    pause: Pause,
 ) -> None:
     for name in sorted({finding.map for finding in findings if finding.content_conflict}):
-        # Of a service there are no keys: its share is as the primary's, whatever the strategy.
+        # A service has no keys: its replica is copied from the primary, whatever the strategy.
         voters = [finding for finding in findings if finding.map == name and finding.kept]
         if is_service(name) or not voters:
             continue
-        if any(finding.verdict in ("busy", "unreachable") for finding in findings):
+        if any(finding.undecided for finding in findings):
             plan.left, plan.refill, plan.writes = "not every copy could be compared", [], []
             return
-        voters = [finding for finding in voters if not finding.other_epoch]
+        voters = [finding for finding in voters if finding.epoch == finding.reference_epoch]
         found = find_differences(client, voters, pause=pause) if voters else None
         if voters and found is None:
             plan.left, plan.refill, plan.writes = "it keeps changing", [], []
@@ -166,7 +168,7 @@ def newest(findings: Sequence[Finding]) -> str:
     lowest replica index.
     """
     first = findings[0]
-    best, member = (first.owner_term, first.owner_counter), first.owner
+    best, member = (first.reference_term, first.reference_counter), first.reference
     for finding in sorted(findings, key=lambda finding: finding.replica):
         if (finding.term, finding.counter) > best:
             best, member = (finding.term, finding.counter), finding.member
@@ -191,9 +193,9 @@ def carry_out(
     plans: Sequence[RepairPlan],
     *,
     progress: Callable[[int, int], None] = lambda done, total: None,
-    pause: Callable[[float], None] = time.sleep,
+    pause: Pause = time.sleep,
 ) -> RepairOutcome:
-    """Do as planned; `progress` is told partitions done and all. What failed is in the outcome."""
+    """Carry out the plans. `progress` is called with the partitions done, and all; failures are in the outcome."""
     outcome = RepairOutcome()
     todo = [plan for plan in plans if not plan.left]
     for at in range(0, len(todo), REFILLS_AT_A_TIME):
@@ -206,10 +208,10 @@ def carry_out(
     return outcome
 
 
-def _write(
-    client: Client, plan: RepairPlan, outcome: RepairOutcome, pause: Callable[[float], None]
-) -> list[str]:
-    """Bring the right values to the primary (client/R-1, client/R-4); answers the backups that are to be filled now."""
+def _write(client: Client, plan: RepairPlan, outcome: RepairOutcome, pause: Pause) -> list[str]:
+    """Write the right values to the primary (replica_comparison/R-1, replica_comparison/R-4); returns the backups to
+    refill now.
+    """
     left = list(plan.refill)
     failures = len(outcome.failed)
     for at in range(0, len(plan.writes), WRITES_AT_A_TIME):
@@ -295,9 +297,9 @@ def _refill(
     client: Client,
     refills: list[tuple[RepairPlan, str]],
     outcome: RepairOutcome,
-    pause: Callable[[float], None],
+    pause: Pause,
 ) -> None:
-    """Have these backups filled anew, all at the same time; again those that were refused for now."""
+    """Refill these backups at the same time, and retry those that were rejected for now."""
     for attempt in range(1, TRIES + 1):
         refused = _refill_once(client, refills, outcome)
         if not refused:

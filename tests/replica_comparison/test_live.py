@@ -9,19 +9,18 @@ from tests.server.memory_cluster import MemoryCluster
 
 from holdfast.client.blocking import Client
 from holdfast.client.replica_questions import ask_digests, ask_ranges, read_ranges
-from holdfast.client.verification import (
-    Finding,
-    Judged,
-    compare,
-    compare_partitions,
-    compare_tables,
-    different_rows,
-    verify,
-)
 from holdfast.client_core.routing import RoutingTable, TableRow
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.records import Change, Record
 from holdfast.core.store.digest import range_of
+from holdfast.core.store.replica_comparison import Finding, Looks
+from holdfast.replica_comparison.live import (
+    compare_partitions,
+    compare_tables,
+    compare_with_primary,
+    different_rows,
+    verify,
+)
 from holdfast.wire import own
 from holdfast.wire.values import to_stored
 
@@ -159,9 +158,9 @@ def test_members_that_do_not_answer_or_serve_are_said_to_be_unreachable(cluster:
     assert unequal(look(cluster)) == [(9, "", 0, "unreachable")]
     cluster.do(cluster.members[1].server.close)  # type: ignore[union-attr]
     findings = look(cluster)
-    assert {one.verdict for one in findings if cluster.members[1].member_uuid in (one.member, one.owner)} == {
-        "unreachable"
-    }
+    assert {
+        one.verdict for one in findings if cluster.members[1].member_uuid in (one.member, one.reference)
+    } == {"unreachable"}
 
 
 # -- the comparison alone, over made-up copies
@@ -192,7 +191,7 @@ def compared(
     silent: tuple[str, ...] = (),
 ) -> list[tuple[str, bool, bool]]:
     second = second or copy(digest(7))
-    findings = compare(ROW, {OWNER: owner, FIRST: first, SECOND: second}, set(silent))
+    findings = compare_with_primary(ROW, {OWNER: owner, FIRST: first, SECOND: second}, set(silent))
     return [
         (one.verdict, one.counter_conflict, one.content_conflict)
         for one in findings
@@ -230,29 +229,44 @@ def test_what_cannot_be_compared_is_not_called_a_conflict() -> None:
 
 
 def finding(counter: int, owner_counter: int = 7, content: str = "a") -> Finding:
-    return Finding(3, "m", OWNER, FIRST, 1, "differs", owner_counter, counter, 5, 5, True, 4, 4, "a", content)
+    return Finding(
+        partition=3,
+        map="m",
+        member=FIRST,
+        verdict="differs",
+        reference=OWNER,
+        replica=1,
+        term=4,
+        counter=counter,
+        entries=5,
+        digest=content,
+        reference_term=4,
+        reference_counter=owner_counter,
+        reference_entries=5,
+        reference_digest="a",
+    )
 
 
 def test_a_difference_counts_when_looks_in_a_row_have_shown_it() -> None:
-    judged = Judged()
-    assert [judged.hear([finding(6)], unfinished=False) for _ in range(3)] == [False, False, True]
-    assert [one.verdict for one in judged.verdicts()] == ["differs"]
-    judged.hear([finding(7, 8)], unfinished=False)
-    assert [one.verdict for one in judged.verdicts()] == ["busy"]
+    looks = Looks()
+    assert [looks.add([finding(6)], unfinished=False) for _ in range(3)] == [False, False, True]
+    assert [one.verdict for one in looks.findings()] == ["differs"]
+    looks.add([finding(7, 8)], unfinished=False)
+    assert [one.verdict for one in looks.findings()] == ["busy"]
 
 
 def test_a_backup_that_is_waited_for_is_given_more_time() -> None:
-    judged = Judged()
-    assert not any(judged.hear([finding(6)], unfinished=True) for _ in range(5))
-    assert [one.verdict for one in judged.verdicts()] == ["differs"], "it never caught up"
-    assert judged.hear([finding(6)], unfinished=False)
+    looks = Looks()
+    assert not any(looks.add([finding(6)], unfinished=True) for _ in range(5))
+    assert [one.verdict for one in looks.findings()] == ["differs"], "it never caught up"
+    assert looks.add([finding(6)], unfinished=False)
 
 
 def test_other_entries_at_equal_counters_are_wrong_however_much_is_written() -> None:
-    judged = Judged()
-    heard = [judged.hear([finding(at, at, "b")], unfinished=True) for at in (7, 8, 9)]
+    looks = Looks()
+    heard = [looks.add([finding(at, at, "b")], unfinished=True) for at in (7, 8, 9)]
     assert heard == [False, False, True]
-    assert judged.verdicts()[0].content_conflict
+    assert looks.findings()[0].content_conflict
 
 
 # -- tables
@@ -284,7 +298,7 @@ def test_a_members_table_that_stays_different_is_found(cluster: MemoryCluster) -
         late = compare_tables(client, pause=lambda _: other.row_versions.clear())
         assert late == ([], ()), "a commit was on its way"
         report = verify(client, maps=["m"], partitions=[4], pause=lambda _: None)
-        assert (report.partitions, report.rows) == (1, [])
+        assert (report.partitions, report.tables) == (1, [])
 
 
 # -- what the members are asked

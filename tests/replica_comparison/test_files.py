@@ -1,4 +1,4 @@
-"""What copies in directories hold, how it is compared, and what is no alarm."""
+"""The comparison of files: what directories hold, how it is compared, and what is no alarm."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-pytest.importorskip("pyspark")
-
 from holdfast.core.model.journal_entries import MapSnapshot, Snapshot
 from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.store.replica_comparison import Finding, ReplicaDigest, compare_with_newest
 from holdfast.engine.restore import IDENTITY, IdentityFile
 from holdfast.errors import ConfigError, JournalBroken
-from holdfast.spark.files.stores import checkpoint_bytes, read_store
-from holdfast.spark.pipeline.audit_copies import _Files, _unlike
-from holdfast.spark.pipeline.loose_copies import CopyFinding, Held, compare_copies, differing_keys, readable
+from holdfast.replica_comparison.comparison_report import Notes, readable
+from holdfast.replica_comparison.files_source import FilesSource, labels_of
+from holdfast.replica_comparison.sources import find_keys, verify_source
+from holdfast.replica_comparison.stores import checkpoint_bytes, read_store
 from holdfast.wire.checkpoint import encode_checkpoint
 from holdfast.wire.values import to_stored
 
@@ -54,17 +54,13 @@ def store(
     return folder
 
 
-def audited(*folders: Path) -> tuple[list[CopyFinding], list[str], _Files]:
+def compared(*folders: Path) -> tuple[list[Finding], list[str], FilesSource]:
     """What a job of two tasks would find."""
-    source = _Files(tuple(str(folder) for folder in folders), ())
-    told: list[str] = []
-
-    def tell(kind: str, text: str) -> None:
-        if kind == "damage":
-            told.append(text)
-
-    groups = [group for part in range(2) for _, group in source.compared((part, 2), tell)]
-    return [finding for group in groups for finding in group], told, source
+    source = FilesSource.of(folders)
+    notes = Notes()
+    source.check()
+    found = [finding for part in range(2) for finding in source.compare(part, 2, notes)]
+    return found, notes.damage, source
 
 
 def test_a_directory_is_read_as_its_member_reads_it(tmp_path: Path) -> None:
@@ -92,7 +88,7 @@ def test_what_is_no_directory_of_a_member_is_named(tmp_path: Path) -> None:
 
 def test_equal_copies_are_equal(tmp_path: Path) -> None:
     folders = [store(tmp_path / name, {0: some(), 1: some(3)}) for name in ("m1", "m2", "m3")]
-    found, told, _ = audited(*folders)
+    found, told, _ = compared(*folders)
     assert [finding.verdict for finding in found] == ["equal"] * 4
     assert told == []
 
@@ -100,23 +96,29 @@ def test_equal_copies_are_equal(tmp_path: Path) -> None:
 def test_a_member_that_stopped_earlier_is_older_and_not_wrong(tmp_path: Path) -> None:
     now = store(tmp_path / "m1", {0: some(9)}, counter=9)
     before = store(tmp_path / "m2", {0: some(5)}, counter=5)
-    (finding,), _, _ = audited(before, now)
-    assert (finding.where, finding.reference, finding.verdict) == ("m2", "m1", "older")
-    assert finding.why == "4 updates behind"
+    (finding,), _, _ = compared(before, now)
+    assert (finding.member, finding.reference, finding.verdict) == ("m2", "m1", "older")
+    assert finding.reason == "4 updates behind"
 
 
 def test_the_same_updates_with_other_entries_differ_and_the_keys_are_named(tmp_path: Path) -> None:
     folders = [store(tmp_path / name, {0: some(), 7: some()}) for name in ("m1", "m2")]
     wrong = store(tmp_path / "m3", {0: some(), 7: some(key1=to_stored("else"), key2=None, new=to_stored(0))})
-    found, _, source = audited(*folders, wrong)
+    found, _, source = compared(*folders, wrong)
     (differs,) = [finding for finding in found if finding.verdict == "differs"]
-    assert (differs.partition, differs.map, differs.where) == (7, "m", "m3")
-    keys = source.keys([differs], 100)
-    told = {(key.text, key.where): key.value_bytes if key.held else None for key in keys}
+    assert (differs.partition, differs.map, differs.member) == (7, "m", "m3")
+    report = verify_source(source)
+    find_keys(report, source.differences)
+    told = {(key.text, key.member): key.value_bytes if key.held else None for key in report.keys}
     assert {text for text, _ in told} == {"'key1'", "'key2'", "'new'"}
     assert told["'key2'", "m3"] is None
     assert told["'new'", "m3"] == len(to_stored(0))
-    assert len({where for _, where in told}) == 2
+    assert len({member for _, member in told}) == 3
+    assert (report.differs, report.copies, str(report).splitlines()[-1]) == (
+        True,
+        4,
+        "partition 7, map m: m3 differs: the same updates, other entries",
+    )
 
 
 def test_a_damaged_checkpoint_is_told_and_is_no_difference(tmp_path: Path) -> None:
@@ -124,7 +126,7 @@ def test_a_damaged_checkpoint_is_told_and_is_no_difference(tmp_path: Path) -> No
     path = next(folders[1].glob("p00001-*"))
     data = path.read_bytes()
     path.write_bytes(data[:200] + bytes([data[200] ^ 1]) + data[201:])
-    found, told, _ = audited(*folders)
+    found, told, _ = compared(*folders)
     assert [(finding.partition, finding.verdict) for finding in found] == [(0, "equal")]
     assert any("damaged" in line and line.startswith("m2") for line in told)
     # What nobody wants is not even read.
@@ -135,13 +137,13 @@ def test_a_damaged_checkpoint_is_told_and_is_no_difference(tmp_path: Path) -> No
 def test_directories_with_one_name_are_told_apart(tmp_path: Path) -> None:
     folders = [store(tmp_path / name, {0: some()}) for name in ("m1", "m2")]
     states = [read_store(folder) for folder in (folders[0], folders[0], folders[1])]
-    assert _unlike(states) == [str(folders[0]), str(folders[0]), "m2"]
+    assert labels_of(states) == [str(folders[0]), str(folders[0]), "m2"]
 
 
 def test_directories_of_several_clusters_are_refused(tmp_path: Path) -> None:
     folders = [store(tmp_path / name, {0: some()}, cluster=name) for name in ("m1", "m2")]
     with pytest.raises(ConfigError, match="of several clusters: m1, m2"):
-        audited(*folders)
+        compared(*folders)
 
 
 # -- comparing
@@ -156,13 +158,12 @@ def held(
     digest: int = 77,
     entries: int = 5,
     doubt: str = "",
-) -> Held:
-    return Held(where, 0, "m", epoch, counter, lineage, entries, digest, doubt)
+) -> ReplicaDigest:
+    return ReplicaDigest(where, 0, "m", counter, entries, digest, epoch, lineage, doubt=doubt)
 
 
-JUDGED: dict[str, tuple[Callable[[], list[Held]], dict[str, str]]] = {
+JUDGED: dict[str, tuple[Callable[[], list[ReplicaDigest]], dict[str, str]]] = {
     "one alone": (lambda: [held("a")], {}),
-    "never written": (lambda: [held("a", 0, entries=0), held("b", 0, entries=0)], {}),
     "the newest is the reference": (
         lambda: [held("a", 4), held("b", 6), held("c", 6)],
         {"a": "older", "c": "equal"},
@@ -196,8 +197,8 @@ JUDGED: dict[str, tuple[Callable[[], list[Held]], dict[str, str]]] = {
 def test_copies_are_judged(case: str) -> None:
     copies, expected = JUDGED[case]
     for order in (copies(), copies()[::-1]):
-        found = compare_copies(order)
-        verdicts = {finding.where: finding.verdict for finding in found}
+        found = compare_with_newest(order)
+        verdicts = {finding.member: finding.verdict for finding in found}
         if case in ("the newest is the reference", "of three the one that is alone is wrong"):
             # Which of two equal ones is the reference does not matter.
             assert sorted(verdicts.values()) == sorted(expected.values())
@@ -208,11 +209,21 @@ def test_copies_are_judged(case: str) -> None:
             assert verdicts == expected
 
 
-def test_only_so_many_keys_are_told() -> None:
+def test_only_so_many_keys_are_listed(tmp_path: Path) -> None:
     left, right = some(50), {key: value + b"!" for key, value in some(50).items()}
-    found, count = differing_keys(0, "m", {"a": left, "b": right}, 3)
-    assert (len(found), count) == (6, 50)
-    assert differing_keys(0, "m", {"a": left, "b": dict(left)}, 3) == ([], 0)
+    folders = [store(tmp_path / name, {0: entries}) for name, entries in (("m1", left), ("m2", right))]
+    found, _, source = compared(*folders)
+    differences = source.differences(found)
+    assert differences is not None
+    assert (len(differences.entries), len(differences.rows(3))) == (50, 6)
+
+
+def test_a_map_that_no_directory_has_is_refused(tmp_path: Path) -> None:
+    folders = [store(tmp_path / name, {0: some()}) for name in ("m1", "m2")]
+    with pytest.raises(ConfigError, match="no map 'mm' with entries: did you mean 'm'"):
+        verify_source(FilesSource.of(folders, ["mm"]))
+    with pytest.raises(ConfigError, match="two members, or more"):
+        FilesSource.of(folders[:1])
 
 
 def test_keys_are_readable() -> None:

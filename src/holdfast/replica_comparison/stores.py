@@ -58,7 +58,7 @@ def read_store(folder: str | Path, wanted: Wanted = lambda partition: True) -> S
         )
     try:
         found, recovered = restore(
-            disk, PersistenceSettings(), name="", uuid="", new_id=_nobody, now_ns=0, wall_ms=0
+            disk, PersistenceSettings(), name="", uuid="", new_id=_no_identity, now_ns=0, wall_ms=0
         )
     except (ConfigError, JournalBroken) as error:
         raise type(error)(f"{folder}: {error}") from error
@@ -82,7 +82,7 @@ def checkpoint_bytes(folder: str | Path) -> int:
         raise ConfigError(f"{folder} cannot be read: {error.strerror}") from error
 
 
-def _nobody() -> Never:
+def _no_identity() -> Never:
     raise HoldfastError("a directory that is only read gets no identity")
 
 

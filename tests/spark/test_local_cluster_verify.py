@@ -1,4 +1,4 @@
-"""The audit in executors of their own while members are written to and killed: no false alarm, and sound in the end."""
+"""The comparison in executors of their own while members are written to and killed: no false alarm."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
-JOB = Path(__file__).with_name("local_cluster_audit.py")
+JOB = Path(__file__).with_name("local_cluster_verify.py")
 CONFIG = """
 [cluster]
 heartbeat_ms = 200
@@ -28,7 +28,7 @@ backups = 1
 """
 
 
-def test_an_audit_in_executors_while_a_member_is_killed(java: None, tmp_path: Path) -> None:
+def test_a_comparison_in_executors_while_a_member_is_killed(java: None, tmp_path: Path) -> None:
     stop, over = tmp_path / "stop", threading.Event()
     with LocalCluster(3, CONFIG) as members:
         members.wait_settled()

@@ -1,0 +1,108 @@
+"""Compares the replicas in the files of stopped or copied members. Nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.client.replica_questions import EntryCopy, ReplicaPage
+from holdfast.config.local_paths import local_path
+from holdfast.core.store.replica_comparison import Finding, ReplicaDigest, compare_with_newest
+from holdfast.errors import ConfigError
+from holdfast.replica_comparison.comparison_report import Notes, Report
+from holdfast.replica_comparison.key_differences import Differences, keys_that_differ
+from holdfast.replica_comparison.stores import StoreState, read_store
+
+
+@dataclass(frozen=True)
+class FilesSource:
+    """The directories of members; pickled. Each task reads its share of the partitions from all of them."""
+
+    folders: tuple[str, ...]
+    maps: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, folders: Sequence[str | Path], maps: Sequence[str] = ()) -> FilesSource:
+        """Raises ConfigError for fewer than two directories, and for URIs."""
+        paths = tuple(dict.fromkeys(str(Path(local_path(folder)).absolute()) for folder in folders))
+        if len(paths) < 2:
+            raise ConfigError("a comparison of files needs the directories of two members, or more")
+        return cls(paths, tuple(maps))
+
+    def compare(self, part: int, parts: int, notes: Notes) -> list[Finding]:
+        """Compare the partitions whose remainder by `parts` is `part`."""
+        groups: dict[tuple[int, str], list[ReplicaDigest]] = {}
+        for folder, label in zip(self.folders, self._labels(), strict=True):
+            state = read_store(folder, lambda partition: partition % parts == part)
+            if part == 0:
+                notes.damage += [f"{label}: {each}" for each in state.damage]
+            notes.damage += [
+                f"{label}: partition {partition}: {why}"
+                for partition, why in state.uncertain.items()
+                if partition not in state.copies
+            ]
+            for one in _digests_in(state, label):
+                notes.maps.add(one.map)
+                if not one.empty and (not self.maps or one.map in self.maps):
+                    groups.setdefault((one.partition, one.map), []).append(one)
+        return [finding for group in groups.values() for finding in compare_with_newest(group)]
+
+    def differences(self, findings: Sequence[Finding]) -> Differences | None:
+        """The keys in which replicas of one map in one partition differ."""
+        partition, name = findings[0].partition, findings[0].map
+        wanted = {one for finding in findings for one in (finding.reference, finding.member)}
+        parts: dict[str, ReplicaPage] = {}
+        for folder, label in zip(self.folders, self._labels(), strict=True):
+            if label in wanted:
+                copy = read_store(folder, lambda number: number == partition).copies.get(partition)
+                held = copy.maps.get(name) if copy is not None else None
+                entries = held.state.entries if held is not None else {}
+                parts[label] = ReplicaPage(0, {key: EntryCopy(value) for key, value in entries.items()})
+        nothing = ReplicaPage(0, {})
+        return Differences(partition, name, tuple(parts), keys_that_differ(parts, nothing, nothing))
+
+    def _labels(self) -> list[str]:
+        return labels_of([read_store(folder, lambda partition: False) for folder in self.folders])
+
+    def check(self) -> Report:
+        """An empty report about these directories. Raises ConfigError when they cannot be compared."""
+        states = [read_store(folder, lambda partition: False) for folder in self.folders]
+        clusters = {state.cluster_id for state in states if state.cluster_id}
+        if len(clusters) > 1:
+            raise ConfigError(f"the directories are of several clusters: {', '.join(sorted(clusters))}")
+        return Report(sources=labels_of(states))
+
+
+def labels_of(states: Sequence[StoreState]) -> list[str]:
+    """Labels that differ: the member's name, or the directory if two have the same name."""
+    labels = [state.label for state in states]
+    return [
+        label if labels.count(label) == 1 else state.folder
+        for label, state in zip(labels, states, strict=True)
+    ]
+
+
+def _digests_in(state: StoreState, label: str) -> list[ReplicaDigest]:
+    found: list[ReplicaDigest] = []
+    for partition, copy in state.copies.items():
+        for held in copy.maps.values():
+            doubt = state.uncertain.get(partition, "")
+            if not held.updates.sequential:
+                doubt = doubt or "it was being filled"
+            lineage = tuple(held.proven_lineage())
+            size, digest = len(held.state.entries), held.state.digest()
+            found.append(
+                ReplicaDigest(
+                    label,
+                    partition,
+                    held.name,
+                    held.counter,
+                    size,
+                    digest,
+                    copy.epoch,
+                    lineage,
+                    doubt=doubt,
+                )
+            )
+    return found
