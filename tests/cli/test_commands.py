@@ -158,7 +158,7 @@ def test_examples_stay_one_line_each() -> None:
         ["cluster", "state", "-a", "127.0.0.1:port"],
         ["member", "drain"],
         ["member", "drain", "127.0.0.1:99999999"],
-        ["member", "demote", "a:1", "b:2"],
+        ["member", "demote"],
         ["member", "evict"],
         ["config", "set"],
         ["config", "set", "limits.key_bytes=99"],

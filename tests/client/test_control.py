@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 from tests.server.memory_cluster import MemoryCluster, MemoryMember
 
+from holdfast.actions.drain import Drain
+from holdfast.actions.set_state import SetState
+from holdfast.actions.shut_down import ShutDown
 from holdfast.client import operator as control
 from holdfast.client.connection import Credentials
-from holdfast.client.operator import Gap, Listening, Silence, Watcher, order, order_cluster
+from holdfast.client.operator import Gap, Listening, Silence, Watcher, act, act_at_any
 from holdfast.core.model.ids import Address
 from holdfast.core.model.migration import NONE, Migration
 from holdfast.core.model.partition_events import Kind, News
+from holdfast.core.model.views import ClusterState
 from holdfast.errors import Denied, NotReady, Refused, Standing, Unknown
-from holdfast.server import admin_questions
 from holdfast.wire import own
 
 NOBODY = Credentials()
@@ -57,9 +60,9 @@ def when_ordered(
     """Do this with the function that answers the member's first order, when it has come."""
 
     def wait() -> None:
-        while not member.orders:
+        while not member.actions:
             time.sleep(0.005)
-        cluster.do(lambda: deed(member.orders[0][1]))
+        cluster.do(lambda: deed(member.actions[0][2]))
 
     thread = threading.Thread(target=wait)
     thread.start()
@@ -80,37 +83,26 @@ def test_what_becomes_of_an_order_is_told(
     # It is answered only after the member was asked how far it is.
     thread = when_ordered(cluster, member, lambda done: cluster.loop.call_later(0.1, done, fate, "because"))
     if error is None:
-        told = order(door(member), NOBODY, own.Want.LEAVE, timeout_s=7, progress=seen.append)
+        told = act(door(member), NOBODY, Drain(), timeout_s=7, progress=seen.append)
         assert told == "because"
     else:
         with pytest.raises(error, match="because"):
-            order(door(member), NOBODY, own.Want.LEAVE, timeout_s=7, progress=seen.append)
+            act(door(member), NOBODY, Drain(), timeout_s=7, progress=seen.append)
     thread.join()
-    assert [given.want for given, _ in member.orders] == [own.Want.LEAVE]
-    assert member.orders[0][0].timeout_ms == 7000
+    assert [action for action, _, _ in member.actions] == [Drain()]
+    assert member.actions[0][1] == 7000
     assert seen
     assert seen[0]["name"] == "m1"
-
-
-def test_settings_are_sent_under_the_names_that_all_builds_know(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(admin_questions, "with_setting_names", lambda order: order)
-    member, settings = cluster.members[0], {"limits.idle_timeout_ms": "60000", "log.level": "info"}
-    thread = when_ordered(cluster, member, lambda done: done(own.Fate.DONE, ""))
-    order(door(member), NOBODY, own.Want.CONFIGURE, settings=settings, timeout_s=7)
-    thread.join()
-    assert member.orders[0][0].settings == {"limits.silent_ms": "60000", "log.level": "info"}
 
 
 def test_a_member_that_goes_away_leaves_the_order_unknown(cluster: MemoryCluster) -> None:
     member = cluster.members[0]
     thread = when_ordered(cluster, member, lambda done: cluster.kill(member))
     with pytest.raises(Unknown, match="the command was sent, and there was no response"):
-        order(door(member), NOBODY, own.Want.LEAVE, timeout_s=7)
+        act(door(member), NOBODY, Drain(), timeout_s=7)
     thread.join()
     with pytest.raises(NotReady, match="cannot connect"):
-        order(door(member), NOBODY, own.Want.LEAVE, timeout_s=7)
+        act(door(member), NOBODY, Drain(), timeout_s=7)
 
 
 def test_the_last_answer_of_a_member_that_ends_is_heard(cluster: MemoryCluster) -> None:
@@ -122,7 +114,7 @@ def test_the_last_answer_of_a_member_that_ends_is_heard(cluster: MemoryCluster) 
             writer.close()
 
     thread = when_ordered(cluster, member, end)
-    assert order(door(member), NOBODY, own.Want.LEAVE, timeout_s=7) == "left the cluster"
+    assert act(door(member), NOBODY, Drain(), timeout_s=7) == "left the cluster"
     thread.join()
 
 
@@ -132,12 +124,12 @@ def test_an_order_to_the_cluster_goes_on_through_another_member(cluster: MemoryC
         when_ordered(cluster, first, lambda done: cluster.kill(first)),
         when_ordered(cluster, second, lambda done: done(own.Fate.DONE, "")),
     ]
-    order_cluster([door(first)], NOBODY, own.Want.STATE, state="frozen", timeout_s=7)
+    act_at_any([door(first)], NOBODY, SetState(ClusterState.FROZEN), timeout_s=7)
     for thread in threads:
         thread.join()
-    given = second.orders[0][0]
-    assert (given.want, given.state) == (own.Want.STATE, "frozen")
-    assert given.timeout_ms <= 7000
+    action, timeout_ms, _ = second.actions[0]
+    assert action == SetState(ClusterState.FROZEN)
+    assert timeout_ms <= 7000
 
 
 def test_an_order_to_a_cluster_of_which_nobody_answers(cluster: MemoryCluster) -> None:
@@ -146,18 +138,18 @@ def test_an_order_to_a_cluster_of_which_nobody_answers(cluster: MemoryCluster) -
         cluster.do(lambda one=member: cluster.loop.call_soon(one.server.close))
     cluster.do(lambda: None)
     with pytest.raises(NotReady, match="cannot connect"):
-        order_cluster(addresses, NOBODY, own.Want.STATE, state="frozen", timeout_s=1)
+        act_at_any(addresses, NOBODY, SetState(ClusterState.FROZEN), timeout_s=1)
 
 
 def test_credentials_are_shown_at_the_door(cluster: MemoryCluster) -> None:
     member = cluster.members[0]
     member.user = ("ada", "secret", None)
     with pytest.raises(Denied):
-        order(door(member), NOBODY, own.Want.END, timeout_s=1)
+        act(door(member), NOBODY, ShutDown(), timeout_s=1)
     with pytest.raises(Denied):
         next(Watcher([door(member)], NOBODY).events())
     thread = when_ordered(cluster, member, lambda done: done(own.Fate.DONE, ""))
-    order(door(member), Credentials(None, "ada", "secret"), own.Want.END, timeout_s=1)
+    act(door(member), Credentials(None, "ada", "secret"), ShutDown(), timeout_s=1)
     thread.join()
 
 

@@ -14,9 +14,10 @@ from click.testing import CliRunner, Result
 from tests.cluster.test_cluster import text
 from tests.cluster.test_control import Watching
 
+from holdfast.actions.drain import Drain
 from holdfast.cli.credentials import Credentials
 from holdfast.cli.main import holdfast
-from holdfast.cli.member import _zones_that_shrink
+from holdfast.cli.status import ask
 from holdfast.client.blocking import Client
 from holdfast.errors import NotReady
 from holdfast_lab.processes.local_cluster import LocalCluster
@@ -98,7 +99,7 @@ def test_a_zone_lives_through_the_death_of_a_leader(cluster: LocalCluster) -> No
         assert len(leaders) == 11
         assert all(len(one["stable"]["peers"]) == 3 for one in shown["partitions"])
         assert "index" in run(cluster, "zone", "show", "z").output
-        [warning] = _zones_that_shrink((first.client_address,), Credentials())
+        [warning] = Drain().warnings([ask(str(first.client_address), Credentials())])
         assert warning.startswith("zone z is configured for 3 replicas, and only 2 members")
         until(
             lambda: "zones: z with 11 partitions, 0 without a leader" in run(cluster, "status").output,

@@ -203,14 +203,14 @@ def test_who_may_only_look_sees_no_buttons_and_is_refused_by_hand(
     page.get_by_role("button", name="Look it up").click()
     page.get_by_text("which no rule permits").wait_for()
     for path, content in (
-        ("orders", {"want": "leave"}),
-        ("orders", {"want": "leave", "to": running.cluster.alive[1].uuid}),
-        ("orders", {"want": "state", "state": "passive"}),
-        ("verify", {}),
-        ("entry", {"map": EVIL, "key": EVIL}),
+        ("/v1/actions/drain", {}),
+        (f"/v1/actions/drain?member={running.cluster.alive[1].uuid}", {}),
+        ("/v1/actions/state", {"state": "passive"}),
+        ("/console/api/verify", {}),
+        ("/console/api/entry", {"map": EVIL, "key": EVIL}),
     ):
         status, why, _ = ask(
-            running.address, f"/console/api/{path}", "POST", json.dumps(content),
+            running.address, path, "POST", json.dumps(content),
             content_type="application/json", authorization=basic(LOOKER),
         )  # fmt: skip
         assert (status, "no rule permits" in why) == (403, True), path
@@ -219,7 +219,7 @@ def test_who_may_only_look_sees_no_buttons_and_is_refused_by_hand(
 
 @pytest.mark.rule("server/C-1")
 def test_a_page_of_somebody_else_orders_nothing(running: Running) -> None:
-    body = json.dumps({"want": "state", "state": "passive"})
+    body = json.dumps({"state": "passive"})
     own = f"http://{running.address}"
     for headers in (
         {"content_type": "text/plain"},
@@ -227,12 +227,10 @@ def test_a_page_of_somebody_else_orders_nothing(running: Running) -> None:
         {"content_type": "application/json", "origin": own, "sec_fetch_site": "cross-site"},
     ):
         status, _, _ = ask(
-            running.address, "/console/api/orders", "POST", body, authorization=basic(ROOT), **headers
+            running.address, "/v1/actions/state", "POST", body, authorization=basic(ROOT), **headers
         )
         assert status == 403
-    assert (
-        ask(running.address, "/console/api/orders", "POST", body, content_type="application/json")[0] == 401
-    )
+    assert ask(running.address, "/v1/actions/state", "POST", body, content_type="application/json")[0] == 401
     assert running.cluster.status()["cluster_state"] == "active"
 
 

@@ -1,23 +1,33 @@
-"""Records of runs keep their form: what was written by an older build is read, and the other way round."""
+"""Events in the records of runs."""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from holdfast.core.events import Event, EvictionOrdered, EvictionWithoutMajorityOrdered
-from holdfast.core.model.ids import MemberId
-from holdfast.engine.recording import event_name, event_of, fields_of
-
-MEMBERS = (MemberId("a"), MemberId("b"))
+from holdfast.actions.demote import Demote
+from holdfast.actions.evict import Evict
+from holdfast.actions.set_state import SetState
+from holdfast.core.events import ActionRequested, ActionWithdrawn, Event
+from holdfast.core.model.views import ClusterState
+from holdfast.engine.recording import RecordBroken, event_of, fields_of
 
 
 @pytest.mark.parametrize(
-    ("name", "event"),
+    "event",
     [
-        ("SuspicionOrdered", EvictionOrdered(MEMBERS)),
-        ("DeadDeclared", EvictionWithoutMajorityOrdered(MEMBERS)),
+        ActionRequested(Evict(["a"]), 7),
+        ActionWithdrawn(Demote()),
+        ActionRequested(SetState(ClusterState.FROZEN)),
     ],
 )
-def test_renamed_events_are_recorded_under_their_first_names(name: str, event: Event) -> None:
-    assert event_name(type(event)) == name
-    assert event_of(name, fields_of(event)) == event
+def test_actions_are_recorded_with_their_fields(event: Event) -> None:
+    assert event_of(type(event).__name__, fields_of(event)) == event
+
+
+@pytest.mark.parametrize(
+    "fields", [(None, "explode", {}), (None, "state", {"state": "melted"}), (None, 7, {})]
+)
+def test_a_recording_of_another_version_is_told(fields: object) -> None:
+    with pytest.raises(RecordBroken, match="is not an event of this version"):
+        event_of("ActionRequested", msgspec.msgpack.encode(fields))

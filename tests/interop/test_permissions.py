@@ -15,12 +15,16 @@ import pytest
 from hazelcast.errors import AccessControlError, HazelcastError
 from hazelcast.security import BasicTokenProvider
 
+from holdfast.actions.set_state import SetState
+from holdfast.actions.shut_down import ShutDown
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Connection, Credentials
+from holdfast.client.operator import request_of
 from holdfast.client_core.routing import parse_addresses
 from holdfast.config.verifiers import password_verifier, token_verifier
 from holdfast.core.model.ids import Address
 from holdfast.core.model.operations import Op, Request
+from holdfast.core.model.views import ClusterState
 from holdfast.errors import Denied
 from holdfast.wire import own
 from holdfast_lab.processes.local_cluster import LocalCluster
@@ -280,7 +284,7 @@ def test_the_own_protocol_refuses_in_words(ours: LocalCluster, clients: Clients)
         (own.Scan(wire.next_number(), "payroll", 0), own.Page, "'read' for map 'payroll'"),
         (own.Scan(wire.next_number(), "__transactions", 0), own.Page, "'read' for map '__transactions'"),
         (own.Scan(wire.next_number(), "payroll", 0, any_copy=True), own.Page, "'read' for map 'payroll'"),
-        (own.Order(wire.next_number(), own.Want.END, 10), own.Ordered, "'shutdown' for cluster"),
+        (request_of(wire.next_number(), ShutDown(), 0.01), own.Acted, "'shutdown' for cluster"),
         (own.Cut(wire.next_number(), bytes(16), ["flights-1"], [0], 10), own.CutMade, "'cut' for map"),
         (own.AskChanges(wire.next_number(), "flights-1", 0, 0, 0, 0), own.Changes, "'changes' for map"),
         (own.Execute(wire.next_number(), Request(Op.CALL, "s", [0])), own.Executed, "'call' for service 's'"),
@@ -340,8 +344,8 @@ def test_what_has_happened_is_in_the_audit_log(ours: LocalCluster, clients: Clie
     with pytest.raises(Denied):
         connection(ours, ("eve", "a secret guess"))
     operator = connection(ours, ROOT, operates=True)
-    operator.ask(own.Order(operator.next_number(), own.Want.STATE, 5000, state="no-migration"), own.Ordered)
-    operator.ask(own.Order(operator.next_number(), own.Want.STATE, 5000, state="active"), own.Ordered)
+    operator.ask(request_of(operator.next_number(), SetState(ClusterState.NO_MIGRATION), 5), own.Acted)
+    operator.ask(request_of(operator.next_number(), SetState(ClusterState.ACTIVE), 5), own.Acted)
     operator.close()
     with pytest.raises(AccessControlError):
         opened(clients.of(READER), "payroll")
@@ -355,7 +359,7 @@ def test_what_has_happened_is_in_the_audit_log(ours: LocalCluster, clients: Clie
         time.sleep(0.05)
     assert wanted <= {(line["event"], line.get("user", "")) for line in lines}
     (order, *_) = [line for line in lines if line["event"] == "order"]
-    assert order["detail"] == "STATE state=no-migration"
+    assert order["detail"] == "state state=no-migration"
     assert order["address"] == "127.0.0.1"
     assert "a secret guess" not in content
     assert audit.stat().st_mode & 0o777 == 0o600

@@ -9,6 +9,8 @@ import pytest
 from tests.cluster.crew import Crew, until
 
 import holdfast
+from holdfast.actions.accept_loss import AcceptLoss
+from holdfast.actions.change_baseline import AddToBaseline, AdjustBaseline, RemoveFromBaseline, SetBaseline
 from holdfast.core.membership.baseline_orders import BaselineChange
 from holdfast.core.model.baseline import FIXED
 from holdfast.core.model.views import ClusterState
@@ -24,7 +26,9 @@ def run(coroutine: Coroutine[None, None, None]) -> None:
 async def change(
     member: Member, how: BaselineChange, *names: str, adjust_ms: int = FIXED, timeout_s: float = 20
 ) -> None:
-    await member._node.control.change_baseline(how, names, adjust_ms, timeout_s)
+    actions = {SET: SetBaseline, ADD: AddToBaseline, REMOVE: RemoveFromBaseline}
+    action = AdjustBaseline(adjust_ms) if how is AUTO else actions[how](list(names))
+    await member._node.control.run(action, timeout_s)
 
 
 def ids(member: Member) -> list[str]:
@@ -93,7 +97,7 @@ def test_what_is_refused_says_what_to_do() -> None:
             await until(lambda: bool(one._node.member.picture.unserved_reason()))
             with pytest.raises(holdfast.Refused, match=r"partitions have no owner.*accept-loss"):
                 await change(one, REMOVE, "m3")
-            await one._node.control.accept_loss(20)
+            await one._node.control.run(AcceptLoss(), 20)
             await change(one, REMOVE, "m3")
             assert ids(one) == ["m1", "m2"]
 

@@ -11,6 +11,8 @@ import pytest
 from tests.cluster.crew import MAP, PARTITIONS, Crew, hear, until
 
 import holdfast
+from holdfast.actions.drain import Drain
+from holdfast.actions.reset_lost import ResetLost
 from holdfast.cli.configuration import config
 from holdfast.core.membership.membership_status import MembershipState
 from holdfast.core.model.partition_events import Kind, News
@@ -43,7 +45,7 @@ def test_an_order_that_is_not_so_in_time_says_why_and_stands() -> None:
             with pytest.raises(
                 TimeoutError, match=r"frozen: this member holds the only copy of \d+ partitions"
             ):
-                await two._node.control.leave(0.3)
+                await two._node.control.run(Drain(), 0.3)
             await one.change_cluster_state(ClusterState.ACTIVE)
             await until(two._node.ended.is_set)  # this one stood
             assert await one.map(MAP).size() == 500
@@ -104,7 +106,7 @@ def test_lost_partitions_are_refused_until_they_are_reset() -> None:
             one = crew.members[0]
             control = one._node.control
             with pytest.raises(holdfast.Refused, match="there is nothing to reset"):
-                await control.reset_lost([], [], 5)
+                await control.run(ResetLost(), 5)
             lost = crew.owned(crew.members[2])
             await crew.crash(crew.members[2])
             numbers = one.map(MAP)
@@ -113,11 +115,11 @@ def test_lost_partitions_are_refused_until_they_are_reset() -> None:
                 with pytest.raises(PartitionLost, match="loss_policy is 'read-only-safe'"):
                     await call
             with pytest.raises(holdfast.Refused, match="map 'other' has no settings of its own"):
-                await control.reset_lost([], ["other"], 5)
-            await control.reset_lost(lost[:1], ["default"], 20)
+                await control.run(ResetLost(maps=["other"]), 5)
+            await control.run(ResetLost(lost[:1], ["default"]), 20)
             assert list(one._node.member.picture.lost_partitions) == lost[1:]
             assert one.status()["partitions"]["lost_by_map"] == {"default": lost[1:]}  # type: ignore[index]
-            await control.reset_lost([], [], 20)
+            await control.run(ResetLost(), 20)
             assert await numbers.size() > 0
             await numbers.set(1, "v")
 
@@ -134,7 +136,7 @@ def test_what_nobody_here_holds_is_not_reset() -> None:
             with pytest.raises(
                 holdfast.Refused, match=r"no copy of partitions .* is here: start the members"
             ):
-                await one._node.control.reset_lost([], [], 5)
+                await one._node.control.run(ResetLost(), 5)
             assert one._node.member.picture.lost_partitions
 
     run(story())
@@ -153,7 +155,7 @@ def test_what_is_not_reset_in_time_stays_lost(monkeypatch: pytest.MonkeyPatch) -
                 dict.fromkeys(range(PARTITIONS))  # type: ignore[arg-type]
             )
             with pytest.raises(TimeoutError, match=r"not within 0\.3 s: partitions .* are still lost"):
-                await one._node.control.reset_lost([], [], 0.3)
+                await one._node.control.run(ResetLost(), 0.3)
             one._node.member.migrations.under_way.all.clear()
 
     run(story())

@@ -203,17 +203,19 @@ def test_the_status_of_all_members_through_one_of_them() -> None:
 def test_an_order_over_http_is_carried_out() -> None:
     async def story() -> None:
         async with cluster(1, **OPEN) as (one,):
-            order = json.dumps({"want": "state", "state": "frozen"})
-            sent = await asked(door_of(one), "/orders", "POST", order, content_type="application/json")
-            assert sent == (200, '{"result":"done","reason":""}')
+            order = json.dumps({"state": "frozen"})
+            sent = await asked(
+                door_of(one), "/v1/actions/state", "POST", order, content_type="application/json"
+            )
+            assert sent == (200, '{"result":"done","message":"the cluster is frozen"}')
             assert str(one.cluster_state) == "frozen"
             again = await asked(
-                door_of(one), "/orders", "POST", '{"want": "data"}', content_type="application/json"
+                door_of(one), "/v1/actions/promote", "POST", "{}", content_type="application/json"
             )
             assert again[0] == 200
             strange = await asked(
                 door_of(one),
-                "/orders",
+                "/v1/actions/state",
                 "POST",
                 order,
                 content_type="application/json",
@@ -479,9 +481,15 @@ def said(address: str, *pieces: bytes) -> bytes:
 def test_who_orders_a_member_to_leave_is_answered() -> None:
     async def story() -> None:
         async with cluster(1, **OPEN) as (one,):
-            order = json.dumps({"want": "leave", "timeout_ms": 5000})
+            order = "{}"
             asking = asyncio.create_task(
-                asked(door_of(one), "/orders", "POST", order, content_type="application/json")
+                asked(
+                    door_of(one),
+                    "/v1/actions/drain?timeout_ms=5000",
+                    "POST",
+                    order,
+                    content_type="application/json",
+                )
             )
             await one.wait_ended()
             await one._inner.stop()

@@ -13,6 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import aio
+from holdfast.actions.configure import Configure
 from holdfast.client.blocking import Client
 from holdfast.config import load
 from holdfast.errors import Closing, ConfigError, NoDataMember, NotReady, ProtocolError, Refused, TooLarge
@@ -197,14 +198,14 @@ def test_an_operator_slows_partitions_down_that_move() -> None:
         async with member() as first:
             await first.wait_safe()
             await first.map("m").put_all(dict.fromkeys(range(2000), "v" * 100))
-            await first._node.control.configure({"partitions.max_in_flight_bytes": "1500"})
+            await first._node.control.run(Configure({"partitions.max_in_flight_bytes": "1500"}), 1)
             flow = first._node.member.source.flow
             async with member(first.member_address) as second:
                 await second.wait_safe()
                 assert await second.map("m").size() == 2000
                 assert flow.bytes_full > 200_000
                 assert flow.chunks_sent > flow.bytes_full / 1500
-            await first._node.control.configure({"partitions.max_in_flight_bytes": "16777216"})
+            await first._node.control.run(Configure({"partitions.max_in_flight_bytes": "16777216"}), 1)
             before, sent = flow.chunks_sent, flow.bytes_full
             async with member(first.member_address) as third:
                 await third.wait_safe()

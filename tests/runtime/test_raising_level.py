@@ -7,8 +7,10 @@ import asyncio
 import pytest
 from tests.runtime.test_member import member, run
 
+from holdfast.actions.evict import Evict
+from holdfast.actions.upgrade import Upgrade
+from holdfast.cli.levels import levels_of
 from holdfast.cli.status import of_versions
-from holdfast.cli.upgrade import levels_of
 from holdfast.core.model import views
 from holdfast.core.model.levels import EVICTS, HIGHEST, LOWEST, FeatureLevels
 from holdfast.errors import Refused
@@ -19,7 +21,7 @@ OLDER = FeatureLevels(LOWEST, LOWEST)
 
 
 async def order(one: Member, level: int, timeout_s: float = 10) -> None:
-    await one._node.control.raise_level(level, timeout_s)
+    await one._node.control.run(Upgrade(level), timeout_s)
 
 
 def level_of(one: Member) -> dict[str, int]:
@@ -41,7 +43,7 @@ def test_it_rises_when_all_can_do_it_and_somebody_orders_it(monkeypatch: pytest.
             with pytest.raises(Refused, match=rf"not all members support feature level {HIGHEST}: .*\(1\)"):
                 await order(second, HIGHEST)
             with pytest.raises(Refused, match=f"eviction needs feature level {EVICTS}"):
-                await second._node.control.evict([first._node.member_uuid], 5)
+                await second._node.control.run(Evict([first._node.member_uuid]), 5)
             await first.leave()
             async with member(second.member_address) as third:
                 await third.wait_safe()

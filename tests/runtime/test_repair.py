@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.runtime.test_member import cluster, member, run
 
+from holdfast.actions.refill import Refill
 from holdfast.cli.main import holdfast
 from holdfast.client.blocking import Client
 from holdfast.core.store.replica import MapReplica
@@ -283,7 +284,7 @@ def test_writes_go_on_while_a_backup_that_lacks_updates_is_filled_anew() -> None
 
             primary = next(one for one in members if one.uuid == owner_of(members, 6))
             backup = next(one for one in members if one is not primary)
-            refill = asyncio.create_task(primary._node.control.refill(6, backup.uuid, 30))
+            refill = asyncio.create_task(primary._node.control.run(Refill(6, backup.uuid), 30))
             await go_on()
             await refill
             await asyncio.gather(*waiting)
@@ -310,7 +311,7 @@ def test_a_refill_is_refused_in_words() -> None:
                 (primary, "nobody", "is no backup of partition 6"),
             ):
                 with pytest.raises(Exception, match=why):
-                    await ordered._node.control.refill(6, member_, 5)
+                    await ordered._node.control.run(Refill(6, member_), 5)
 
     run(story())
 

@@ -111,11 +111,19 @@ def test_a_collector_hears_of_orders_migrations_views_and_the_members(collector:
                 async with asyncio.timeout(120):
                     await until(lambda: len(one._node.member.picture.members()) == 2)
                 await one.wait_safe()
-                order = '{"want": "state", "state": "active"}'
-                sent = await asked(door_of(one), "/orders", "POST", order, content_type="application/json")
+                order = '{"state": "active"}'
+                sent = await asked(
+                    door_of(one), "/v1/actions/state", "POST", order, content_type="application/json"
+                )
                 assert sent[0] == 200
-                refused = '{"want": "data", "timeout_ms": 0}'
-                await asked(door_of(one), "/orders", "POST", refused, content_type="application/json")
+                refused = "{}"
+                await asked(
+                    door_of(one),
+                    "/v1/actions/promote?timeout_ms=0",
+                    "POST",
+                    refused,
+                    content_type="application/json",
+                )
             finally:
                 process.terminate()
                 await process.wait()
@@ -186,10 +194,10 @@ def test_an_order_names_who_gave_it(collector: Collector) -> None:
     async def story() -> None:
         traced = {"traces__endpoint": collector.endpoint, "traces__service_name": "grid"}
         async with member(http__enabled=True, http__port=0, **users, **traced) as one:
-            order = '{"want": "state", "state": "active"}'
+            order = '{"state": "active"}'
             shown = "Basic " + b64encode(b"ada:a long enough secret").decode()
             told = {"content_type": "application/json", "authorization": shown}
-            assert (await asked(door_of(one), "/orders", "POST", order, **told))[0] == 200
+            assert (await asked(door_of(one), "/v1/actions/state", "POST", order, **told))[0] == 200
 
     run(story())
     (span,) = collector.of("order")

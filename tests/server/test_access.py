@@ -27,6 +27,9 @@ from tests.server.hazelcast.wire import CLIENT, AnsweredError, Wire, data, error
 from tests.server.memory_cluster import MemoryCluster
 from tests.server.memory_cluster import Wire as OwnWire
 
+from holdfast.actions.drain import Drain
+from holdfast.actions.shut_down import ShutDown
+from holdfast.client.operator import request_of
 from holdfast.config import load
 from holdfast.config.permissions import ACTIONS, Action, Kind
 from holdfast.config.users import users_of
@@ -132,7 +135,7 @@ SOME = {
     own.HoldCut: own.HoldCut(1, b"", 1),
     own.AskHeads: own.AskHeads(1, "m", [0]),
     own.AskChanges: own.AskChanges(1, "m", 0, 0, 0, 0),
-    own.Order: own.Order(1, own.Want.LEAVE, 1),
+    own.Act: request_of(1, Drain(), 1),
     own.AskMetastore: own.AskMetastore(1, metastore.KeyAsked(b"k")),
     own.OrderZone: own.OrderZone(1, zones.ListZones()),
     own.OrderTransaction: own.OrderTransaction(1, ListTransactions()),
@@ -181,13 +184,10 @@ NEEDS: list[tuple[object, list[str]]] = [
     (ListTransactions(), ["transaction * list"]),
     (HoldCommits(b"", 1), ["transaction * hold"]),
     (ResumeCommits(b""), ["transaction * hold"]),
-    *((own.Order(1, want, 1), [f"cluster * {action}"]) for want, action in access.WANTS.items()),
 ]
 
 
 def question_of(asked: Any) -> own.Question:
-    if isinstance(asked, own.Order):
-        return asked
     if isinstance(asked, get_args(metastore.MetastoreQuestion)):
         return own.AskMetastore(1, asked)
     if isinstance(asked, get_args(TransactionOrder)):
@@ -197,10 +197,8 @@ def question_of(asked: Any) -> own.Question:
 
 def test_every_order_is_listed_here() -> None:
     listed = {type(asked) for asked, _ in NEEDS}
-    every = {own.Order, *get_args(metastore.MetastoreQuestion), *get_args(TransactionOrder)}
+    every = {*get_args(metastore.MetastoreQuestion), *get_args(TransactionOrder)}
     assert listed == every | set(get_args(zones.ZoneOrder))
-    assert set(access.WANTS) == set(own.Want)
-    assert len(set(access.WANTS.values())) == len(own.Want), "each is a permission of its own"
 
 
 @pytest.mark.parametrize(("asked", "rules"), NEEDS, ids=lambda value: str(value)[:60])
@@ -614,11 +612,11 @@ def test_orders_are_audited() -> None:
     member.rights = rights("cluster * drain", "metastore * put")
     wire = OwnWire.to(member)
     wire.hello()
-    wire.session.receive(own.frame(own.Order(5, own.Want.LEAVE, 1000)))
+    wire.session.receive(own.frame(request_of(5, Drain(), 1)))
     wire.session.receive(own.frame(own.AskMetastore(6, metastore.PutAsked(b"k", b"a secret value"))))
-    wire.session.receive(own.frame(own.Order(7, own.Want.END, 1000)))
+    wire.session.receive(own.frame(request_of(7, ShutDown(), 1)))
     assert [(event.event, event.detail.partition(":")[0]) for event in member.audited] == [
-        (AuditKind.ORDER, "LEAVE"),
+        (AuditKind.ORDER, "drain"),
         (AuditKind.ORDER, "PutAsked(key=b'k')"),
         (AuditKind.REFUSED, "user 'u' may not do this"),
     ]

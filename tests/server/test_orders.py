@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
 
+from holdfast.actions.drain import Drain
+from holdfast.actions.operator_action import TIMEOUT_MS_MAX, OperatorAction
+from holdfast.actions.set_state import SetState
+from holdfast.actions.shut_down import ShutDown
+from holdfast.client.operator import request_of
 from holdfast.core.model.migration import NONE, Migration
 from holdfast.core.model.partition_events import Kind, Loss, News
+from holdfast.core.model.views import ClusterState
 from holdfast.server import reply_channel
-from holdfast.server.audit_events import order_of
 from holdfast.wire import own
 
 COUNT = 7
@@ -33,6 +39,12 @@ def tell(wire: Wire, kind: type[own.Question], *fields: object) -> int:
     return wire.number
 
 
+def act(wire: Wire, action: OperatorAction, timeout_s: float = 1) -> int:
+    wire.number += 1
+    wire.session.receive(own.frame(request_of(wire.number, action, timeout_s)))
+    return wire.number
+
+
 def news(view: int, count: int) -> News:
     moved = Migration(count, "a", 0, NONE, "b", NONE, 0)
     return News((view, count), Kind.COMPLETED, (view, 0), 9, count, migration=moved, loss=None)
@@ -42,79 +54,90 @@ def news(view: int, count: int) -> News:
 
 
 def test_an_order_is_answered_when_it_is_so_and_not_before(wire: Wire, member: MemoryMember) -> None:
-    number = tell(wire, own.Order, own.Want.STATE, 5000, "frozen")
+    number = act(wire, SetState(ClusterState.FROZEN), 5)
     assert wire.answers() == []
     assert wire.ask(own.AskStatus).status["members"] == 2  # others are answered meanwhile
-    ((order, done),) = member.orders
-    assert (order.want, order.timeout_ms, order.state) == (own.Want.STATE, 5000, "frozen")
+    ((action, timeout_ms, done),) = member.actions
+    assert (action, timeout_ms) == (SetState(ClusterState.FROZEN), 5000)
     done(own.Fate.ACCEPTED, "not yet")
-    assert wire.answers() == [own.Ordered(number, own.Fate.ACCEPTED, "not yet")]
+    assert wire.answers() == [own.Acted(number, own.Fate.ACCEPTED, "not yet")]
 
 
-def test_settings_in_an_order_have_the_names_that_all_builds_know(wire: Wire, member: MemoryMember) -> None:
-    """A client of any build sends `limits.silent_ms`: here, and in the audit log, it is `limits.idle_timeout_ms`."""
-    sent = {"limits.silent_ms": "60000", "log.level": "info"}
-    wire.number += 1
-    wire.session.receive(own.frame(own.Order(wire.number, own.Want.CONFIGURE, 5000, settings=sent)))
-    ((order, _),) = member.orders
-    assert order.settings == {"limits.idle_timeout_ms": "60000", "log.level": "info"}
-    assert "limits.idle_timeout_ms" in order_of(own.Order(1, own.Want.CONFIGURE, 1, settings=sent), ())
+NO_ACTIONS = [
+    ("state", {"state": "asleep"}, 1, "Invalid enum value 'asleep'"),
+    ("state", {}, 1, "missing required field `state`"),
+    ("state", {"state": "frozen", "force": True}, 1, "unknown field `force`"),
+    ("state", ["frozen"], 1, "Expected `object`"),
+    ("explode", {}, 1, "there is no action 'explode'; known are accept-loss, "),
+    ("x" * 5000, {}, 1, f"there is no action '{'x' * 100}'"),
+    ("drain", {}, -1, "the timeout of an action is"),
+    ("drain", {}, TIMEOUT_MS_MAX + 1, "the timeout of an action is"),
+    ("refill", {"partition": -1, "member": "m"}, 1, ">= 0"),
+    ("refill", {"partition": COUNT, "member": "m"}, 1, "partitions are 0 to 6"),
+    ("reset-lost", {"partitions": [COUNT]}, 1, "partitions are 0 to 6"),
+    ("reset-lost", {"partitions": [1, 1]}, 1, "a partition is named once"),
+    ("reset-lost", {"partitions": [1] * 70_000}, 1, "length <= 65536"),
+    ("baseline-drop", {}, 1, "there is no action"),
+    ("baseline-auto", {"adjust_ms": -2}, 1, ">= -1"),
+    ("baseline-auto", {"adjust_ms": TIMEOUT_MS_MAX + 1}, 1, "<= 86400000"),
+    ("evict", {"members": []}, 1, "length >= 1"),
+    ("configure", {"settings": {1: 2}}, 1, "Expected `str`"),
+]
+
+
+@pytest.mark.parametrize(("name", "fields", "timeout_ms", "why"), NO_ACTIONS)
+def test_actions_that_make_no_sense_are_rejected(
+    wire: Wire, member: MemoryMember, name: str, fields: object, timeout_ms: int, why: str
+) -> None:
+    fault = wire.ask(own.Act, name, msgspec.Raw(msgspec.msgpack.encode(fields)), timeout_ms)
+    assert fault.kind is own.FaultKind.MALFORMED
+    assert why in fault.detail
+    assert member.actions == []
+    assert isinstance(wire.ask(own.AskStatus), own.StatusIs), "the connection goes on"
 
 
 @pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ((own.Want.STATE, 1, "asleep"), "active, no-migration, frozen, passive; not 'asleep'"),
-        ((own.Want.STATE, 1), "not ''"),
-        ((own.Want.LEAVE, -1), "the timeout of a command is"),
-        ((own.Want.LEAVE, own.ORDER_MS_MAX + 1), "the timeout of a command is"),
-        ((own.Want.REFILL, 1), "partitions are 0 to 6"),
-        ((own.Want.REFILL, 1, "", COUNT), "partitions are 0 to 6"),
-        ((own.Want.RESET_LOST, 1, "", -1, "", [COUNT]), "partitions are 0 to 6"),
-        ((own.Want.RESET_LOST, 1, "", -1, "", [1, 1]), "a partition is named once"),
-        ((own.Want.BASELINE, 1, "drop"), "set, add, remove, auto; not 'drop'"),
-        ((own.Want.BASELINE, 1, "auto", -1, "", [], [], [], -2), "at most"),
-        ((own.Want.BASELINE, 1, "auto", -1, "", [], [], [], own.ORDER_MS_MAX + 1), "at most"),
-    ],
+    "fields", [b"\x91" * 50_000, b"\xc1", b"\xdf\xff\xff\xff\xff", b"\x81\xa1x" * 20_000]
 )
-def test_orders_that_make_no_sense_are_refused(
-    wire: Wire, member: MemoryMember, fields: tuple[object, ...], why: str
+def test_fields_that_are_no_messagepack_end_the_connection_at_most(
+    wire: Wire, member: MemoryMember, fields: bytes
 ) -> None:
-    fault = wire.ask(own.Order, *fields)
-    assert fault.kind is own.FaultKind.MALFORMED
-    assert why in fault.detail
-    assert member.orders == []
+    wire.number += 1
+    wire.session.receive(own.frame(own.Act(wire.number, "drain", msgspec.Raw(fields), 1)))
+    assert [answer.kind for answer in wire.answers()] == [own.FaultKind.MALFORMED]
+    assert member.actions == []
+    assert member.faults == []
 
 
 def test_nobody_orders_who_has_not_said_who_it_is(member: MemoryMember) -> None:
     member.user = ("ada", "secret", None)
-    for question in (own.Order(1, own.Want.END, 1000), own.Watch(1)):
+    for question in (request_of(1, ShutDown(), 1), own.Watch(1)):
         stranger = Wire.to(member)
         stranger.session.receive(own.frame(question))
         assert [answer.kind for answer in stranger.answers()] == [own.FaultKind.DENIED]
         assert stranger.closed_with
     stranger = Wire.to(member)
     assert stranger.hello(username="ada", password="guess").kind is own.FaultKind.DENIED
-    assert member.orders == []
+    assert member.actions == []
 
 
 def test_orders_that_wait_are_limited(
     wire: Wire, member: MemoryMember, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reply_channel, "WAITING_MAX", 2)
-    tell(wire, own.Order, own.Want.LEAVE, 1000)
-    tell(wire, own.Order, own.Want.LEAVE, 1000)
-    assert wire.ask(own.Order, own.Want.LEAVE, 1000).kind is own.FaultKind.NOT_READY
-    member.orders[0][1](own.Fate.DONE, "gone")
+    act(wire, Drain())
+    act(wire, Drain())
+    assert wire.ask(own.Act, "drain", msgspec.Raw(b"\x80"), 1000).kind is own.FaultKind.NOT_READY
+    member.actions[0][2](own.Fate.DONE, "gone")
     wire.answers()
-    tell(wire, own.Order, own.Want.LEAVE, 1000)
+    act(wire, Drain())
     assert wire.answers() == []
 
 
 def test_an_answer_to_a_connection_that_is_gone_is_dropped(wire: Wire, member: MemoryMember) -> None:
-    tell(wire, own.Order, own.Want.LEAVE, 1000)
+    act(wire, Drain())
     wire.session.closed()
-    member.orders[0][1](own.Fate.DONE, "gone")
+    member.actions[0][2](own.Fate.DONE, "gone")
     assert wire.answers() == []
 
 

@@ -525,7 +525,7 @@ def test_no_number_of_a_question_meets_an_error_inside_the_member(question: type
             member.lane.set(member.held[0], "m", keys_of(0, 1)[0], b"v", 0, 0, 0)
             wire = Wire.to(member, limits=LimitSettings())
             wire.hello()
-            if question is not own.Order:  # which is for `runtime.control`
+            if question is not own.Act:  # see test_orders
                 wire.session.receive(own.frame(_with_numbers(kind, number, place, blob, [])))  # type: ignore[arg-type]
                 assert member.faults == [], (place, number)
 

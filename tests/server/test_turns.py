@@ -11,6 +11,8 @@ from tests.server.hazelcast.test_turns import Meter
 from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
 from tests.server.test_session import COUNT, at, text
 
+from holdfast.actions.accept_loss import AcceptLoss
+from holdfast.client.operator import request_of
 from holdfast.core.model.operations import Op, Request
 from holdfast.errors import ProtocolError
 from holdfast.server.column_put import PUT_ROWS_MAX
@@ -115,7 +117,7 @@ def example(kind: type) -> own.Question:
         own.NextPage: lambda: own.NextPage(1, 7),
         own.PutColumns: lambda: own.PutColumns(1, "m", [0], [0], own.ColumnBatch.of([], [])),
         own.AskDigests: lambda: own.AskDigests(1, every),
-        own.Order: lambda: own.Order(1, own.Want.ACCEPT_LOSS, 1),
+        own.Act: lambda: request_of(1, AcceptLoss(), 1),
         own.Watch: lambda: own.Watch(1, None),
         own.AskRanges: lambda: own.AskRanges(1, 0, "m"),
         own.Cut: lambda: own.Cut(1, bytes(16), ["m"], every, 1000),

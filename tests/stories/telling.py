@@ -15,9 +15,10 @@ from typing import Any
 
 import msgspec
 
+from holdfast.actions.drain import Drain
 from holdfast.config import PartitionSettings, PersistenceSettings, Settings
 from holdfast.core import messages as m
-from holdfast.core.events import LeaveRequested
+from holdfast.core.events import ActionRequested
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request
@@ -135,7 +136,7 @@ class Story:
         """`drain host1`: it is asked to leave; told until it has."""
         leaving = [self._process(host) for host in hosts]
         for process in leaving:
-            process.step(partial(process.driver.handle, LeaveRequested()))
+            process.step(partial(process.driver.handle, ActionRequested(Drain())))
         self._run(lambda: all(process.dead for process in leaving))
         for process in leaving:
             self.tell(f"{process.host} ends: {process.ended_because}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,7 +60,7 @@ QUESTIONS: list[own.Question] = [
     own.NextPage(6, 5),
     own.PutColumns(7, "m", [7, 9], [1, 2], own.ColumnBatch.of([b"a", b"b", b"c"], [b"1", b"2", b"3"])),
     own.AskDigests(8, [1, 2, 3], "m"),
-    own.Order(9, own.Want.STATE, 60_000, "frozen"),
+    own.Act(9, "state", msgspec.Raw(msgspec.msgpack.encode({"state": "frozen"})), 60_000),
     own.Watch(10, (3, 17)),
     own.AskMetastore(16, PutAsked(b"k", b"v", 3)),
     own.OrderZone(17, CreateZone("z", [("replicas", 3), ("filter", "a=b")])),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -12,20 +11,15 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.cli.answers import Answer, MemberResult
+from holdfast.cli.action_commands import add_actions
+from holdfast.cli.answers import Answer
 from holdfast.cli.operator_command import Call, operator_command
-from holdfast.cli.orders import Give, together
 from holdfast.cli.paths import LocalPath
 from holdfast.cli.rendering import Shown
-from holdfast.cli.settings import pairs, settings_from
-from holdfast.cli.status import ask, doors_of
-from holdfast.client.operator import order
+from holdfast.cli.settings import settings_from
 from holdfast.config.describe import schema
-from holdfast.config.loading import find_live_key
 from holdfast.config.schema import SOMEBODY
-from holdfast.core.model.ids import Address
 from holdfast.runtime.memory import limit_of
-from holdfast.wire import own
 
 
 class _Config(click.Group):
@@ -105,45 +99,7 @@ def show(_: Call, file: Path | None) -> Schema | ValidFile:
     )
 
 
-@operator_command(
-    config,
-    "set",
-    timeout_s=10,
-    then="Each member changes all of these settings at once, or none.",
-    short_help="Change settings of running members.",
-)
-@click.argument("settings", nargs=-1, required=True, metavar="SECTION.KEY=VALUE...")
-@click.option(
-    "--member",
-    "members",
-    multiple=True,
-    metavar="MEMBER",
-    help="Only this member: a name, the first digits of a UUID, or HOST:PORT; may be repeated. Default: all members.",
-)
-def set_command(call: Call, settings: tuple[str, ...], *, members: tuple[str, ...]) -> Iterator[MemberResult]:
-    r"""Change settings of running members; of all members unless --member names some. The change lasts until the
-    process ends: for the next start write it into the file, too. `holdfast status --json` shows the values.
-
-    Only settings that `holdfast config` marks as changeable can be changed; for others the error tells what to do.
-
-    \b
-      holdfast config set limits.connections=2000 limits.memory_bytes=8G --member two
-    """
-    wanted = {dotted: str(value) for dotted, value in pairs(settings).items()}
-    for dotted in wanted:
-        find_live_key(dotted, "the command line")
-    if members:
-        doors = doors_of(members, call.address, call.credentials)
-    else:
-        rows = ask(call.address, call.credentials)["members"]
-        doors = [Address.of_clients(row) for row in rows]
-    known = call.credentials.for_client()
-    gives: dict[str, Give] = {
-        str(door): partial(order, door, known, own.Want.CONFIGURE, settings=wanted, timeout_s=call.timeout_s)
-        for door in doors
-    }
-    done = "has " + " ".join(f"{dotted}={value}" for dotted, value in wanted.items())
-    return together(gives, done, lambda _: "")
+add_actions(config, "config")
 
 
 def as_toml() -> str:

@@ -1,17 +1,18 @@
-"""Operator's part of the protocol: orders that are waited for, and partition events."""
+"""Operator's part of the protocol: actions that are waited for, and partition events."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
+import msgspec
+
+from holdfast.actions.operator_action import TIMEOUT_MS_MAX, OperatorAction
 from holdfast.client.blocking_retries import BlockingRetries
 from holdfast.client.connection import Broken, Connection, Credentials, ask_status
-from holdfast.config.sharing import encoded_key
-from holdfast.core.model.baseline import FIXED
 from holdfast.core.model.ids import Address
 from holdfast.core.model.partition_events import News, Number
 from holdfast.errors import HoldfastError, NotReady, Refused, Standing, Unknown, Unreachable
@@ -28,25 +29,17 @@ LATE_S = 5.0
 MemberStatus = dict[str, object]
 
 
-def order(
+def act(
     address: Address,
     credentials: Credentials,
-    want: own.Want,
+    action: OperatorAction,
     *,
-    state: str = "",
-    partitions: Sequence[int] = (),
-    maps: Sequence[str] = (),
-    members: Sequence[str] = (),
-    adjust_ms: int = FIXED,
-    level: int = 0,
-    member: str = "",
-    settings: Mapping[str, str] | None = None,
     timeout_s: float,
     progress: Callable[[MemberStatus], None] = lambda status: None,
 ) -> str:
-    """Give an order to the member at this address, and wait until it is carried out. Returns the member's remark.
+    """Send an action to the member at this address, and wait until it is done. Returns the member's message.
 
-    `progress` is called with the member's status in the meantime. Raises Refused if the order has no effect,
+    `progress` is called with the member's status in the meantime. Raises Refused if the action has no effect,
     Standing if it was accepted but is not finished in time, Unknown if the member was lost before it answered,
     NotReady if it cannot be reached; and Denied.
     """
@@ -56,22 +49,7 @@ def order(
         raise Unreachable(str(broken)) from broken
     try:
         number = connection.next_number()
-        timeout_ms = min(round(timeout_s * 1000), own.ORDER_MS_MAX)
-        connection.post(
-            own.Order(
-                number,
-                want,
-                timeout_ms,
-                state,
-                partitions=list(partitions),
-                maps=list(maps),
-                members=list(members),
-                adjust_ms=adjust_ms,
-                level=level,
-                member=member,
-                settings={encoded_key(key): value for key, value in (settings or {}).items()},
-            )
-        )
+        connection.post(request_of(number, action, timeout_s))
         deadline = time.monotonic() + timeout_s + LATE_S
         while not connection.has_answer(number) and time.monotonic() < deadline:
             try:
@@ -84,7 +62,7 @@ def order(
             raise Standing(
                 f"{address} has not responded in time; it may still carry out the command: check holdfast status"
             )
-        answer = connection.collect(number, own.Ordered)
+        answer = connection.collect(number, own.Acted)
     except Broken as broken:
         raise Unknown(
             f"{broken}; the command was sent, and there was no response: look at the log of this member"
@@ -92,30 +70,24 @@ def order(
     finally:
         connection.close()
     if answer.fate is own.Fate.REJECTED:
-        raise Refused(answer.why)
+        raise Refused(answer.message)
     if answer.fate is own.Fate.ACCEPTED:
         raise Standing(
-            f"{answer.why}. The command was accepted, and the cluster carries it out as soon as possible"
+            f"{answer.message}. The command was accepted, and the cluster carries it out as soon as possible"
         )
-    return answer.why
+    return answer.message
 
 
-def order_cluster(
-    addresses: list[Address],
-    credentials: Credentials,
-    want: own.Want,
-    *,
-    state: str = "",
-    partitions: Sequence[int] = (),
-    maps: Sequence[str] = (),
-    members: Sequence[str] = (),
-    adjust_ms: int = FIXED,
-    level: int = 0,
-    member: str = "",
-    settings: Mapping[str, str] | None = None,
-    timeout_s: float,
-) -> None:
-    """Give a cluster-wide order through any member, and through another one if that is lost. Raises as `order` does."""
+def request_of(number: int, action: OperatorAction, timeout_s: float) -> own.Act:
+    """The message that carries an action."""
+    fields = msgspec.Raw(msgspec.msgpack.encode(action))
+    return own.Act(number, action.declared.name, fields, min(round(timeout_s * 1000), TIMEOUT_MS_MAX))
+
+
+def act_at_any(
+    addresses: list[Address], credentials: Credentials, action: OperatorAction, *, timeout_s: float
+) -> str:
+    """Send a cluster-wide action to any member, and to another one if that is lost. Raises as `act` does."""
     deadline = time.monotonic() + timeout_s
     left = list(addresses)
     asked: list[Address] = []
@@ -129,25 +101,9 @@ def order_cluster(
         asked.append(address)
         left_s = max(0.0, deadline - time.monotonic())
         try:
-            order(
-                address,
-                credentials,
-                want,
-                state=state,
-                partitions=partitions,
-                maps=maps,
-                members=members,
-                adjust_ms=adjust_ms,
-                level=level,
-                member=member,
-                settings=settings,
-                timeout_s=left_s,
-                progress=learn,
-            )
+            return act(address, credentials, action, timeout_s=left_s, progress=learn)
         except (NotReady, Unknown) as gone:
             failed = gone
-        else:
-            return
     raise failed
 
 

@@ -41,6 +41,10 @@ export const post = async (path, content) => answer(await ask(path, {
   method: "POST", body: JSON.stringify(content), headers: { "content-type": "application/json" },
 }));
 
+/** Carry out an operator action (`GET /v1/actions` lists them), with `member` and `timeout_ms` as options. */
+export const act = async (name, fields, options = {}) =>
+  post(new URL(`../../v1/actions/${name}?${new URLSearchParams(options)}`, base), fields);
+
 /** Hear what happens, for ever: `heard(name, data)`, and `live(yes)` when that begins and ends. */
 export async function listen(heard, live, state) {
   let last = 0;

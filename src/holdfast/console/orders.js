@@ -1,7 +1,7 @@
 // What an operator orders: asked for confirmation, given, and followed until it is carried out.
 
 import { confirm, notice } from "./dialogs.js";
-import { get, post } from "./door.js";
+import { act, get, post } from "./door.js";
 
 const ORDER_MS = 600000;
 const LOOK_MS = 700;
@@ -37,10 +37,10 @@ export async function drain(member, known) {
   };
   follow();
   try {
-    const { result, reason } = await post("orders", { want: "leave", to: uuid, timeout_ms: ORDER_MS });
+    const { result, message } = await act("drain", {}, { member: uuid, timeout_ms: ORDER_MS });
     over = true;
-    if (result === "done") say(`${name} has left${reason && reason !== "left" ? `: ${reason}` : ""}`, "good", 1);
-    else say(`${name}: ${result === "accepted" ? "accepted, not finished" : "rejected"}: ${reason}`, "bad");
+    if (result === "done") say(`${name} has left${message && message !== "left" ? `: ${message}` : ""}`, "good", 1);
+    else say(`${name}: ${result === "accepted" ? "accepted, not finished" : "rejected"}: ${message}`, "bad");
   } catch (error) {
     over = true;
     if (self && !error.status) say(`${name} has gone, and this page with it: open the page of another member`, "good", 1);
@@ -66,9 +66,9 @@ export async function changeState(state) {
   if (!yes) return;
   const say = notice(`The cluster is being made ${state}`);
   try {
-    const { result, reason } = await post("orders", { want: "state", state, timeout_ms: 30000 });
+    const { result, message } = await act("state", { state }, { timeout_ms: 30000 });
     if (result === "done") say(`The cluster is ${state}`, "good");
-    else say(`${result === "accepted" ? "Accepted, not finished" : "Rejected"}: ${reason}`, "bad");
+    else say(`${result === "accepted" ? "Accepted, not finished" : "Rejected"}: ${message}`, "bad");
   } catch (error) {
     say(`The cluster stays as it was: ${error.message}`, "bad");
   }

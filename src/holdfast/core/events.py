@@ -7,7 +7,7 @@ a `token` are requests: `Complete` with that token answers them, once. Orders of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.core.model.ids import Address, MemberId, PartitionId, Token
 from holdfast.core.model.timer_name import TimerName
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from holdfast.core.model.operations import Request
     from holdfast.core.model.records import Record
     from holdfast.core.model.transaction_orders import TransactionOrder
-    from holdfast.core.model.views import ClusterState, Intent
     from holdfast.core.model.zone_batches import ZoneBatch
     from holdfast.core.model.zone_questions import ZoneOrder
 
@@ -55,43 +54,32 @@ class PeerSilent:
     member: MemberId
 
 
-@dataclass(frozen=True, slots=True)
-class LeaveRequested:
-    """Leave the cluster when the partitions of this member are safe elsewhere."""
+class MemberAction(Protocol):
+    """An action of an operator (`holdfast.actions`), as a member carries it out."""
+
+    def apply(self, member: Any, reply: Any) -> None:
+        """Begin to carry it out. `reply` answers the event, if it has a token."""
+
+    def withdraw(self, member: Any) -> None:
+        """The operator does not want it any more."""
+
+    def audit_line(self) -> str:
+        """The action in words."""
 
 
 @dataclass(frozen=True, slots=True)
-class Become:
-    """Become a lite member, or a data member."""
+class ActionRequested:
+    """Carry out an action of an operator. With a token it is answered once: "", or the reason why not."""
 
-    wish: Intent
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeState:
-    """Put the cluster into this state; `ending`: then all members leave."""
-
-    state: ClusterState
-    ending: bool = False
+    action: MemberAction
+    token: Token | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class EvictionWithoutMajorityOrdered:
-    """Evict these members although the rest is no majority. The operator vouches that their processes have ended."""
+class ActionWithdrawn:
+    """An action of an operator is not wanted any more."""
 
-    members: tuple[MemberId, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class EvictionOrdered:
-    """Evict these members, whose processes have ended: the majority removes them without waiting for suspicion."""
-
-    members: tuple[MemberId, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LossAccepted:
-    """Do not wait any longer for missing members or missing parts of files."""
+    action: MemberAction
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,31 +87,6 @@ class FlightBounded:
     """Limit the bytes in flight to members that this one copies partitions to."""
 
     bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class LostReset:
-    """Let these maps use what is left of these lost partitions."""
-
-    partitions: tuple[int, ...]
-    maps: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BaselineOrdered:
-    """Make these members the baseline, if `after` is still the end of its history."""
-
-    after: str
-    members: tuple[str, ...]
-    """Consistent ids."""
-    adjust_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class LevelOrdered:
-    """Raise the feature level of the cluster to this one."""
-
-    level: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,15 +174,6 @@ class ZoneBatches:
     """Requests on maps of zones, of all buffers read in this turn. Each batch is answered by one `ZoneBatchDone`."""
 
     batches: tuple[tuple[Token, ZoneBatch], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RefillRequested:
-    """Copy a partition that is served here to a backup again. Answered by "", or by the reason why not."""
-
-    token: Token
-    partition: PartitionId
-    member: MemberId
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +295,6 @@ Event = (
     | TurnEnded
     | ClientRequest
     | ZoneBatches
-    | RefillRequested
     | CutRequested
     | CutLeased
     | ChangesAsked
@@ -359,16 +312,9 @@ Event = (
     | Heard
     | TimerFired
     | PeerSilent
-    | LeaveRequested
-    | Become
-    | ChangeState
-    | EvictionWithoutMajorityOrdered
-    | EvictionOrdered
-    | LossAccepted
+    | ActionRequested
+    | ActionWithdrawn
     | FlightBounded
-    | LostReset
-    | BaselineOrdered
-    | LevelOrdered
     | Durable
     | CheckpointDone
     | CheckpointWanted

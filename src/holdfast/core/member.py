@@ -53,6 +53,10 @@ _REQUESTS = frozenset({e.ClientRequest, m.Forward, m.ZoneForward})
 """Steps with these events may wait for others of the turn, so that what they cause leaves together."""
 
 
+def _no_reply(answer: object) -> None:
+    """For an action that is not answered."""
+
+
 class Member:
     """A whole member, pure: it takes events and returns effects."""
 
@@ -245,16 +249,20 @@ class Member:
         self.membership.detector.silent(member)
         self.membership.consider()
 
-    def on_loss_accepted(self) -> None:
+    def on_action(self, event: e.ActionRequested) -> None:
+        token = event.token
+        event.action.apply(self, _no_reply if token is None else Reply(self.out, token))
+
+    def accept_loss(self) -> None:
+        """Send the order to stop waiting for missing members and files to the master."""
         if self.membership.view is not None and self.membership.master is not None:
             self.out.send(self.membership.master, m.AcceptLoss(self.membership.view.number))
 
-    def on_lost_reset(self, event: e.LostReset) -> None:
+    def reset_lost(self, partitions: Sequence[int], maps: Sequence[str]) -> None:
+        """Send the order to use what is left of these lost partitions to the master."""
         view = self.membership.view
         if view is not None and self.membership.master is not None:
-            self.out.send(
-                self.membership.master, m.ResetLost(view.number, list(event.partitions), list(event.maps))
-            )
+            self.out.send(self.membership.master, m.ResetLost(view.number, list(partitions), list(maps)))
 
     def on_durable(self, event: e.Durable) -> None:
         self.log.on_durable(event.number)
@@ -533,9 +541,6 @@ EVENTS: dict[type[e.Event], Callable[[Member, Any], object]] = {
     e.SeedAbsent: lambda member, event: member.membership.joining.seed_absent(event.address),
     e.SeedBehind: lambda member, event: member.membership.joining.seed_behind(event.address, event.members),
     e.AnswersUnread: lambda member, event: member.on_unread(event),
-    e.RefillRequested: lambda member, event: member.source.refill(
-        event.partition, event.member, Reply(member.out, event.token)
-    ),
     e.CutRequested: lambda member, event: member.on_cut(event),
     e.CutLeased: lambda member, event: member.out.complete(
         event.token, member.copies.cuts.hold(event.cut, event.lease_ms)
@@ -560,20 +565,9 @@ EVENTS: dict[type[e.Event], Callable[[Member, Any], object]] = {
     e.CollectorAdded: lambda member, event: member.collectors.add(event.token, event.client),
     e.MapDestroyed: lambda member, event: member.listeners.destroy(event.map),
     e.SubscriptionEnded: lambda member, event: member.on_unsubscribe(event),
-    e.LeaveRequested: lambda member, event: member.membership.leave(),
-    e.Become: lambda member, event: member.membership.become(event.wish),
-    e.ChangeState: lambda member, event: member.membership.orders.set_state(event.state, ending=event.ending),
-    e.EvictionWithoutMajorityOrdered: lambda member, event: (
-        member.membership.evictions.evict_without_majority(set(event.members))
-    ),
-    e.EvictionOrdered: lambda member, event: member.membership.evictions.evict(set(event.members)),
-    e.LossAccepted: lambda member, event: member.on_loss_accepted(),
+    e.ActionRequested: Member.on_action,
+    e.ActionWithdrawn: lambda member, event: event.action.withdraw(member),
     e.FlightBounded: lambda member, event: member.source.bound_flight(event.bytes),
-    e.LostReset: Member.on_lost_reset,
-    e.BaselineOrdered: lambda member, event: member.membership.orders.set_baseline(
-        event.after, event.members, event.adjust_ms
-    ),
-    e.LevelOrdered: lambda member, event: member.membership.orders.set_level(event.level),
 }
 NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     n.ViewInstalled: (

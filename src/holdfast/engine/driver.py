@@ -1,7 +1,7 @@
 """Feeds one member with events and carries out its effects: links, timers, callbacks. The same in both worlds.
 
-Orders of operators are events: `driver.handle(LeaveRequested())`. The methods here are those that need more than that,
-because they read bytes, keep a callback, or set the time.
+Actions of operators are events: `driver.handle(ActionRequested(Drain()))`. The methods here are those that need more
+than that, because they read bytes, keep a callback, or set the time.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from holdfast.core.effects import (
     Stop,
 )
 from holdfast.core.events import (
+    ActionRequested,
     AnswersUnread,
     ClientRequest,
     ClockSet,
     Event,
     Heard,
     LaneUsed,
+    MemberAction,
     Received,
-    RefillRequested,
     Started,
     TimerFired,
     TurnEnded,
@@ -261,12 +262,12 @@ class Driver:
             self.world.soon(self._run)
         self._batches.append((self.callers.expect(done), batch))
 
-    def refill(self, partition: int, member: MemberId, told: Callable[[str], None]) -> None:
-        """Copy a partition to a backup again; `told` is called with "", or with the reason why not."""
+    def act(self, action: MemberAction, answered: Callable[[object], None]) -> None:
+        """Carry out an action; `answered` is called once, with "" or the reason why not."""
         if self.stopped:
-            told("this member has stopped")
+            answered("this member has stopped")
         else:
-            self._put(RefillRequested(self.callers.expect(told), partition, member))
+            self._put(ActionRequested(action, self.callers.expect(answered)))
 
     def _put(self, event: Event) -> None:
         """Queue an event, and handle it unless a step is running, which handles it then."""

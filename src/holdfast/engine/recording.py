@@ -18,10 +18,12 @@ from zlib import crc32
 
 import msgspec
 
+from holdfast.actions.operator_action import OperatorAction
+from holdfast.actions.registry import read_action
 from holdfast.config import Settings
 from holdfast.core import events, messages
 from holdfast.core.effects import Effect
-from holdfast.core.events import Event, Heard, Received
+from holdfast.core.events import ActionRequested, ActionWithdrawn, Event, Heard, Received
 from holdfast.core.journal.recovery import Recovered, Recovery
 from holdfast.core.membership.identity import Identity
 from holdfast.core.model import (
@@ -46,18 +48,9 @@ FORMAT = 1
 _HEAD = Struct("<II")
 """Length and checksum of a piece."""
 PIECE_MAX = 1 << 30
-_FIRST_NAMES = {
-    events.EvictionOrdered: "SuspicionOrdered",
-    events.EvictionWithoutMajorityOrdered: "DeadDeclared",
-}
-"""Renamed events; recordings keep their first names."""
-
-
-def event_name(kind: type[Any]) -> str:
-    return _FIRST_NAMES.get(kind, kind.__name__)
-
-
-EVENTS: dict[str, type[Any]] = {event_name(kind): kind for kind in typing.get_args(events.Event)}
+OF_ACTIONS = (ActionRequested, ActionWithdrawn)
+_OF_ACTIONS = frozenset(kind.__name__ for kind in OF_ACTIONS)
+EVENTS: dict[str, type[Any]] = {kind.__name__: kind for kind in typing.get_args(events.Event)}
 """Every event, by its name in recordings."""
 _NAMES = {
     name: value
@@ -226,8 +219,9 @@ def _types_of(kind: type[Any]) -> Any:
 _FIELDS: dict[str, msgspec.msgpack.Decoder[Any]] = {
     name: msgspec.msgpack.Decoder(_types_of(kind))
     for name, kind in EVENTS.items()
-    if kind not in (Received, Heard) and dataclasses.fields(kind)
+    if kind not in (Received, Heard, *OF_ACTIONS) and dataclasses.fields(kind)
 }
+_ACTION = msgspec.msgpack.Decoder(tuple[ids.Token | None, str, msgspec.Raw])
 _NAMED = msgspec.msgpack.Decoder(tuple[str, bytes])
 _HEARD = msgspec.msgpack.Decoder(tuple[ids.Address, bytes])
 
@@ -237,6 +231,10 @@ def fields_of(event: Event) -> bytes:
         return _encoder.encode((event.sender, codec.encode(event.message)))
     if isinstance(event, Heard):
         return _encoder.encode((event.address, codec.encode(event.message)))
+    if isinstance(event, OF_ACTIONS):
+        assert isinstance(event.action, OperatorAction), "a real member carries out declared actions"
+        token = event.token if isinstance(event, ActionRequested) else None
+        return _encoder.encode((token, event.action.declared.name, event.action))
     fields = dataclasses.fields(event)
     return _encoder.encode([getattr(event, field.name) for field in fields]) if fields else b""
 
@@ -250,6 +248,10 @@ def event_of(name: str, fields: bytes) -> Event:
         if name == "Heard":
             address, message = _HEARD.decode(fields)
             return Heard(address, codec.decode(message))
+        if name in _OF_ACTIONS:
+            token, action, content = _ACTION.decode(fields)
+            known = read_action(action, content)
+            return ActionRequested(known, token) if name == "ActionRequested" else ActionWithdrawn(known)
         values = _FIELDS[name].decode(fields) if name in _FIELDS else ()
         event: Event = EVENTS[name](*values)
     except (KeyError, HoldfastError, msgspec.MsgspecError) as error:
@@ -422,7 +424,7 @@ class LifeRecorder:
 
     def step(self, event: Event, now_ns: int) -> None:
         at_ns = self._recorder.clock.now_ns
-        self._recorder.put(Step(self._life, at_ns, now_ns, event_name(type(event)), fields_of(event)))
+        self._recorder.put(Step(self._life, at_ns, now_ns, type(event).__name__, fields_of(event)))
 
     def stepped(self, effects: Sequence[Effect]) -> None:
         self._digest = digest_of(self._digest, effects)

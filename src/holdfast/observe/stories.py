@@ -10,27 +10,19 @@ from collections.abc import Mapping, Sequence
 from holdfast.core import messages as m
 from holdfast.core.effects import Complete, Effect, Note, Send, Stop
 from holdfast.core.events import (
-    BaselineOrdered,
-    Become,
-    ChangeState,
+    ActionRequested,
+    ActionWithdrawn,
     ClientRequest,
     CutRequested,
     DiskRoom,
     Event,
-    EvictionOrdered,
-    EvictionWithoutMajorityOrdered,
     FlightBounded,
     Heard,
-    LeaveRequested,
-    LevelOrdered,
     ListenerAdded,
-    LossAccepted,
-    LostReset,
     MapDestroyed,
     MemoryRoom,
     PeerSilent,
     Received,
-    RefillRequested,
     SeedAbsent,
     SeedBehind,
 )
@@ -183,8 +175,6 @@ class Narrator:
                 where = f"p{request.partitions[0]}" if len(request.partitions) == 1 else "its partitions"
                 self._asked[token] = f"{request.op.name} of {request.map} in {where}"
                 return [f"a client asks for {self._asked[token]}"]
-            case RefillRequested(_, partition, member) if self._about([partition]):
-                return [f"the operator wants p{partition} on {self._name(member)} filled anew"]
             case CutRequested(_, _, maps, partitions) if self._about(partitions):
                 return [f"a client wants a cut of {', '.join(maps)}"]
         return [] if self._partition is not None else _of_all(event, self._names)
@@ -235,30 +225,12 @@ def _of_all(event: Event, names: Mapping[str, str]) -> list[str]:
     match event:
         case PeerSilent(member):
             return [f"hears that nobody listens where {names.get(member, member)} was"]
-        case LeaveRequested():
-            return ["the operator wants it to leave"]
-        case Become(wish):
-            return [f"the operator wants it to be: {wish.name.lower()}"]
-        case ChangeState(state, ending):
-            return [f"the operator wants the cluster {state}{' and then to end' if ending else ''}"]
-        case EvictionWithoutMajorityOrdered(members):
-            evicted = ", ".join(names.get(one, one) for one in members)
-            return [f"the operator evicts, without a majority: {evicted}"]
-        case EvictionOrdered(members):
-            return [f"the operator evicts: {', '.join(names.get(one, one) for one in members)}"]
-        case LossAccepted():
-            return ["the operator does not wait for what is missing"]
+        case ActionRequested(action):
+            return [f"the operator wants: {action.audit_line()}"]
+        case ActionWithdrawn(action):
+            return [f"the operator does not want any more: {action.audit_line()}"]
         case FlightBounded(most):
             return [f"the operator lets {most} bytes be on their way to members that are filled"]
-        case BaselineOrdered(after, members, adjust_ms):
-            then = f" after {after}" if after else ""
-            alone = "" if adjust_ms < 0 else f", adjusted after {adjust_ms} ms"
-            return [f"the operator wants the baseline{then} to be: {', '.join(members)}{alone}"]
-        case LevelOrdered(level):
-            return [f"the operator wants feature level {level}"]
-        case LostReset(partitions, maps):
-            listed = ", ".join(map(str, partitions))
-            return [f"the operator resets lost partitions {listed} of {', '.join(maps)}"]
         case DiskRoom(full):
             return ["its disk is full" if full else "its disk has room again"]
         case MemoryRoom(room):

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Literal
 
+from holdfast.actions.refill import Refill
+from holdfast.client import operator
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Broken, Connection
 from holdfast.client.replica_questions import CANNOT_ASK, EntryCopy
@@ -322,11 +324,7 @@ def _refill_once(
         try:
             connection = client.to(plan.owner)
             number = connection.next_number()
-            connection.post(
-                own.Order(
-                    number, own.Want.REFILL, round(REFILL_S * 1000), partition=plan.partition, member=member
-                )
-            )
+            connection.post(operator.request_of(number, Refill(plan.partition, member), REFILL_S))
         except CANNOT_ASK as failed:
             refused.append((plan, member, str(failed)))
         else:
@@ -335,12 +333,12 @@ def _refill_once(
         try:
             if not connection.wait(number, REFILL_S):
                 raise Broken(f"{connection.address} has not answered for {REFILL_S:g} s")
-            answer = connection.collect(number, own.Ordered)
+            answer = connection.collect(number, own.Acted)
         except CANNOT_ASK as failed:
             refused.append((plan, member, str(failed)))
             continue
         if answer.fate is own.Fate.DONE:
             outcome.refilled += 1
         else:
-            refused.append((plan, member, answer.why))
+            refused.append((plan, member, answer.message))
     return refused

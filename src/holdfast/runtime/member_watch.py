@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from holdfast.actions.operator_action import OperatorAction
 from holdfast.config import Settings
 from holdfast.core.effects import Note
 from holdfast.core.member_view import MemberView
@@ -59,10 +60,10 @@ class MemberWatch:
         if self._traces is not None:
             self._traces.audited(event)
 
-    def order(
-        self, order: own.Order, done: Callable[[own.Fate, str], None]
+    def action(
+        self, action: OperatorAction, done: Callable[[own.Fate, str], None]
     ) -> Callable[[own.Fate, str], None]:
-        return self._traces.order(order, done) if self._traces is not None else done
+        return self._traces.action(action, done) if self._traces is not None else done
 
     def note(self, note: Note) -> None:
         if self._traces is not None:

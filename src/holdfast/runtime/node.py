@@ -9,13 +9,13 @@ import time
 import uuid as uuids
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from holdfast.actions.operator_action import OperatorAction
 from holdfast.config import Settings, is_loopback, missing_for_open_address
-from holdfast.core.events import LeaveRequested, MemoryRoom
+from holdfast.core.events import MemoryRoom
 from holdfast.core.hosted_services import Service, with_services
 from holdfast.core.member import Member
 from holdfast.core.membership.identity import Identity
@@ -34,7 +34,7 @@ from holdfast.errors import (
     Unknown,
 )
 from holdfast.observe.status import EntriesHeld, status_of
-from holdfast.runtime.control import Control
+from holdfast.runtime.control import ActionDone, Control
 from holdfast.runtime.data_lane import data_lane
 from holdfast.runtime.disk.data_directory import DataDirectory
 from holdfast.runtime.doors.clients import Door
@@ -52,7 +52,6 @@ from holdfast.runtime.real_world import RealWorld
 from holdfast.server.audit_events import AuditEvent
 from holdfast.server.door import DoorMember, DoorOptions
 from holdfast.server.member_grid import MemberGrid
-from holdfast.wire import own
 
 log = logging.getLogger("holdfast")
 
@@ -361,7 +360,7 @@ class Node(MemberGrid):
 
     def leave(self) -> None:
         """Drain: `ended` is set when every partition is safe elsewhere."""
-        self.guard(partial(self.driver.handle, LeaveRequested()))
+        self.control.drain()
 
     # -- the engine's world
 
@@ -402,8 +401,8 @@ class Node(MemberGrid):
             return Outcome(Status.NO_MEMORY, None, TOO_MUCH.format(size))
         return rejection
 
-    def order(self, order: own.Order, done: Callable[[own.Fate, str], None]) -> None:
-        self.control.take(order, self._watch.order(order, done))
+    def act(self, action: OperatorAction, timeout_ms: int, done: ActionDone) -> None:
+        self.control.take(action, timeout_ms, self._watch.action(action, done))
 
     def faulty(self, kind: str, error: Exception) -> None:
         self.strangers.tell(

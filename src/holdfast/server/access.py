@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from typing import Literal, NamedTuple, Protocol, assert_never
 
+from holdfast.actions.operator_action import OperatorAction
 from holdfast.config.permissions import Action, Kind
 from holdfast.core.model import metastore_questions as metastore
 from holdfast.core.model import zone_questions as zones
@@ -238,6 +239,17 @@ def question_rejection(rights: Rights, question: own.Question, begun: Container[
     return ""
 
 
+def action_rejection(rights: Rights, action: OperatorAction) -> str:
+    """The reason to reject an action of an operator; empty if it is permitted."""
+    if rights.everything:
+        return ""
+    what = f"action {action.declared.name}"
+    needs = (
+        Needed(need.kind, need.name, need.action, "all" if need.every else "this") for need in action.needs()
+    )
+    return next(filter(None, (_rejection(rights, need, what) for need in needs)), "")
+
+
 def needs_of(question: own.Question, begun: Container[TransactionId]) -> Iterator[Needed | None]:
     """Permissions for a request; None: only for users who may do everything."""
     match question:
@@ -253,8 +265,8 @@ def needs_of(question: own.Question, begun: Container[TransactionId]) -> Iterato
             yield from of_request(question.request)
         case own.Scan() | own.PutColumns() | own.Cut() | own.HoldCut() | own.AskHeads() | own.AskChanges():
             yield from _of_maps(question)
-        case own.Order():
-            yield _cluster(WANTS[question.want])
+        case own.Act():
+            yield None  # `action_rejection` judges the action that it names.
         case own.AskMetastore():
             yield from _of_metastore(question.question)
         case own.OrderZone():
@@ -290,23 +302,6 @@ def _of_maps(question: _AboutMaps) -> Iterator[Needed]:
             yield Needed(Kind.MAP, question.map, READ)  # Changes contain values (server/P-2).
         case _:
             assert_never(question)
-
-
-WANTS: dict[own.Want, Action] = {
-    own.Want.STATE: Action.STATE,
-    own.Want.END: Action.SHUTDOWN,
-    own.Want.LEAVE: Action.DRAIN,
-    own.Want.LITE: Action.LITE,
-    own.Want.DATA: Action.DATA,
-    own.Want.ACCEPT_LOSS: Action.ACCEPT_LOSS,
-    own.Want.REFILL: Action.REPAIR,
-    own.Want.RESET_LOST: Action.RESET_LOST,
-    own.Want.BASELINE: Action.BASELINE,
-    own.Want.LEVEL: Action.UPGRADE,
-    own.Want.EVICT: Action.EVICT,
-    own.Want.CONFIGURE: Action.CONFIGURE,
-}
-"""Each operator command has a permission of its own."""
 
 
 def _cluster(action: Action) -> Needed:
@@ -393,19 +388,20 @@ HTTP: dict[str, tuple[str, ...]] = {
     "GET /metrics": ("cluster", "metrics"),
     "GET /status": ("cluster", "status"),
     "GET /cluster": ("cluster", "status"),
-    "POST /orders": ("question",),
+    "GET /v1/actions": ("known",),
+    "POST /v1/actions/*": ("action",),
     "GET /console": ("open",),
     "GET /console/*": ("open",),
     "GET /console/api/me": ("known",),
     "GET /console/api/history": ("cluster", "status"),
     "GET /console/api/cluster": ("cluster", "status"),
     "GET /console/api/events": ("cluster", "watch"),
-    "POST /console/api/orders": ("question",),
     "POST /console/api/verify": ("question",),
     "POST /console/api/entry": ("question",),
 }
 """Permissions by route. `open`: none, not even a login. `known`: a login. `question`: those of the equivalent request
-of the own protocol, which the route's handler checks (`question_rejection`). Otherwise a kind and its actions.
+of the own protocol, which the route's handler checks (`question_rejection`). `action`: those that the action declares
+(`action_rejection`). Otherwise a kind and its actions.
 """
 
 
@@ -420,7 +416,7 @@ def route_rejection(rights: Rights, route: str) -> str:
     match HTTP.get(route):
         case None:
             return _refused(rights, f"{route} is permitted only to users who may do everything")
-        case ("open",) | ("known",) | ("question",):
+        case ("open",) | ("known",) | ("question",) | ("action",):
             return ""
         case (kind, *actions):
             needs = (Needed(Kind(kind), "", Action(action)) for action in actions)

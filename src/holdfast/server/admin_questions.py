@@ -11,7 +11,6 @@ from holdfast.core.model.partition_events import News
 from holdfast.observe.map_figures import MemberCount
 from holdfast.observe.status import EntriesHeld
 from holdfast.server import agreed_questions as agreed
-from holdfast.server.order_bounds import named_partitions, order_problem, with_setting_names
 from holdfast.server.reply_channel import ReplyChannel
 from holdfast.wire import own
 from holdfast.wire.status_keys import encoded_status
@@ -19,7 +18,7 @@ from holdfast.wire.status_keys import encoded_status
 STATUS_UNITS = 1000
 """Units of work that a status takes to be made, without its bytes."""
 
-AdminQuestion = own.AskStatus | own.AskTable | own.Order | own.Watch | own.AskMetastore | own.OrderZone
+AdminQuestion = own.AskStatus | own.AskTable | own.Watch | own.AskMetastore | own.OrderZone
 
 
 class AdminQuestions:
@@ -46,8 +45,6 @@ class AdminQuestions:
                 self._status(question)
             case own.AskTable():
                 self._table(question)
-            case own.Order():
-                self._order(question)
             case own.Watch():
                 self._begin_watch(question)
             case own.AskMetastore() | own.OrderZone():
@@ -101,23 +98,6 @@ class AdminQuestions:
                 grid.table_stamp(),
             )
         )
-
-    def _order(self, order: own.Order) -> None:
-        replies = self._replies
-        if problem := order_problem(order):
-            replies.fault(order.id, own.FaultKind.MALFORMED, problem)
-            return
-        if (named := named_partitions(order)) and not replies.in_range(order.id, named):
-            return
-        if not replies.may_wait(order.id):
-            return
-
-        def done(fate: own.Fate, why: str) -> None:
-            replies.answered()
-            replies.send(own.Ordered(order.id, fate, why))
-
-        replies.handed_over = True
-        self._grid.order(with_setting_names(order), replies.on_done("Order", order.id, done))
 
     def _agreed(self, question: own.AskMetastore | own.OrderZone) -> None:
         replies = self._replies

@@ -11,7 +11,6 @@ from holdfast.core.model import metastore_questions as metastore
 from holdfast.core.model import zone_questions as zones
 from holdfast.core.model.transaction_orders import RollBackTransaction
 from holdfast.core.model.transactions import TransactionId
-from holdfast.server.order_bounds import with_setting_names
 from holdfast.wire import own
 
 SHOWN_MAX = 500
@@ -47,23 +46,6 @@ def order_of(question: own.Question, begun: Container[TransactionId]) -> str:
     this connection, whose end is not an operator command.
     """
     match question:
-        case own.Order():
-            order = with_setting_names(question)
-            told = {
-                name: value
-                for name in (
-                    "state",
-                    "partition",
-                    "member",
-                    "partitions",
-                    "maps",
-                    "members",
-                    "adjust_ms",
-                    "settings",
-                )
-                if (value := getattr(order, name)) not in ("", -1, [], {})
-            }
-            return " ".join([question.want.name, *(f"{name}={value}" for name, value in told.items())])
         case own.OrderZone(order=zones.ListZones() | zones.ShowZone() | zones.WhoLeads()):
             return ""
         case own.OrderZone(order=order):

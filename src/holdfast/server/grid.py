@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from holdfast.actions.operator_action import OperatorAction
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.metastore_questions import MetastoreAnswer, MetastoreQuestion
 from holdfast.core.model.operations import Done, EntryEvent, Outcome, Request
@@ -245,8 +246,10 @@ class Grid(Protocol):
 
     # -- what an operator wants, and hears
 
-    def order(self, order: own.Order, done: Callable[[own.Fate, str], None]) -> None:
-        """Let it become so; `done` is called once: when it is, or with the reason why not within the order's time."""
+    def act(self, action: OperatorAction, timeout_ms: int, done: Callable[[own.Fate, str], None]) -> None:
+        """Carry out an action of an operator; `done` is called once: when it is done, or with the reason why not
+        within this time.
+        """
 
     def ask_metastore(self, question: MetastoreQuestion, done: Callable[[MetastoreAnswer], None]) -> None:
         """Ask the metastore, or change a key of it; `done` is called once."""

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import assert_never
 
+from holdfast.actions.registry import read_action
 from holdfast.config import LimitSettings
 from holdfast.core.model.operations import Outcome
 from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
+from holdfast.server import action_requests
 from holdfast.server.access import question_rejection
 from holdfast.server.admin_questions import AdminQuestions
 from holdfast.server.audit_events import AuditEvent, AuditKind, order_of
@@ -34,7 +36,7 @@ LONG_BYTES = 64 * 1024
 OPERATING = (
     own.AskStatus
     | own.AskTable
-    | own.Order
+    | own.Act
     | own.Watch
     | own.AskMetastore
     | own.OrderZone
@@ -222,6 +224,9 @@ class OwnSession:
         if not self._handshake.admitted:
             replies.end(own.FaultKind.DENIED, "say hello first")
             return
+        if isinstance(question, own.Act):
+            self._act(question)
+            return
         if not self._permits(question):
             return
         match question:
@@ -239,14 +244,7 @@ class OwnSession:
                 self._changes.changes(question)
             case own.OrderTransaction():
                 self._transactions.answer(question)
-            case (
-                own.AskStatus()
-                | own.AskTable()
-                | own.Order()
-                | own.Watch()
-                | own.AskMetastore()
-                | own.OrderZone()
-            ):
+            case own.AskStatus() | own.AskTable() | own.Watch() | own.AskMetastore() | own.OrderZone():
                 self._admin.answer(question)
             case _:
                 assert_never(question)
@@ -270,6 +268,30 @@ class OwnSession:
         if order := order_of(question, begun):
             audit(AuditEvent(AuditKind.ORDER, rights.user, peer, type(question).__name__, order))
         return True
+
+    def _act(self, question: own.Act) -> None:
+        """Carry out an action of an operator."""
+        replies, handshake = self._replies, self._handshake
+        try:
+            action = read_action(question.action, question.fields)
+        except ProtocolError as error:
+            replies.fault(question.id, own.FaultKind.MALFORMED, str(error))
+            return
+        if reason := action_requests.denial(self._grid, handshake.rights, handshake.peer, action):
+            replies.fault(question.id, own.FaultKind.DENIED, reason)
+            return
+        if problem := action_requests.problem(self._grid, action, question.timeout_ms):
+            replies.fault(question.id, own.FaultKind.MALFORMED, problem)
+            return
+        if not replies.may_wait(question.id):
+            return
+
+        def done(fate: own.Fate, message: str) -> None:
+            replies.answered()
+            replies.send(own.Acted(question.id, fate, message))
+
+        replies.handed_over = True
+        self._grid.act(action, question.timeout_ms, replies.on_done("Act", question.id, done))
 
     def _zone_problem(self, question: own.Question) -> str:
         """The reason why the question makes no sense for a map in a zone; empty for other maps and questions."""

@@ -192,7 +192,7 @@ class Digests(msgspec.Struct, frozen=True, array_like=True, tag=71):
 
 @unique
 class Fate(IntEnum):
-    """Result of an order."""
+    """Result of an action."""
 
     DONE = 1
     REJECTED = 2
@@ -201,13 +201,13 @@ class Fate(IntEnum):
     """It has not taken effect in time. The cluster carries it out as soon as that is possible."""
 
 
-class Ordered(msgspec.Struct, frozen=True, array_like=True, tag=72):
-    """The response to an `Order`."""
+class Acted(msgspec.Struct, frozen=True, array_like=True, tag=83):
+    """The response to an `Act`."""
 
     id: int
     fate: Fate
-    why: str
-    """Why it is not done, and what to do; or how the member has ended."""
+    message: str
+    """The effect; or why there is none, and what to do."""
 
 
 class Heard(msgspec.Struct, frozen=True, array_like=True, tag=73):

@@ -17,6 +17,7 @@ from holdfast.core.model.operations import MAP_NAME_MAX
 from holdfast.errors import ProtocolError, TooLarge
 from holdfast.wire.answers import (
     NOBODY,
+    Acted,
     ChangeKind,
     Changes,
     CutHeld,
@@ -34,7 +35,6 @@ from holdfast.wire.answers import (
     Mark,
     MemberRow,
     MetastoreSays,
-    Ordered,
     Page,
     PartitionDigest,
     PutDone,
@@ -50,7 +50,7 @@ from holdfast.wire.answers import (
 from holdfast.wire.columns import ColumnBatch
 from holdfast.wire.questions import (
     ROWS_MAX,
-    WITHOUT_MAJORITY,
+    Act,
     AskChanges,
     AskDigests,
     AskHeads,
@@ -64,13 +64,11 @@ from holdfast.wire.questions import (
     Hello,
     HoldCut,
     NextPage,
-    Order,
     OrderTransaction,
     OrderZone,
     PutColumns,
     PutKind,
     Scan,
-    Want,
     Watch,
 )
 
@@ -82,13 +80,13 @@ __all__ = [
     "MAP_NAME_MAX",
     "NEWS_MAX",
     "NOBODY",
-    "ORDER_MS_MAX",
     "PAGE_BYTES_MAX",
     "PAGE_ROWS_MAX",
     "PREAMBLE",
     "ROWS_MAX",
     "VERSION",
-    "WITHOUT_MAJORITY",
+    "Act",
+    "Acted",
     "Answer",
     "AskChanges",
     "AskDigests",
@@ -122,10 +120,8 @@ __all__ = [
     "MemberRow",
     "MetastoreSays",
     "NextPage",
-    "Order",
     "OrderTransaction",
     "OrderZone",
-    "Ordered",
     "Page",
     "PartitionDigest",
     "PutColumns",
@@ -137,7 +133,6 @@ __all__ = [
     "StatusIs",
     "TableIs",
     "TransactionSays",
-    "Want",
     "Watch",
     "ZoneCopyDigest",
     "ZoneDigests",
@@ -171,9 +166,6 @@ CUT_MARKS_MAX = 256
 CUT_MAPS_MAX = 1024
 """Maps of one cut; in each partition they are cut at the same moment."""
 
-ORDER_MS_MAX = 24 * 3600 * 1000
-"""The longest wait for an order."""
-
 _LENGTH = struct.Struct("<I")
 LENGTH_BYTES = _LENGTH.size
 
@@ -186,7 +178,7 @@ Question = (
     | NextPage
     | PutColumns
     | AskDigests
-    | Order
+    | Act
     | Watch
     | AskRanges
     | Cut
@@ -207,7 +199,7 @@ Answer = (
     | Page
     | PutDone
     | Digests
-    | Ordered
+    | Acted
     | Heard
     | Ranges
     | CutMade

@@ -140,69 +140,18 @@ class AskDigests(msgspec.Struct, frozen=True, array_like=True, tag=8):
     """One map only; None: all."""
 
 
-WITHOUT_MAJORITY = "without-majority"
-"""Evict members although the rest is no majority: the operator vouches that they have ended."""
-
-
-@unique
-class Want(IntEnum):
-    """An operator's desired state of a member, or of the cluster."""
-
-    STATE = 1
-    """Another state of the cluster."""
-    END = 2
-    """The cluster passive, and then all members gone; answered when the receiving member ends."""
-    LEAVE = 3
-    """This member gone, as soon as everything it holds is safe elsewhere."""
-    LITE = 4
-    """This member without partitions."""
-    DATA = 5
-    """This lite member with partitions."""
-    ACCEPT_LOSS = 6
-    """The cluster without what missing members or files hold: every partition has an owner."""
-    REFILL = 7
-    """A backup of a partition filled again from this member, its primary."""
-    RESET_LOST = 8
-    """Lost partitions in use again, with what is left of them."""
-    BASELINE = 9
-    """These members as the owners of data; or these added or removed."""
-    LEVEL = 10
-    """A higher feature level in force (`core.model.levels`)."""
-    EVICT = 11
-    """The cluster without members that have ended, before they are silent for `cluster.suspect_after_ms`."""
-    CONFIGURE = 12
-    """This member with other settings, of those that can be changed while it runs."""
-
-
-class Order(msgspec.Struct, frozen=True, array_like=True, tag=9):
-    """Bring about a desired state. Answered when it is reached, or at the timeout; other requests are answered
+class Act(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """Carry out an action of an operator. Answered when it is done, or at the timeout; other requests are answered
     meanwhile.
     """
 
     id: int
-    want: Want
-    timeout_ms: int
-    """How long to wait, at most `ORDER_MS_MAX`."""
-    state: str = ""
-    """For `STATE`: the state (`active`, `no-migration`, `frozen`, `passive`). For `BASELINE`: how it changes (`set`,
-    `add`, `remove`, `auto`). For `EVICT`: `WITHOUT_MAJORITY`, if the rest is none.
-    """
-    partition: int = -1
-    member: str = ""
-    """For `REFILL`: the UUID of the backup. For `EVICT`: of the ended member."""
-    partitions: Partitions = []
-    """For `RESET_LOST`; empty: all that are lost."""
-    maps: Rows[str] = []
-    """For `RESET_LOST`, by their configured names; empty: all that have lost some."""
-    members: Rows[str] = []
-    """For `BASELINE`: consistent ids. For `EVICT`: UUIDs, if several members have ended."""
-    adjust_ms: int = -1
-    """For `BASELINE` with `auto`: time without changes of the members after which they become the baseline;
-    -1: never.
-    """
-    level: int = 0
-    settings: dict[str, str] = {}
-    """For `CONFIGURE`: dotted key, as it is sent (`config.sharing.ENCODED_NAMES`) -> value, as in the environment."""
+    action: str
+    """Its name (`holdfast.actions`)."""
+    fields: msgspec.Raw
+    """Its fields, a map."""
+    timeout_ms: int = 0
+    """How long to wait, at most a day."""
 
 
 class Watch(msgspec.Struct, frozen=True, array_like=True, tag=10):

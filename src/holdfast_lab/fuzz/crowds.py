@@ -19,6 +19,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from holdfast.actions.configure import Configure
+from holdfast.client.operator import request_of
 from holdfast.config.client_tls import ClientTls
 from holdfast.wire import own
 from holdfast.wire.hazelcast import hazelcast_frames as hz
@@ -129,7 +131,7 @@ OWN_CROWDS: Final[Mapping[str, Make]] = MappingProxyType(
     {
         "empty lists": lambda size: _question(2, b"\xc2", _list(size, b"\x90")),
         "settings": lambda size: own.frame(
-            own.Order(1, own.Want.CONFIGURE, 1, settings={str(at): "" for at in range(size // 8)})
+            request_of(1, Configure({str(at): "" for at in range(size // 8)}), 1)
         ),
         "rows": _rows,
         "rows without bytes": lambda size: own.frame(
@@ -146,7 +148,7 @@ OWN_CROWDS: Final[Mapping[str, Make]] = MappingProxyType(
 )
 """Messages of clients of Holdfast's own protocol."""
 
-_POST = b"POST /orders HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+_POST = b"POST /v1/actions/configure HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 HTTP_CROWDS: Final[Mapping[str, Make]] = MappingProxyType(
     {
         "chunks of one byte": lambda size: (

@@ -23,10 +23,10 @@ from typing import Any, get_args
 import msgspec
 from msgspec import inspect
 
+from holdfast.actions.registry import ACTIONS, read_action
 from holdfast.core.messages import Message
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import WHOLE, Op, Request
-from holdfast.core.model.views import ClusterState
 from holdfast.engine.link import HEADER
 from holdfast.errors import ProtocolError
 from holdfast.runtime.peering.member_frames import DATAGRAM, FRAME, PACKET
@@ -110,7 +110,8 @@ HOSTS = (
 KEYS = 64
 """Number of keys, limited so that fuzzing does not fill the members."""
 BROKEN = (b"\xff", b"\xc3\x28", b"\xed\xa0\x80", b"\xf8\x88\x80\x80\x80", b"ok\xfe")
-HARMLESS = frozenset({own.Want.REFILL, own.Want.ACCEPT_LOSS, own.Want.RESET_LOST})
+HARMLESS = frozenset({"refill", "accept-loss", "reset-lost"})
+"""Actions that do nothing to a healthy cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +321,8 @@ class Liar:
             tree = _plain(own.Execute(self.draw.randrange(1 << 16), self.request()))
         elif kind.cls is own.PutColumns and self.chance(0.8):
             tree = _plain(self.rows())
+        elif kind.cls is own.Act and self.chance(0.9):
+            tree[2], tree[3] = self.action()
         elif kind.cls is own.Hello and self.chance(0.5):
             tree = _plain(own.Hello(self.draw.choice(NUMBERS), own.VERSION, self.facts.cluster))
         if self.breaks(0.2):
@@ -333,6 +336,12 @@ class Liar:
         if self.breaks(0.05):
             length = self.draw.choice((0, 1, length + 1, 1 << 20, 1 << 28, (1 << 32) - 1))
         return length.to_bytes(4, "little") + body
+
+    def action(self) -> tuple[str, dict[str, Any]]:
+        """An action's name, and fields of the right types."""
+        name = self.draw.choice(list(ACTIONS))
+        kind = struct_of(ACTIONS[name])
+        return name, {one.encode_name: self.of(one.type, one.name) for one in kind.fields}
 
     def request(self) -> Request:
         """A valid request."""
@@ -528,14 +537,18 @@ def _plain(message: object) -> Any:
 
 
 def _is_order(body: bytes) -> bool:
-    """Whether it is an operator's order, which would be carried out."""
+    """Whether it is an action of an operator, which would be carried out."""
     try:
         question = own.read_question(body)
     except ProtocolError:
         return False
-    if not isinstance(question, own.Order) or question.want in HARMLESS:
+    if not isinstance(question, own.Act) or question.action in HARMLESS:
         return False
-    return question.want is not own.Want.STATE or question.state in set(ClusterState)
+    try:
+        read_action(question.action, question.fields)
+    except ProtocolError:
+        return False
+    return True
 
 
 def _schema_frames(liar: Liar) -> list[bytes]:

@@ -8,7 +8,16 @@ from __future__ import annotations
 import random
 
 PATHS = (
-    *(b"/", b"/health/live", b"/health/ready", b"/metrics", b"/status", b"/orders", b"/nothing", b"*"),
+    *(
+        b"/",
+        b"/health/live",
+        b"/health/ready",
+        b"/metrics",
+        b"/status",
+        b"/v1/actions/state",
+        b"/nothing",
+        b"*",
+    ),
     *(b"//", b"/../../etc/passwd", b"/%00", b"/%ff%fe", b"/status?" + b"&" * 5000, b"/" + b"a" * 20_000),
     *(b"http://elsewhere/status", b"/status#x", b"/\xc3\xa9"),
 )

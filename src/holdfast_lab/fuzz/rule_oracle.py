@@ -69,7 +69,7 @@ OPERATORS = (
     own.AskDigests,
     own.AskRanges,
     own.AskZoneDigests,
-    own.Order,
+    own.Act,
     own.AskMetastore,
     own.OrderZone,
     own.Cut,

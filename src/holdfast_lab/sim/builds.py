@@ -8,7 +8,9 @@ from __future__ import annotations
 import random
 from functools import partial
 
-from holdfast.core.events import LeaveRequested, LevelOrdered
+from holdfast.actions.drain import Drain
+from holdfast.actions.upgrade import Upgrade
+from holdfast.core.events import ActionRequested
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.levels import LOWEST, OF_THIS_BUILD, FeatureLevels
 from holdfast_lab.sim.cluster import Cluster
@@ -69,7 +71,7 @@ class Builds(Harm):
         self.cluster.builds[index] = build
         self._did("build", f"{process.host}: {build}")
         if process.picture.admitted and self.random.random() < 0.5 and self._may_drain(process):
-            process.step(partial(process.driver.handle, LeaveRequested()))
+            process.step(partial(process.driver.handle, ActionRequested(Drain())))
             self._when_dead(process)
         else:
             process.crash()
@@ -101,7 +103,9 @@ class Builds(Harm):
         if living and self.world.now_ns >= self._raise_ns and self.level < OF_THIS_BUILD.highest:
             process = self.random.choice(living)
             process.whenever_awake(
-                lambda: process.step(partial(process.driver.handle, LevelOrdered(OF_THIS_BUILD.highest)))
+                lambda: process.step(
+                    partial(process.driver.handle, ActionRequested(Upgrade(OF_THIS_BUILD.highest)))
+                )
             )
         if self.level > LOWEST:
             self.world.marks.hit("level raised")

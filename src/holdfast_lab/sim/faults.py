@@ -7,7 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from holdfast.core.events import Become, ChangeState, LeaveRequested
+from holdfast.actions.demote import Demote
+from holdfast.actions.drain import Drain
+from holdfast.actions.promote import Promote
+from holdfast.actions.set_state import SetState
+from holdfast.core.events import ActionRequested
 from holdfast.core.messages import Filled, Message, MigrationRequest, TableOffer
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.views import ClusterState, Intent
@@ -198,7 +202,7 @@ class Faults(DiskFaults):
         if self.cluster.could_end_without(process):
             return
         self._did("drain", process.name)
-        process.step(partial(process.driver.handle, LeaveRequested()))
+        process.step(partial(process.driver.handle, ActionRequested(Drain())))
 
         def look() -> None:
             if process.dead:
@@ -276,7 +280,9 @@ class Faults(DiskFaults):
         living = self.cluster.living()
         well = [process for process in living if self.core is None or process.host in self.core]
         process = self.random.choice(well or living)
-        process.whenever_awake(lambda: process.step(lambda: process.driver.handle(ChangeState(state))))
+        process.whenever_awake(
+            lambda: process.step(lambda: process.driver.handle(ActionRequested(SetState(state))))
+        )
 
     def _wish(self) -> None:
         """Demote a data member, or promote a lite one."""
@@ -289,7 +295,9 @@ class Faults(DiskFaults):
         if wish is Intent.LITE and len(data) < 3:
             return
         self._did("wish", f"{process.name}: {wish}")
-        process.step(lambda: process.driver.handle(Become(wish)))
+        process.step(
+            lambda: process.driver.handle(ActionRequested(Demote() if wish is Intent.LITE else Promote()))
+        )
 
     # -- at a moment of a protocol
 

@@ -22,7 +22,8 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-from holdfast.core.events import LossAccepted
+from holdfast.actions.accept_loss import AcceptLoss
+from holdfast.core.events import ActionRequested
 from holdfast.core.membership.view_agreement import is_quorum
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.keys import partition_of
@@ -272,7 +273,7 @@ class Phases:
         process = self.random.choice(self.cluster.living())
         self.world.tell(f"LOSS accepted at {process.name}")
         self.cluster.accepted = True
-        process.step(partial(process.driver.handle, LossAccepted()))
+        process.step(partial(process.driver.handle, ActionRequested(AcceptLoss())))
         self.world.after(SECOND, partial(self._accept_again, process))
 
     def _accept_again(self, process: Process) -> None:
@@ -280,7 +281,7 @@ class Phases:
         after it.
         """
         if not process.dead and process.driver.member.picture.unserved_reason():
-            process.step(partial(process.driver.handle, LossAccepted()))
+            process.step(partial(process.driver.handle, ActionRequested(AcceptLoss())))
             self.world.after(SECOND, partial(self._accept_again, process))
 
     def _choose_victims(self) -> list[Process]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from holdfast.actions.set_state import SetState
 from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Settings
 from holdfast.core.effects import BackpressureChanged, Complete, Effect, Note, Send, SetTimer
-from holdfast.core.events import ChangeState, ClientRequest, MemoryRoom, Received, Started, TimerFired
+from holdfast.core.events import ActionRequested, ClientRequest, MemoryRoom, Received, Started, TimerFired
 from holdfast.core.member import Member
 from holdfast.core.membership.identity import Identity
 from holdfast.core.model import notices as n
@@ -91,10 +92,10 @@ def test_while_memory_is_short_the_data_lane_finds_nothing_and_requests_are_stil
 
 
 def test_a_passive_cluster_is_read_through_the_router(alone: Alone) -> None:
-    alone.play(ChangeState(ClusterState.PASSIVE))
+    alone.play(ActionRequested(SetState(ClusterState.PASSIVE)))
     assert alone.member.picture.cluster_state is ClusterState.PASSIVE
     assert (alone.leads, alone.serves) == ([True] * COUNT, [False] * COUNT)
-    alone.play(ChangeState(ClusterState.ACTIVE))
+    alone.play(ActionRequested(SetState(ClusterState.ACTIVE)))
     assert alone.serves == [True] * COUNT
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tests.runtime.certificates import Authority
 
+from holdfast.actions.shut_down import ShutDown
+from holdfast.client.operator import request_of
 from holdfast.config import load
 from holdfast.config.client_tls import ClientTls
 from holdfast.config.users import users_of
@@ -72,8 +74,8 @@ QUESTIONS: list[tuple[own.Question, own.Answer, str]] = [
     (own.Execute(1, Request(Op.SET, "box", [0])), DENIED, "refused"),
     (own.Execute(1, Request(Op.PUT, "box", [0])), DONE, "let through"),
     (own.Execute(1, Request(Op.CALL, "own", [0])), DONE, "let through"),
-    (own.Order(1, own.Want.END, 1), own.Ordered(1, own.Fate.DONE, ""), "let through"),
-    (own.Order(1, own.Want.END, 1), DENIED, ""),
+    (request_of(1, ShutDown(), 1), own.Acted(1, own.Fate.DONE, ""), "let through"),
+    (request_of(1, ShutDown(), 1), DENIED, ""),
     (own.Cut(1, b"", ["own"], [0], 1), own.CutHeld(1, 0, []), "let through"),
 ]
 

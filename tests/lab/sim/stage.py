@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
+from holdfast.actions.set_state import SetState
 from holdfast.config import Settings
-from holdfast.core.events import ChangeState
+from holdfast.core.events import ActionRequested
 from holdfast.core.hosted_services import Service
 from holdfast.core.model.levels import FeatureLevels
 from holdfast.core.model.operations import Op, Outcome, Status
@@ -111,7 +112,7 @@ class Stage(Rig):
 def change(stage: Stage, state: ClusterState, *, through: int = 0) -> None:
     """Put the cluster into this state through one of its members."""
     process = stage.processes[through]
-    process.step(lambda: process.driver.handle(ChangeState(state)))
+    process.step(lambda: process.driver.handle(ActionRequested(SetState(state))))
     stage.wait(3)
     for one in stage.cluster.living():
         assert one.driver.member.membership.cluster_state is state

@@ -8,8 +8,9 @@ import pytest
 from tests.lab.sim.stage import Stage
 from tests.lab.sim.test_indeterminate import request, send
 
+from holdfast.actions.drain import Drain
 from holdfast.config import MapSettings
-from holdfast.core.events import LeaveRequested
+from holdfast.core.events import ActionRequested
 from holdfast.core.messages import Answer, Forward, Replicate
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address
 from holdfast.core.model.keys import partition_of
@@ -59,7 +60,7 @@ def test_what_a_primary_has_shown_counts_when_it_is_a_primary_no_more() -> None:
     partition = partition_of(wire_key("a"), 0, 7)
     copy = owner.driver.member.copies.held[partition]
     shown = (copy.maps[MAP].term, copy.maps[MAP].counter)
-    owner.step(partial(owner.driver.handle, LeaveRequested()))
+    owner.step(partial(owner.driver.handle, ActionRequested(Drain())))
     told.wait(20)
     positions = owner.driver.member.router.backup_reads.positions
     assert positions.allow(partition, MAP, shown)

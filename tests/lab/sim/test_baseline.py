@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -14,8 +15,9 @@ from tests.lab.sim.stage import change, clean
 from tests.lab.sim.zone_stage import ZoneStage
 from tests.sampled_cases import sampled
 
+from holdfast.actions.accept_loss import AcceptLoss
 from holdfast.config import Settings
-from holdfast.core.events import BaselineOrdered, LossAccepted
+from holdfast.core.events import ActionRequested
 from holdfast.core.member import Member
 from holdfast.core.membership.baseline_orders import BaselineChange, Owners, owners_wanted
 from holdfast.core.messages import Accept, Message
@@ -31,6 +33,22 @@ SET, ADD, REMOVE, AUTO = BaselineChange
 
 def baseline_of(member: Member) -> Baseline | None:
     return member.picture.view.baseline if member.picture.view is not None else None
+
+
+class Exactly(NamedTuple):
+    """An order about the baseline as a member sends it to the master, whatever the member knows."""
+
+    after: str
+    members: list[str]
+    adjust_ms: int = FIXED
+
+    def apply(self, member: Member, reply: object) -> None:
+        member.membership.orders.set_baseline(self.after, self.members, self.adjust_ms)
+
+    def withdraw(self, member: Member) -> None: ...
+
+    def audit_line(self) -> str:
+        return "baseline"
 
 
 class Based(Keeping):
@@ -49,7 +67,7 @@ class Based(Keeping):
         process.step(
             partial(
                 process.driver.handle,
-                BaselineOrdered(view.baseline_point, tuple(sorted(owners.members)), owners.adjust_ms),
+                ActionRequested(Exactly(view.baseline_point, sorted(owners.members), owners.adjust_ms)),
             )
         )
         return owners
@@ -177,7 +195,7 @@ def test_zones_take_nobody_who_is_not_in_it() -> None:
     assert view is not None
     owners = owners_wanted(view, SET, [], FIXED)
     stage.processes[0].step(
-        partial(stage.processes[0].driver.handle, BaselineOrdered("", tuple(sorted(owners.members)), FIXED))
+        partial(stage.processes[0].driver.handle, ActionRequested(Exactly("", sorted(owners.members))))
     )
     stage.wait(5)
     stage.processes.append(stage.cluster.start(4))
@@ -287,7 +305,7 @@ def test_a_cluster_that_was_stopped_keeps_the_places_of_who_does_not_come() -> N
     stage.start(0, 1, 2)
     stage.wait(20)
     process = stage.process(0)
-    process.step(partial(process.driver.handle, LossAccepted()))
+    process.step(partial(process.driver.handle, ActionRequested(AcceptLoss())))
     stage.still()
     assert [one.consistent_id for one in stage.baseline().away] == [stage.name(3)]
     assert {partition for partition, row in enumerate(stage.rows()) if None in row} == before
@@ -365,7 +383,7 @@ def halves_go_on_apart(stage: Based) -> list[str]:
         stage.start(*pair, by_order=True)
         stage.wait(20)
         process = stage.process(pair[0])
-        process.step(partial(process.driver.handle, LossAccepted()))
+        process.step(partial(process.driver.handle, ActionRequested(AcceptLoss())))
         stage.still()
         stage.write(keys[:half] if pair == (0, 1) else keys[half:])
         if pair == (0, 1):
@@ -447,7 +465,7 @@ def test_only_who_is_not_here_can_be_taken_out() -> None:
     stage.rest()
     process = stage.process(0)
     names = sorted(view.baseline.ids - {stage.name(3)})  # type: ignore[union-attr]
-    process.step(partial(process.driver.handle, BaselineOrdered(view.baseline_point, tuple(names), FIXED)))
+    process.step(partial(process.driver.handle, ActionRequested(Exactly(view.baseline_point, names))))
     stage.wait(5)
     assert stage.name(3) in stage.baseline().ids
     # Nor later, when nobody says it any more.
@@ -455,7 +473,7 @@ def test_only_who_is_not_here_can_be_taken_out() -> None:
     assert stage.name(3) in stage.baseline().ids
     # Nor one that does not know what has changed since.
     changes = stage.baseline().changes
-    process.step(partial(process.driver.handle, BaselineOrdered("of before", tuple(names), FIXED)))
+    process.step(partial(process.driver.handle, ActionRequested(Exactly("of before", names))))
     stage.wait(5)
     assert stage.baseline().changes == changes
 

@@ -8,7 +8,8 @@ import pytest
 from tests.lab.sim.scenarios.keeping import End, Keeping, kept
 from tests.lab.sim.stage import clean
 
-from holdfast.core.events import LevelOrdered
+from holdfast.actions.upgrade import Upgrade
+from holdfast.core.events import ActionRequested
 from holdfast.core.messages import Fill, FillEntries, MigrationRequest, Replicate, Section
 from holdfast.core.model.journal_entries import Wrote, WrotePuts
 from holdfast.core.model.levels import LOWEST, OF_THIS_BUILD, FeatureLevels
@@ -55,7 +56,7 @@ class Mixed(Keeping):
     def order(self, level: int = TOP, *, host: int = 0, seconds: float = 3) -> None:
         """The operator wants this level; the order is given once."""
         process = self.process(host)
-        process.step(partial(process.driver.handle, LevelOrdered(level)))
+        process.step(partial(process.driver.handle, ActionRequested(Upgrade(level))))
         self.wait(seconds)
 
     def levels(self) -> set[int]:

@@ -11,8 +11,9 @@ import pytest
 from tests.lab.sim.scenarios.keeping import kept
 from tests.lab.sim.stage import Stage
 
+from holdfast.actions.drain import Drain
 from holdfast.config import Settings
-from holdfast.core.events import LeaveRequested
+from holdfast.core.events import ActionRequested
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.primary_backup import clearings
@@ -247,7 +248,7 @@ def test_history_goes_with_partitions_that_move_away_from_everybody() -> None:
         stage.wait(0.3)
     stage.rest()
     for process in first:
-        process.step(partial(process.driver.handle, LeaveRequested()))
+        process.step(partial(process.driver.handle, ActionRequested(Drain())))
         for step in range(20):
             moving += put_all(stage, f"leaving{step}", KEYS[step::20], stage.processes[2:])
             stage.wait(0.2)
@@ -409,7 +410,7 @@ def test_after_a_restart_history_is_known_that_came_with_copies() -> None:
     stage.processes += [stage.cluster.start(2), stage.cluster.start(3)]
     stage.rest()
     for process in stage.processes[:2]:
-        process.step(partial(process.driver.handle, LeaveRequested()))
+        process.step(partial(process.driver.handle, ActionRequested(Drain())))
     stage.wait(30)
     stage.rest()
     all_done_after(stage, put_all(stage, "c", through=stage.processes[2:]))

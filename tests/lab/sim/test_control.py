@@ -8,11 +8,16 @@ import msgspec
 import pytest
 from tests.lab.sim.stage import Stage, change, settings, slots
 
+from holdfast.actions.demote import Demote
+from holdfast.actions.drain import Drain
+from holdfast.actions.promote import Promote
+from holdfast.actions.set_state import SetState
+from holdfast.actions.shut_down import ShutDown
 from holdfast.config import MapSettings
-from holdfast.core.events import Become, ChangeState, LeaveRequested
+from holdfast.core.events import ActionRequested
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
-from holdfast.core.model.views import ClusterState, Intent
+from holdfast.core.model.views import ClusterState
 from holdfast.errors import InvariantBroken
 from holdfast_lab.check import convergence
 from holdfast_lab.sim.calls import wire_key
@@ -34,7 +39,7 @@ def test_an_order_survives_the_master_that_got_it() -> None:
     master, other = stage.processes[0], stage.processes[2]
     stage.cut(other, master)
     stage.cut(master, other)
-    other.step(lambda: other.driver.handle(ChangeState(ClusterState.FROZEN)))
+    other.step(lambda: other.driver.handle(ActionRequested(SetState(ClusterState.FROZEN))))
     stage.wait(0.2)
     master.crash()
     stage.heal()
@@ -46,9 +51,9 @@ def test_an_order_that_stands_is_replaced_by_a_later_one_also_by_one_for_the_pre
     stage = Stage(3)
     master = stage.processes[0]
     stage.isolate(master)
-    master.step(lambda: master.driver.handle(ChangeState(ClusterState.FROZEN)))
+    master.step(lambda: master.driver.handle(ActionRequested(SetState(ClusterState.FROZEN))))
     stage.wait(0.3)
-    master.step(lambda: master.driver.handle(ChangeState(ClusterState.ACTIVE)))
+    master.step(lambda: master.driver.handle(ActionRequested(SetState(ClusterState.ACTIVE))))
     stage.wait(0.3)
     stage.heal()
     stage.wait(10)
@@ -91,7 +96,7 @@ def test_a_frozen_table_keeps_its_slots_when_a_member_shuts_down(state: ClusterS
     change(stage, state)
     before = slots(stage.processes[1])
     going = stage.processes.pop(0 if who == "master" else 2)
-    going.step(partial(going.driver.handle, LeaveRequested()))
+    going.step(partial(going.driver.handle, ActionRequested(Drain())))
     stage.wait(10)
     assert going.dead, "it was not let go"
     for process in stage.processes:
@@ -107,7 +112,7 @@ def test_a_member_that_holds_the_only_copy_does_not_go_while_frozen() -> None:
     stage.put(stage.processes[0], "k", "v")
     change(stage, ClusterState.FROZEN)
     going = stage.processes[2]
-    going.step(partial(going.driver.handle, LeaveRequested()))
+    going.step(partial(going.driver.handle, ActionRequested(Drain())))
     stage.wait(20)
     assert not going.dead
     why = going.driver.member.picture.leave_blocker()
@@ -175,7 +180,7 @@ def test_a_frozen_cluster_is_not_safe_while_somebody_is_missing() -> None:
     change(stage, ClusterState.FROZEN)
     assert stage.processes[0].driver.member.picture.cluster_unsafe_reason() == ""
     going = stage.processes.pop(1)
-    going.step(partial(going.driver.handle, LeaveRequested()))
+    going.step(partial(going.driver.handle, ActionRequested(Drain())))
     stage.wait(10)
     assert going.dead
     why = stage.processes[0].driver.member.picture.cluster_unsafe_reason()
@@ -214,7 +219,7 @@ def test_an_order_is_known_by_all_only_when_each_has_said_so() -> None:
     assert membership.known_by_all
     stage.cut(master, deaf)
     stage.cut(stage.processes[1], deaf)
-    master.step(lambda: master.driver.handle(ChangeState(ClusterState.FROZEN)))
+    master.step(lambda: master.driver.handle(ActionRequested(SetState(ClusterState.FROZEN))))
     stage.wait(0.5)
     assert membership.cluster_state is ClusterState.FROZEN
     assert deaf.driver.member.membership.cluster_state is ClusterState.ACTIVE
@@ -256,7 +261,7 @@ def test_the_whole_cluster_shuts_down() -> None:
     stage = Stage(4)
     stage.put(stage.processes[0], "k", "v")
     process = stage.processes[3]
-    process.step(lambda: process.driver.handle(ChangeState(ClusterState.PASSIVE, ending=True)))
+    process.step(lambda: process.driver.handle(ActionRequested(ShutDown())))
     stage.wait(20)
     assert [p.name for p in stage.processes if not p.dead] == []
     assert {p.ended_because for p in stage.processes} == {"left the cluster, which was shut down as a whole"}
@@ -266,8 +271,8 @@ def test_the_whole_cluster_shuts_down() -> None:
 def test_a_shutdown_goes_on_when_one_leaves_at_the_same_time() -> None:
     stage = Stage(4)
     leaver, process = stage.processes[1], stage.processes[3]
-    leaver.step(partial(leaver.driver.handle, LeaveRequested()))
-    process.step(lambda: process.driver.handle(ChangeState(ClusterState.PASSIVE, ending=True)))
+    leaver.step(partial(leaver.driver.handle, ActionRequested(Drain())))
+    process.step(lambda: process.driver.handle(ActionRequested(ShutDown())))
     stage.wait(60)
     assert [p.name for p in stage.processes if not p.dead] == []
 
@@ -281,14 +286,14 @@ def test_a_member_becomes_lite_when_it_holds_nothing_and_data_again(who: int) ->
     stage.put(stage.processes[0], "k", "v")
     process = stage.processes[who]
     member = process.driver.member
-    process.step(lambda: process.driver.handle(Become(Intent.LITE)))
+    process.step(lambda: process.driver.handle(ActionRequested(Demote())))
     stage.rest()
     stage.wait(5)
     assert member.membership.info.lite
     assert all(member.me not in row for row in slots(process))
     assert member.copies.held == {}
     assert stage.get(process, "k") == "v"
-    process.step(lambda: process.driver.handle(Become(Intent.DATA)))
+    process.step(lambda: process.driver.handle(ActionRequested(Promote())))
     stage.rest()
     stage.wait(5)
     assert not member.membership.info.lite
@@ -300,7 +305,7 @@ def test_the_last_data_member_does_not_become_lite() -> None:
     stage = Stage(2)
     stage.put(stage.processes[0], "k", "v")
     for process in stage.processes:
-        process.step(lambda one=process: one.driver.handle(Become(Intent.LITE)))  # type: ignore[misc]
+        process.step(lambda one=process: one.driver.handle(ActionRequested(Demote())))  # type: ignore[misc]
     stage.wait(20)
     data = [p for p in stage.processes if not p.driver.member.membership.info.lite]
     assert data
@@ -343,7 +348,7 @@ def test_who_joins_ends_the_delay() -> None:
 def test_a_leaver_is_not_waited_for() -> None:
     stage = Stage(4, settings=settings(partitions={"rebalance_delay_ms": 600_000}))
     going = stage.processes.pop(3)
-    going.step(partial(going.driver.handle, LeaveRequested()))
+    going.step(partial(going.driver.handle, ActionRequested(Drain())))
     stage.rest()
 
 
@@ -353,7 +358,7 @@ def test_who_leaves_in_order_ends_the_delay() -> None:
     gone.crash()
     stage.wait(10)
     going = stage.processes.pop(3)
-    going.step(partial(going.driver.handle, LeaveRequested()))
+    going.step(partial(going.driver.handle, ActionRequested(Drain())))
     stage.wait(20)
     assert going.dead, going.driver.member.picture.leave_blocker()
     stage.rest()

@@ -6,7 +6,13 @@ from functools import partial
 
 from tests.lab.sim.stage import Stage, change, settings
 
-from holdfast.core.events import Become, ChangeState, EvictionWithoutMajorityOrdered, LeaveRequested
+from holdfast.actions.demote import Demote
+from holdfast.actions.drain import Drain
+from holdfast.actions.evict import Evict
+from holdfast.actions.promote import Promote
+from holdfast.actions.set_state import SetState
+from holdfast.actions.shut_down import ShutDown
+from holdfast.core.events import ActionRequested
 from holdfast.core.messages import Heartbeat
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.views import ClusterState, Intent
@@ -23,7 +29,9 @@ def test_the_operator_evicts_the_older_of_two_and_the_younger_goes_on() -> None:
     stage.wait(20)
     member = younger.driver.member
     assert len(member.membership.members()) == 2, "it must not decide alone"
-    younger.step(lambda: younger.driver.handle(EvictionWithoutMajorityOrdered((older.driver.member.me,))))
+    younger.step(
+        lambda: younger.driver.handle(ActionRequested(Evict([older.driver.member.me], without_majority=True)))
+    )
     stage.processes.remove(older)
     stage.rest()
     assert stage.get(younger, "k") == "v"
@@ -41,7 +49,7 @@ def test_two_of_four_are_evicted_through_a_member_that_does_not_lead() -> None:
     through = stage.processes[1]
     through.step(
         lambda: through.driver.handle(
-            EvictionWithoutMajorityOrdered(tuple([p.driver.member.me for p in dead]))
+            ActionRequested(Evict([p.driver.member.me for p in dead], without_majority=True))
         )
     )
     stage.rest()
@@ -66,7 +74,7 @@ def test_a_member_that_is_heard_of_is_not_evicted() -> None:
 def test_data_on_one_member_beside_lite_ones_is_safe() -> None:
     stage = Stage(3)
     for process in stage.processes[1:]:
-        process.step(lambda one=process: one.driver.handle(Become(Intent.LITE)))  # type: ignore[misc]
+        process.step(lambda one=process: one.driver.handle(ActionRequested(Demote())))  # type: ignore[misc]
     stage.rest()
     stage.wait(5)
     assert [p.driver.member.membership.info.lite for p in stage.processes] == [False, True, True]
@@ -143,7 +151,9 @@ def test_an_evicted_member_that_is_heard_of_again_counts_again() -> None:
         process.awake_at_ns = stage.world.now_ns + 5_500_000_000
     stage.wait(4)
     first.step(
-        lambda: first.driver.handle(EvictionWithoutMajorityOrdered(tuple([p.driver.member.me for p in dead])))
+        lambda: first.driver.handle(
+            ActionRequested(Evict([p.driver.member.me for p in dead], without_majority=True))
+        )
     )
     stage.wait(60)
     left, right = stage.processes[:3], stage.processes[3:]
@@ -165,11 +175,11 @@ def test_an_order_of_a_member_that_was_removed_does_not_come_true_later() -> Non
     stage = Stage(4)
     cut_off, other = stage.processes[3], stage.processes[1]
     stage.isolate(cut_off)
-    cut_off.step(lambda: cut_off.driver.handle(ChangeState(ClusterState.PASSIVE)))
+    cut_off.step(lambda: cut_off.driver.handle(ActionRequested(SetState(ClusterState.PASSIVE))))
     stage.wait(15)
-    other.step(lambda: other.driver.handle(ChangeState(ClusterState.NO_MIGRATION)))
+    other.step(lambda: other.driver.handle(ActionRequested(SetState(ClusterState.NO_MIGRATION))))
     stage.wait(5)
-    other.step(lambda: other.driver.handle(ChangeState(ClusterState.ACTIVE)))
+    other.step(lambda: other.driver.handle(ActionRequested(SetState(ClusterState.ACTIVE))))
     stage.wait(5)
     stage.heal()
     stage.rest()
@@ -180,10 +190,10 @@ def test_one_leaves_while_the_other_data_member_wants_to_be_lite() -> None:
     stage = Stage(3)
     stage.put(stage.processes[0], "k", "v")
     one, other, lite = stage.processes
-    lite.step(lambda: lite.driver.handle(Become(Intent.LITE)))
+    lite.step(lambda: lite.driver.handle(ActionRequested(Demote())))
     stage.rest()
-    one.step(lambda: one.driver.handle(Become(Intent.LITE)))
-    other.step(partial(other.driver.handle, LeaveRequested()))
+    one.step(lambda: one.driver.handle(ActionRequested(Demote())))
+    other.step(partial(other.driver.handle, ActionRequested(Drain())))
     stage.wait(60)
     assert other.dead
     assert not one.driver.member.membership.info.lite, "somebody must hold the data"
@@ -195,7 +205,7 @@ def test_who_leaves_does_not_wait_for_who_has_crashed() -> None:
     stage.processes.pop(3).crash()
     stage.wait(10)
     going = stage.processes.pop(1)
-    going.step(partial(going.driver.handle, LeaveRequested()))
+    going.step(partial(going.driver.handle, ActionRequested(Drain())))
     stage.wait(60)
     assert going.dead
     stage.rest()
@@ -206,7 +216,7 @@ def test_a_shutdown_ends_though_somebody_has_crashed_with_the_only_copy() -> Non
     stage.processes.pop(2).crash()
     stage.wait(20)
     process = stage.processes[1]
-    process.step(lambda: process.driver.handle(ChangeState(ClusterState.PASSIVE, ending=True)))
+    process.step(lambda: process.driver.handle(ActionRequested(ShutDown())))
     stage.wait(60)
     assert [p.name for p in stage.processes if not p.dead] == []
 
@@ -220,7 +230,7 @@ def test_who_was_removed_before_a_shutdown_ends_too_when_it_asks_to_come_back() 
     for one in stage.processes[:3]:
         # They take a while to go, so that somebody is there to be asked.
         one.driver.member.may_part = lambda member: stage.world.now_ns > 60_000_000_000  # type: ignore[method-assign]
-    process.step(lambda: process.driver.handle(ChangeState(ClusterState.PASSIVE, ending=True)))
+    process.step(lambda: process.driver.handle(ActionRequested(ShutDown())))
     stage.wait(1)
     stage.heal()
     stage.wait(120)
@@ -237,7 +247,7 @@ def test_writes_are_refused_wherever_they_are_when_the_cluster_becomes_passive()
     stage.wait(0.5)
     parked = [stage.ask(process, Op.SET, "k", "parked") for process in stage.processes]
     first = stage.processes[0]
-    first.step(lambda: first.driver.handle(ChangeState(ClusterState.PASSIVE)))
+    first.step(lambda: first.driver.handle(ActionRequested(SetState(ClusterState.PASSIVE))))
     stage.wait(20)
     assert all(answers[0].status in (Status.PASSIVE, Status.UNKNOWN) for answers in parked), parked
     assert not any(copy for process in stage.processes for copy in process.driver.member.lane.serving)
@@ -263,7 +273,7 @@ def test_two_that_leave_a_frozen_cluster_do_not_rely_on_each_other() -> None:
     row = stage.processes[0].driver.member.table.rows[2]
     pair = [p for p in stage.processes if p.driver.member.me in row.replicas]
     for process in pair:
-        process.step(partial(process.driver.handle, LeaveRequested()))
+        process.step(partial(process.driver.handle, ActionRequested(Drain())))
     stage.wait(30)
     assert not all(process.dead for process in pair), "both copies have left"
 
@@ -284,7 +294,7 @@ def test_a_late_wish_of_a_member_is_not_taken_for_its_newest() -> None:
 def test_who_leaves_does_not_change_its_mind() -> None:
     stage = Stage(3)
     going = stage.processes.pop(2)
-    going.step(partial(going.driver.handle, LeaveRequested()))
-    going.step(lambda: going.driver.handle(Become(Intent.DATA)))
+    going.step(partial(going.driver.handle, ActionRequested(Drain())))
+    going.step(lambda: going.driver.handle(ActionRequested(Promote())))
     stage.wait(20)
     assert going.dead

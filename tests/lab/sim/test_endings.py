@@ -9,7 +9,8 @@ import pytest
 from tests.lab.sim.test_services import FORMS, PARTITION, Form, Play
 from tests.sampled_cases import sampled
 
-from holdfast.core.events import ChangeState, DiskRoom, Received
+from holdfast.actions.set_state import SetState
+from holdfast.core.events import ActionRequested, DiskRoom, Received
 from holdfast.core.hosted_services import Endpoint
 from holdfast.core.member import Member
 from holdfast.core.messages import Replicate
@@ -66,9 +67,10 @@ def cut_off(play: Play, *processes: Process) -> None:
 def state_changes(play: Play, state: ClusterState) -> None:
     """An operator wants this state, and the usual one again later."""
     one = play.by_letter["B"]
-    one.step(lambda: one.driver.handle(ChangeState(state)))
+    one.step(lambda: one.driver.handle(ActionRequested(SetState(state))))
     play.world.after(
-        8 * SECOND, lambda: one.step(lambda: one.driver.handle(ChangeState(ClusterState.ACTIVE)))
+        8 * SECOND,
+        lambda: one.step(lambda: one.driver.handle(ActionRequested(SetState(ClusterState.ACTIVE)))),
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.lab.sim.stage import Stage
 
-from holdfast.core.events import EvictionOrdered
+from holdfast.actions.evict import Evict
+from holdfast.core.events import ActionRequested
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.operations import Op, Outcome, Status
 from holdfast_lab.sim.world import Process
@@ -13,7 +14,7 @@ from holdfast_lab.sim.world import Process
 
 def suspect(through: Process, *ended: Process) -> None:
     members = [process.driver.member.me for process in ended]
-    through.step(lambda: through.driver.handle(EvictionOrdered(tuple(members))))
+    through.step(lambda: through.driver.handle(ActionRequested(Evict(list(members)))))
 
 
 def members(process: Process) -> int:

@@ -7,8 +7,9 @@ from functools import partial
 import pytest
 from tests.lab.sim.test_scenarios import Stage
 
+from holdfast.actions.drain import Drain
 from holdfast.cli.plan_live import Cluster, Events
-from holdfast.core.events import LeaveRequested
+from holdfast.core.events import ActionRequested
 from holdfast.core.member import Member
 from holdfast.core.model.migration import ReplicaList
 from holdfast.observe.status import status_of
@@ -56,7 +57,7 @@ def test_drain_join_and_crash(hosts: int, backups: int, mixed: bool) -> None:
     stage = Stage(hosts, settings=simulated_settings(backups, PARTITIONS, mixed=mixed))
     leaver = stage.processes[-1]
     foretold = Foretold(stage, Events(drain=(leaver.driver.member.me,)))
-    leaver.step(partial(leaver.driver.handle, LeaveRequested()))
+    leaver.step(partial(leaver.driver.handle, ActionRequested(Drain())))
     assert foretold.came_true()
 
     foretold = Foretold(stage, Events(join=1))

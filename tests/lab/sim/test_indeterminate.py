@@ -13,7 +13,8 @@ import msgspec
 import pytest
 from tests.lab.sim.stage import Stage, settings
 
-from holdfast.core.events import LeaveRequested
+from holdfast.actions.drain import Drain
+from holdfast.core.events import ActionRequested
 from holdfast.core.messages import Answer, Forward, Message, Replicate, Replicated
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.keys import partition_of
@@ -199,7 +200,7 @@ def test_what_a_partition_remembers_moves_with_it() -> None:
         stage.processes.append(stage.cluster.start(index))
     stage.rest()
     for process in holders:
-        process.step(partial(process.driver.handle, LeaveRequested()))
+        process.step(partial(process.driver.handle, ActionRequested(Drain())))
         stage.world.run_until(stage.world.now_ns + 120_000_000_000, stop=lambda p=process: p.dead)  # type: ignore[misc]
         assert process.dead
     stage.processes = [process for process in stage.processes if not process.dead]

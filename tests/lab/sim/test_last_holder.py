@@ -8,12 +8,13 @@ import msgspec
 import pytest
 from tests.lab.sim.test_scenarios import Stage
 
+from holdfast.actions.drain import Drain
+from holdfast.actions.shut_down import ShutDown
 from holdfast.core.effects import Note
-from holdfast.core.events import ChangeState, LeaveRequested
+from holdfast.core.events import ActionRequested
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
-from holdfast.core.model.views import ClusterState
 from holdfast_lab.sim.calls import wire_key
 from holdfast_lab.sim.cluster import simulated_settings
 from holdfast_lab.sim.workload import MAP
@@ -44,7 +45,7 @@ def warnings_of(process: Process) -> list[Note]:
 
 
 def drain(process: Process) -> None:
-    process.step(partial(process.driver.handle, LeaveRequested()))
+    process.step(partial(process.driver.handle, ActionRequested(Drain())))
 
 
 def until_gone(stage: Stage, process: Process, seconds: int = 60) -> None:
@@ -126,7 +127,7 @@ def test_cluster_that_is_shut_down_warns_of_nothing() -> None:
     stage = filled(1)
     only = stage.processes[0]
     lost = warnings_of(only)
-    only.step(lambda: only.driver.handle(ChangeState(ClusterState.PASSIVE, ending=True)))
+    only.step(lambda: only.driver.handle(ActionRequested(ShutDown())))
     until_gone(stage, only)
     assert lost == []
 

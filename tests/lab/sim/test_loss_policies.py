@@ -11,8 +11,10 @@ import msgspec
 import pytest
 from tests.lab.sim.stage import Stage
 
+from holdfast.actions.drain import Drain
+from holdfast.actions.reset_lost import ResetLost
 from holdfast.config import MapSettings
-from holdfast.core.events import LeaveRequested, LostReset
+from holdfast.core.events import ActionRequested
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast_lab.sim.ablations.switching import ablated
@@ -102,7 +104,9 @@ class Lost:
 
     def reset(self, *names: str) -> None:
         process = self.any
-        process.step(partial(process.driver.handle, LostReset(tuple(self.partitions), tuple(names))))
+        process.step(
+            partial(process.driver.handle, ActionRequested(ResetLost(list(self.partitions), list(names))))
+        )
         self.stage.wait(2)
 
 
@@ -175,7 +179,7 @@ def test_what_is_lost_is_known_to_a_new_master_and_to_who_is_left_alone() -> Non
     assert declared < more
     (master,) = [one for one in lost.stage.cluster.living() if one.driver.member.picture.is_master]
     assert master is not lost.stage.processes[0]
-    master.step(partial(master.driver.handle, LeaveRequested()))
+    master.step(partial(master.driver.handle, ActionRequested(Drain())))
     lost.stage.wait(20)
     (alone,) = lost.stage.cluster.members()
     assert alone.picture.lost_partitions.keys() == more

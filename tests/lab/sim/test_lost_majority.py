@@ -7,7 +7,8 @@ from tests.lab.sim.stage import Stage, settings
 from tests.lab.sim.way_out import named
 from tests.lab.sim.zone_stage import ZoneStage
 
-from holdfast.core.events import EvictionWithoutMajorityOrdered
+from holdfast.actions.evict import Evict
+from holdfast.core.events import ActionRequested
 from holdfast.core.model.ids import METASTORE_GROUP, MemberId
 from holdfast_lab.sim.world import Process
 
@@ -78,7 +79,7 @@ def test_a_member_that_was_given_up_and_runs_ends_when_it_hears_of_it() -> None:
     stage.isolate(two)
     three.crash()
     stage.wait(20)
-    one.step(lambda: one.driver.handle(EvictionWithoutMajorityOrdered(tuple(ids(two, three)))))
+    one.step(lambda: one.driver.handle(ActionRequested(Evict(list(ids(two, three)), without_majority=True))))
     stage.processes = [one]
     stage.wait(5)
     assert len(one.picture.members()) == 1

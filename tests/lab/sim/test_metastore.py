@@ -7,7 +7,8 @@ from functools import partial
 import pytest
 from tests.lab.sim.stage import Stage, settings
 
-from holdfast.core.events import LaneUsed, LeaveRequested
+from holdfast.actions.drain import Drain
+from holdfast.core.events import ActionRequested, LaneUsed
 from holdfast.core.model.ids import METASTORE_GROUP, SECOND
 from holdfast.core.multiraft.group_host import node_of
 from holdfast.core.raft.configuration import Configuration
@@ -78,7 +79,7 @@ def test_a_dead_voter_is_replaced(stage: Stage) -> None:
 def test_it_is_moved_away_before_a_member_leaves(stage: Stage) -> None:
     first = leader(stage)
     left = node(first)
-    first.step(partial(first.driver.handle, LeaveRequested()))
+    first.step(partial(first.driver.handle, ActionRequested(Drain())))
     stage.wait(30)
     assert first.driver.stopped
     alive = [process for process in stage.processes if not process.dead and not process.driver.stopped]

@@ -6,7 +6,9 @@ from functools import partial
 
 from tests.lab.sim.stage import Stage, settings, slots
 
-from holdfast.core.events import ChangeState, LeaveRequested
+from holdfast.actions.drain import Drain
+from holdfast.actions.set_state import SetState
+from holdfast.core.events import ActionRequested
 from holdfast.core.model.partition_events import Kind, News
 from holdfast.core.model.views import ClusterState
 from holdfast_lab.sim.world import Process
@@ -121,7 +123,7 @@ def test_graceful_leaves_and_joins_lose_nothing_and_say_so() -> None:
     stage = Stage(5, spare=1)
     heard = hear(stage.processes[0])
     for going in (stage.processes.pop(4), stage.processes.pop(3)):
-        going.step(partial(going.driver.handle, LeaveRequested()))
+        going.step(partial(going.driver.handle, ActionRequested(Drain())))
     stage.processes.append(stage.cluster.start(5))
     stage.rest()
     assert [news for news in heard if news.kind is Kind.LOST] == []
@@ -179,7 +181,7 @@ def test_a_member_that_has_not_applied_a_round_when_the_view_changes_is_told_all
         stage.wait(0.01)
     assert not heard[2]
     del table_replication._apply_up_to
-    master.step(lambda: master.driver.handle(ChangeState(ClusterState.NO_MIGRATION)))
+    master.step(lambda: master.driver.handle(ActionRequested(SetState(ClusterState.NO_MIGRATION))))
     stage.wait(10)
     assert [news.number for news in heard[2]] == [news.number for news in heard[0]]
 

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from tests.lab.sim.stage import Stage
 
-from holdfast.core.events import LeaveRequested, LossAccepted, PeerSilent
+from holdfast.actions.accept_loss import AcceptLoss
+from holdfast.actions.drain import Drain
+from holdfast.core.events import ActionRequested, PeerSilent
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.operations import Op
 from holdfast_lab.sim.cluster import Journal, simulated_settings
@@ -128,7 +130,7 @@ def test_an_old_copy_of_a_member_that_has_left_is_refused() -> None:
     shelf.restart(1)
     shelf.write("new")
     leaving = shelf.stage.processes[1]
-    leaving.step(partial(leaving.driver.handle, LeaveRequested()))
+    leaving.step(partial(leaving.driver.handle, ActionRequested(Drain())))
     shelf.stage.world.run_until(shelf.stage.world.now_ns + 30 * SECOND, stop=lambda: leaving.dead)
     assert leaving.dead
     shelf.put(1, image)
@@ -180,7 +182,7 @@ def test_files_whose_end_was_lost_are_let_in_and_prove_nothing() -> None:
         shelf.stage.wait(8)
     process = shelf.start(1)
     shelf.stage.wait(8)
-    process.step(partial(process.driver.handle, LossAccepted()))
+    process.step(partial(process.driver.handle, ActionRequested(AcceptLoss())))
     shelf.stage.rest()
     values = shelf.read()
     assert any(value is not None and value.startswith("old") for value in values)

@@ -10,9 +10,10 @@ from tests.lab.sim.stage import Stage, change
 from tests.lab.sim.test_forecast import Foretold
 from tests.sampled_cases import sampled
 
+from holdfast.actions.drain import Drain
 from holdfast.cli.plan_live import Events
 from holdfast.config import Settings
-from holdfast.core.events import LeaveRequested
+from holdfast.core.events import ActionRequested
 from holdfast.core.model.migration import ReplicaList
 from holdfast.core.model.views import ClusterState
 from holdfast.core.placement.affinity import first_ranked
@@ -62,7 +63,7 @@ def test_joins_drains_and_crashes(hosts: int, backups: int) -> None:
     stage.wait(5)
     assert well_placed(stage, backups + 1)
     leaver = stage.processes[1]
-    leaver.step(partial(leaver.driver.handle, LeaveRequested()))
+    leaver.step(partial(leaver.driver.handle, ActionRequested(Drain())))
     stage.wait(5)
     assert well_placed(stage, backups + 1)
     before = rows(stage)
@@ -134,7 +135,7 @@ def test_what_plan_foretells_of_such_a_cluster_comes_true() -> None:
     stage.processes[2].crash()
     assert foretold.came_true()
     foretold = Foretold(stage, Events(drain=(newcomer.driver.member.me,)))
-    newcomer.step(partial(newcomer.driver.handle, LeaveRequested()))
+    newcomer.step(partial(newcomer.driver.handle, ActionRequested(Drain())))
     assert foretold.came_true()
 
 

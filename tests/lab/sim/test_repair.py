@@ -10,8 +10,9 @@ import msgspec
 import pytest
 from tests.lab.sim.stage import Stage, change, settings
 
+from holdfast.actions.set_state import SetState
 from holdfast.config import MapSettings
-from holdfast.core.events import ChangeState
+from holdfast.core.events import ActionRequested
 from holdfast.core.member import Member
 from holdfast.core.messages import RepairWanted, Summary
 from holdfast.core.model.ids import MILLISECOND, SECOND
@@ -343,7 +344,7 @@ def test_a_backup_that_was_missing_while_the_table_was_frozen_gets_what_it_misse
     stage.heal()
     stage.wait(10)
     others = next(process for process in stage.processes if process is not one)
-    others.step(lambda: others.driver.handle(ChangeState(ClusterState.ACTIVE)))
+    others.step(lambda: others.driver.handle(ActionRequested(SetState(ClusterState.ACTIVE))))
     stage.rest()
     lines = [line for line in told if _to(line, one) and _partition(line) in held]
     assert any(_partition(line) == PARTITION for line in lines)

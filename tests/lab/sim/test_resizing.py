@@ -8,7 +8,8 @@ from functools import partial
 import pytest
 from tests.lab.sim.test_scenarios import Stage
 
-from holdfast.core.events import LeaveRequested
+from holdfast.actions.drain import Drain
+from holdfast.core.events import ActionRequested
 from holdfast.core.member import Member
 from holdfast.core.migration.migration_master import PARTING_NS
 from holdfast.core.model.ids import MILLISECOND, MemberId
@@ -35,7 +36,7 @@ def moments(stage: Stage, member: Member, leaver: MemberId) -> tuple[int, int]:
 def leaves(stage: Stage, process: Process) -> int:
     """Drain a member; answers for how long it stayed after it had handed over everything."""
     other = next(one for one in stage.processes if one is not process).driver.member
-    process.step(partial(process.driver.handle, LeaveRequested()))
+    process.step(partial(process.driver.handle, ActionRequested(Drain())))
     bare_ns, gone_ns = moments(stage, other, process.driver.member.me)
     return gone_ns - bare_ns
 

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 from tests.lab.sim.stage import Stage
 
+from holdfast.actions.drain import Drain
 from holdfast.config import PartitionSettings
-from holdfast.core.events import LeaveRequested
+from holdfast.core.events import ActionRequested
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
@@ -174,7 +175,7 @@ def test_or_begins_anew_if_the_operator_accepts_the_loss() -> None:
 def test_all_members_may_leave_together(hosts: int) -> None:
     stage = Stage(hosts)
     for process in stage.processes:
-        process.step(partial(process.driver.handle, LeaveRequested()))
+        process.step(partial(process.driver.handle, ActionRequested(Drain())))
     stage.wait(60)
     assert all(process.dead for process in stage.processes)
 
@@ -184,7 +185,7 @@ def test_two_of_four_leave_at_once_and_nothing_is_lost_without_backups() -> None
     for number in range(30):
         stage.put(stage.processes[0], f"k{number}", f"v{number}")
     for process in stage.processes[:2]:
-        process.step(partial(process.driver.handle, LeaveRequested()))
+        process.step(partial(process.driver.handle, ActionRequested(Drain())))
     stage.wait(30)
     assert [process.dead for process in stage.processes] == [True, True, False, False]
     stage.rest()

@@ -6,8 +6,9 @@ from functools import partial
 
 from tests.lab.sim.stage import Stage
 
+from holdfast.actions.drain import Drain
 from holdfast.config import Settings
-from holdfast.core.events import LeaveRequested
+from holdfast.core.events import ActionRequested
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Status
@@ -88,7 +89,7 @@ def test_who_has_left_is_not_needed_after_a_power_cut() -> None:
     for number in range(20):
         stage.put(stage.processes[0], f"k{number}", "v")
     leaver = stage.processes.pop()
-    leaver.step(partial(leaver.driver.handle, LeaveRequested()))
+    leaver.step(partial(leaver.driver.handle, ActionRequested(Drain())))
     while not leaver.dead:
         stage.wait(0.05)
     stage.cluster.power_cut_everywhere()

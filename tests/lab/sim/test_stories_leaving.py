@@ -6,7 +6,8 @@ from functools import partial
 
 from tests.lab.sim.test_scenarios import Stage
 
-from holdfast.core.events import LeaveRequested
+from holdfast.actions.drain import Drain
+from holdfast.core.events import ActionRequested
 from holdfast.core.model.ids import SECOND
 
 
@@ -23,7 +24,7 @@ def test_the_last_ones_do_not_take_everything_with_them_while_removed_members_ar
             stage.cut(one, other)
             stage.cut(other, one)
     for process in leaving:
-        process.step(partial(process.driver.handle, LeaveRequested()))
+        process.step(partial(process.driver.handle, ActionRequested(Drain())))
     master = leaving[0].driver.member.membership
     stage.world.run_until(stage.world.now_ns + 20 * SECOND, stop=lambda: len(master.members()) == 2)
     assert len(master.members()) == 2

@@ -12,8 +12,9 @@ from tests.lab.sim.stage import Stage, clean
 from tests.lab.sim.test_changes import Reader
 from tests.lab.sim.transaction_stage import Desk, Told, transactional
 
+from holdfast.actions.drain import Drain
 from holdfast.config import Settings
-from holdfast.core.events import LeaveRequested
+from holdfast.core.events import ActionRequested
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.transaction_orders import OperateIn, TransactionFate
@@ -215,7 +216,7 @@ def test_copies_that_move_take_the_names_along() -> None:
     stage.processes += [stage.cluster.start(2), stage.cluster.start(3)]
     stage.rest()
     for process in stage.processes[:2]:
-        process.step(partial(process.driver.handle, LeaveRequested()))
+        process.step(partial(process.driver.handle, ActionRequested(Drain())))
     stage.wait(30)
     stage.processes = stage.processes[2:]
     stage.rest()

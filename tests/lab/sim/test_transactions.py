@@ -18,8 +18,10 @@ from tests.lab.sim.transaction_stage import (
     values,
 )
 
+from holdfast.actions.drain import Drain
+from holdfast.actions.evict import Evict
 from holdfast.config import TRANSACTIONS_MAP
-from holdfast.core.events import EvictionWithoutMajorityOrdered, LeaveRequested
+from holdfast.core.events import ActionRequested
 from holdfast.core.model.operations import Op, Outcome, Request
 from holdfast.core.model.topology import MappedOn, TopologyVersion
 from holdfast.core.model.transaction_orders import (
@@ -331,7 +333,7 @@ def test_all_prepared_and_the_coordinator_dies(graceful: bool) -> None:
     stage.isolate(three.process)
     assert told.fate is None
     if graceful:
-        three.process.step(partial(three.process.driver.handle, LeaveRequested()))
+        three.process.step(partial(three.process.driver.handle, ActionRequested(Drain())))
     die(stage, three)
     stage.heal()
     stage.wait(30)
@@ -424,7 +426,9 @@ def test_whoever_dies_at_any_moment_of_a_commit_nobody_sees_half(at_ms: int, who
         # A majority is gone: the operator evicts both.
         gone = (one.process.driver.member.me, three.process.driver.member.me)
         stage.wait(5)
-        two.process.step(partial(two.process.driver.handle, EvictionWithoutMajorityOrdered(tuple(gone))))
+        two.process.step(
+            partial(two.process.driver.handle, ActionRequested(Evict(list(gone), without_majority=True)))
+        )
     stage.wait(40)
     found = values(stage, two.process, a, b)
     assert found in ([None, None], ["v", "w"])
@@ -604,7 +608,7 @@ def moved_unheard() -> bool:
     stage, (one, two, three, _) = stage_of(4)
     key = keys_at(stage, three.process, 1)[0]
     tx = two.begin()
-    three.process.step(partial(three.process.driver.handle, LeaveRequested()))
+    three.process.step(partial(three.process.driver.handle, ActionRequested(Drain())))
     until(stage, lambda: stage.owner_of(key) is not three.process, 30)
     stage.cut(one.process, two.process)
     old = two.process.driver.member.table.rows[partition(key)]

@@ -8,7 +8,8 @@ import pytest
 from tests.lab.sim.stage import Stage, settings
 from tests.lab.sim.zone_stage import ZoneStage
 
-from holdfast.core.events import LeaveRequested
+from holdfast.actions.drain import Drain
+from holdfast.core.events import ActionRequested
 from holdfast.core.model.ids import group_of
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.metastore_questions import (
@@ -195,7 +196,7 @@ def test_a_member_that_must_stay_says_which_zone_needs_it() -> None:
     only = {"name": ("host2#3",)}
     stage = ZoneStage(3, zone=ZoneSettings("z", partitions=7, replicas=1, filter=only))
     process = stage.processes[2]
-    process.step(partial(process.driver.handle, LeaveRequested()))
+    process.step(partial(process.driver.handle, ActionRequested(Drain())))
     stage.wait(10)
     picture = process.driver.member.picture
     kept = process.driver.member.agreed.leave_blocker(picture.me)

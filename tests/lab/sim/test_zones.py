@@ -8,7 +8,8 @@ from functools import partial
 import pytest
 from tests.lab.sim.zone_stage import ZONED, ZoneStage, kept_settings, zoned_settings
 
-from holdfast.core.events import DiskRoom, LeaveRequested, MemoryRoom, Received
+from holdfast.actions.drain import Drain
+from holdfast.core.events import ActionRequested, DiskRoom, MemoryRoom, Received
 from holdfast.core.messages import ZoneForward
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.keys import partition_of
@@ -88,7 +89,7 @@ def test_a_member_that_leaves_is_replaced_first(stage: ZoneStage) -> None:
     for number in range(20):
         stage.zput(stage.processes[0], f"k{number}", f"v{number}")
     first = stage.leader(0)
-    first.step(partial(first.driver.handle, LeaveRequested()))
+    first.step(partial(first.driver.handle, ActionRequested(Drain())))
     stage.wait(60)
     assert first.driver.stopped
     alive = stage.living()
@@ -111,7 +112,7 @@ def value_after_leaving() -> str | None:
     first, key = _led(stage)
     assert first.name == "host3#4"
     stage.zput(stage.processes[0], key, "value")
-    first.step(partial(first.driver.handle, LeaveRequested()))
+    first.step(partial(first.driver.handle, ActionRequested(Drain())))
     stage.wait(30)
     answers = stage.request(stage.processes[0], Op.GET, key)
     stage.wait(2)

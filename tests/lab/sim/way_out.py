@@ -8,7 +8,9 @@ from functools import partial
 
 from tests.lab.sim.zone_stage import ZoneStage
 
-from holdfast.core.events import EvictionOrdered, EvictionWithoutMajorityOrdered, LossAccepted
+from holdfast.actions.accept_loss import AcceptLoss
+from holdfast.actions.evict import Evict
+from holdfast.core.events import ActionRequested
 from holdfast.core.model.metastore_questions import MetastoreAnswer, ResetAsked
 from holdfast.core.model.zone_questions import AlterZone, ResetZone, ZoneAnswer, ZoneOrder
 from holdfast_lab.sim.world import Process
@@ -102,8 +104,8 @@ class Operator:
         ended = [uuids[word] for word in words if not word.startswith("--")]
         why = process.picture.eviction_rejection(ended, without_majority=without_majority)
         if not why:
-            order = EvictionWithoutMajorityOrdered if without_majority else EvictionOrdered
-            process.step(lambda: process.driver.handle(order(tuple(ended))))
+            action = Evict(ended, without_majority=without_majority)
+            process.step(lambda: process.driver.handle(ActionRequested(action)))
             self.stage.wait(5)
             assert not set(ended) & {info.uuid for info in process.picture.members()}
         return why
@@ -116,7 +118,7 @@ class Operator:
         for _ in range(20):
             if not process.picture.unserved_reason():
                 return ""
-            process.step(partial(process.driver.handle, LossAccepted()))
+            process.step(partial(process.driver.handle, ActionRequested(AcceptLoss())))
             self.stage.wait(1)
         return process.picture.unserved_reason()
 

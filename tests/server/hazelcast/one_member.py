@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.actions.operator_action import OperatorAction
 from holdfast.config import MapSettings, Settings
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import (
@@ -244,7 +245,8 @@ class OneMemberGrid:
         self.told: list[News] = []
         self.complete = True
         self.news_listeners: list[Callable[[News], None]] = []
-        self.orders: list[tuple[own.Order, Callable[[own.Fate, str], None]]] = []
+        self.actions: list[tuple[OperatorAction, int, Callable[[own.Fate, str], None]]] = []
+        """Actions of operators, with their timeouts and the functions that answer them."""
         self.agreed: list[tuple[object, Callable[[Any], None]]] = []
         """Questions to the metastore and orders about zones, with who is to be told."""
         self.faults: list[tuple[str, Exception]] = []
@@ -425,8 +427,8 @@ class OneMemberGrid:
         owner = self.owner(partition)
         return Assignment(1, (MemberId(owner),) if owner is not None else (None,))
 
-    def order(self, order: own.Order, done: Callable[[own.Fate, str], None]) -> None:
-        self.orders.append((order, done))
+    def act(self, action: OperatorAction, timeout_ms: int, done: Callable[[own.Fate, str], None]) -> None:
+        self.actions.append((action, timeout_ms, done))
 
     def ask_metastore(self, question: object, done: Callable[[Any], None]) -> None:
         self.agreed.append((question, done))

@@ -10,14 +10,20 @@ import h11
 import pytest
 from tests.server.hazelcast.one_member import OneMemberGrid
 
+from holdfast.actions.drain import Drain
+from holdfast.actions.operator_action import OperatorAction
+from holdfast.actions.registry import ACTIONS as OPERATOR_ACTIONS
+from holdfast.actions.set_state import SetState
 from holdfast.config import load
 from holdfast.config.permissions import ACTIONS, Action, Kind
 from holdfast.config.users import users_of
 from holdfast.core.model.ids import SECOND
+from holdfast.core.model.views import ClusterState
 from holdfast.errors import Refused
 from holdfast.observe.health import Health
 from holdfast.server import access
 from holdfast.server.audit_events import AuditKind
+from holdfast.server.http.action_routes import ActionRoutes
 from holdfast.server.http.browser_rules import is_own_name
 from holdfast.server.http.http_messages import (
     COMMENT,
@@ -63,6 +69,18 @@ class OneHttpMember:
         self.told = Health()
         self.turns: list[Callable[[], None]] = []
         self.measured: list[Callable[[bytes, str], None]] = []
+        self.forwarded: list[tuple[str, OperatorAction]] = []
+
+    def act_at(
+        self,
+        request: HttpRequest,
+        uuid: str,
+        action: OperatorAction,
+        timeout_ms: int,
+        done: Callable[[own.Fate, str], None],
+    ) -> None:
+        self.forwarded.append((uuid, action))
+        done(own.Fate.REJECTED, "it is away")
 
     def log_in(self, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:
         self.grid.log_in(login, needed, done)
@@ -95,7 +113,7 @@ class Desk:
         self.member = OneHttpMember()
         self.sent = bytearray()
         self.why = ""
-        every = [*MemberRoutes(self.member).all(), *routes]
+        every = [*MemberRoutes(self.member).all(), *ActionRoutes(self.member, self.member).all(), *routes]
         self.session = HttpSession(
             self.member,
             Routes(every),
@@ -258,39 +276,71 @@ def test_a_path_is_decoded_and_may_be_a_beginning() -> None:
 
 def test_an_order_is_taken_told_and_answered() -> None:
     desk = Desk()
-    desk.ask("POST", "/orders", b'{"want": "state", "state": "frozen", "timeout_ms": 500}')
-    ((order, done),) = desk.member.grid.orders
-    assert (order.want, order.state, order.timeout_ms) == (own.Want.STATE, "frozen", 500)
+    desk.ask("POST", "/v1/actions/state?timeout_ms=500", b'{"state": "frozen"}')
+    ((action, timeout_ms, done),) = desk.member.grid.actions
+    assert (action, timeout_ms) == (SetState(ClusterState.FROZEN), 500)
     done(own.Fate.ACCEPTED, "not within 0.5 s")
     status, _, body = desk.answer()
-    assert (status, json.loads(body)) == (202, {"result": "accepted", "reason": "not within 0.5 s"})
-    assert [(told.event, told.what) for told in desk.member.grid.audited] == [
-        (AuditKind.ORDER, "STATE state=frozen")
+    assert (status, json.loads(body)) == (202, {"result": "accepted", "message": "not within 0.5 s"})
+    assert [(told.event, told.what, told.detail) for told in desk.member.grid.audited] == [
+        (AuditKind.ORDER, "state", "state state=frozen")
     ]
 
 
 @pytest.mark.parametrize(
-    ("body", "why"),
+    ("path", "body", "why"),
     [
-        (b"{", b"no JSON"),
-        (b'{"want": "explode"}', b"there is no order 'explode'"),
-        (b'{"want": "state", "state": "melted"}', b"a cluster is active"),
-        (b'{"want": "leave", "timeout_ms": -1}', b"the timeout of a command is"),
-        (b'{"want": "leave", "force": true}', b"not a valid command"),
-        (b'{"want": "refill", "partition": 99, "member": "x"}', b"partitions are 0 to"),
-        (b"[" * 100_000, b"no JSON"),
-        (b'{"want": "\xff"}', b"no JSON"),
-        (b'{"want": "\\ud800"}', b"no JSON"),
-        (b"9" * 100_000, b"no JSON"),
+        ("state", b"{", b"no JSON"),
+        ("explode", b"{}", b"there is no action 'explode'; known are accept-loss, "),
+        ("", b"{}", b"there is no action ''"),
+        ("state", b'{"state": "melted"}', b"Invalid enum value 'melted'"),
+        ("drain?timeout_ms=-1", b"{}", b"timeout_ms is a number"),
+        ("drain?timeout_ms=99999999999", b"{}", b"timeout_ms is a number"),
+        ("drain?timeout_ms=999999999", b"{}", b"the timeout of an action is"),
+        ("drain", b'{"force": true}', b"unknown field `force`"),
+        ("drain", b"[]", b"these are no fields of the action drain"),
+        ("refill", b'{"partition": 99, "member": "x"}', b"partitions are 0 to"),
+        ("state", b"[" * 100_000, b"no JSON"),
+        ("state", b'{"state": "\xff"}', b"no JSON"),
+        ("state", b'{"state": "\\ud800"}', b"no JSON"),
+        ("state", b"9" * 100_000, b"no JSON"),
     ],
 )
-def test_what_is_no_order(body: bytes, why: bytes) -> None:
+def test_what_is_no_action(path: str, body: bytes, why: bytes) -> None:
     desk = Desk()
-    desk.ask("POST", "/orders", body)
+    desk.ask("POST", f"/v1/actions/{path}", body)
     status, _, told = desk.answer()
     assert status == 400
     assert why in told
-    assert desk.member.grid.orders == []
+    assert desk.member.grid.actions == []
+
+
+def test_an_action_for_another_member_is_forwarded_once_it_is_permitted() -> None:
+    desk = Desk()
+    desk.ask("POST", "/v1/actions/drain?member=other", b"{}")
+    assert desk.member.forwarded == [("other", Drain())]
+    assert (desk.answer()[0], desk.member.grid.actions) == (409, [])
+    desk.ask("POST", f"/v1/actions/drain?member={desk.member.grid.member_uuid}", b"{}")
+    assert [action for action, _, _ in desk.member.grid.actions] == [Drain()]
+    desk = Desk()
+    desk.member.grid.rights = rights("cluster * metrics")
+    desk.member.asks_credentials = True
+    desk.ask("POST", "/v1/actions/drain?member=other", b"{}", authorization="Bearer t")
+    assert desk.answer()[0] == 403
+    assert desk.member.forwarded == []
+
+
+def test_actions_are_listed_with_their_schemas() -> None:
+    desk = Desk()
+    desk.ask(path="/v1/actions")
+    status, _, body = desk.answer()
+    listed = {one["name"]: one for one in json.loads(body)["actions"]}
+    assert status == 200
+    assert list(listed) == list(OPERATOR_ACTIONS)
+    state = listed["state"]
+    assert (state["permission"], state["command"]) == ("cluster * state", "holdfast cluster state")
+    assert state["fields"]["required"] == ["state"]
+    assert state["fields"]["properties"]["state"]["enum"] == sorted(ClusterState)
 
 
 # -- who may
@@ -350,25 +400,26 @@ def test_a_route_needs_what_the_table_says() -> None:
     status, _, told = desk.answer()
     assert status == 403
     assert b"GET /status needs 'status' for cluster" in told
-    desk.ask("POST", "/orders", b'{"want": "leave"}', authorization="Bearer t")
-    assert len(desk.member.grid.orders) == 1
-    desk.member.grid.orders.pop()[1](own.Fate.DONE, "")
+    desk.ask("POST", "/v1/actions/drain", b"{}", authorization="Bearer t")
+    assert len(desk.member.grid.actions) == 1
+    desk.member.grid.actions.pop()[2](own.Fate.DONE, "")
     assert desk.answer()[0] == 200
-    desk.ask("POST", "/orders", b'{"want": "end"}', authorization="Bearer t")
+    desk.ask("POST", "/v1/actions/shutdown", b"{}", authorization="Bearer t")
     assert desk.answer()[0] == 403
-    assert desk.member.grid.orders == []
+    assert desk.member.grid.actions == []
     refused = [told.what for told in desk.member.grid.audited if told.event is AuditKind.REFUSED]
-    assert refused == ["GET /status", "END"]
+    assert refused == ["GET /status", "shutdown"]
 
 
 @pytest.mark.rule("server/P-1")
 def test_every_route_is_in_the_table_and_none_that_is_not_there() -> None:
-    routes = {route.name for route in MemberRoutes(OneHttpMember()).all()}
+    member = OneHttpMember()
+    routes = {route.name for route in (*MemberRoutes(member).all(), *ActionRoutes(member, member).all())}
     assert routes <= set(access.HTTP)
     nobody = rights()
     for name, needed in access.HTTP.items():
         match needed:
-            case ("open",) | ("known",) | ("question",):
+            case ("open",) | ("known",) | ("question",) | ("action",):
                 assert access.route_rejection(nobody, name) == ""
             case (kind, *actions):
                 assert set(map(Action, actions)) <= set(ACTIONS[Kind(kind)])
@@ -406,7 +457,7 @@ def test_a_name_that_leads_here_is_refused_where_nobody_asks_who_it_is() -> None
 @pytest.mark.rule("server/B-2")
 def test_a_page_of_somebody_else_changes_nothing() -> None:
     desk = Desk()
-    order = b'{"want": "leave"}'
+    order = b"{}"
     for headers in (
         {"origin": "https://evil.example"},
         {"origin": "null"},
@@ -416,20 +467,20 @@ def test_a_page_of_somebody_else_changes_nothing() -> None:
         {"content-type": "text/plain"},
         {"content-type": "application/x-www-form-urlencoded"},
     ):
-        desk.ask("POST", "/orders", order, **headers)
+        desk.ask("POST", "/v1/actions/drain", order, **headers)
         assert desk.answer()[0] == 403, headers
-    assert desk.member.grid.orders == []
-    desk.ask("POST", "/orders", order, origin="http://127.0.0.1:5801", sec_fetch_site="same-origin")
-    assert len(desk.member.grid.orders) == 1
+    assert desk.member.grid.actions == []
+    desk.ask("POST", "/v1/actions/drain", order, origin="http://127.0.0.1:5801", sec_fetch_site="same-origin")
+    assert len(desk.member.grid.actions) == 1
 
 
 @pytest.mark.rule("server/B-2")
 def test_the_origin_of_a_door_with_tls() -> None:
     desk = Desk(secure=True)
-    desk.ask("POST", "/orders", b'{"want": "leave"}', origin="http://127.0.0.1:5801")
+    desk.ask("POST", "/v1/actions/drain", b"{}", origin="http://127.0.0.1:5801")
     assert desk.answer()[0] == 403
-    desk.ask("POST", "/orders", b'{"want": "leave"}', origin="https://127.0.0.1:5801")
-    assert len(desk.member.grid.orders) == 1
+    desk.ask("POST", "/v1/actions/drain", b"{}", origin="https://127.0.0.1:5801")
+    assert len(desk.member.grid.actions) == 1
 
 
 @pytest.mark.rule("server/B-3")
@@ -512,7 +563,7 @@ def test_a_head_and_a_body_have_an_end() -> None:
     assert desk.why
     desk = Desk()
     desk.session.receive(
-        b"POST /orders HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n" % (BODY_BYTES + 1)
+        b"POST /v1/actions/drain HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n" % (BODY_BYTES + 1)
     )
     assert desk.sent.startswith(b"HTTP/1.1 413"), "its head says enough"
     desk.session.receive(b" " * DRAINED_BYTES)
@@ -538,7 +589,7 @@ def test_a_head_has_few_lines() -> None:
 
 
 CHUNKED = (
-    b"POST /orders HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    b"POST /v1/actions/drain HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
     b"transfer-encoding: chunked\r\n%b\r\n"
 )
 
@@ -567,12 +618,12 @@ def events_of(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_turn_parses_so_much_of_a_body(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk()
     events = events_of(desk, monkeypatch)
-    body = b'{"want": "leave"}' + b" " * (CHUNKS_MAX - 17)
+    body = b"{}" + b" " * (CHUNKS_MAX - 2)
     wire = b"".join(b"1\r\n%c\r\n" % one for one in body) + b"0\r\n\r\n"
     desk.session.receive(CHUNKED % b"" + wire)
     while desk.member.turns:
         desk.member.turn()
-    assert len(desk.member.grid.orders) == 1, "so many chunks are all right"
+    assert len(desk.member.grid.actions) == 1, "so many chunks are all right"
     assert max(events) <= EVENTS_PER_TURN + 2
     assert len(events) > CHUNKS_MAX // EVENTS_PER_TURN
 
@@ -610,9 +661,9 @@ def test_a_body_is_as_long_as_it_is_on_the_wire() -> None:
     [
         (b"/nothing", b"", b"404"),
         (b"/status", b"", b"405"),
-        (b"/orders", b"origin: http://evil.example\r\n", b"403"),
-        (b"/orders", b"authorization: Bearer wrong\r\n", b"401"),
-        (b"/orders", b"", b"401"),
+        (b"/v1/actions/drain", b"origin: http://evil.example\r\n", b"403"),
+        (b"/v1/actions/drain", b"authorization: Bearer wrong\r\n", b"401"),
+        (b"/v1/actions/drain", b"", b"401"),
     ],
 )
 @pytest.mark.parametrize("length", [b"transfer-encoding: chunked\r\n", b"content-length: 6000\r\n"])
@@ -643,14 +694,14 @@ def test_a_body_waits_for_the_login(monkeypatch: pytest.MonkeyPatch) -> None:
     desk.member.asks_credentials = True
     desk.member.grid.proving = []
     events = events_of(desk, monkeypatch)
-    body = b'{"want": "leave"}'
-    desk.ask("POST", "/orders", body + b" " * (BODY_BYTES - len(body)), authorization="Bearer t")
+    body = b"{}"
+    desk.ask("POST", "/v1/actions/drain", body + b" " * (BODY_BYTES - len(body)), authorization="Bearer t")
     desk.session.receive(b"GET /health/live HTTP/1.1\r\nhost: a\r\n\r\n")
     assert sum(events) == 1
     desk.member.grid.proving.pop()(LoginAnswer(Rights()))
     while desk.member.turns:
         desk.member.turn()
-    desk.member.grid.orders.pop()[1](own.Fate.DONE, "")
+    desk.member.grid.actions.pop()[2](own.Fate.DONE, "")
     assert desk.answer()[0] == 200
     desk.member.turn()
     assert desk.answer()[2] == b"alive\n"
@@ -807,7 +858,8 @@ def test_what_makes_no_sense_ends_the_connection_alone(said: bytes) -> None:
 def test_expectations_and_connect() -> None:
     desk = Desk()
     desk.session.receive(
-        b"POST /orders HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\nexpect: 100-continue\r\n"
+        b"POST /v1/actions/state HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+        b"expect: 100-continue\r\n"
         b"content-length: 2\r\n\r\n"
     )
     assert desk.sent.startswith(b"HTTP/1.1 100")
@@ -835,7 +887,7 @@ def test_nothing_that_strangers_say_meets_an_error() -> None:
         desk.session.receive(b"")
         desk.session.closed()
         assert desk.member.grid.faults == []
-        assert desk.member.grid.orders == []
+        assert desk.member.grid.actions == []
 
 
 def test_an_answer_is_text_for_people() -> None:

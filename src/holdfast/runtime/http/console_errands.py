@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
+from holdfast.actions.operator_action import OperatorAction
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Credentials
-from holdfast.client.operator import order as give_order
+from holdfast.client.operator import act
 from holdfast.core.model.ids import Address
 from holdfast.errors import HoldfastError, Standing
 from holdfast.replica_comparison.comparison_report import Report, describe
@@ -24,7 +25,7 @@ from holdfast.server.http.http_messages import BadRequest, HttpRequest, login_of
 from holdfast.server.logins import Login
 from holdfast.wire import own
 
-ORDERS_AT_A_TIME: Final = 8
+ACTIONS_AT_A_TIME: Final = 8
 """Concurrent commands to other members."""
 VERIFY_S: Final = 60.0
 FINDINGS: Final = 100
@@ -53,7 +54,7 @@ class ConsoleErrands:
             wall_ms,
             lambda error: host.faulty("the console", error),
         )
-        self._threads = ThreadPoolExecutor(ORDERS_AT_A_TIME, "console")
+        self._threads = ThreadPoolExecutor(ACTIONS_AT_A_TIME, "console")
         self._under_way = 0
         self._verifying = False
 
@@ -65,34 +66,30 @@ class ConsoleErrands:
         self._host.driver.enter()
         self._survey.ask(self._credentials(request), done)
 
-    def order_of(
-        self, request: HttpRequest, uuid: str, order: own.Order, done: Callable[[own.Fate, str], None]
+    def act_at(
+        self,
+        request: HttpRequest,
+        uuid: str,
+        action: OperatorAction,
+        timeout_ms: int,
+        done: Callable[[own.Fate, str], None],
     ) -> None:
         found = [info for info in self._host.member.picture.members() if info.uuid == uuid]
         if not found:
             raise BadRequest("there is no such member in the cluster")
-        if self._under_way >= ORDERS_AT_A_TIME:
-            raise BadRequest(f"{ORDERS_AT_A_TIME} commands are running: try again when one has ended")
+        if self._under_way >= ACTIONS_AT_A_TIME:
+            raise BadRequest(f"{ACTIONS_AT_A_TIME} actions are running: try again when one has ended")
         address = Address(found[0].client_host, found[0].client_port)
         credentials = self._credentials(request)
 
         def give() -> tuple[own.Fate, str]:
             try:
-                why = give_order(
-                    address,
-                    credentials,
-                    order.want,
-                    state=order.state,
-                    partitions=order.partitions,
-                    maps=order.maps,
-                    members=order.members,
-                    timeout_s=order.timeout_ms / 1000,
-                )
+                message = act(address, credentials, action, timeout_s=timeout_ms / 1000)
             except Standing as standing:
                 return own.Fate.ACCEPTED, str(standing)
             except (HoldfastError, OSError) as failed:
                 return own.Fate.REJECTED, str(failed)
-            return own.Fate.DONE, why
+            return own.Fate.DONE, message
 
         self._under_way += 1
 

@@ -21,6 +21,7 @@ from holdfast.runtime.doors.taken_ports import listen, loop_server, secured, ser
 from holdfast.runtime.doors.tls import MemberTls
 from holdfast.runtime.http.member_console import ConsoleHost, MemberConsole
 from holdfast.runtime.http.member_http import MemberHttp
+from holdfast.server.http.action_routes import ActionRoutes
 from holdfast.server.http.console_routes import ConsoleRoutes
 from holdfast.server.http.member_routes import MemberRoutes
 from holdfast.server.http.routes import Routes
@@ -73,7 +74,11 @@ class HttpDoor:
         self._member = MemberHttp(self._host)
         self._console = MemberConsole(self._host, self._member.shown_to_others)
         self._routes = Routes(
-            [*MemberRoutes(self._member).all(), *ConsoleRoutes(self._member, self._console).all()]
+            [
+                *MemberRoutes(self._member).all(),
+                *ActionRoutes(self._member, self._console).all(),
+                *ConsoleRoutes(self._member, self._console).all(),
+            ]
         )
         make: Callable[[], asyncio.BaseProtocol] = lambda: HttpWire(self)  # noqa: E731
         if tls is not None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
+from holdfast.actions.operator_action import OperatorAction
 from holdfast.core.model.partition_events import News
 from holdfast.observe.happenings import Happenings
 from holdfast.observe.map_figures import MemberCount
@@ -128,10 +129,15 @@ class MemberConsole:
     def survey(self, request: HttpRequest, done: Callable[[bytes], None]) -> None:
         self._asked_of_others().survey(request, done)
 
-    def order_of(
-        self, request: HttpRequest, uuid: str, order: own.Order, done: Callable[[own.Fate, str], None]
+    def act_at(
+        self,
+        request: HttpRequest,
+        uuid: str,
+        action: OperatorAction,
+        timeout_ms: int,
+        done: Callable[[own.Fate, str], None],
     ) -> None:
-        self._asked_of_others().order_of(request, uuid, order, done)
+        self._asked_of_others().act_at(request, uuid, action, timeout_ms, done)
 
     def verify(self, request: HttpRequest, done: Callable[[dict[str, object]], None]) -> None:
         self._asked_of_others().verify(request, done)

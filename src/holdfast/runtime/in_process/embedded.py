@@ -15,11 +15,16 @@ from typing import Any, Self, Unpack
 
 import msgspec
 
+from holdfast.actions.demote import Demote
+from holdfast.actions.drain import Drain
+from holdfast.actions.evict import Evict
+from holdfast.actions.promote import Promote
+from holdfast.actions.set_state import SetState
+from holdfast.actions.shut_down import ShutDown
 from holdfast.config import INTERNAL, Settings
 from holdfast.config.addresses import format_address
-from holdfast.core.events import EvictionWithoutMajorityOrdered
+from holdfast.core.events import ActionRequested
 from holdfast.core.hosted_services import Service
-from holdfast.core.model.ids import MemberId
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.object_names import part_name
 from holdfast.core.model.operations import MAP_NAME_MAX, Op, Request
@@ -129,7 +134,7 @@ class Member:
         if self._crashed or not self._inner.started:
             return
         try:
-            await self._node.control.leave(self.settings.partitions.drain_timeout_s)
+            await self._node.control.run(Drain(), self.settings.partitions.drain_timeout_s)
         finally:
             await self._node.stop()
 
@@ -212,14 +217,14 @@ class Member:
         Raises Refused if the command is rejected: this member is in no cluster, or the cluster is being shut down.
         Raises TimeoutError if it was accepted but not finished; it takes effect as soon as a majority can agree.
         """
-        await self._node.control.change_state(ClusterState(state), timeout_s)
+        await self._node.control.run(SetState(ClusterState(state)), timeout_s)
 
     async def shut_down_cluster(self, timeout_s: float = 60.0) -> None:
         """Make the cluster passive and let all members leave; returns when this one has. Data in memory is gone then.
 
         Raises TimeoutError if it was accepted but not finished.
         """
-        await self._node.control.shut_down_cluster(timeout_s)
+        await self._node.control.run(ShutDown(), timeout_s)
 
     @property
     def lite(self) -> bool:
@@ -227,14 +232,14 @@ class Member:
 
     async def promote(self, timeout_s: float = 60.0) -> None:
         """Make this lite member a data member. Raises TimeoutError if it was accepted but not finished."""
-        await self._node.control.promote(timeout_s)
+        await self._node.control.run(Promote(), timeout_s)
 
     async def demote(self, timeout_s: float = 600.0) -> None:
         """Make this a lite member when its partitions are safe elsewhere.
 
         Raises Refused for the last data member, and TimeoutError, after which it stays a data member.
         """
-        await self._node.control.demote(timeout_s)
+        await self._node.control.run(Demote(), timeout_s)
 
     def evict_without_majority(self, *uuids: str) -> None:
         """Evict ended members when the rest is no majority and waits for them.
@@ -250,7 +255,7 @@ class Member:
         heard = set(uuids) - set(picture.suspects(self._node.now_ns()))
         if heard:
             raise Refused(f"responded recently, so not evicted: {', '.join(sorted(heard))}")
-        self._node.driver.handle(EvictionWithoutMajorityOrdered(tuple(MemberId(uuid) for uuid in uuids)))
+        self._node.driver.handle(ActionRequested(Evict(list(uuids), without_majority=True)))
 
     # -- listeners
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from holdfast.actions.operator_action import OperatorAction
 from holdfast.config import Settings
 from holdfast.core.effects import Note
 from holdfast.core.member_view import MemberView
@@ -184,12 +185,12 @@ class Traces:
         if event.event is AuditKind.ORDER:
             self._by = event.user
 
-    def order(
-        self, order: own.Order, done: Callable[[own.Fate, str], None]
+    def action(
+        self, action: OperatorAction, done: Callable[[own.Fate, str], None]
     ) -> Callable[[own.Fate, str], None]:
         """Begin a span for a command; returns the callback to use instead of `done`."""
         by, self._by = self._by, ""
-        told: dict[str, str | int] = {"order": order.want.name.lower(), "by": quoted(by, SHOWN_MAX)}
+        told: dict[str, str | int] = {"order": action.declared.name, "by": quoted(by, SHOWN_MAX)}
         span = self._begin_span("order", told, time.time_ns())
         self._orders.add(span)
 

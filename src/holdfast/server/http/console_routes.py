@@ -13,11 +13,13 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from holdfast.actions.registry import ACTIONS
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.observe.happenings import Happenings
 from holdfast.server import access
-from holdfast.server.audit_events import AuditEvent, AuditKind, order_of
+from holdfast.server.audit_events import AuditEvent, AuditKind
+from holdfast.server.http.action_routes import ActionForwarder
 from holdfast.server.http.browser_rules import PAGE_POLICY
 from holdfast.server.http.http_messages import (
     COMMENT,
@@ -31,7 +33,6 @@ from holdfast.server.http.http_messages import (
     json_answer,
     text_answer,
 )
-from holdfast.server.http.member_routes import STATUS_OF, read_order
 from holdfast.server.http.routes import HttpMember, Route
 from holdfast.server.reserved import reserved_map_rejection
 from holdfast.wire import own
@@ -41,12 +42,6 @@ AT_A_TIME: Final = 400
 """Events per message of the stream."""
 VALUE_SHOWN: Final = 20_000
 """Characters of a value that are shown."""
-ORDERS: Final[Mapping[str, own.Order]] = {
-    "drain": own.Order(1, own.Want.LEAVE, 0),
-    "state": own.Order(1, own.Want.STATE, 0),
-    "repair": own.Order(1, own.Want.REFILL, 0),
-}
-"""Commands with buttons, to check which of them the user may see."""
 
 
 class ConsoleFile(msgspec.Struct, frozen=True):
@@ -56,7 +51,7 @@ class ConsoleFile(msgspec.Struct, frozen=True):
     """Entity tag, which changes with the content."""
 
 
-class ConsoleMember(Protocol):
+class ConsoleMember(ActionForwarder, Protocol):
     """What the console needs of the member, in addition to `HttpMember`."""
 
     @property
@@ -75,11 +70,6 @@ class ConsoleMember(Protocol):
 
     def survey(self, request: HttpRequest, done: Callable[[bytes], None]) -> None:
         """Data of all members as JSON, fetched with the requester's credentials, possibly a moment old."""
-
-    def order_of(
-        self, request: HttpRequest, uuid: str, order: own.Order, done: Callable[[own.Fate, str], None]
-    ) -> None:
-        """Send a command to another member with the requester's credentials. Raises BadRequest if it does not exist."""
 
     def verify(self, request: HttpRequest, done: Callable[[dict[str, object]], None]) -> None:
         """Compare all copies with the requester's credentials. Raises BadRequest if a comparison is running."""
@@ -127,7 +117,6 @@ class ConsoleRoutes:
             Route("GET", "/console/api/history", self.history),
             Route("GET", "/console/api/cluster", self.cluster),
             Route("GET", "/console/api/events", self.events),
-            Route("POST", "/console/api/orders", self.order),
             Route("POST", "/console/api/verify", self.verify),
             Route("POST", "/console/api/entry", self.entry),
         ]
@@ -159,7 +148,10 @@ class ConsoleRoutes:
     def me(self, request: HttpRequest, responder: Responder) -> None:
         grid = self._member.grid
         rights = request.rights
-        may = {name: not access.question_rejection(rights, order, ()) for name, order in ORDERS.items()}
+        may = {
+            name: rights.may_somewhere(kind.declared.permission, kind.declared.kind)
+            for name, kind in ACTIONS.items()
+        }
         may["verify"] = not access.question_rejection(rights, _VERIFY, ())
         may["look"] = not access.route_rejection(rights, "GET /console/api/cluster")
         may["watch"] = not access.route_rejection(rights, "GET /console/api/events")
@@ -192,25 +184,6 @@ class ConsoleRoutes:
         _Listener(self._console, responder.stream(), since)
 
     # -- commands
-
-    def order(self, request: HttpRequest, responder: Responder) -> None:
-        """An operator command for any member: `{"want": "leave", "to": UUID}`."""
-        content = request.json()
-        if not isinstance(content, dict):
-            raise BadRequest("this is not a command")
-        to = content.pop("to", "")
-        order = read_order(content, self._member.grid.partition_count)
-        what = " ".join(filter(None, (order_of(order, ()), f"to={to}" if to else "")))
-        if not self._permits(request, order, what, responder):
-            return
-
-        def done(fate: own.Fate, why: str) -> None:
-            responder.answer(json_answer({"result": fate.name.lower(), "reason": why}, STATUS_OF[fate]))
-
-        if to in ("", self._member.grid.member_uuid):
-            self._member.grid.order(order, done)
-        else:
-            self._console.order_of(request, str(to), order, done)
 
     def verify(self, request: HttpRequest, responder: Responder) -> None:
         if self._permits(request, _VERIFY, "VERIFY", responder):

@@ -11,8 +11,9 @@ import random
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
+from holdfast.actions.drain import Drain
 from holdfast.config import ClusterSettings, MapSettings, PartitionSettings, Settings
-from holdfast.core.events import Heard, LeaveRequested
+from holdfast.core.events import ActionRequested, Heard
 from holdfast.core.member import Member
 from holdfast.core.messages import Heartbeat, JoinAnswer, JoinRequest, ViewDecided
 from holdfast.core.model.ids import MILLISECOND, Address
@@ -169,7 +170,7 @@ class Stage(Rig):
         if self.form.leaving:
             process = self.living(self.form.leaving)
             assert process is not None
-            process.step(partial(process.driver.handle, LeaveRequested()))
+            process.step(partial(process.driver.handle, ActionRequested(Drain())))
         else:
             process = self.cluster.living()[0]
             process.step(partial(self._replan, process))

@@ -9,8 +9,9 @@ from typing import Literal, TypedDict
 import msgspec
 from tests.lab.sim.stage import Stage
 
+from holdfast.actions.drain import Drain
 from holdfast.config import PartitionSettings, PersistenceSettings, Settings
-from holdfast.core.events import LeaveRequested
+from holdfast.core.events import ActionRequested
 from holdfast.core.messages import Fill, Message
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.keys import partition_of
@@ -155,7 +156,7 @@ class Keeping(Stage):
         """Stop members gracefully, all at once."""
         leaving = [self.process(host) for host in hosts]
         for process in leaving:
-            process.step(partial(process.driver.handle, LeaveRequested()))
+            process.step(partial(process.driver.handle, ActionRequested(Drain())))
         self.until(lambda: all(process.dead for process in leaving), seconds)
         self.processes = self.cluster.running()
 

@@ -7,8 +7,9 @@ from functools import partial
 
 import msgspec
 
+from holdfast.actions.drain import Drain
 from holdfast.config import MapSettings, PartitionSettings
-from holdfast.core.events import LeaveRequested
+from holdfast.core.events import ActionRequested
 from holdfast.core.member import Member
 from holdfast.core.model.operations import Op, Outcome, Status
 from holdfast_lab.check import convergence
@@ -61,7 +62,7 @@ class Scene(Rig):
         """Ask members to leave gracefully, all at once."""
         leaving = [self.process(host) for host in hosts]
         for process in leaving:
-            process.step(partial(process.driver.handle, LeaveRequested()))
+            process.step(partial(process.driver.handle, ActionRequested(Drain())))
         return leaving
 
     def terminate(self, *hosts: int) -> None:

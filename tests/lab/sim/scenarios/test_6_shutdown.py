@@ -13,7 +13,8 @@ from functools import partial
 import pytest
 from tests.lab.sim.scenarios.scene import Scene
 
-from holdfast.core.events import LeaveRequested
+from holdfast.actions.drain import Drain
+from holdfast.core.events import ActionRequested
 from holdfast.core.messages import Accept, MigrationRequest, Prepare, TableFetch, TableReport
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import Op, Outcome, Status
@@ -75,7 +76,7 @@ def test_a_member_that_has_not_joined_yet_leaves() -> None:
     first = scene.cluster.start(1)
     scene.wait(1)
     assert first.driver.member.membership.state == "joining"
-    first.step(partial(first.driver.handle, LeaveRequested()))
+    first.step(partial(first.driver.handle, ActionRequested(Drain())))
     assert first.driver.stopped
 
 
@@ -148,7 +149,7 @@ def test_one_leaves_and_all_leave() -> None:
     scene.wait(0.02)
     rest = [process for process in scene.cluster.living() if process not in first]
     for process in rest:
-        process.step(partial(process.driver.handle, LeaveRequested()))
+        process.step(partial(process.driver.handle, ActionRequested(Drain())))
     scene.returned(first + rest)
 
 

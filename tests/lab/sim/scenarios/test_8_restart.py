@@ -13,7 +13,9 @@ import pytest
 from tests.lab.sim.scenarios.keeping import ENDS, PARTITION, End, Files, Keeping, kept, keys_in
 from tests.lab.sim.stage import clean
 
-from holdfast.core.events import LeaveRequested, LossAccepted
+from holdfast.actions.accept_loss import AcceptLoss
+from holdfast.actions.drain import Drain
+from holdfast.core.events import ActionRequested
 from holdfast.core.messages import Fill
 from holdfast.core.model.operations import Op, Status
 from holdfast_lab.sim.rig import Packet
@@ -140,7 +142,7 @@ def accept(stage: Keeping, host: int) -> None:
     process = stage.process(host)
     for _ in range(10):
         if process.driver.member.picture.unserved_reason():
-            process.step(partial(process.driver.handle, LossAccepted()))
+            process.step(partial(process.driver.handle, ActionRequested(AcceptLoss())))
             stage.wait(1)
     assert not process.driver.member.picture.unserved_reason()
 
@@ -274,7 +276,7 @@ def test_who_holds_nothing_stops_and_history_stays_history(leaves: bool) -> None
 
     def stop(packet: Packet) -> None:
         if leaves:
-            stage.process(3).step(partial(stage.process(3).driver.handle, LeaveRequested()))
+            stage.process(3).step(partial(stage.process(3).driver.handle, ActionRequested(Drain())))
         else:
             stage.end("kill", 3)
 

@@ -25,11 +25,12 @@ from tests.lab.sim.scenarios.keeping import (
 from tests.lab.sim.stage import clean
 from tests.sampled_cases import sampled
 
-from holdfast.core.events import Become, CheckpointWanted, Received
+from holdfast.actions.demote import Demote
+from holdfast.actions.promote import Promote
+from holdfast.core.events import ActionRequested, CheckpointWanted, Received
 from holdfast.core.messages import Fill, Filled, MigrationReady
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.operations import Op
-from holdfast.core.model.views import Intent
 from holdfast_lab.sim.rig import Packet
 
 SMALL: Files = {"segment_bytes": 4096, "checkpoint_bytes": 4096, "history_bytes": 20_000}
@@ -282,10 +283,10 @@ def test_copies_go_and_come_while_clients_write(tail_bytes: int) -> None:
     stop = stage.load()
     process = stage.process(2)
     for _ in range(3):
-        process.step(lambda: process.driver.handle(Become(Intent.LITE)))
+        process.step(lambda: process.driver.handle(ActionRequested(Demote())))
         stage.until(lambda: process.driver.member.membership.info.lite)
         assert stage.member(2).copies.held == {}
-        process.step(lambda: process.driver.handle(Become(Intent.DATA)))
+        process.step(lambda: process.driver.handle(ActionRequested(Promote())))
         stage.until(lambda: bool(stage.member(2).copies.held))
         stage.wait(0.3)
     stage.calm()

@@ -11,7 +11,9 @@ import pytest
 from tests.lab.sim.scenarios.keeping import NO_HISTORY, PARTITION, Files, at, kept, keys_in
 from tests.lab.sim.transaction_scenarios.scenario_stage import HISTORICAL, TransactingStage, under_load
 
-from holdfast.core.events import Become, Received
+from holdfast.actions.demote import Demote
+from holdfast.actions.promote import Promote
+from holdfast.core.events import ActionRequested, Received
 from holdfast.core.messages import (
     Fill,
     Filled,
@@ -26,7 +28,6 @@ from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.operations import Op, Request
 from holdfast.core.model.transaction_orders import TransactionFate
 from holdfast.core.model.transactions import BranchState
-from holdfast.core.model.views import Intent
 from holdfast_lab.check.serializability import TransactionOutcome
 from holdfast_lab.sim.calls import wire_key
 from holdfast_lab.sim.rig import Packet
@@ -383,11 +384,11 @@ def test_d14_copies_go_and_come_while_transactions_write(tail_bytes: int) -> Non
     process = stage.process(2)
     for turn in range(3):
         tx = stage.begin(0, stage.values(keys_in(partition, 1, 20 + turn)[0] for partition in range(7)))
-        process.step(lambda: process.driver.handle(Become(Intent.LITE)))
+        process.step(lambda: process.driver.handle(ActionRequested(Demote())))
         stage.until(lambda: process.driver.member.membership.info.lite)
         assert stage.member(2).copies.held == {}
         stage.commit(tx)
-        process.step(lambda: process.driver.handle(Become(Intent.DATA)))
+        process.step(lambda: process.driver.handle(ActionRequested(Promote())))
         stage.until(lambda: bool(stage.member(2).copies.held))
         stage.wait(0.3)
         stage.answered(tx)

@@ -12,8 +12,10 @@ import pytest
 from tests.lab.sim.scenarios.keeping import PARTITION, Files, kept, keys_in
 from tests.lab.sim.transaction_scenarios.scenario_stage import GRACEFUL, TransactingStage, under_load
 
+from holdfast.actions.drain import Drain
+from holdfast.actions.reset_lost import ResetLost
 from holdfast.config import MapSettings, Settings
-from holdfast.core.events import LeaveRequested, LostReset
+from holdfast.core.events import ActionRequested
 from holdfast.core.model.operations import Op
 from holdfast.core.model.transaction_orders import TransactionFate
 from holdfast.core.primary_backup.cuts import Taken
@@ -90,7 +92,7 @@ def test_g2_what_is_lost_is_no_business_of_transactions_until_it_is_reset(how: s
         assert "are lost" in waits.told.answer.why
     process = stage.process(near)
     lost = tuple(process.driver.member.picture.lost_partitions)
-    process.step(lambda: process.driver.handle(LostReset(tuple(lost), ("ledger",))))
+    process.step(lambda: process.driver.handle(ActionRequested(ResetLost(list(lost), ["ledger"]))))
     stage.wait(2)
     stage.answered(waits)
     assert waits.done == (began == "prepared")
@@ -186,7 +188,7 @@ def test_g6_a_member_without_data_stops_and_history_stays_history(graceful: bool
 
     def stop(packet: Packet) -> None:
         if graceful:
-            stage.process(3).step(partial(stage.process(3).driver.handle, LeaveRequested()))
+            stage.process(3).step(partial(stage.process(3).driver.handle, ActionRequested(Drain())))
         else:
             stage.end("kill", 3)
 

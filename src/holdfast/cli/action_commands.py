@@ -1,0 +1,294 @@
+"""Commands made from the declarations of operator actions (`holdfast.actions`): arguments, options, help, result."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from enum import EnumType
+from functools import partial
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import click
+import msgspec
+from msgspec import Meta
+
+from holdfast.actions.operator_action import OperatorAction, Target
+from holdfast.actions.reference import help_of
+from holdfast.actions.registry import ACTIONS
+from holdfast.cli.answers import Answer, Done, MemberResult
+from holdfast.cli.operator_command import CONTINUES, Call, operator_command
+from holdfast.cli.orders import Give, given_up, still_here, together
+from holdfast.cli.settings import pairs
+from holdfast.cli.status import Status, ask, doors_of, find_member
+from holdfast.cli.unit_types import Seconds
+from holdfast.client.operator import act, act_at_any
+from holdfast.config.loading import find_live_key
+from holdfast.core.model.baseline import FIXED
+from holdfast.core.model.ids import Address
+from holdfast.errors import HoldfastError
+
+DIGITS_MAX = 5
+"""Most digits of a partition number: no cluster has more than 65,536."""
+OFF = "off"
+
+Show = Callable[[Call], Answer]
+"""Shows what the action would change."""
+Kind = type[OperatorAction]
+
+
+def add_actions(group: click.Group, path: str, shows: Mapping[str, Show] | None = None) -> None:
+    """Add the commands of all actions that belong to this group. `shows`: by command, if it also shows something."""
+    for kind in ACTIONS.values():
+        inside, _, name = kind.declared.command.rpartition(" ")
+        if inside == path:
+            _add(group, name, kind, (shows or {}).get(name))
+
+
+def _add(group: click.Group, name: str, kind: Kind, show: Show | None) -> None:
+    declared = kind.declared
+
+    def command(call: Call, **given: Any) -> Any:
+        if show is not None and _only_shows(kind, given):
+            return show(call)
+        return _Sending(kind, call).send(**given)
+
+    answer: Any = Done if declared.target is Target.CLUSTER else Iterator[MemberResult]
+    command.__annotations__["return"] = answer if show is None else get_type_hints(show)["return"] | answer
+    for parameter in reversed(_parameters(kind, shows=show is not None)):
+        parameter(command)
+    operator_command(
+        group,
+        name,
+        timeout_s=declared.timeout_s,
+        then=declared.at_timeout or CONTINUES,
+        confirms=kind.question is not OperatorAction.question,
+        short_help=declared.summary,
+        help=help_of(kind),
+    )(command)
+
+
+def _only_shows(kind: Kind, given: dict[str, Any]) -> bool:
+    """Whether the command line asks only to show: with `--show`, or without the argument."""
+    if "show" in given:
+        return bool(given.pop("show"))
+    return any(given[field.name] is None for field in msgspec.structs.fields(kind) if field.required)
+
+
+# -- arguments and options
+
+
+def _parameters(kind: Kind, *, shows: bool) -> list[Callable[[Any], Any]]:
+    target = kind.declared.target
+    found = [_parameter(name, *field, optional=shows) for name, field in _fields(kind).items()]
+    if target is Target.MEMBERS:
+        found.insert(0, click.argument("members", nargs=-1, required=True, metavar="MEMBER..."))
+    if target is Target.SOME:
+        found.append(
+            click.option(
+                "--member",
+                "members",
+                multiple=True,
+                metavar="MEMBER",
+                help="Only this member: a name, the first digits of a UUID, or HOST:PORT; may be repeated. Default: "
+                "all members.",
+            )
+        )
+    if shows and not any(field.required for field in msgspec.structs.fields(kind)):
+        found.append(
+            click.option("--show", is_flag=True, help="Only show what is in force, and change nothing.")
+        )
+    return found
+
+
+def _fields(kind: Kind) -> dict[str, tuple[Any, Meta, bool]]:
+    """Type, description, and whether it must be given, of each field."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {
+        field.name: (get_args(hints[field.name])[0], _meta(hints[field.name]), field.required)
+        for field in msgspec.structs.fields(kind)
+    }
+
+
+def _meta(hint: Any) -> Meta:
+    assert get_origin(hint) is Annotated, "every field of an action says what it means"
+    return next(each for each in get_args(hint)[1:] if isinstance(each, Meta) and each.description)
+
+
+def _parameter(name: str, kind: Any, meta: Meta, required: bool, *, optional: bool) -> Callable[[Any], Any]:
+    extra = meta.extra or {}
+    several = get_origin(kind) in (list, dict)
+    if "argument" in extra:
+        must = required and not optional
+        metavar = extra["argument"] + ("..." if several else "")
+        return click.argument(
+            name,
+            nargs=-1 if several else 1,
+            required=must,
+            metavar=metavar if must else f"[{metavar}]",
+            type=_click_type(kind, meta),
+        )
+    flag = extra.get("option", f"--{name.replace('_', '-')}")
+    if kind is bool:
+        return click.option(flag, name, is_flag=True, help=meta.description)
+    return click.option(
+        flag,
+        name,
+        multiple=several and "reads" not in extra,
+        type=_click_type(kind, meta),
+        default=None,
+        metavar=extra.get("metavar"),
+        help=meta.description,
+    )
+
+
+def _click_type(kind: Any, meta: Meta) -> click.ParamType[Any]:
+    if (meta.extra or {}).get("reads") == "milliseconds":
+        return _TimeOrOff()
+    if isinstance(kind, EnumType):
+        return click.Choice([str(value) for value in list[Any](kind)])
+    if kind is int and "reads" not in (meta.extra or {}):
+        return click.IntRange(_whole(meta.ge), _whole(meta.le))
+    return click.STRING
+
+
+def _whole(bound: float | None) -> int | None:
+    return None if bound is None else int(bound)
+
+
+def read_partitions(text: str) -> list[int]:
+    """Partitions as `1,3-5`. Raises click.BadParameter."""
+    numbers: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if (
+            not first.isdecimal()
+            or (dash and not last.isdecimal())
+            or max(len(first), len(last)) > DIGITS_MAX
+        ):
+            raise click.BadParameter(f"{part!r} is no partition, and no range of partitions such as 3-7")
+        numbers.update(range(int(first), int(last or first) + 1))
+    return sorted(numbers)
+
+
+class _TimeOrOff(Seconds):
+    """A time in milliseconds, or `off`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Milliseconds; -1 for `off`."""
+        return FIXED if value == OFF else round(1000 * super().convert(value, param, ctx))
+
+
+def read_settings(given: tuple[str, ...]) -> dict[str, str]:
+    """Settings as KEY=VALUE. Raises ConfigError for one that cannot be changed at run time."""
+    wanted = {dotted: str(value) for dotted, value in pairs(given).items()}
+    for dotted in wanted:
+        find_live_key(dotted, "the command line")
+    return wanted
+
+
+READERS: dict[str, Callable[[Any], Any]] = {
+    "partitions": read_partitions,
+    "settings": read_settings,
+}
+"""How the text of a parameter becomes the value of a field, by `reads` of its declaration."""
+
+
+# -- sending
+
+
+class _Sending:
+    """One call of an action's command."""
+
+    def __init__(self, kind: Kind, call: Call) -> None:
+        self._kind = kind
+        self._call = call
+        self._known = call.credentials.for_client()
+        self._seen: Status | None = None
+
+    def send(self, *, members: Sequence[str] = (), **given: Any) -> Done | Iterator[MemberResult]:
+        """Read the parameters, ask for confirmation, and send the action."""
+        declared, timeout_s = self._kind.declared, self._call.timeout_s
+        if "members" in self._kind.__struct_fields__:
+            given["members"] = members
+        values = {name: value for name, value in given.items() if value is not None}
+        action = msgspec.convert(
+            {name: self._read(name, value) for name, value in values.items()}, self._kind
+        )
+        if not self._call.yes and (question := action.question(self.seen if self._asks else {})):
+            self._call.confirm(question)
+        if declared.target is not Target.CLUSTER:
+            return self._at_each(action, members)
+        with given_up() if declared.withdrawn else nullcontext():
+            return Done(message=act_at_any(self._addresses(action), self._known, action, timeout_s=timeout_s))
+
+    @property
+    def _asks(self) -> bool:
+        return self._kind.question is not OperatorAction.question
+
+    @property
+    def seen(self) -> Status:
+        """The status of a member, asked once."""
+        if self._seen is None:
+            self._seen = ask(self._call.address, self._call.credentials)
+        return self._seen
+
+    def _read(self, name: str, value: Any) -> Any:
+        _, meta, _ = _fields(self._kind)[name]
+        reads = (meta.extra or {}).get("reads")
+        if reads == "members":
+            return [find_member(member, self.seen["members"])["uuid"] for member in value]
+        if reads is not None:
+            return READERS[reads](value)
+        return list(value) if isinstance(value, tuple) else value
+
+    def _addresses(self, action: OperatorAction) -> list[Address]:
+        """The members to try in turn: without those that the action is about, which have ended."""
+        given = self._call.addresses
+        about = [name for name, (_, meta, _) in _fields(self._kind).items() if _is_about_members(meta)]
+        if not about:
+            return given
+        ended = {uuid for name in about for uuid in getattr(action, name)}
+        doors = [Address.of_clients(row) for row in self.seen["members"] if row["uuid"] not in ended]
+        return list(dict.fromkeys([*(door for door in given if door in doors), *doors]))
+
+    def _at_each(self, action: OperatorAction, members: Sequence[str]) -> Iterator[MemberResult]:
+        if self._kind.declared.target is Target.EACH or not members:
+            doors = {_label(row, self._kind): Address.of_clients(row) for row in self.seen["members"]}
+        else:
+            doors = {
+                str(door): door
+                for door in doors_of(tuple(members), self._call.address, self._call.credentials)
+            }
+        for warning in action.warnings(self._statuses(action, list(doors.values()))):
+            print(f"Warning: {warning}", file=sys.stderr, flush=True)
+        gives: dict[str, Give] = {
+            name: partial(act, door, self._known, action, timeout_s=self._call.timeout_s)
+            for name, door in doors.items()
+        }
+        return together(gives, "done", self._progress)
+
+    def _statuses(self, action: OperatorAction, doors: list[Address]) -> list[Status]:
+        found: list[Status] = []
+        if self._kind.warnings is not OperatorAction.warnings:
+            for door in doors:
+                try:
+                    found.append(ask(str(door), self._call.credentials))
+                except (HoldfastError, OSError):
+                    continue  # The action itself will report why.
+        return found
+
+    def _progress(self, status: dict[str, object]) -> str:
+        text, reason = self._kind.declared.partial, status.get("leave_blocker")
+        if not text:
+            return still_here(status)
+        return f"{text}: {reason}" if reason else text
+
+
+def _label(row: Status, kind: Kind) -> str:
+    door = str(Address.of_clients(row))
+    return f"{row['name']} ({door})" if kind.declared.target is Target.EACH else door
+
+
+def _is_about_members(meta: Meta) -> bool:
+    return (meta.extra or {}).get("reads") == "members"

@@ -1,0 +1,100 @@
+"""The routes of operator actions: `POST /v1/actions/NAME` with the fields as JSON, and the list of all actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from holdfast.actions.operator_action import OperatorAction
+from holdfast.actions.reference import described
+from holdfast.actions.registry import ACTIONS, action_of
+from holdfast.errors import ProtocolError
+from holdfast.server import action_requests
+from holdfast.server.http.http_messages import (
+    BadRequest,
+    HttpRequest,
+    Responder,
+    json_answer,
+    text_answer,
+)
+from holdfast.server.http.routes import HttpMember, Route
+from holdfast.wire.answers import Fate
+
+PREFIX: Final = "/v1/actions/"
+STATUS_OF: Final = {Fate.DONE: 200, Fate.ACCEPTED: 202, Fate.REJECTED: 409}
+"""HTTP status by result of an action."""
+
+
+class ActionForwarder(Protocol):
+    """Sends actions to other members."""
+
+    def act_at(
+        self,
+        request: HttpRequest,
+        uuid: str,
+        action: OperatorAction,
+        timeout_ms: int,
+        done: Callable[[Fate, str], None],
+    ) -> None:
+        """Carry out an action at another member, with the requester's credentials. Raises BadRequest if it does not
+        exist.
+        """
+
+
+class ActionResult(msgspec.Struct, frozen=True):
+    """The response to an action."""
+
+    result: str
+    """`done`, `rejected`, or `accepted`: not finished in time, and the cluster continues with it."""
+    message: str
+
+
+class ActionRoutes:
+    def __init__(self, member: HttpMember, forwarder: ActionForwarder) -> None:
+        self._member = member
+        self._forwarder = forwarder
+
+    def all(self) -> list[Route]:
+        return [Route("GET", "/v1/actions", self.list), Route("POST", f"{PREFIX}*", self.act)]
+
+    def list(self, request: HttpRequest, responder: Responder) -> None:
+        """All actions, with the JSON schemas of their fields."""
+        responder.answer(json_answer({"actions": [described(kind) for kind in ACTIONS.values()]}))
+
+    def act(self, request: HttpRequest, responder: Responder) -> None:
+        """Carry out an action; responds when it is done or has failed.
+
+        `?timeout_ms=N`: how long to wait. `?member=UUID`: carry it out at that member.
+        """
+        grid = self._member.grid
+        try:
+            action = action_of(request.path.removeprefix(PREFIX), request.json())
+        except ProtocolError as error:
+            raise BadRequest(str(error)) from None
+        timeout_ms = _timeout_ms(request, action)
+        if reason := action_requests.denial(grid, request.rights, request.peer, action):
+            responder.answer(text_answer(403, reason))
+            return
+        if problem := action_requests.problem(grid, action, timeout_ms):
+            raise BadRequest(problem)
+
+        def done(fate: Fate, message: str) -> None:
+            result = ActionResult(fate.name.lower(), message)
+            responder.answer(json_answer(msgspec.to_builtins(result), STATUS_OF[fate]))
+
+        uuid = request.query.get("member", "")
+        if uuid in ("", grid.member_uuid):
+            grid.act(action, timeout_ms, done)
+        else:
+            self._forwarder.act_at(request, uuid, action, timeout_ms, done)
+
+
+def _timeout_ms(request: HttpRequest, action: OperatorAction) -> int:
+    text = request.query.get("timeout_ms", "")
+    if not text:
+        return round(1000 * action.declared.timeout_s)
+    if not text.isdecimal() or len(text) > 10:
+        raise BadRequest("timeout_ms is a number of milliseconds")
+    return int(text)
