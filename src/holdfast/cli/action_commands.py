@@ -238,7 +238,7 @@ class _Sending:
         reads = (meta.extra or {}).get("reads")
         if reads == "members":
             return [find_member(member, self.seen["members"])["uuid"] for member in value]
-        if reads is not None:
+        if reads in READERS:
             return READERS[reads](value)
         return list(value) if isinstance(value, tuple) else value
 
