@@ -23,7 +23,7 @@ from holdfast.cli.settings import pairs
 from holdfast.cli.status import Status, ask, doors_of, find_member
 from holdfast.cli.unit_types import Seconds
 from holdfast.client.operator import act, act_at_any
-from holdfast.config.loading import find_live_key
+from holdfast.config.loading import live_text
 from holdfast.core.model.baseline import FIXED
 from holdfast.core.model.ids import Address
 from holdfast.errors import HoldfastError
@@ -181,10 +181,9 @@ class _TimeOrOff(Seconds):
 
 def read_settings(given: tuple[str, ...]) -> dict[str, str]:
     """Settings as KEY=VALUE. Raises ConfigError for one that cannot be changed at run time."""
-    wanted = {dotted: str(value) for dotted, value in pairs(given).items()}
-    for dotted in wanted:
-        find_live_key(dotted, "the command line")
-    return wanted
+    return {
+        dotted: live_text(dotted, str(value), "the command line") for dotted, value in pairs(given).items()
+    }
 
 
 READERS: dict[str, Callable[[Any], Any]] = {

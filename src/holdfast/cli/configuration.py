@@ -19,6 +19,7 @@ from holdfast.cli.rendering import Shown
 from holdfast.cli.settings import settings_from
 from holdfast.config.describe import schema
 from holdfast.config.schema import SOMEBODY
+from holdfast.core.model.result_columns import size
 from holdfast.runtime.memory import limit_of
 
 
@@ -106,7 +107,8 @@ def as_toml() -> str:
     """The schema as a file that can be used as it is: every key is commented out at its default."""
     lines = [
         "# Settings of a Holdfast member. A flag wins over an environment variable, and that over this file.",
-        "# The end of a name is its unit: _ms milliseconds, _s seconds, _bytes bytes.",
+        "# Sizes and times may have units: 64M, 10min (holdfast help units). A plain number is in the unit at the end of",
+        "# the name: _ms milliseconds, _s seconds, _bytes bytes.",
     ]
     for section, keys in groupby(schema(), key=lambda key: key.section):
         of_somebody = section.endswith(f".{SOMEBODY}")
@@ -114,10 +116,10 @@ def as_toml() -> str:
         if section.startswith("maps."):
             lines.append("# [maps.NAME] has the same keys; those that it leaves out are taken from here.")
         for key in keys:
-            value = "{}" if key.default == {} else json.dumps(key.default)
+            value = "{}" if key.default == {} else json.dumps(key.readable(key.default))
             live = "; can be changed while members run: holdfast config set" if key.live else ""
             lines += [f"# {key.meaning}", f"# {key.allowed}; {key.variable}{live}", f"# {key.name} = {value}"]
             if (section, key.name) == ("limits", "memory_bytes"):
                 found = limit_of(0)
-                lines.append(f"# Here that is {found.size}: {found.because}.")
+                lines.append(f"# Here that is {size(found.size)}: {found.because}.")
     return "\n".join(lines)

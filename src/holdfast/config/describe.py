@@ -10,6 +10,7 @@ import msgspec.inspect
 
 from holdfast.config.schema import DEFAULT_MAP, NAMED, PREFIX, SECTIONS, SOMEBODY
 from holdfast.config.sections import Section
+from holdfast.config.units import UnitOf, unit_of
 
 
 class Key(NamedTuple):
@@ -24,6 +25,16 @@ class Key(NamedTuple):
     secret: bool
     live: bool
     """Whether it can be changed while a member runs."""
+
+    @property
+    def unit(self) -> UnitOf | None:
+        """The unit of a size or time."""
+        return unit_of(self.name) if type(self.default) is int else None
+
+    def readable(self, value: object) -> object:
+        """A value with its unit, as people write it."""
+        unit = self.unit
+        return unit.format(value) if unit and isinstance(value, int) and value else value
 
     @property
     def dotted(self) -> str:
@@ -49,7 +60,7 @@ def keys_of(section: str, table: type[Section]) -> tuple[Key, ...]:
         made = field.default_factory
         default = field.default if made is msgspec.NODEFAULT else made()
         secret, live = bool(extra.get("secret")), bool(extra.get("live"))
-        allowed = str(extra.get("allowed") or _allowed(kind))
+        allowed = str(extra.get("allowed") or _allowed(kind, unit_of(field.name)))
         keys.append(Key(section, field.name, types[field.name], default, allowed, meaning, secret, live))
     return tuple(keys)
 
@@ -61,11 +72,14 @@ def schema() -> list[Key]:
     return [key for section, table in tables.items() for key in keys_of(section, table)]
 
 
-def _allowed(kind: msgspec.inspect.Type) -> str:
+def _allowed(kind: msgspec.inspect.Type, unit: UnitOf | None) -> str:
     """Description of the values that a type allows."""
     match kind:
         case msgspec.inspect.BoolType():
             return "true or false"
+        case msgspec.inspect.IntType(ge=int(low), le=int(high)) if unit:
+            limits = f"from {unit.format(low)} to {unit.format(high)}"
+            return f"a {unit.kind} {limits}; a number without a unit is {unit.plain}"
         case msgspec.inspect.IntType(ge=low, le=high):
             return f"a whole number from {low} to {high}"
         case msgspec.inspect.LiteralType(values=values):

@@ -26,6 +26,7 @@ from holdfast.config.schema import (
     Settings,
 )
 from holdfast.config.sharing import key_of_encoded
+from holdfast.config.units import WrongUnit
 from holdfast.config.users import check_users
 from holdfast.errors import ConfigError
 
@@ -34,6 +35,8 @@ FRAME_OVERHEAD_BYTES: Final = 65_536
 CHANGES_BYTES_LEAST: Final = 16_384
 """Less than this holds only some dozens of changes."""
 NAME_MAX: Final = 250
+_PLAIN: Final = re.compile(r"\s*[+-]?\d+\s*", re.ASCII)
+"""A number without a unit."""
 
 
 def load(
@@ -91,6 +94,15 @@ def find_live_key(dotted: str, origin: str) -> Key:
             f"other. These can be changed at run time: {live}"
         )
     return key
+
+
+def live_text(dotted: str, text: str, origin: str) -> str:
+    """A value for a setting that can change at run time, without its unit: an older member knows none.
+
+    Raises ConfigError for a wrong unit, and if there is no such setting.
+    """
+    key = find_live_key(dotted, origin)
+    return str(_convert(key, text, origin, strict=False)) if key.unit else text
 
 
 class _Mistakes:
@@ -302,6 +314,11 @@ def _spread(key: Key, raw: str, variable: str) -> object:
 
 def _convert(key: Key, value: object, origin: str, *, strict: bool) -> object:
     """The value in the key's type. Raises ConfigError, which names key, value and allowed values."""
+    if key.unit and isinstance(value, str) and not _PLAIN.fullmatch(value):
+        try:
+            value = key.unit.parse(value)
+        except WrongUnit as wrong:
+            raise ConfigError(f"{origin}: {key.dotted} = {value!r} is not allowed: {wrong}") from None
     try:
         return msgspec.convert(value, key.type, strict=strict)
     except msgspec.ValidationError:

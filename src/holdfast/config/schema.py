@@ -1,6 +1,7 @@
 """The schema: one frozen struct for each section, and the same as data for messages and documentation.
 
-The last part of a key's name is its unit: `_ms` milliseconds, `_s` seconds, `_bytes` bytes.
+The last part of a key's name is the unit of a plain number: `_ms` milliseconds, `_s` seconds, `_bytes` bytes. Texts
+have units: `"64M"`, `"10min"` (`config.units`).
 """
 
 from __future__ import annotations

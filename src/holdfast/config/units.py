@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 SIZES: Final = {"B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 TIMES: Final = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -50,6 +50,32 @@ def format_time(number: int, unit_ms: int = 1) -> str:
         return "0"
     unit = next(one for one in reversed(TIMES) if not milliseconds % TIMES[one])
     return f"{milliseconds // TIMES[unit]}{unit}"
+
+
+class UnitOf(NamedTuple):
+    """The unit of a setting, as the end of its name says."""
+
+    kind: Literal["size", "time"]
+    plain: str
+    """The unit of a plain number."""
+    unit_ms: int = 1
+
+    def parse(self, text: str) -> int:
+        """The number for a text with or without a unit. Raises WrongUnit."""
+        return parse_size(text) if self.kind == "size" else parse_time(text, self.unit_ms)
+
+    def format(self, number: int) -> str:
+        """The number with the largest unit that expresses it exactly."""
+        return format_size(number) if self.kind == "size" else format_time(number, self.unit_ms)
+
+
+def unit_of(name: str) -> UnitOf | None:
+    """The unit of the setting with this name; None if it has none."""
+    if name.removesuffix("_total").endswith("_bytes"):
+        return UnitOf("size", "bytes")
+    if name.endswith("_ms"):
+        return UnitOf("time", "milliseconds")
+    return UnitOf("time", "seconds", 1000) if name.endswith("_s") else None
 
 
 def _split(text: str, kind: str, units: Mapping[str, int], remark: str) -> tuple[Decimal, str]:
