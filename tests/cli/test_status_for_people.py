@@ -11,7 +11,8 @@ from tests.cli.test_commands import own
 
 from holdfast.cli import status as inspection
 from holdfast.cli.credentials import Credentials
-from holdfast.cli.status import Report, _Looks, _uptime, picture
+from holdfast.cli.status import Report, _Looks, picture
+from holdfast.core.model.result_columns import duration
 from holdfast.errors import Denied, NotReady
 
 GIGABYTE = 1_000_000_000
@@ -57,17 +58,18 @@ def test_several_versions_and_what_moves_are_named() -> None:
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
-        (None, ""),
-        (0.4, "0s"),
+        (0, "0s"),
+        (0.4, "400ms"),
+        (2.54, "2.5s"),
         (59.9, "59s"),
         (61, "1m1s"),
-        (3600, "1h0m"),
+        (3600, "1h"),
         (93_784, "1d2h"),
-        (864_000, "10d0h"),
+        (864_000, "10d"),
     ],
 )
-def test_how_long_a_member_runs_is_told_in_two_units(seconds: float | None, words: str) -> None:
-    assert _uptime(seconds) == words
+def test_how_long_a_member_runs_is_told_in_two_units(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
 
 
 def test_rates_are_what_was_counted_between_two_looks() -> None:
@@ -78,7 +80,7 @@ def test_rates_are_what_was_counted_between_two_looks() -> None:
     after = look(102.0, a={"updates": 1500}, b={"updates": 40}, c={"operations": {"get": 25, "put": 6}}, d={})
     after.rates_since(before)
     assert after.rates == {"a": 250.0, "c": 10.5}, "B gave partitions away, and D has just come"
-    told = {row["uuid"]: row["operations_per_s"] for row in after.plain()["members"]}
+    told = {row.uuid: row.operations_per_s for row in after.plain().members}
     assert told == {"a": 250.0, "b": None}
 
 

@@ -98,18 +98,24 @@ def test_a_plain_number_keeps_its_meaning() -> None:
     [
         (
             '[cluster]\nheartbeat_ms = "2fortnights"',
-            "the configuration: cluster.heartbeat_ms = '2fortnights' is not allowed: 'fortnights' is no unit of a "
-            "time: write a number and one of the units ms, s, min, h, d",
+            (
+                "the configuration: cluster.heartbeat_ms = '2fortnights' is not allowed: 'fortnights' is no unit of a "
+                "time: write a number and one of the units ms, s, min, h, d"
+            ),
         ),
         (
             '[limits]\nkey_bytes = "1MB"',
-            "limits.key_bytes = '1MB' is not allowed: 'MB' is no unit of a size: write a number and one of the units "
-            "B, K, M, G, T",
+            (
+                "limits.key_bytes = '1MB' is not allowed: 'MB' is no unit of a size: write a number and one of the units "
+                "B, K, M, G, T"
+            ),
         ),
         (
             '[limits]\nkey_bytes = "1G"',
-            "limits.key_bytes = 1073741824 is not allowed: it must be a size from 16 to 1M; a number without a unit "
-            "is bytes",
+            (
+                "limits.key_bytes = 1073741824 is not allowed: it must be a size from 16 to 1M; a number without a unit "
+                "is bytes"
+            ),
         ),
         ('[partitions]\ncount = "1K"', "partitions.count = '1K' is not allowed: it must be a whole number"),
         (

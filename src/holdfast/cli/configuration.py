@@ -107,8 +107,8 @@ def as_toml() -> str:
     """The schema as a file that can be used as it is: every key is commented out at its default."""
     lines = [
         "# Settings of a Holdfast member. A flag wins over an environment variable, and that over this file.",
-        "# Sizes and times may have units: 64M, 10min (holdfast help units). A plain number is in the unit at the end of",
-        "# the name: _ms milliseconds, _s seconds, _bytes bytes.",
+        "# Sizes and times may have units: 64M, 10min (holdfast help units). A plain number is in the unit at the end",
+        "# of the name: _ms milliseconds, _s seconds, _bytes bytes.",
     ]
     for section, keys in groupby(schema(), key=lambda key: key.section):
         of_somebody = section.endswith(f".{SOMEBODY}")

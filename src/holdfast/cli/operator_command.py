@@ -84,6 +84,7 @@ def operator_command(
     name: str | None = None,
     *,
     connects: bool = True,
+    address: Callable[[Callable[..., Any]], Callable[..., Any]] = address_option,
     timeout_s: float | None = None,
     then: str = CONTINUES,
     confirms: bool = False,
@@ -92,8 +93,8 @@ def operator_command(
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """Make a function a command of `group`.
 
-    `connects`: it contacts a cluster. `timeout_s`: the default of its `--timeout`; `then` says what follows that.
-    `confirms`: it has `--yes`. `attributes`: as for `click.command`, such as `short_help`.
+    `connects`: it contacts a cluster; `address` is the decorator of the option for that. `timeout_s`: the default of its
+    `--timeout`; `then` says what follows that. `confirms`: it has `--yes`. `attributes`: as for `click.command`, such as `short_help`.
     """
 
     def made(function: Callable[..., Any]) -> click.Command:
@@ -109,7 +110,7 @@ def operator_command(
         common: set[str] = set()
         command: Callable[..., Any] = called
         for wanted, given, option in (
-            (connects, "address", address_option),
+            (connects, "address", address),
             (connects, "credentials", credentials),
             (json, "as_json", json_option),
             (confirms, "yes", yes_option),
@@ -181,5 +182,6 @@ def answers_of(function: Callable[..., Any]) -> Answers:
     found = get_type_hints(function)["return"]
     many = get_origin(found) in (Iterator, Generator)
     kind = get_args(found)[0] if many else found
-    union = isinstance(kind, UnionType)
-    return Answers(get_args(kind) if union else (kind,), many)
+    kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    kinds = tuple(get_type_hints(one.plain)["return"] if hasattr(one, "plain") else one for one in kinds)
+    return Answers(kinds, many)

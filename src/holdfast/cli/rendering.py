@@ -1,4 +1,7 @@
-"""The one way from a result to what is printed: a line of JSON, or lines and tables for people."""
+"""The one way from a result to what is printed: a line of JSON, or lines and tables for people.
+
+A result is a struct (`holdfast.cli.answers`). One that shows more than its JSON has a method `plain` for the struct.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ WIDTH = 160
 
 def as_json(answer: object) -> str:
     """One line of JSON. Bytes are hexadecimal digits; numbers that JSON lacks are "NaN" and "Infinity"."""
-    plain = msgspec.to_builtins(answer, builtin_types=(bytes,))
+    struct = answer.plain() if hasattr(answer, "plain") else answer
+    plain = msgspec.to_builtins(struct, builtin_types=(bytes,))
     try:
         return json.dumps(plain, default=bytes.hex, allow_nan=False)
     except ValueError:

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import click
-from rich.console import Console, Group
+import msgspec
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.addresses import address_argument
-from holdfast.cli.answers import json_option
-from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.rendering import tell_json
+from holdfast.cli.answers import Answer
+from holdfast.cli.credentials import Credentials
+from holdfast.cli.operator_command import Call, operator_command
+from holdfast.cli.rendering import Shown
+from holdfast.cli.unit_types import Seconds
 from holdfast.client.blocking import Client
 from holdfast.client_core.routing import parse_addresses
 from holdfast.core.model.ids import Address
+from holdfast.core.model.result_columns import duration
 from holdfast.core.partition_table.event_log import ranges_of
 from holdfast.errors import ConfigError, HoldfastError, NotReady, Unreachable
 
@@ -33,8 +36,58 @@ ASKED_AT_A_TIME = 16
 NOTABLE_STALL_MS = 100
 """A member that blocked for so long at a time within the last minute is named."""
 
+NULLABLE = ("level", "baseline", "metastore")
+"""Keys that the status of an older member lacks."""
+
 Status = dict[str, Any]
 """Status of one member; see `holdfast.observe.status`."""
+
+
+class MemberRow(msgspec.Struct):
+    """A member, as the queried member knows it, and its own status."""
+
+    uuid: str
+    name: str
+    host: str
+    client_port: int
+    member_port: int
+    lite: bool
+    master: bool
+    primaries: int
+    backups: int
+    status: Annotated[
+        dict[str, Any] | None, msgspec.Meta(description="its own status; null if it does not answer")
+    ]
+    error: str | None
+    operations_per_s: float | None
+    version: str | None = None
+    levels: list[int] = msgspec.field(default_factory=list)
+    group: str = ""
+    consistent_id: str = ""
+    leaving: bool = False
+    outside: bool = False
+
+
+class ClusterStatus(Answer):
+    """The state of the cluster and of its members. With --watch one object for each sample."""
+
+    cluster: str
+    queried_member: str
+    cluster_id: str
+    master: str | None
+    table: dict[str, Any]
+    cluster_state: Literal["active", "no-migration", "frozen", "passive"]
+    level: dict[str, Any] | None
+    shutting_down: bool
+    missing_members: list[str]
+    baseline: dict[str, Any] | None
+    metastore: dict[str, Any] | None
+    zones: list[dict[str, Any]]
+    rebalance: dict[str, Any] | None
+    delayed_ms: int
+    safe: bool
+    unsafe_reason: str
+    members: list[MemberRow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,34 +141,30 @@ class Report:
                 if done >= 0:
                     self.rates[uuid] = done / seconds
 
-    def plain(self) -> dict[str, Any]:
-        return {
-            "cluster": self.seen["cluster"],
-            "queried_member": self.seen["uuid"],
-            "cluster_id": self.seen["cluster_id"],
-            "master": self.seen["master"],
-            "table": self.seen["table"],
-            "cluster_state": self.seen["cluster_state"],
-            "level": self.seen.get("level"),
-            "shutting_down": self.seen["shutting_down"],
-            "missing_members": self.seen["missing_members"],
-            "baseline": self.seen.get("baseline"),
-            "metastore": self.seen.get("metastore"),
+    def plain(self) -> ClusterStatus:
+        seen = self.seen
+        members = [
+            {
+                **member,
+                "status": self.own.get(member["uuid"]),
+                "error": self.silent.get(member["uuid"]),
+                "operations_per_s": self.rates.get(member["uuid"]),
+            }
+            for member in seen["members"]
+        ]
+        own = {
+            "queried_member": seen["uuid"],
             "zones": self.zones,
-            "rebalance": self.seen["migrations"]["process"],
+            "rebalance": seen["migrations"]["process"],
             "delayed_ms": self.delayed_ms,
             "safe": not self.unsafe_reason,
             "unsafe_reason": self.unsafe_reason,
-            "members": [
-                {
-                    **member,
-                    "status": self.own.get(member["uuid"]),
-                    "error": self.silent.get(member["uuid"]),
-                    "operations_per_s": self.rates.get(member["uuid"]),
-                }
-                for member in self.seen["members"]
-            ],
+            "members": members,
         }
+        return msgspec.convert(dict.fromkeys(NULLABLE) | seen | own, ClusterStatus)
+
+    def view(self) -> list[Shown]:
+        return [picture(self)]
 
 
 def _operations(own: Status) -> int:
@@ -239,20 +288,9 @@ def _row(report: Report, member: Status, own: Status | None) -> list[str | Text]
         *owns,
         f"{own['entries']['primary']:,}",
         _memory(own),
-        _uptime(own.get("uptime_s")),
+        duration(own["uptime_s"]) if "uptime_s" in own else "",
     ]
     return [*cells, f"{report.rates[member['uuid']]:,.0f}"] if member["uuid"] in report.rates else [*cells]
-
-
-def _uptime(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    minutes, second = divmod(int(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    days, hour = divmod(hours, 24)
-    units = ((days, "d"), (hour, "h"), (minute, "m"), (second, "s"))
-    first = next((at for at, (count, _) in enumerate(units) if count), len(units) - 1)
-    return "".join(f"{count}{unit}" for count, unit in units[first : first + 2])
 
 
 def _level(seen: Status) -> str:
@@ -524,31 +562,21 @@ class _Looks:
         raise Unreachable(f"no member answers: {'; '.join(failures)}")
 
 
-@click.command
-@address_argument
-@json_option
+@operator_command(address=address_argument)
 @click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
 @click.option(
     "--rates", is_flag=True, help="Sample twice, and show operations per second; implied by --watch."
 )
 @click.option(
     "--interval",
-    type=click.FloatRange(0.01),
+    "interval_s",
+    type=Seconds(least=0.01),
     default=1.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time between two samples.",
+    show_default="1 s",
+    metavar="TIME",
+    help="Time between two samples, in seconds or as 500ms.",
 )
-@credentials
-def status(
-    address: str,
-    *,
-    as_json: bool,
-    watch: bool,
-    rates: bool,
-    interval: float,
-    credentials: Credentials,
-) -> None:
+def status(call: Call, *, watch: bool, rates: bool, interval_s: float) -> Iterator[Report]:
     r"""Show members, master, partitions, entries, migrations and safety.
 
     The command discovers all members from those that -a names. With --watch it switches to another member when one
@@ -559,46 +587,45 @@ def status(
       holdfast status --watch -a 10.0.0.1:5701,10.0.0.2:5701
     """
     if not watch:
-        report = gather(address, credentials)
+        report = gather(call.address, call.credentials)
         if rates:
-            time.sleep(interval)
-            before, report = report, gather(address, credentials)
-            report.rates_since(before)
-        _print(report, as_json=as_json)
-        return
-    with suppress(KeyboardInterrupt):
-        _watch(_Looks(address, credentials), interval, as_json=as_json)
-
-
-def _watch(looks: _Looks, interval_s: float, *, as_json: bool) -> None:
-    report = looks.look()
-    live = nullcontext() if as_json else Live(picture(report, looks.notes), auto_refresh=False)
-    with live as shown:
-        if shown is None:
-            _print(report, as_json=True)
-        while True:
             time.sleep(interval_s)
-            before = report
-            try:
-                report = looks.look()
-            except (HoldfastError, OSError) as error:
-                if shown is None:
-                    click.echo(str(error), err=True)
-                else:
-                    shown.update(Text(str(error), "red"), refresh=True)
-                continue
+            before, report = report, gather(call.address, call.credentials)
             report.rates_since(before)
-            if shown is None:
-                for note in looks.notes:
-                    click.echo(note, err=True)
-                _print(report, as_json=True)
-            else:
-                shown.update(picture(report, looks.notes), refresh=True)
+        yield report
+        return
+    looks = _Looks(call.address, call.credentials)
+    with suppress(KeyboardInterrupt):
+        if call.as_json:
+            for found in _samples(looks, interval_s):
+                if isinstance(found, Report):
+                    for note in looks.notes:
+                        click.echo(note, err=True)
+                    yield found
+                else:
+                    click.echo(str(found), err=True)
+        else:
+            _refresh(looks, interval_s)
 
 
-def _print(report: Report, *, as_json: bool) -> None:
-    if as_json:
-        tell_json(report.plain())
-    else:
-        # Without a terminal a table keeps its width instead of being folded at 80 columns.
-        Console(width=None if sys.stdout.isatty() else 140).print(picture(report), highlight=False)
+def _samples(looks: _Looks, interval_s: float) -> Iterator[Report | Exception]:
+    """Samples with rates, or the reason why there is none. Raises if the first one fails."""
+    report = looks.look()
+    yield report
+    while True:
+        time.sleep(interval_s)
+        before = report
+        try:
+            report = looks.look()
+        except (HoldfastError, OSError) as error:
+            yield error
+            continue
+        report.rates_since(before)
+        yield report
+
+
+def _refresh(looks: _Looks, interval_s: float) -> None:
+    with Live(auto_refresh=False) as shown:
+        for found in _samples(looks, interval_s):
+            text = picture(found, looks.notes) if isinstance(found, Report) else Text(str(found), "red")
+            shown.update(text, refresh=True)
