@@ -106,15 +106,15 @@ def test_a_plain_number_keeps_its_meaning() -> None:
         (
             '[limits]\nkey_bytes = "1MB"',
             (
-                "limits.key_bytes = '1MB' is not allowed: 'MB' is no unit of a size: write a number and one of the units "
-                "B, K, M, G, T"
+                "limits.key_bytes = '1MB' is not allowed: 'MB' is no unit of a size: write a number and one of the "
+                "units B, K, M, G, T"
             ),
         ),
         (
             '[limits]\nkey_bytes = "1G"',
             (
-                "limits.key_bytes = 1073741824 is not allowed: it must be a size from 16 to 1M; a number without a unit "
-                "is bytes"
+                "limits.key_bytes = 1073741824 is not allowed: it must be a size from 16 to 1M; a number without a "
+                "unit is bytes"
             ),
         ),
         ('[partitions]\ncount = "1K"', "partitions.count = '1K' is not allowed: it must be a whole number"),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import sys
+from collections.abc import Generator
 from pathlib import Path
+from typing import Annotated, Any
 
 import click
+import msgspec
 
-from holdfast.cli.orders import EXIT_FAILED
+from holdfast.cli.exit_statuses import DONE, FAILED
+from holdfast.cli.operator_command import Call, operator_command
 from holdfast.cli.paths import LocalPath
 from holdfast.cli.spark import show_progress, spark_job, spark_options
 from holdfast.cli.whatif import check_folders
@@ -16,8 +18,13 @@ from holdfast.errors import ConfigError
 
 NAMES = ("writers", "largest", "hottest", "growth", "gaps", "damage")
 
+ReportRow = Annotated[
+    dict[str, Any],
+    msgspec.Meta(description="A row of a report, which `report` names; its other keys depend on the report."),
+]
 
-@click.command
+
+@operator_command(connects=False)
 @click.argument("directories", nargs=-1, required=True, metavar="DIR...", type=LocalPath())
 @click.option(
     "--report",
@@ -36,22 +43,19 @@ NAMES = ("writers", "largest", "hottest", "growth", "gaps", "damage")
     metavar="FOLDER",
     help="Write the journal, the checkpoints and each report as Parquet into this new or empty folder.",
 )
-@click.option(
-    "--json", "as_json", is_flag=True, help="One line of JSON for each row of a report, for scripts."
-)
 @spark_options
 def analyse(
+    call: Call,
     directories: tuple[str, ...],
     *,
     reports: tuple[str, ...],
     every: str,
     limit: int,
     to: Path | None,
-    as_json: bool,
     master: str,
     memory: str,
-) -> None:
-    """Report on journals and checkpoints: writers over time, largest entries, hottest partitions, growth, missing
+) -> Generator[ReportRow, None, int]:
+    r"""Report on journals and checkpoints: writers over time, largest entries, hottest partitions, growth, missing
     updates, damage. Changes nothing.
 
     DIR is a member's persistence.directory, or a copy of it; all executors must be able to read it, and all must be
@@ -59,8 +63,8 @@ def analyse(
     or an update is missing, also if no such report was requested.
 
     \b
-    holdfast analyse /copies/m1 /copies/m2 --report writers --report hottest --every "5 minutes"
-    """  # noqa: D301  (the backslash is for click: what follows is not to be folded)
+      holdfast analyse /copies/m1 /copies/m2 --report writers --report hottest --every "5 minutes"
+    """
     from holdfast.spark.files.analysis import analyse as job
     from holdfast.spark.files.analysis import check, one_cluster
     from holdfast.spark.files.checkpoint_files import checkpoint_frame
@@ -82,17 +86,16 @@ def analyse(
             reports or NAMES,
             every=every,
             limit=limit,
-            progress=show_progress(quiet=as_json),
+            progress=show_progress(quiet=call.as_json),
         )
         if to is not None:
             journal_frame(spark, directories).write.mode("append").parquet(str(to / "journal"))
             checkpoint_frame(spark, directories).write.mode("append").parquet(str(to / "checkpoints"))
             for report in result.reports:
                 spark.createDataFrame(report.table).write.mode("append").parquet(str(to / report.name))
-    if as_json:
+    if call.as_json:
         for report in result.reports:
-            for row in report.rows():
-                click.echo(json.dumps({"report": report.name, **row}))
+            yield from ({"report": report.name, **row} for row in report.rows())
     else:
-        click.echo(str(result))
-    sys.exit(0 if result.sound else EXIT_FAILED)
+        click.echo(result)
+    return DONE if result.sound else FAILED

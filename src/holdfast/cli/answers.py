@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 import click
 import msgspec
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON, for scripts: one object a line.")
+
+
+Row = Annotated[dict[str, Any], msgspec.Meta(description="A row, with the columns of the map.")]
 
 
 class Answer(msgspec.Struct):
@@ -37,6 +40,24 @@ class Answer(msgspec.Struct):
     @property
     def exit_status(self) -> int:
         return FAILED if self.decides and not getattr(self, self.decides) else DONE
+
+
+A = TypeVar("A", bound=Answer)
+
+
+class Described(Generic[A]):
+    """An answer for programs, with the text that the job has for people."""
+
+    def __init__(self, struct: A, text: object) -> None:
+        self._struct = struct
+        self._text = text
+        self.exit_status = struct.exit_status
+
+    def plain(self) -> A:
+        return self._struct
+
+    def view(self) -> Iterable[Shown]:
+        yield str(self._text)
 
 
 class Done(Answer):

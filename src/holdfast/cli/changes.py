@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import math
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
+import msgspec
 
-from holdfast.cli.addresses import address_option
-from holdfast.cli.credentials import Credentials, credentials
+from holdfast.cli import rendering
+from holdfast.cli.answers import Answer
+from holdfast.cli.operator_command import Call, operator_command
 from holdfast.cli.paths import LocalPath
 from holdfast.cli.spark import bad_option, show_progress, spark_job, spark_options
 from holdfast.errors import ConfigError
@@ -24,10 +24,26 @@ if TYPE_CHECKING:
 
 FORMATS = ("json", "text", "binary")
 
+Change = Annotated[
+    dict[str, Any],
+    msgspec.Meta(
+        description="A change: map, partition, term, counter, op, and of key, before, after, time and transaction "
+        "those that exist."
+    ),
+]
 
-@click.command
+
+class FollowedChanges(Answer):
+    """With --to or --to-map, at the end: the changes that were applied."""
+
+    batches: int
+    rows: int
+    seconds: float
+    unfit: int
+
+
+@operator_command()
 @click.argument("name", metavar="MAP")
-@address_option
 @click.option(
     "--to",
     nargs=2,
@@ -62,13 +78,11 @@ FORMATS = ("json", "text", "binary")
     "--max-rows", type=click.IntRange(1), metavar="N", help="Approximate maximum of rows in a batch."
 )
 @click.option("--format", "value_format", type=click.Choice(FORMATS), help="Format of keys and values.")
-@click.option("--json", "json_lines", is_flag=True, help="Print one JSON object per line, for scripts.")
 @bad_option
 @spark_options
-@credentials
 def changes(
+    call: Call,
     name: str,
-    address: str,
     to: tuple[str, str] | None,
     to_map: str | None,
     to_address: str | None,
@@ -82,13 +96,15 @@ def changes(
     memory: str,
     *,
     once: bool,
-    json_lines: bool,
-    credentials: Credentials,
-) -> None:
-    """Follow the changes of a map: every insert, update and remove, in order within a partition.
+) -> Generator[Change | FollowedChanges, None, None]:
+    r"""Follow the changes of a map: every insert, update and remove, in order within a partition.
 
     The map needs `maps.NAME.changes_bytes`. With a checkpoint the stream resumes after any crash, also of this
     command, without missing a change. Without --to and --to-map it prints the changes.
+
+    \b
+      holdfast changes flights --from snapshot --once
+      holdfast changes flights --to-map flights_copy --checkpoint /var/lib/flights-copy
     """
     if to is not None and to_map is not None:
         raise ConfigError("give --to or --to-map, not both")
@@ -113,7 +129,7 @@ def changes(
             assert checkpoint is not None
             query = pipeline.mirror(
                 spark,
-                address,
+                call.address,
                 name,
                 to_map,
                 checkpoint=checkpoint,
@@ -122,28 +138,28 @@ def changes(
                 on_gap=on_gap,
                 max_rows=max_rows,
                 once=once,
-                credentials=credentials.options(),
+                credentials=call.credentials.options(),
             )
         else:
             frame = pipeline.changes(
                 spark,
-                address,
+                call.address,
                 name,
                 starting=starting or "latest",
                 on_gap=on_gap,
                 max_rows=max_rows,
                 value_format=value_format or (None if to else "text"),
                 bad=bad,
-                **credentials.options(),
+                **call.credentials.options(),
             )
             if to is not None:
                 query = pipeline.into_parquet(frame, to[1], checkpoint=checkpoint, once=once)
             else:
-                query = _print(frame, checkpoint or scratch, as_json if json_lines else as_text, once=once)
+                query = _print(frame, checkpoint or scratch, as_json if call.as_json else as_text, once=once)
         printing = to is None and to_map is None
-        result = pipeline.follow(query, show_progress(quiet=json_lines or printing), title=title)
-    if json_lines and not printing:
-        click.echo(json.dumps(asdict(result)))
+        result = pipeline.follow(query, show_progress(quiet=call.as_json or printing), title=title)
+    if call.as_json and not printing:
+        yield FollowedChanges(**asdict(result))
     else:
         click.echo(result, err=printing)
 
@@ -162,24 +178,19 @@ def _print(
 
 def as_json(row: Mapping[str, object]) -> str:
     """A change as a JSON object, without what is not there. Decimals, and numbers that JSON has not, are texts."""
-    return json.dumps(
-        {name: _cell(value) for name, value in row.items() if value is not None}, allow_nan=False
-    )
+    return rendering.as_json({name: _cell(value) for name, value in row.items() if value is not None})
 
 
 def _cell(value: object) -> object:
-    """The value as JSON has it."""
     match value:
         case dict():
             return {str(_cell(name)): _cell(inner) for name, inner in value.items()}
         case list() | tuple():
             return [_cell(inner) for inner in value]
-        case float() if not math.isfinite(value):
-            return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
-        case None | bool() | int() | float() | str():
+        case None | bool() | int() | float():
             return value
-    plain = _plain(value)
-    return plain if isinstance(plain, str) else str(plain)
+        case _:
+            return str(_plain(value))
 
 
 def as_text(row: Mapping[str, object]) -> str:

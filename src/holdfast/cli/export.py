@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
+import msgspec
+from msgspec import UNSET, UnsetType
 
-from holdfast.cli.addresses import address_option
-from holdfast.cli.answers import json_option
-from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import EXIT_FAILED, EXIT_STANDING
+from holdfast.cli.answers import Answer, Described
+from holdfast.cli.exit_statuses import DONE, FAILED, OPEN
+from holdfast.cli.operator_command import Call, operator_command
 from holdfast.cli.paths import LocalPath
 from holdfast.cli.spark import (
     bad_option,
@@ -29,10 +28,90 @@ if TYPE_CHECKING:
     from holdfast.spark.pipeline.export import Exported
     from holdfast.spark.pipeline.restoring import Restored
 
-EXIT_UNDECIDED = EXIT_STANDING
-"""Nothing is known to be wrong, but not everything could be compared."""
-
 folder_argument = click.argument("folder", metavar="DIR", type=LocalPath(path_type=Path, file_okay=False))
+maps_argument = click.argument("maps", metavar="[MAP]...", nargs=-1)
+map_option = click.option(
+    "--map", "maps", metavar="NAME", multiple=True, help="Only this map. Default: all maps."
+)
+to_option = click.option(
+    "--to", "folder", metavar="DIR", required=True, type=LocalPath(path_type=Path), help="A new folder."
+)
+
+
+class ExportedMap(msgspec.Struct):
+    """A map in an export."""
+
+    name: str
+    rows: int
+    digest: str
+    files: int
+    bytes: int
+    format: str | UnsetType = UNSET
+    tables_left_out: Any | UnsetType = UNSET
+    tables_unfit: Any | UnsetType = UNSET
+
+
+class WrittenExport(Answer):
+    """The export that was written."""
+
+    folder: str
+    rows: int
+    bytes: int
+    files: int
+    seconds: float
+    holdfast: str
+    cluster_id: str
+    cluster_name: str
+    partition_count: int
+    taken: str
+    cut: str
+    maps: list[ExportedMap]
+
+
+class VerifiedExport(Answer):
+    """Whether the files are unchanged since they were written."""
+
+    decides = "sound"
+
+    sound: bool
+    files: int
+    rows: int
+    damaged: list[str]
+    seconds: float
+    holdfast: str
+    cluster_id: str
+    cluster_name: str
+    partition_count: int
+    taken: str
+    cut: str
+    maps: list[ExportedMap]
+
+
+class RestoredMap(msgspec.Struct):
+    """A map that was restored, and how it compares with the export."""
+
+    name: str
+    to: str
+    rows: int
+    verdict: Literal["equal", "undecided", "differs"]
+    reason: str
+
+
+class RestoredExport(Answer):
+    """The restored maps, and whether the grid holds exactly the content of the export."""
+
+    sound: bool
+    rows: int
+    rows_resent: int
+    files: int
+    seconds: float
+    maps: list[RestoredMap]
+
+    @property
+    def exit_status(self) -> int:
+        if any(each.verdict == "differs" for each in self.maps):
+            return FAILED
+        return DONE if self.sound else OPEN
 
 
 class _Exports(click.Group):
@@ -56,69 +135,59 @@ def export() -> None:
     r"""Export maps to Parquet at a consistent cut, in a Spark job. Default: all maps.
 
     The command creates DIR with Parquet files and manifest.json, which it writes last. The driver and all executors
-    must be able to write to it. Members may crash and partitions may move meanwhile.
+    must be able to write to it. Members may crash and partitions may move meanwhile. `verify` needs no cluster.
 
     \b
-      holdfast export --to /backup/monday
       holdfast export flights airports --to /backup/flights --decoded
       holdfast export verify /backup/monday
-
-    `verify` needs no cluster. A map named `verify` is given after --to.
     """
 
 
-@export.command("run", hidden=True, short_help="Write maps to Parquet.")
-@click.argument("maps", metavar="[MAP]...", nargs=-1)
-@click.option(
-    "--to", "folder", metavar="DIR", required=True, type=LocalPath(path_type=Path), help="A new folder."
-)
+@operator_command(export, "run", hidden=True, short_help="Write maps to Parquet.")
+@maps_argument
+@to_option
 @click.option(
     "--decoded",
     is_flag=True,
     help="Also write maps that Spark has loaded with their columns, into DIR/tables.",
 )
 @bad_option
-@address_option
 @spark_options
-@json_option
-@credentials
 def run_(
+    call: Call,
     maps: tuple[str, ...],
     folder: Path,
     bad: str,
-    address: str,
     master: str,
     memory: str,
     *,
     decoded: bool,
-    as_json: bool,
-    credentials: Credentials,
-) -> None:
-    """Export maps to Parquet at a consistent cut. Default: all maps."""
+) -> Described[WrittenExport]:
+    r"""Export maps to Parquet at a consistent cut. Default: all maps. A map named `verify` is given after --to.
+
+    \b
+      holdfast export --to /backup/monday
+    """
     with spark_job(master, memory, "export") as spark:
         from holdfast.spark.pipeline.export import export as job
 
-        progress = show_progress(quiet=as_json)
         done = job(
             spark,
-            address,
+            call.address,
             folder,
             maps=maps,
             decoded=decoded,
-            progress=progress,
+            progress=show_progress(quiet=call.as_json),
             bad=bad,
-            **credentials.options(),
+            **call.credentials.options(),
         )
-    _tell_written(done, as_json=as_json)
+    return _written(done)
 
 
-def _tell_written(done: Exported, *, as_json: bool) -> None:
-    if not as_json:
-        click.echo(done)
-        return
+def _written(done: Exported) -> Described[WrittenExport]:
     from holdfast.spark.pipeline.verified_export import plain
 
-    told = {
+    found = {
         "folder": done.folder,
         "rows": done.rows,
         "bytes": done.bytes,
@@ -126,47 +195,41 @@ def _tell_written(done: Exported, *, as_json: bool) -> None:
         "seconds": round(done.seconds, 3),
         **plain(done.manifest),
     }
-    click.echo(json.dumps(told))
+    return Described(msgspec.convert(found, WrittenExport), done)
 
 
-@export.command("verify", short_help="Check an export against its manifest.")
+@operator_command(export, "verify", connects=False, short_help="Check an export against its manifest.")
 @folder_argument
-@click.option("--map", "maps", metavar="NAME", multiple=True, help="Only this map. Default: all maps.")
+@map_option
 @spark_options
-@json_option
-def verify_(folder: Path, maps: tuple[str, ...], master: str, memory: str, *, as_json: bool) -> None:
-    """Compare the bytes, rows and digests of every file of an export with its manifest. Needs no cluster."""
+def verify_(
+    call: Call, folder: Path, maps: tuple[str, ...], master: str, memory: str
+) -> Described[VerifiedExport]:
+    r"""Compare the bytes, rows and digests of every file of an export with its manifest. Needs no cluster.
+
+    \b
+      holdfast export verify /backup/monday
+    """
     _look(folder)
     with spark_job(master, memory, "verify") as spark:
         from holdfast.spark.pipeline.verified_export import plain, verify_export
 
-        found = verify_export(spark, folder, maps=maps, progress=show_progress(quiet=as_json))
-    if as_json:
-        told = {
-            "sound": found.sound,
-            "files": found.files,
-            "rows": found.rows,
-            "damaged": found.damaged,
-            "seconds": round(found.seconds, 3),
-            **plain(found.manifest),
-        }
-        click.echo(json.dumps(told))
-    else:
-        click.echo(found)
-    sys.exit(0 if found.sound else EXIT_FAILED)
+        done = verify_export(spark, folder, maps=maps, progress=show_progress(quiet=call.as_json))
+    found = {
+        "sound": done.sound,
+        "files": done.files,
+        "rows": done.rows,
+        "damaged": done.damaged,
+        "seconds": round(done.seconds, 3),
+        **plain(done.manifest),
+    }
+    return Described(msgspec.convert(found, VerifiedExport), done)
 
 
-@click.command
-@click.argument("maps", metavar="[MAP]...", nargs=-1)
-@click.option(
-    "--to", "folder", metavar="DIR", required=True, type=LocalPath(path_type=Path), help="A new folder."
-)
-@address_option
-@json_option
-@credentials
-def backup(
-    maps: tuple[str, ...], folder: Path, address: str, *, as_json: bool, credentials: Credentials
-) -> None:
+@operator_command()
+@maps_argument
+@to_option
+def backup(call: Call, maps: tuple[str, ...], folder: Path) -> Described[WrittenExport]:
     r"""Export maps to Parquet at a consistent cut, in this process: for data that one host can write. Default: all
     maps.
 
@@ -176,20 +239,18 @@ def backup(
     \b
       holdfast backup --to /backup/monday
       holdfast backup orders customers --to /backup/orders
-      holdfast restore /backup/monday --no-spark
     """
     with spark_or_none("", "", "backup", no_spark=True):
         from holdfast.spark.pipeline.export import export as job
 
-        done = job(
-            None, address, folder, maps=maps, progress=show_progress(quiet=as_json), **credentials.options()
-        )
-    _tell_written(done, as_json=as_json)
+        progress = show_progress(quiet=call.as_json)
+        done = job(None, call.address, folder, maps=maps, progress=progress, **call.credentials.options())
+    return _written(done)
 
 
-@click.command
+@operator_command()
 @folder_argument
-@click.option("--map", "maps", metavar="NAME", multiple=True, help="Only this map. Default: all maps.")
+@map_option
 @click.option(
     "--rename",
     metavar="OLD=NEW",
@@ -203,23 +264,18 @@ def backup(
     show_default=True,
     help="If a map has entries: fail, add to them, or clear it first.",
 )
-@address_option
 @spark_or_none_options
-@json_option
-@credentials
 def restore(
+    call: Call,
     folder: Path,
     maps: tuple[str, ...],
     rename: tuple[str, ...],
-    mode: str,
-    address: str,
+    mode: Any,
     master: str,
     memory: str,
     *,
     no_spark: bool,
-    as_json: bool,
-    credentials: Credentials,
-) -> None:
+) -> Described[RestoredExport]:
     r"""Restore the export or backup in DIR into a cluster of any size: in a Spark job, or with --no-spark in this
     process.
 
@@ -238,17 +294,25 @@ def restore(
         done = job(
             spark,
             folder,
-            address,
+            call.address,
             maps=maps,
             rename=renames,
-            mode=mode,  # type: ignore[arg-type]  # click has looked
-            progress=show_progress(quiet=as_json),
-            **credentials.options(),
+            mode=mode,
+            progress=show_progress(quiet=call.as_json),
+            **call.credentials.options(),
         )
-    click.echo(json.dumps(_plain(done)) if as_json else done)
-    if done.of("differs"):
-        sys.exit(EXIT_FAILED)
-    sys.exit(0 if done.sound else EXIT_UNDECIDED)
+    return Described(_restored(done), done)
+
+
+def _restored(done: Restored) -> RestoredExport:
+    return RestoredExport(
+        sound=done.sound,
+        rows=done.rows,
+        rows_resent=done.rows_resent,
+        files=done.files,
+        seconds=round(done.seconds, 3),
+        maps=[RestoredMap(**asdict(each)) for each in done.maps],
+    )
 
 
 def _look(folder: Path) -> None:
@@ -263,14 +327,3 @@ def _renamed(text: str) -> tuple[str, str]:
     if not (old and is_there and new):
         raise ConfigError(f"--rename {text!r}: give OLD=NEW")
     return old, new
-
-
-def _plain(done: Restored) -> dict[str, object]:
-    return {
-        "sound": done.sound,
-        "rows": done.rows,
-        "rows_resent": done.rows_resent,
-        "files": done.files,
-        "seconds": round(done.seconds, 3),
-        "maps": [asdict(each) for each in done.maps],
-    }

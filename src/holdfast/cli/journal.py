@@ -5,22 +5,21 @@ from __future__ import annotations
 import base64
 import json
 import struct
-import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 import msgspec
-from rich.console import Console, Group
-from rich.table import Table
+from msgspec import UNSET, UnsetType
 from rich.text import Text
 
-from holdfast.cli.answers import json_option
-from holdfast.cli.orders import EXIT_FAILED
+from holdfast.cli.answers import Answer
+from holdfast.cli.exit_statuses import DONE, FAILED
+from holdfast.cli.operator_command import Call, operator_command
 from holdfast.cli.paths import LocalPath
+from holdfast.cli.rendering import Shown, table_of
 from holdfast.core.model.journal_entries import (
     Began,
     Checkpointed,
@@ -34,9 +33,10 @@ from holdfast.core.model.journal_entries import (
     WrotePuts,
 )
 from holdfast.core.model.records import Change, Record
+from holdfast.core.model.result_columns import column
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.errors import ConfigError, CounterBroken, JournalBroken
-from holdfast.wire.checkpoint import CheckpointHeader, parse_name, read_checkpoint, read_header
+from holdfast.wire.checkpoint import parse_name, read_checkpoint, read_header
 from holdfast.wire.journal_blocks import Block, segment_lsn, segments
 from holdfast.wire.journal_reader import JournalReader, SegmentRead
 from holdfast.wire.values import BIG_INTEGER, Serialized, from_stored
@@ -109,17 +109,30 @@ def _holds_a_journal(directory: Path) -> bool:
 # -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Findings:
+class Findings(Answer):
     """Counts of what was read, and descriptions of damage."""
 
     blocks: int = 0
     checkpoints: int = 0
-    entries: int = 0
-    """In checkpoints."""
-    damage: list[str] = field(default_factory=list)
-    cut: str = ""
-    """Where the journal ends in the middle of a block that was never durable."""
+    entries: Annotated[int, msgspec.Meta(description="in checkpoints")] = 0
+    damage: list[str] = msgspec.field(default_factory=list)
+    cut: Annotated[
+        str | None, msgspec.Meta(description="where the journal ends in a block that was never durable")
+    ] = None
+
+    def view(self) -> Iterable[Shown]:
+        yield from (f"damaged: {line}" for line in self.damage)
+        if self.cut:
+            yield self.cut
+        damaged = f"; {len(self.damage)} damaged" if self.damage else ""
+        yield (
+            f"{self.blocks:,} blocks and {self.checkpoints:,} checkpoints with {self.entries:,} entries are in order"
+            + damaged
+        )
+
+    @property
+    def exit_status(self) -> int:
+        return FAILED if self.damage else DONE
 
 
 def examine(files: Files) -> Findings:
@@ -135,7 +148,7 @@ def examine(files: Files) -> Findings:
         found.damage += [*map(str, reading.damage), str(broken)]
     else:
         found.damage += map(str, reading.damage)
-        found.cut = str(reading.torn or "")
+        found.cut = str(reading.torn) if reading.torn else None
         found.damage += _missing(files, named, reading.end.lsn)
     for name in files.checkpoints:
         try:
@@ -304,153 +317,152 @@ def journal() -> None:
     """
 
 
-@journal.command("list", short_help="Show segments and checkpoints.")
+class Segment(msgspec.Struct):
+    """A file of the journal."""
+
+    file: Annotated[str, column("segment")]
+    first_lsn: Annotated[int, column("blocks from", "count")]
+    last_lsn: Annotated[int | None, column("to", "count")]
+    blocks: Annotated[int, column("blocks", "count")]
+    used_bytes: Annotated[int, column("used", "bytes")]
+    bytes: Annotated[int, column("of", "bytes")]
+    begun_ms: int | None
+    void: Annotated[bool, column("void", about="after a torn end, and not read")]
+
+
+class MapInCheckpoint(msgspec.Struct):
+    """A map in a checkpoint."""
+
+    map: str
+    entries: int
+    digest: Any
+
+    def __str__(self) -> str:
+        return self.map
+
+
+class Checkpoint(msgspec.Struct, kw_only=True):
+    """A checkpoint of a partition; `error` says why it cannot be read."""
+
+    file: str
+    partition: Annotated[int, column("checkpoint of", right=True)]
+    lsn: Annotated[int, column("up to block", "count")]
+    entries: Annotated[int | UnsetType, column("entries", "count")] = UNSET
+    bytes: Annotated[int, column("size", "bytes")]
+    maps: Annotated[list[MapInCheckpoint] | UnsetType, column("maps", fold=True)] = UNSET
+    error: Annotated[str | UnsetType, column("error", fold=True)] = UNSET
+
+
+class Contents(Answer):
+    """The segments and checkpoints of a directory."""
+
+    store: str | None
+    identity: dict[str, Any] | None
+    next_lsn: int
+    segments: list[Segment]
+    checkpoints: list[Checkpoint]
+    damage: list[str]
+    cut: str | None
+
+    def view(self) -> Iterable[Shown]:
+        known = self.identity or {}
+        named = "".join(f"   {key} {known[key]}" for key in ("member", "incarnation") if key in known)
+        yield f"store {self.store or known.get('store') or 'unknown'}{named}"
+        yield table_of(self.segments, Segment)
+        yield table_of(self.checkpoints, Checkpoint)
+        yield from (Text(f"damaged: {each}", "bold red") for each in self.damage)
+        if self.cut:
+            yield Text(self.cut, "yellow")
+        entries = sum(each.entries for each in self.checkpoints if each.entries is not UNSET)
+        used = sum(each.used_bytes for each in self.segments)
+        yield Text(
+            f"{used:,} bytes of journal, {len(self.checkpoints)} checkpoints with {entries:,} entries", "dim"
+        )
+
+    @property
+    def exit_status(self) -> int:
+        unread = any(each.error is not UNSET for each in self.checkpoints)
+        return FAILED if self.damage or unread else DONE
+
+
+@operator_command(journal, "list", connects=False, short_help="Show segments and checkpoints.")
 @directory_argument
-@json_option
-def list_(directory: Path, *, as_json: bool) -> None:
-    """Show each segment with its blocks, and each checkpoint with its content.
+def list_(_: Call, directory: Path) -> Contents:
+    r"""Show each segment with its blocks, and each checkpoint with its content.
 
     The figures of a checkpoint come from its own summary; `verify` reads the whole file.
+
+    \b
+      holdfast journal list /var/lib/holdfast
     """
     files = find(directory)
     reading = files.reading()
-    for _ in reading:
+    for _block in reading:
         pass
-    headers: dict[str, CheckpointHeader | str] = {}
-    sizes: dict[str, int] = {}
-    for name in files.checkpoints:
-        data = files.load(name)
-        sizes[name] = len(data)
-        try:
-            headers[name] = read_header(data)
-        except JournalBroken as broken:
-            headers[name] = str(broken)
     read = {each.name: each for each in reading.segments}
     # Segments after a torn end are void and not read.
-    all_segments = [read.get(name, SegmentRead(name, segment_lsn(name) or 0)) for name in files.segments]
-    for each in all_segments:
+    segments = [read.get(name, SegmentRead(name, segment_lsn(name) or 0)) for name in files.segments]
+    for each in segments:
         each.size = each.size or (directory / each.name).stat().st_size
-    if as_json:
-        told = {
-            "store": reading.store,
-            "identity": files.identity or None,
-            "next_lsn": reading.end.lsn,
-            "segments": [_segment(each, void=each.name in reading.void) for each in all_segments],
-            "checkpoints": [_checkpoint(name, sizes[name], header) for name, header in headers.items()],
-            "damage": [str(each) for each in reading.damage],
-            "cut": str(reading.torn) if reading.torn else None,
-        }
-        click.echo(json.dumps(told))
-    else:
-        _show(_picture(files, reading, all_segments, headers, sizes))
-    if reading.damage or any(isinstance(header, str) for header in headers.values()):
-        sys.exit(EXIT_FAILED)
-
-
-def _segment(read: SegmentRead, *, void: bool) -> dict[str, Any]:
-    return {
-        "file": read.name,
-        "first_lsn": read.first_lsn,
-        "last_lsn": read.last_lsn or None,
-        "blocks": read.blocks,
-        "used_bytes": read.used,
-        "bytes": read.size,
-        "begun_ms": read.wall_ms or None,
-        "void": void,
-    }
-
-
-def _checkpoint(name: str, size: int, header: CheckpointHeader | str) -> dict[str, Any]:
-    said = parse_name(name)
-    assert said is not None
-    told: dict[str, Any] = {"file": name, "partition": said.partition, "lsn": said.lsn, "bytes": size}
-    if isinstance(header, str):
-        return {**told, "error": header}
-    maps = [{"map": each.name, "entries": each.entries, "digest": each.digest} for each in header.maps]
-    return {**told, "entries": header.entries, "maps": maps}
-
-
-def _picture(
-    files: Files,
-    reading: JournalReader,
-    all_segments: list[SegmentRead],
-    headers: dict[str, CheckpointHeader | str],
-    sizes: dict[str, int],
-) -> Group:
-    """Tables of the directory's contents."""
-    said = "".join(
-        f"   {key} {files.identity[key]}" for key in ("member", "incarnation") if key in files.identity
-    )
-    journal_table = Table(header_style="bold")
-    checkpoint_table = Table(header_style="bold")
-    for title in ("segment", "blocks from", "to", "blocks", "used", "of bytes"):
-        journal_table.add_column(title, justify="left" if title == "segment" else "right", no_wrap=True)
-    for each in all_segments:
-        void = each.name in reading.void
-        span = (
-            ("", "void" if void else "") if not each.blocks else (f"{each.first_lsn:,}", f"{each.last_lsn:,}")
-        )
-        journal_table.add_row(each.name, *span, f"{each.blocks:,}", f"{each.used:,}", f"{each.size:,}")
-    for title in ("checkpoint of", "up to block", "entries", "bytes", "maps"):
-        checkpoint_table.add_column(title, justify="left" if title == "maps" else "right")
-    for name, header in headers.items():
-        told = parse_name(name)
-        assert told is not None
-        if isinstance(header, str):
-            entries, maps = "", Text(header, "red")
-        else:
-            entries, maps = f"{header.entries:,}", Text(", ".join(each.name for each in header.maps))
-        checkpoint_table.add_row(f"{told.partition}", f"{told.lsn:,}", entries, f"{sizes[name]:,}", maps)
-    below = [Text(f"damaged: {each}", "bold red") for each in reading.damage]
-    if reading.torn:
-        below.append(Text(str(reading.torn), "yellow"))
-    total = sum(header.entries for header in headers.values() if not isinstance(header, str))
-    used = sum(each.used for each in all_segments)
-    return Group(
-        Text(f"store {reading.store or files.store or 'unknown'}{said}"),
-        journal_table,
-        checkpoint_table,
-        *below,
-        Text(f"{used:,} bytes of journal, {len(headers)} checkpoints with {total:,} entries", "dim"),
+    return Contents(
+        store=reading.store,
+        identity=files.identity or None,
+        next_lsn=reading.end.lsn,
+        segments=[_segment(each, void=each.name in reading.void) for each in segments],
+        checkpoints=[_checkpoint(name, files.load(name)) for name in files.checkpoints],
+        damage=[str(each) for each in reading.damage],
+        cut=str(reading.torn) if reading.torn else None,
     )
 
 
-@journal.command(short_help="Read all files, and report damage.")
+def _segment(read: SegmentRead, *, void: bool) -> Segment:
+    return Segment(
+        file=read.name,
+        first_lsn=read.first_lsn,
+        last_lsn=read.last_lsn or None,
+        blocks=read.blocks,
+        used_bytes=read.used,
+        bytes=read.size,
+        begun_ms=read.wall_ms or None,
+        void=void,
+    )
+
+
+def _checkpoint(name: str, data: bytes) -> Checkpoint:
+    place = parse_name(name)
+    assert place is not None, "only such files are listed"
+    found = Checkpoint(file=name, partition=place.partition, lsn=place.lsn, bytes=len(data))
+    try:
+        header = read_header(data)
+    except JournalBroken as broken:
+        found.error = str(broken)
+        return found
+    found.entries = header.entries
+    found.maps = [MapInCheckpoint(each.name, each.entries, each.digest) for each in header.maps]
+    return found
+
+
+@operator_command(journal, connects=False, short_help="Read all files, and report damage.")
 @directory_argument
-@json_option
-def verify(directory: Path, *, as_json: bool) -> None:
-    """Read every block and every checkpoint, and compare each with its checksum.
+def verify(_: Call, directory: Path) -> Findings:
+    r"""Read every block and every checkpoint, and compare each with its checksum.
 
     A journal may end in the middle of a block that was never durable: a crash leaves it so, and the member truncates
     it. The exit status is 1 if a file is damaged or missing.
+
+    \b
+      holdfast journal verify /var/lib/holdfast
     """
-    found = examine(find(directory))
-    if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    "blocks": found.blocks,
-                    "checkpoints": found.checkpoints,
-                    "entries": found.entries,
-                    "damage": found.damage,
-                    "cut": found.cut or None,
-                }
-            )
-        )
-    else:
-        for line in found.damage:
-            click.echo(f"damaged: {line}")
-        if found.cut:
-            click.echo(found.cut)
-        click.echo(
-            f"{found.blocks:,} blocks and {found.checkpoints:,} checkpoints with {found.entries:,} entries are in order"
-            + (f"; {len(found.damage)} damaged" if found.damage else "")
-        )
-    if found.damage:
-        sys.exit(EXIT_FAILED)
+    return examine(find(directory))
 
 
-@journal.command("print", short_help="Print the records of the journal.")
+Line = Annotated[
+    dict[str, Any],
+    msgspec.Meta(description="A record, or another entry; which keys it has depends on its `kind`."),
+]
+
+
+@operator_command(journal, "print", connects=False, short_help="Print the records of the journal.")
 @directory_argument
 @click.option("--partition", type=click.IntRange(0), metavar="N", help="Only records of this partition.")
 @click.option("--map", "map_name", metavar="NAME", help="Only records of this map.")
@@ -463,44 +475,43 @@ def verify(directory: Path, *, as_json: bool) -> None:
     help="Begin with this block.  [default: 1]",
 )
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Maximum number of lines.")
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON for each, for scripts.")
 def print_(
+    call: Call,
     directory: Path,
     *,
     partition: int | None,
     map_name: str | None,
     since: int,
     limit: int | None,
-    as_json: bool,
-) -> None:
-    """Print the records of the journal, one per line, in the order in which they were written.
+) -> Generator[Line, None, int]:
+    r"""Print the records of the journal, one per line, in the order in which they were written.
 
     Keys and values of plain types are printed as such, others as their type and bytes (base64). Damage is reported on
     standard error, with exit status 1.
+
+    \b
+      holdfast journal print /var/lib/holdfast --partition 17 --map customers
     """
     reading = find(directory).reading(since)
     wanted = Wanted(partition, map_name)
-    tell = partial(click.echo, err=True)
-    told = printed = 0
+    reported = printed = 0
     for block in reading:
-        for damage in reading.damage[told:]:
-            tell(f"damaged: {damage}")
-        told = len(reading.damage)
+        reported = _report_damage(reading, reported)
         if block.lsn < since:
             continue
         for line in wanted.lines(block):
-            click.echo(json.dumps(line) if as_json else as_text(line))
+            yield line if call.as_json else as_text(line)  # type: ignore[misc]  # a text is shown as it is
             printed += 1
             if printed == limit:
-                return
-    for damage in reading.damage[told:]:
-        tell(f"damaged: {damage}")
+                return DONE
+    _report_damage(reading, reported)
     if reading.torn:
-        tell(str(reading.torn))
-    if reading.damage:
-        sys.exit(EXIT_FAILED)
+        click.echo(str(reading.torn), err=True)
+    return FAILED if reading.damage else DONE
 
 
-def _show(picture: Group) -> None:
-    # Without a terminal a table keeps its width instead of being folded at 80 columns.
-    Console(width=None if sys.stdout.isatty() else 140).print(picture, highlight=False)
+def _report_damage(reading: JournalReader, reported: int) -> int:
+    """Report damage that was found since; returns the number of all."""
+    for damage in reading.damage[reported:]:
+        click.echo(f"damaged: {damage}", err=True)
+    return len(reading.damage)

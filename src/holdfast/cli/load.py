@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
 import click
 
-from holdfast.cli.addresses import address_option
-from holdfast.cli.answers import json_option
-from holdfast.cli.credentials import Credentials, credentials
+from holdfast.cli.answers import Answer, Described
+from holdfast.cli.operator_command import Call, operator_command
 from holdfast.cli.spark import show_progress, spark_job, spark_options
+from holdfast.cli.unit_types import Seconds
+from holdfast.core.model.operations import LIFETIME_MS_MAX
 from holdfast.core.model.transaction_orders import TOGETHER_MAX
 
 
-@click.command
+class LoadedRows(Answer):
+    """The rows that were stored."""
+
+    map: str
+    mode: str
+    rows: int
+    inserted: int
+    kept: int
+    rejected: int
+    rows_resent: int
+    seconds: float
+    check_seconds: float
+    skipped: bool
+    rate: int
+
+
+@operator_command()
 @click.argument("files", nargs=-1, required=True, metavar="FILES...")
 @click.option("--map", "name", required=True, metavar="NAME", help="The map to load into.")
 @click.option(
     "--key", default="", metavar="COLUMN[,COLUMN]", help="The columns that identify a row (not for binary)."
 )
-@address_option
 @click.option(
     "--mode",
     type=click.Choice(["append", "overwrite", "ignore", "error"]),
@@ -44,7 +59,12 @@ from holdfast.core.model.transaction_orders import TOGETHER_MAX
 )
 @click.option("--type-name", metavar="NAME", help="Type name of Compact objects. Default: the map's name.")
 @click.option("--value-column", metavar="COLUMN", help="The column with the value, for primitive.")
-@click.option("--ttl", type=float, metavar="SECONDS", help="Time to live of the entries.")
+@click.option(
+    "--ttl",
+    type=Seconds(most=LIFETIME_MS_MAX / 1000),
+    metavar="TIME",
+    help="Time to live of the entries, in seconds or as 1h.",
+)
 @click.option(
     "--ttl-column",
     metavar="COLUMN",
@@ -76,14 +96,12 @@ from holdfast.core.model.transaction_orders import TOGETHER_MAX
     type=click.IntRange(1),
     help="Number of tasks that write Parquet files; use a few per executor core.",
 )
-@json_option
 @spark_options
-@credentials
 def load(
+    call: Call,
     files: tuple[str, ...],
     name: str,
     key: str,
-    address: str,
     mode: str,
     file_format: str | None,
     columns: str | None,
@@ -100,13 +118,15 @@ def load(
     memory: str,
     *,
     insert_only: bool,
-    as_json: bool,
-    credentials: Credentials,
-) -> None:
-    """Load FILES (Parquet, CSV or JSON lines; folders and patterns, too) into a map, in a Spark job.
+) -> Described[LoadedRows]:
+    r"""Load FILES (Parquet, CSV or JSON lines; folders and patterns, too) into a map, in a Spark job.
 
     Each row is stored under its key, so you can run a load that failed half-way again. The exit status is 1 if rows
     could not be stored, and 2 if the job is invalid; then nothing was written.
+
+    \b
+      holdfast load flights.parquet --map flights --key id
+      holdfast load people.csv --map people --key id --columns "id long, name string" --ttl 1d
     """
     options = {"valueFormat": value_format}
     if type_name:
@@ -123,7 +143,7 @@ def load(
             list(files),
             name,
             key,
-            address=address,
+            address=call.address,
             mode=mode,
             file_format=file_format,
             columns=columns,
@@ -133,8 +153,8 @@ def load(
             rejects=rejects,
             rows_per_second=rows_per_second,
             transaction_rows=transaction_rows,
-            progress=show_progress(quiet=as_json),
+            progress=show_progress(quiet=call.as_json),
             **options,
-            **credentials.options(),
+            **call.credentials.options(),
         )
-    click.echo(json.dumps({**asdict(loaded), "rate": round(loaded.rate)}) if as_json else loaded)
+    return Described(LoadedRows(**asdict(loaded), rate=round(loaded.rate)), loaded)

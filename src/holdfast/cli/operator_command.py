@@ -20,12 +20,12 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from functools import wraps
 from types import UnionType
-from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import click
 
 from holdfast.cli.addresses import address_option
-from holdfast.cli.answers import json_option
+from holdfast.cli.answers import Described, json_option
 from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.exit_statuses import DONE, combined
 from holdfast.cli.rendering import show, tell_json
@@ -93,8 +93,9 @@ def operator_command(
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """Make a function a command of `group`.
 
-    `connects`: it contacts a cluster; `address` is the decorator of the option for that. `timeout_s`: the default of its
-    `--timeout`; `then` says what follows that. `confirms`: it has `--yes`. `attributes`: as for `click.command`, such as `short_help`.
+    `connects`: it contacts a cluster; `address` is the decorator of the option for that. `timeout_s`: the default of
+    its `--timeout`; `then` says what follows that. `confirms`: it has `--yes`. `attributes`: as for `click.command`,
+    such as `short_help`.
     """
 
     def made(function: Callable[..., Any]) -> click.Command:
@@ -179,9 +180,15 @@ class Answers(NamedTuple):
 
 def answers_of(function: Callable[..., Any]) -> Answers:
     """The answers that a function is annotated with: `A`, `A | B`, `Iterator[A]`, `Generator[A, None, int]`."""
-    found = get_type_hints(function)["return"]
+    found = get_type_hints(function, include_extras=True)["return"]
     many = get_origin(found) in (Iterator, Generator)
     kind = get_args(found)[0] if many else found
-    kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
-    kinds = tuple(get_type_hints(one.plain)["return"] if hasattr(one, "plain") else one for one in kinds)
-    return Answers(kinds, many)
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return Answers(tuple(map(_struct_of, kinds)), many)
+
+
+def _struct_of(kind: Any) -> Any:
+    """The type whose fields are the JSON."""
+    if get_origin(kind) is Described:
+        return get_args(kind)[0]
+    return get_type_hints(kind.plain)["return"] if hasattr(kind, "plain") else kind

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.addresses import address_argument
-from holdfast.cli.credentials import Credentials, credentials
+from holdfast.cli.answers import Row
+from holdfast.cli.operator_command import Call, operator_command
 from holdfast.cli.paths import LocalPath
+from holdfast.cli.rendering import print_shown
 from holdfast.cli.spark import bad_option, show_progress, spark_job, spark_options
 
 CELL_MAX = 60
 """Most characters of a cell in a table."""
 
 
-@click.command
+@operator_command(address=address_argument)
 @click.argument("map_name", metavar="MAP")
-@address_argument
 @click.option(
     "--to",
     "file",
@@ -56,13 +58,11 @@ CELL_MAX = 60
     type=click.Choice(["json", "compact", "primitive", "binary"]),
     help="Format of the entries. Default: the known format of the map. binary: key and value in their stored form.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print rows as JSON lines, for scripts.")
 @bad_option
 @spark_options
-@credentials
 def read(
+    call: Call,
     map_name: str,
-    address: str,
     file: Path | None,
     columns: str,
     where: str,
@@ -76,20 +76,15 @@ def read(
     memory: str,
     *,
     cut: bool,
-    as_json: bool,
-    credentials: Credentials,
-) -> None:
+) -> Iterator[Row]:
     r"""Read rows of a map in a Spark job.
 
     The columns are those of the Spark job that wrote the map, or are inferred from its first entries.
 
     \b
-      holdfast read flights
       holdfast read flights --where "delay > 60" --columns id,delay --to late.csv
       holdfast read flights --key 4711 --json
-      holdfast read flights --cut --to flights.parquet
       holdfast read flights --partitions 0-9 --read-from backups
-      holdfast read orders --format binary --limit 3
 
     With --to, Spark's executors must be able to write to the folder of the file.
     """
@@ -105,32 +100,30 @@ def read(
             spark,
             map_name,
             file,
-            address=address,
+            address=call.address,
             columns=[name.strip() for name in columns.split(",") if name.strip()],
             where=where,
             keys=keys,
             limit=limit,
-            progress=show_progress(quiet=as_json),
+            progress=show_progress(quiet=call.as_json),
             **{name: value for name, value in options.items() if value is not None},
-            **credentials.options(),
+            **call.credentials.options(),
         )
     if result.first is None:
         click.echo(result)
-    elif as_json:
-        for line in json_lines(result.first):
-            click.echo(line.decode())
+    elif call.as_json:
+        yield from map(json.loads, json_lines(result.first))
     else:
-        _show(result.first)
-        click.echo(result)
+        print_shown([_table(result.first), str(result)])
 
 
-def _show(rows: Any) -> None:
+def _table(rows: Any) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in rows.schema.names:
         table.add_column(Text(name), overflow="fold")
     for row in rows.to_pylist():
         table.add_row(*(Text(_cell(cell)) for cell in row.values()))
-    Console().print(table)
+    return table
 
 
 def _cell(cell: Any) -> str:

@@ -56,8 +56,10 @@ def tell_json(answer: object) -> None:
 
 def show(answer: Any) -> None:
     """Print a result for people: what it shows to standard output, its notes to standard error."""
-    shown = list(answer.view()) if hasattr(answer, "view") else fields_view(answer)
-    print_shown(shown)
+    if hasattr(answer, "view"):
+        print_shown(answer.view())
+    else:
+        print_shown(fields_view(answer) if isinstance(answer, msgspec.Struct) else [answer])
     for note in answer.notes() if hasattr(answer, "notes") else ():
         click.echo(note, err=True)
 

@@ -35,7 +35,7 @@ class Column(NamedTuple):
     def text(self, value: object) -> str:
         """The value for people."""
         match value:
-            case None:
+            case None | msgspec.UNSET:
                 return ""
             case bool():
                 return "yes" if value else "no"
