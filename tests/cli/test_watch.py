@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from rich.text import Text
 
-from holdfast.cli.watch import Lines, Summary, _alarming, _plain
+from holdfast.cli.rendering import as_json
+from holdfast.cli.watch import Lines, Summary, is_alarming, struct_of
 from holdfast.client.zone_events import ZoneEvent, ZoneEventKind
 from holdfast.client.zone_watcher import ZonesGap, ZonesWatched
 from holdfast.core.model.partition_events import Kind, Loss, News
@@ -54,6 +56,12 @@ LINES = [
 ]
 
 
+def line_of(counts: Summary) -> str:
+    """The summary without the time at its beginning."""
+    told = counts.take()
+    return "" if told is None else str(*told.view()).partition(" ")[2]
+
+
 def test_there_is_a_line_for_each_kind_of_event() -> None:
     assert {event.kind for event, _ in LINES} == set(ZoneEventKind)
 
@@ -61,7 +69,7 @@ def test_there_is_a_line_for_each_kind_of_event() -> None:
 @pytest.mark.parametrize(("event", "line"), LINES, ids=[event.kind for event, _ in LINES])
 def test_an_event_is_told_in_a_line_and_as_plain_data(event: ZoneEvent, line: str) -> None:
     assert Lines().of(event) == line
-    plain = _plain(event)
+    plain = json.loads(as_json(struct_of(event)))
     assert (plain["kind"], plain["zone"]) == (event.kind.value, event.zone)
     assert plain.get("partition") == event.partition
 
@@ -77,7 +85,7 @@ def test_a_summary_counts_what_happens_to_many_partitions_and_nothing_else() -> 
         return News((1, 1), kind, planned=9, completed=completed, failed=failed)
 
     counts = Summary()
-    assert counts.told(as_json=False) == ""
+    assert line_of(counts) == ""
     assert counts.takes(ended(Kind.COMPLETED, 1, 0))
     assert counts.takes(ended(Kind.COMPLETED, 2, 0))
     assert counts.takes(ended(Kind.FAILED, 2, 1))
@@ -89,10 +97,12 @@ def test_a_summary_counts_what_happens_to_many_partitions_and_nothing_else() -> 
     ):
         assert not counts.takes(told), told
     line = "2 migrations done, 1 failed, 3 of 9 of this rebalance; of zones: 1 leader changed"
-    assert counts.told(as_json=False) == line
-    assert counts.told(as_json=False) == "", "each is counted once"
+    assert line_of(counts) == line
+    assert line_of(counts) == "", "each is counted once"
     counts.takes(ended(Kind.COMPLETED, 3, 1))
-    assert json.loads(counts.told(as_json=True)) == {
+    summary = counts.take()
+    assert summary is not None
+    assert json.loads(as_json(summary)) == {
         "kind": "summary",
         "migrations": {"completed": 1, "failed": 0, "ended": 4, "planned": 9},
         "zones": {},
@@ -108,9 +118,8 @@ def lost(partition: int, *, maps: tuple[str, ...] = (), all_lost: bool = False) 
 def test_a_crash_that_costs_nothing_is_one_calm_line_of_a_summary() -> None:
     counts = Summary()
     assert all(counts.takes(lost(partition)) for partition in range(90))
-    assert not counts.alarming
-    assert counts.told(as_json=False) == "90 partitions taken over by backups, no entry is lost"
-    assert not _alarming(lost(7))
+    assert line_of(counts) == "90 partitions taken over by backups, no entry is lost"
+    assert not is_alarming(lost(7))
     assert Lines().of(lost(7)) == "partition 7: the owner is gone; a backup has taken over; no entry is lost"
 
 
@@ -122,12 +131,15 @@ def test_a_summary_names_the_partitions_that_lost_entries() -> None:
         lost(1),
     ):
         assert counts.takes(event)
-    assert counts.alarming
-    assert counts.told(as_json=False) == (
+    told = counts.take()
+    assert told is not None
+    [text] = told.view()
+    assert isinstance(text, Text)
+    assert text.style == "bold red"
+    assert text.plain.partition(" ")[2] == (
         "LOST 1 partitions (9): every copy is gone; it waits for a member that holds one to return; "
         "LOST 3 partitions (3-5): the owner is gone; a backup has taken over; entries are lost of: m; "
         "1 partitions taken over by backups, no entry is lost"
     )
-    assert not counts.alarming
-    assert _alarming(lost(9, all_lost=True))
+    assert is_alarming(lost(9, all_lost=True))
     assert Lines().of(lost(3, maps=("m",))).startswith("LOST partition 3: ")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Ty
 
 import click
 import msgspec
+from rich.text import Text
 
 from holdfast.cli.exit_statuses import DONE, FAILED, OPEN, UNREACHABLE
 
@@ -42,7 +43,7 @@ class Answer(msgspec.Struct):
         return FAILED if self.decides and not getattr(self, self.decides) else DONE
 
 
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=msgspec.Struct)
 
 
 class Described(Generic[A]):
@@ -51,13 +52,13 @@ class Described(Generic[A]):
     def __init__(self, struct: A, text: object) -> None:
         self._struct = struct
         self._text = text
-        self.exit_status = struct.exit_status
+        self.exit_status = getattr(struct, "exit_status", DONE)
 
     def plain(self) -> A:
         return self._struct
 
     def view(self) -> Iterable[Shown]:
-        yield str(self._text)
+        yield self._text if isinstance(self._text, Text) else str(self._text)
 
 
 class Done(Answer):

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from queue import Empty, Queue
-from typing import Any, assert_never
+from typing import Any, Literal, assert_never
 
 import click
 import msgspec
+from msgspec import UNSET, UnsetType
+from rich.text import Text
 
-from holdfast.cli.addresses import address_option
-from holdfast.cli.credentials import Credentials, credentials
-from holdfast.client.blocking import Client
+from holdfast.cli.answers import Answer, Described
+from holdfast.cli.operator_command import Call, operator_command
 from holdfast.client.operator import Gap, Listening, Silence, Watcher
 from holdfast.client.zone_events import ZoneEvent, ZoneEventKind
 from holdfast.client.zone_watcher import ZonesGap, ZonesWatched, ZoneWatcher
 from holdfast.client_core.routing import parse_addresses
 from holdfast.core.model.migration import NONE, Migration
-from holdfast.core.model.partition_events import Kind, Loss, News
+from holdfast.core.model.partition_events import Kind, Loss, News, Number
 from holdfast.core.partition_table.event_log import ranges_of
 
 Told = News | Listening | Gap | Silence | ZoneEvent | ZonesWatched | ZonesGap
@@ -31,6 +30,113 @@ SUMMARY_S = 1.0
 """Least time between two lines of a summary."""
 ALARMING = {ZoneEventKind.RESET, ZoneEventKind.FAILING}
 """Events that are printed in red."""
+
+
+class ListeningEvent(Answer):
+    """The command watches partitions through this member."""
+
+    member: str
+    cluster_state: str
+    kind: Literal["listening"] = "listening"
+
+
+class SilenceEvent(Answer):
+    """No member answers; the command tries again."""
+
+    reason: str
+    kind: Literal["silence"] = "silence"
+
+
+class GapEvent(Answer):
+    """Earlier events are unknown."""
+
+    kind: Literal["gap"] = "gap"
+
+
+class ZonesWatchedEvent(Answer):
+    """The command watches these zones from a revision of the metastore on."""
+
+    zones: list[str]
+    revision: int
+    kind: Literal["zones watched"] = "zones watched"
+
+
+class ZonesGapEvent(Answer):
+    """Earlier events of zones are unknown."""
+
+    reason: str
+    kind: Literal["zones gap"] = "zones gap"
+
+
+class MigrationCounts(msgspec.Struct):
+    """Finished migrations since the last line, and of the present rebalance."""
+
+    completed: int
+    failed: int
+    ended: int
+    planned: int
+
+
+class SummaryEvent(Answer):
+    """With --summary: counts since the last line."""
+
+    migrations: MigrationCounts
+    zones: dict[str, int]
+    taken_over: int
+    lost: dict[str, list[int]]
+    kind: Literal["summary"] = "summary"
+
+
+class MovedReplica(msgspec.Struct):
+    """A migration; an index of -1 is none."""
+
+    form: str
+    partition: int
+    source: str | None
+    source_current: int
+    source_new: int
+    destination: str
+    destination_current: int
+    destination_new: int
+
+
+class LostPartition(msgspec.Struct):
+    """A partition that lost its owner."""
+
+    partition: int
+    lost_backups: int
+    all_lost: bool
+    maps: list[str]
+    begun_anew: bool
+
+
+class PartitionEvent(Answer):
+    """An event of a rebalance, a migration or a loss."""
+
+    number: Number
+    kind: Kind
+    process: Number
+    planned: int
+    completed: int
+    failed: int
+    elapsed_ms: int
+    version: int
+    took_ms: int
+    remaining: int
+    migration: MovedReplica | UnsetType = UNSET
+    loss: LostPartition | UnsetType = UNSET
+
+
+Event = (
+    ListeningEvent
+    | SilenceEvent
+    | GapEvent
+    | ZonesWatchedEvent
+    | ZonesGapEvent
+    | SummaryEvent
+    | PartitionEvent
+    | ZoneEvent
+)
 
 
 class Lines:
@@ -200,33 +306,23 @@ class Summary:
             return True
         return False
 
-    @property
-    def alarming(self) -> bool:
-        """Whether entries were lost since the last line."""
-        return bool(self._lost)
-
-    def told(self, *, as_json: bool) -> str:
-        """Counts since the last line, in one line; empty if there are none."""
+    def take(self) -> Described[SummaryEvent] | None:
+        """Counts since the last line; None if there are none."""
         done, zones, lost, taken_over = self._done, self._zones, self._lost, self._taken_over
         if not done and not zones and not lost and not taken_over:
-            return ""
+            return None
         self._done, self._zones, self._lost, self._taken_over = Counter(), Counter(), {}, 0
         completed, failed = done[Kind.COMPLETED.value], done[Kind.FAILED.value]
         ended, planned = self._progress
-        if as_json:
-            migrations = {"completed": completed, "failed": failed, "ended": ended, "planned": planned}
-            return json.dumps(
-                {
-                    "kind": "summary",
-                    "migrations": migrations,
-                    "zones": dict(sorted(zones.items())),
-                    "taken_over": taken_over,
-                    "lost": {fate: sorted(partitions) for fate, partitions in sorted(lost.items())},
-                }
-            )
+        event = SummaryEvent(
+            migrations=MigrationCounts(completed, failed, ended, planned),
+            zones=dict(sorted(zones.items())),
+            taken_over=taken_over,
+            lost={fate: sorted(partitions) for fate, partitions in sorted(lost.items())},
+        )
         parts = [
             f"LOST {len(partitions)} partitions ({ranges_of(partitions)}): {fate}"
-            for fate, partitions in sorted(lost.items())
+            for fate, partitions in event.lost.items()
         ]
         if taken_over:
             parts.append(f"{taken_over} partitions taken over by backups, no entry is lost")
@@ -234,42 +330,38 @@ class Summary:
             of = f", {ended} of {planned} of this rebalance" if planned else ""
             parts.append(f"{completed} migrations done, {failed} failed{of}")
         if zones:
-            parts.append("of zones: " + ", ".join(f"{count} {kind}" for kind, count in sorted(zones.items())))
-        return "; ".join(parts)
+            counts = (f"{count} {kind}" for kind, count in event.zones.items())
+            parts.append(f"of zones: {', '.join(counts)}")
+        return Described(event, _line("; ".join(parts), alarming=bool(lost)))
 
 
 def _word(value: object) -> object:
     return "none" if value == "" else value
 
 
-def _plain(event: Told) -> dict[str, Any]:
+def struct_of(event: Told) -> Event:
+    """The event for programs."""
     match event:
         case ZonesWatched(zones, revision):
-            return {"kind": "zones watched", "zones": list(zones), "revision": revision}
+            return ZonesWatchedEvent(list(zones), revision)
         case ZonesGap(why):
-            return {"kind": "zones gap", "reason": why}
+            return ZonesGapEvent(why)
         case ZoneEvent():
-            plain = msgspec.to_builtins(event)
-            assert isinstance(plain, dict)
-            return plain
+            return event
         case Listening(status):
-            return {"kind": "listening", "member": status["uuid"], "cluster_state": status["cluster_state"]}
+            return ListeningEvent(str(status["uuid"]), str(status["cluster_state"]))
         case Silence(why):
-            return {"kind": "silence", "reason": why}
+            return SilenceEvent(why)
         case Gap():
-            return {"kind": "gap"}
+            return GapEvent()
         case News():
-            found: dict[str, Any] = {name: getattr(event, name) for name in event.__struct_fields__}
-            found["remaining"] = event.remaining
-            moved, loss = event.migration, event.loss
+            found = {name: getattr(event, name) for name in (*event.__struct_fields__, "remaining")}
+            moved, loss = found.pop("migration"), found.pop("loss")
             if moved is not None:
-                found["migration"] = {
-                    "form": moved.kind,
-                    **{name: getattr(moved, name) for name in moved.__struct_fields__},
-                }
+                found["migration"] = MovedReplica(form=moved.kind, **msgspec.structs.asdict(moved))
             if loss is not None:
-                found["loss"] = {name: getattr(loss, name) for name in loss.__struct_fields__}
-            return {name: value for name, value in found.items() if value is not None}
+                found["loss"] = LostPartition(**msgspec.structs.asdict(loss))
+            return PartitionEvent(**found)
 
 
 class _Sources:
@@ -304,26 +396,11 @@ class _Sources:
             yield found
 
 
-def _zone_client(address: str, known: Credentials) -> Client:
-    return Client(
-        address,
-        username=known.username,
-        password=known.password,
-        token=known.token,
-        tls=known.tls,
-        timeout_s=5,
-        operates=True,
-    )
-
-
-@click.command(short_help="Print migrations, losses and zone changes as they happen.")
-@address_option
+@operator_command(short_help="Print migrations, losses and zone changes as they happen.")
 @click.option(
     "--summary", is_flag=True, help="Summarise events of many partitions: at most one line a second."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for each event, for scripts.")
-@credentials
-def watch(*, address: str, summary: bool, as_json: bool, credentials: Credentials) -> None:
+def watch(call: Call, *, summary: bool) -> Iterator[Event]:
     r"""Print one line per partition event until Ctrl-C: the start and end of a rebalance, each migration, and lost
     copies. When the connected member goes away, the command continues with another one.
 
@@ -331,52 +408,43 @@ def watch(*, address: str, summary: bool, as_json: bool, credentials: Credential
     nodes, and leaders, moves, resets and repeated failures of their partitions.
 
     \b
-      holdfast cluster watch
-      holdfast cluster watch --summary
       holdfast cluster watch --json -a 127.0.0.1:5702 | grep lost
     """
-    watcher = Watcher(parse_addresses(address), credentials.for_client())
+    watcher = Watcher(call.addresses, call.credentials.for_client())
     sources = _Sources()
-    with suppress(KeyboardInterrupt), _zone_client(address, credentials) as client:
+    with suppress(KeyboardInterrupt), call.client(operates=True) as client:
         sources.add(watcher.events)
         sources.add(lambda: ZoneWatcher(client).events(sources.ended.is_set))
         try:
-            _print_events(watcher, sources, Summary() if summary else None, as_json=as_json)
+            # Each comes with its line for people.
+            yield from _events(watcher, sources, Summary() if summary else None)  # type: ignore[misc]
         finally:
             sources.ended.set()
 
 
-def _print_events(watcher: Watcher, sources: _Sources, counts: Summary | None, *, as_json: bool) -> None:
-    """Print events for ever."""
+def _events(watcher: Watcher, sources: _Sources, counts: Summary | None) -> Iterator[Described[Any]]:
+    """Events, without end."""
     lines = Lines()
-    told_s = 0.0
+    last_s = 0.0
     for event in sources.events(None if counts is None else SUMMARY_S / 4):
         many = counts is not None and event is not None and counts.takes(event)
         # Print what was counted before any other event, so that the lines stay in order.
         ends = event is not None and not many
-        if counts is not None and (ends or time.monotonic() - told_s >= SUMMARY_S):
-            alarming = counts.alarming
-            _tell(counts.told(as_json=as_json), as_json=as_json, alarming=alarming)
-            told_s = time.monotonic()
-        if event is None or many:
-            continue
-        if as_json:
-            _tell(msgspec.json.encode(_plain(event)).decode(), as_json=True)
-        else:
+        if counts is not None and (ends or time.monotonic() - last_s >= SUMMARY_S):
+            summary = counts.take()
+            if summary is not None:
+                yield summary
+            last_s = time.monotonic()
+        if event is not None and not many:
             lines.learn(watcher.status)
-            _tell(lines.of(event), as_json=False, alarming=_alarming(event))
+            yield Described(struct_of(event), _line(lines.of(event), alarming=is_alarming(event)))
 
 
-def _tell(text: str, *, as_json: bool, alarming: bool = False) -> None:
-    """Print a line at once, for people with the time; nothing when there is none."""
-    if not text:
-        return
-    line = text if as_json else f"{time.strftime('%H:%M:%S')} {text}"
-    click.echo(click.style(line, fg="red", bold=True) if alarming else line)
-    sys.stdout.flush()
+def _line(text: str, *, alarming: bool) -> Text:
+    return Text(f"{time.strftime('%H:%M:%S')} {text}", "bold red" if alarming else "")
 
 
-def _alarming(event: Told) -> bool:
+def is_alarming(event: Told) -> bool:
     if isinstance(event, ZoneEvent):
         return event.kind in ALARMING
     lost = isinstance(event, News) and event.loss is not None and _costs(event.loss)
