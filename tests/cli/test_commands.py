@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -29,6 +31,7 @@ from holdfast.server.hazelcast.entries_cy import serve_entries
 from holdfast_lab.chaos import nemeses
 from holdfast_lab.cli import simulate as simulation
 from holdfast_lab.cli.campaigns import NEMESES
+from holdfast_lab.cli.main import holdfast_lab
 from holdfast_lab.cli.simulate import Terms, parse_seeds
 from holdfast_lab.sim.ablations.rules import RULES
 from holdfast_lab.sim.lies import LIES
@@ -129,6 +132,61 @@ def test_connection_options_are_described_once() -> None:
     assert "--tls" not in shown
     told = run("data", "get", "m", "k", "--tls-any-host", "-a", "127.0.0.1:1")
     assert told.exit_code == 4, told.output
+
+
+TEXT_MAX = 10
+"""Most lines of a help besides its options and exit statuses."""
+
+
+def all_with_groups(group: click.Group, *path: str) -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield " ".join((*path, name)), command
+        if isinstance(command, click.Group):
+            yield from all_with_groups(command, *path, name)
+
+
+EXPLAINED = [*all_with_groups(holdfast, "holdfast"), *all_with_groups(holdfast_lab, "python -m holdfast_lab")]
+
+
+@pytest.mark.parametrize(("name", "command"), EXPLAINED, ids=[name for name, _ in EXPLAINED])
+def test_every_help_is_short_and_has_an_example(name: str, command: click.Command) -> None:
+    context = click.Context(command, terminal_width=110)
+    formatter = context.make_formatter()
+    command.format_help_text(context, formatter)
+    lines = [line for line in formatter.getvalue().splitlines() if line.strip()]
+    assert len(lines) <= TEXT_MAX, lines
+    short = name.removesuffix(" run").removesuffix(" show")
+    assert any(line.strip().startswith(short) or f"| {short}" in line for line in lines), lines
+
+
+def examples(command: click.Command) -> Iterator[list[str]]:
+    """The words of each example, without what the shell does with them."""
+    for line in (command.help or "").splitlines():
+        text = line.strip().removeprefix("python -m ")
+        if text.startswith(("holdfast ", "holdfast_lab ")):
+            # Some have a remark behind them.
+            words = shlex.split(re.split(r"  +| \|\| | \| ", text)[0])
+            if words[-1] != "-":
+                yield words
+
+
+@pytest.mark.parametrize(("name", "command"), EXPLAINED, ids=[name for name, _ in EXPLAINED])
+def test_examples_are_calls_that_the_command_takes(name: str, command: click.Command) -> None:
+    for program, *words in examples(command):
+        called: click.Command = holdfast_lab if program == "holdfast_lab" else holdfast
+        context = click.Context(called)
+        while isinstance(called, click.Group) and words:
+            if words[0] in called.commands or words[0] in called.list_commands(context):
+                found = called.get_command(context, words.pop(0))
+            else:
+                found = called.commands.get({"export": "run", "config": "show"}.get(called.name or "", ""))
+            assert found is not None, (name, words)
+            called, context = found, click.Context(found)
+        if not isinstance(called, click.Group):
+            called.make_parser(context).parse_args(words)
 
 
 def test_examples_stay_one_line_each() -> None:

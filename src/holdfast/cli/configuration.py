@@ -89,7 +89,11 @@ class ValidFile(Answer):
 )
 @click.argument("file", required=False, type=LocalPath(path_type=Path))
 def show(_: Call, file: Path | None) -> Schema | ValidFile:
-    """Print every setting, or check a file."""
+    r"""Print every setting, or check a file.
+
+    \b
+      holdfast config holdfast.toml
+    """
     if file is not None:
         return ValidFile(given=len(settings_from(file, {}).given), file=str(file))
     return Schema(

@@ -60,24 +60,20 @@ def plan(
     summary: bool,
     credentials: Credentials,
 ) -> None:
-    """Show every step by which partitions would move, and every state on the way. Moves nothing.
+    r"""Show every step by which partitions would move, and every state on the way. Moves nothing.
 
     FILE (default: standard input) is JSON: `current` has one row per partition, of member names or null, the owner
     first. Give either the wanted rows as `target`, or `members` and `backups` from which the master would compute
-    them, with `placement` "even" or "rendezvous". Members in `current` but not in `members` count as crashed. The
-    exit status is 2 if the input is invalid.
+    them, with `placement` "even" or "rendezvous". Members in `current` but not in `members` count as crashed.
 
     \b
-    {"current": [["A", "B", null]], "target": [["A", "C", "B"]]}
-    {"current": [["A", "B"]], "members": ["A", "B", "C"], "backups": 1,
-     "groups": {"A": "rack 1", "B": "rack 2"}, "leaving": ["B"], "lite": ["C"]}
+      {"current": [["A", "B", null]], "target": [["A", "C", "B"]]}
+      {"current": [["A", "B"]], "members": ["A", "B", "C"], "backups": 1, "leaving": ["B"], "lite": ["C"]}
 
     \b
-    holdfast plan table.json
-    holdfast plan --json < table.json | head -1
-    holdfast plan --live --join 1 --summary
-    holdfast plan --live -a 10.0.0.7:5701 --drain one --crash two
-    """  # noqa: D301  (the backslash is for click: what follows is not to be folded)
+      holdfast plan table.json
+      holdfast plan --live --join 1 --summary
+    """
     events = Events(join or 0, groups, drain, crash, names)
     if groups and not join:
         raise ConfigError("--group needs --join: it is the group of the members that join")

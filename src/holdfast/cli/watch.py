@@ -20,7 +20,6 @@ from holdfast.cli.operator_command import Call, operator_command
 from holdfast.client.operator import Gap, Listening, Silence, Watcher
 from holdfast.client.zone_events import ZoneEvent, ZoneEventKind
 from holdfast.client.zone_watcher import ZonesGap, ZonesWatched, ZoneWatcher
-from holdfast.client_core.routing import parse_addresses
 from holdfast.core.model.migration import NONE, Migration
 from holdfast.core.model.partition_events import Kind, Loss, News, Number
 from holdfast.core.partition_table.event_log import ranges_of

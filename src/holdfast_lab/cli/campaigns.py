@@ -32,9 +32,12 @@ NEMESES = ("kill", "pause", "cut", "resize", "clock", "blackout")
 )
 @click.option("--zone", is_flag=True, help="Add a zone (partitions that are Raft groups) with a map.")
 def demo(rows: int | None, members: int, csv: Path | None, key: str | None, out: str, *, zone: bool) -> None:
-    """Load real data with Spark, lose and add members under load, and check that nothing is lost.
+    r"""Load real data with Spark, lose and add members under load, and check that nothing is lost.
 
     The exit status is 1 if data was lost or diverged, and 2 if the input is invalid.
+
+    \b
+      python -m holdfast_lab demo --rows 100000
     """
     need_spark("spark,demo")
     from holdfast_lab.demo.main_job import main
@@ -83,10 +86,13 @@ def chaos(
     *,
     zones: bool,
 ) -> None:
-    """Inject faults into a real cluster while official Hazelcast clients call it, and check every response.
+    r"""Inject faults into a real cluster while official Hazelcast clients call it, and check every response.
 
     Each key has to behave as one register for all clients (linearizability), for writes, failed writes and reads. The
     exit status is 1 if a response is wrong, copies differ, or the cluster does not recover.
+
+    \b
+      python -m holdfast_lab chaos --nemesis cut --rounds 3
     """
     from holdfast_lab.chaos.chaos import main
 
@@ -145,10 +151,13 @@ def resize(
     zones: bool,
     as_json: bool,
 ) -> None:
-    """Grow a real cluster from 3 to 7 members and back under load, with a crash in each round.
+    r"""Grow a real cluster from 3 to 7 members and back under load, with a crash in each round.
 
     A Hazelcast client reads and writes meanwhile. The command prints its latency at rest, during migrations and
     around crashes. The exit status is 1 if an acknowledged write is lost, or copies differ.
+
+    \b
+      python -m holdfast_lab resize --rounds 2
     """
     from holdfast_lab.chaos.resize import Plan, main
 
@@ -224,12 +233,15 @@ def fuzz(
     users: bool,
     secret: bool,
 ) -> None:
-    """Fuzz the client, member and HTTP ports of a real cluster with messages generated from the protocols, while a
+    r"""Fuzz the client, member and HTTP ports of a real cluster with messages generated from the protocols, while a
     client sets and gets a key.
 
     The exit status is 1 if a member ends, hangs or uses too much memory, or if the client gets a wrong response or
     waits more than 5 times as long as at rest; with --users, if a request was accepted without a rule, or rejected in
     spite of one.
+
+    \b
+      python -m holdfast_lab fuzz --messages 100000
     """
     from holdfast.config.client_tls import ClientTls
     from holdfast_lab.fuzz.fuzz import Plan, main

@@ -69,10 +69,13 @@ def matrix(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Run every kind of migration with every fault at every packet, and check each case.
+    r"""Run every kind of migration with every fault at every packet, and check each case.
 
     The key of a case has the kind of migration, the role of the master, a seed, and the faults:
     move-owner/neither/0/crash:source@17. The same key gives the same run. The exit status is 1 if a case failed.
+
+    \b
+      python -m holdfast_lab matrix --pairs --sample 10
     """
     from holdfast_lab.sim.matrix.sweep import pair_starts, stages
 

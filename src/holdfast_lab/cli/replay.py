@@ -79,11 +79,14 @@ class _Told:
 @click.option("--partition", type=click.IntRange(0), help="Print the history of this partition.")
 @json_option
 def replay(*, record: Path, member: str | None, partition: int | None, as_json: bool) -> None:
-    """Replay every member of a recorded run (`python -m holdfast_lab simulate --seed N --record FILE`), and check
+    r"""Replay every member of a recorded run (`python -m holdfast_lab simulate --seed N --record FILE`), and check
     that each step has the same effects. Rules that were off, and lies, are applied again. --member and --partition
     print the history of these.
 
     The exit status is 1 if a step differs (the first one is printed), or if the file cannot be read.
+
+    \b
+      python -m holdfast_lab replay run.rec --member host1#3 --partition 0
     """
     from holdfast.engine import recording
     from holdfast.engine.replay import Differs, Replay

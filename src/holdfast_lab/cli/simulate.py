@@ -195,7 +195,7 @@ def simulate(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Simulate whole clusters with faults, and check that nothing is lost, leaks or hangs.
+    r"""Simulate whole clusters with faults, and check that nothing is lost, leaks or hangs.
 
     The same seed gives the same run and the same trace hash. A campaign ends with the number of migrations that
     finished between the first and the last fault, and the share of client writes that was checked. A campaign of at
@@ -203,6 +203,9 @@ def simulate(
     --alarm turns off each safety rule, and injects each lie, until a run fails, starting at five seeds that are a
     fifth of --seeds apart. The exit status is 1 if a run failed or something never occurred; with --alarm, if no run
     noticed a broken rule, or if a lie took more than 50 runs in the median.
+
+    \b
+      python -m holdfast_lab simulate --seeds 0..199 --journal mixed
     """
     console = Console(highlight=False, soft_wrap=True)
     if unknown := sorted(set(without) - RULES.keys()):
