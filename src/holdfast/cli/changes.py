@@ -106,18 +106,7 @@ def changes(
       holdfast changes flights --from snapshot --once
       holdfast changes flights --to-map flights_copy --checkpoint /var/lib/flights-copy
     """
-    if to is not None and to_map is not None:
-        raise ConfigError("give --to or --to-map, not both")
-    if to_map is not None and checkpoint is None:
-        raise ConfigError("--to-map needs --checkpoint: without it, the position of the other map is unknown")
-    if to_map is not None and value_format is not None:
-        raise ConfigError("--format is not for --to-map: entries are applied as they are")
-    if to_map is not None and bad != "fail":
-        raise ConfigError(
-            "--bad is not for --to-map: entries are applied as they are, whatever their columns"
-        )
-    if to_address is not None and to_map is None:
-        raise ConfigError("--to-address goes with --to-map")
+    _check(to, to_map, to_address, checkpoint, value_format, bad)
     from holdfast.spark.pipeline import changes as pipeline
 
     title = f"changes of {name}"
@@ -162,6 +151,29 @@ def changes(
         yield FollowedChanges(**asdict(result))
     else:
         click.echo(result, err=printing)
+
+
+def _check(
+    to: tuple[str, str] | None,
+    to_map: str | None,
+    to_address: str | None,
+    checkpoint: str | None,
+    value_format: str | None,
+    bad: str,
+) -> None:
+    """Check options that exclude or need each other. Raises ConfigError."""
+    if to is not None and to_map is not None:
+        raise ConfigError("give --to or --to-map, not both")
+    if to_map is not None and checkpoint is None:
+        raise ConfigError("--to-map needs --checkpoint: without it, the position of the other map is unknown")
+    if to_map is not None and value_format is not None:
+        raise ConfigError("--format is not for --to-map: entries are applied as they are")
+    if to_map is not None and bad != "fail":
+        raise ConfigError(
+            "--bad is not for --to-map: entries are applied as they are, whatever their columns"
+        )
+    if to_address is not None and to_map is None:
+        raise ConfigError("--to-address goes with --to-map")
 
 
 def _print(

@@ -200,9 +200,8 @@ def simulate(
     The same seed gives the same run and the same trace hash. A campaign ends with the number of migrations that
     finished between the first and the last fault, and the share of client writes that was checked. A campaign of at
     least 200 seeds also counts how often each feature, fault, response and rule occurred, and fails if one never did.
-    --alarm turns off each safety rule, and injects each lie, until a run fails, starting at five seeds that are a
-    fifth of --seeds apart. The exit status is 1 if a run failed or something never occurred; with --alarm, if no run
-    noticed a broken rule, or if a lie took more than 50 runs in the median.
+    --alarm turns off each safety rule, and injects each lie, until a run fails. The exit status is 1 if a run failed
+    or something never occurred; with --alarm, if a broken rule went unnoticed or a lie took over 50 runs in the median.
 
     \b
       python -m holdfast_lab simulate --seeds 0..199 --journal mixed
