@@ -162,7 +162,7 @@ def test_members_are_drained_and_the_cluster_is_ended(tmp_path: Path) -> None:
             assert member.log_tail(1).endswith(left)
         assert missing(cluster, ENTRIES) == []
         told = run("member", "drain", going[0].client_address)
-        assert told.exit_code == 1
+        assert told.exit_code == 4
         assert "cannot connect" in told.output
 
         seen = []

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from types import UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -152,19 +152,29 @@ def timeout_option(
 def finish(found: Any, *, as_json: bool) -> int:
     """Print what a command has returned; returns the exit status."""
     tell = tell_json if as_json else show
-    if isinstance(found, Iterator):
-        statuses: list[int] = []
-        while True:
-            try:
-                answer = next(found)
-            except StopIteration as end:
-                return combined(statuses) if end.value is None else int(end.value)
-            tell(answer)
-            statuses.append(exit_status_of(answer))
+    if isinstance(found, Generator):
+        return _print_each(found, tell)
     if found is None:
         return DONE
     tell(found)
     return exit_status_of(found)
+
+
+def _print_each(found: Generator[Any, None, Any], tell: Callable[[Any], None]) -> int:
+    statuses: list[int] = []
+    following = partial(next, found)
+    while True:
+        try:
+            answer = following()
+        except StopIteration as end:
+            return combined(statuses) if end.value is None else int(end.value)
+        following = partial(next, found)
+        try:
+            tell(answer)
+        except KeyboardInterrupt as interrupt:
+            # The command decides what Ctrl-C means, also while an answer is being printed.
+            following = partial(found.throw, interrupt)
+        statuses.append(exit_status_of(answer))
 
 
 def exit_status_of(answer: Any) -> int:
