@@ -130,17 +130,14 @@ def verify_command(
     members. Changes nothing.
 
     A counter conflict means that a replica does not have the same updates as its primary; a content conflict, that it
-    does not have the same entries. The cluster may be in use: the command compares a partition again if it is written
-    or moved meanwhile, and reports it as busy if that never ends. It compares the replicas of a zone at a mark in the
-    log of each partition; there a replica is busy only if it does not reach the mark.
+    does not have the same entries. The cluster may be in use: a partition that is written or moved is compared again,
+    and reported as busy if that never ends. Replicas of a zone are compared at a mark in the log of each partition.
 
     With --member and --files, replicas with the same updates must have the same entries. In files, a replica with fewer
     updates is older, which is no error.
 
     \b
-      holdfast verify
       holdfast verify --map flights --keys -a 127.0.0.1:5702
-      holdfast verify --member 10.0.0.1:5701 --member 10.0.0.2:5701
       holdfast verify --files /copies/m1 --files /copies/m2
     """
     if members and folders:
