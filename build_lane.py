@@ -1,5 +1,5 @@
 """Compiles the modules of the hot path, where Cython and a C compiler are found: the data lane
-(`holdfast.server.hazelcast.entries_cy`), the table that it stores entries in (`holdfast.core.store.entry_table`), the
+(`holdfast.server.hazelcast.compiled_lane`), its table of entries (`holdfast.core.store.entry_table`), the
 way of what is stored to the backups (`holdfast.core.primary_backup.packed_puts_cy`), and the clients' sockets
 (`holdfast.runtime.doors.poll_cy`).
 
@@ -29,12 +29,15 @@ SRC = ROOT / "src"
 DIRECTIVES = {"language_level": 3, "boundscheck": False, "wraparound": False, "binding": True}
 
 
-LANE = SRC / "holdfast" / "server" / "hazelcast" / "entries_cy.py"
+LANE = SRC / "holdfast" / "server" / "hazelcast" / "compiled_lane.pyx"
+IN_COMMON = (LANE.with_name("frame_parser.py"), LANE.with_name("lane_tally.py"))
+"""Texts that the plain lane imports and the compiled one includes, from this line on:"""
+COMPILED_FROM = "# -- compiled as well\n"
 TABLE = SRC / "holdfast" / "core" / "store" / "entry_table.pyx"
 PUTS = SRC / "holdfast" / "core" / "primary_backup" / "packed_puts_cy.py"
 POLL = SRC / "holdfast" / "runtime" / "doors" / "poll_cy.py"
 SYSTEM_CALLS = SRC / "holdfast" / "runtime" / "doors" / "system_calls.pxd"
-LANE_AND_TABLE = (LANE, TABLE, TABLE.with_suffix(".pxd"), TABLE.with_name("murmur3.pxd"))
+LANE_AND_TABLE = (LANE, *IN_COMMON, TABLE, TABLE.with_suffix(".pxd"), TABLE.with_name("murmur3.pxd"))
 """These know each other's layout, so each is of use only beside the other as it was."""
 
 
@@ -68,6 +71,8 @@ class Module(NamedTuple):
     """Lines of the source that import what stands for C, and what is imported instead."""
     names_of_c: tuple[Path, ...] = ()
     """Declarations of what is C."""
+    included: tuple[Path, ...] = ()
+    """Texts that it includes, without what stands there for C."""
     slotted: tuple[str, ...] = ()
     """Of `SLOTTED`, what it names."""
     only_on: str = ""
@@ -136,26 +141,6 @@ _try_{name}()
 """
 
 
-IMPORTED_BY_LANE = """from holdfast.core.store.uncompiled import (
-    EntryTable,
-    bytes_of,
-    cython,
-    memcmp,
-    memcpy,
-    resize,
-)
-"""
-OF_C_FOR_LANE = (
-    "import cython; from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING as bytes_of; "
-    "from cython.cimports.cpython.bytearray import PyByteArray_Resize as resize; "
-    "from cython.cimports.holdfast.core.store.entry_table import EntryTable; "
-    "from cython.cimports.libc.string import memcmp, memcpy\n"
-)
-SLOTTED_IN_LANE = """from holdfast.core.model.update_counter import UpdateCounter
-from holdfast.core.store.map_state import MapState
-from holdfast.core.store.partition_copy import PartitionCopy
-from holdfast.core.store.replica import MapReplica, UnsentPuts
-"""
 SLOTTED_IN_PUTS = """from holdfast.core.messages import Section
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
@@ -163,11 +148,11 @@ from holdfast.core.model.records import Puts
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.primary_backup.ack_batch import AckBatch
 from holdfast.core.primary_backup.backlog import RECORD_BYTES
+from holdfast.core.store import uncompiled as cython
 from holdfast.core.store.map_state import FOLD_AT, MapState
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica, UnsentPuts
 from holdfast.core.store.tail import Tail
-from holdfast.core.store.uncompiled import cython
 """
 SLOTTED_FOR_PUTS = (
     "import cython; from holdfast.core.model.ids import MemberId; "
@@ -175,18 +160,14 @@ SLOTTED_FOR_PUTS = (
     "from cython.cimports.slotted import Assignment, AckBatch, MapState, PartitionCopy, Puts, Replica, Section; "
     "from cython.cimports.slotted import Replica as MapReplica, Tail, UnsentPuts, UpdateCounter\n"
 )
-SLOTTED_FOR_LANE = (
-    "from cython.cimports.slotted import MapState, PartitionCopy, Replica, UnsentPuts, UpdateCounter; "
-    "from cython.cimports.slotted import Replica as MapReplica\n"
-)
 MODULES = (
     Module("the table of entries", "holdfast.core.store.entry_table", TABLE, LANE_AND_TABLE),
     Module(
         "the data lane",
-        "holdfast.server.hazelcast.entries_compiled",
+        "holdfast.server.hazelcast.compiled_lane",
         LANE,
         LANE_AND_TABLE,
-        ((IMPORTED_BY_LANE, OF_C_FOR_LANE), (SLOTTED_IN_LANE, SLOTTED_FOR_LANE)),
+        included=IN_COMMON,
         slotted=("MapState", "PartitionCopy", "Replica", "UnsentPuts", "UpdateCounter"),
     ),
     Module(
@@ -203,7 +184,7 @@ MODULES = (
         POLL,
         (POLL, SYSTEM_CALLS),
         (
-            ("from holdfast.core.store.uncompiled import cython\n", "import cython\n"),
+            ("from holdfast.core.store import uncompiled as cython\n", "import cython\n"),
             ("from holdfast.runtime.doors.system_calls import", "from cython.cimports.system_calls import"),
         ),
         (SYSTEM_CALLS,),
@@ -233,6 +214,9 @@ def build(into: Path) -> tuple[list[Path], str]:
             copy.write_text(module.text(), encoding="utf-8")
             for path in module.names_of_c:
                 shutil.copy(path, folder)
+            for path in module.included:
+                common = path.read_text(encoding="utf-8").partition(COMPILED_FROM)[2]
+                Path(folder, path.with_suffix(".pxi").name).write_text(common, encoding="utf-8")
             extensions.append(Extension(module.name, [str(copy)], extra_compile_args=["-O2", "-g0"]))
         try:
             made = cythonize(

@@ -27,7 +27,7 @@ from holdfast.config.verifiers import PasswordVerifier, TokenVerifier, read_veri
 from holdfast.errors import ConfigError, Denied, HoldfastError, NotReady, Unknown
 from holdfast.runtime import data_lane as lanes
 from holdfast.runtime import process
-from holdfast.server.hazelcast.entries_cy import serve_entries
+from holdfast.server.hazelcast import reference_lane
 from holdfast_lab.chaos import nemeses
 from holdfast_lab.cli import simulate as simulation
 from holdfast_lab.cli.campaigns import NEMESES
@@ -519,7 +519,7 @@ def test_power_cuts_are_only_for_what_survives_them() -> None:
 def test_members_are_compiled_where_that_is_wanted_and_possible(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(lanes, "data_lane", lambda: lanes.DataLane("compiled", serve_entries))
+    monkeypatch.setattr(lanes, "data_lane", lambda: lanes.DataLane("compiled", reference_lane))
     told = run("simulate", "--seeds", "3..3", "--workers", "1", "--compiled")
     assert "python -m holdfast_lab simulate --seed 3 --journal mixed --compiled\n" in told.output
     told = run("simulate", "--seed", "3", "--compiled", "--record", str(tmp_path / "run"))
@@ -527,7 +527,7 @@ def test_members_are_compiled_where_that_is_wanted_and_possible(
     assert "--record is not allowed with --compiled" in told.output
     assert not (tmp_path / "run").exists()
     monkeypatch.setattr(
-        lanes, "data_lane", lambda: lanes.DataLane("python", serve_entries, why="no compiler")
+        lanes, "data_lane", lambda: lanes.DataLane("python", reference_lane, why="no compiler")
     )
     told = run("simulate", "--seed", "3", "--compiled")
     assert told.exit_code == 2

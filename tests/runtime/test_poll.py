@@ -25,7 +25,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.runtime.test_member import member, run
 from tests.server.hazelcast.one_member import OneMemberGrid
-from tests.server.hazelcast.test_lane_ways import KEYS, VALUES, buffers, request
+from tests.server.hazelcast.test_lane_ways import (
+    CONTAINS_KEY,
+    DELETE,
+    GET,
+    KEYS,
+    PUT,
+    SET,
+    VALUES,
+    buffers,
+    request,
+)
 
 from holdfast.config import LimitSettings
 from holdfast.core.model.ids import MILLISECOND
@@ -35,7 +45,7 @@ from holdfast.runtime.doors.clients import PolledConnection
 from holdfast.runtime.doors.sockets import sockets_way
 from holdfast.runtime.in_process.embedded import Member
 from holdfast.server.door import ClientConnection, Door, DoorMember
-from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, DELETE, GET, PUT, SET, serve_entries
+from holdfast.server.hazelcast import reference_lane
 from holdfast_lab.bench import frames
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="this system has no epoll")
@@ -185,7 +195,7 @@ class Polled:
 
     def __init__(self, module: ModuleType, **limits: int) -> None:
         self.desk = Desk(**limits)
-        self.poll = module.Poll(self.desk.door, self.desk.loop, serve_entries)
+        self.poll = module.Poll(self.desk.door, self.desk.loop, reference_lane)
         self.client, self.connection = self.connect()
 
     def connect(self, sndbuf: int = 0) -> tuple[socket.socket, PolledConnection]:

@@ -28,12 +28,11 @@ from tests.runtime.test_poll import (
     received,
     stored,
 )
-from tests.server.hazelcast.test_lane_ways import KEYS, request
+from tests.server.hazelcast.test_lane_ways import CONTAINS_KEY, GET, KEYS, PUT, REMOVE, SET, request
 
 from holdfast.runtime.data_lane import data_lane
 from holdfast.server.door import ClientConnection
-from holdfast.server.hazelcast import entries_cy
-from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, GET, PUT, REMOVE, SET
+from holdfast.server.hazelcast.keyed_requests import BY_KIND, respond
 from holdfast_lab.bench.lane import Primary
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="this system has no epoll")
@@ -69,9 +68,8 @@ def test_large_and_small_answers_keep_their_order_when_they_leave_in_parts(
         polled.give(HELLO + ask(CONTAINS_KEY))
         give(polled, polled.client, ask(SET, value=new))
         whole = b"".join(
-            entries_cy.value_answer(entries_cy.GOT, 1, 10 + len(old), entries_cy.VALUE)
-            + old
-            + entries_cy.truth_answer(entries_cy.CONTAINED, number, True)
+            respond(BY_KIND[GET], struct.pack("<q", 1), old)
+            + respond(BY_KIND[CONTAINS_KEY], struct.pack("<q", number), old)
             for number in range(50)
         )
         came = read_out(polled, client, 19 + 29 + len(old) + len(whole))
@@ -384,7 +382,7 @@ def test_an_answer_that_leaves_slowly_is_of_one_moment(change: str) -> None:
     try:
         primary = Primary(way, backups=0)
         polled.desk.grid.lane = primary.lane  # type: ignore[assignment]
-        polled.poll = compiled_module.Poll(polled.desk.door, polled.desk.loop, way.serve)  # type: ignore[attr-defined]
+        polled.poll = compiled_module.Poll(polled.desk.door, polled.desk.loop, way.code)  # type: ignore[attr-defined]
         slow, connection = polled.connect(sndbuf=4096)
         quick, _ = polled.connect()
         for client in (slow, quick):

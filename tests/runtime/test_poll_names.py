@@ -6,10 +6,10 @@ import select
 
 import pytest
 from tests.runtime.test_poll import HELLO, Polled, ask, polled, received
+from tests.server.hazelcast.test_lane_ways import GET
 
 from holdfast.server.door import ClientConnection
 from holdfast.server.hazelcast import hazelcast_session
-from holdfast.server.hazelcast.entries_cy import GET
 from holdfast.server.hazelcast.hazelcast_session import HazelcastSession
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="this system has no epoll")

@@ -51,9 +51,10 @@ from holdfast.core.model.transaction_orders import (
 from holdfast.runtime.data_lane import data_lane
 from holdfast.server import access
 from holdfast.server.audit_events import AuditKind, order_of
-from holdfast.server.hazelcast.entries_cy import ServeEntries
+from holdfast.server.hazelcast import reference_lane
 from holdfast.server.hazelcast.hazelcast_session import MESSAGES
 from holdfast.server.hazelcast.names import NAMES, name_of
+from holdfast.server.hazelcast.reference_lane import LaneCode
 from holdfast.server.logins import LoginAnswer
 from holdfast.server.rights import EVERYTHING, Rights
 from holdfast.wire import own
@@ -327,12 +328,11 @@ KEY, ONE = text_data("k"), int_data(1)
 
 
 @pytest.fixture(params=["python", "compiled"])
-def serve(request: pytest.FixtureRequest) -> ServeEntries:
-    """The loop of the data lane."""
+def lane_code(request: pytest.FixtureRequest) -> LaneCode:
     lane = data_lane("python" if request.param == "python" else "auto")
     if lane.kind != request.param:
         pytest.skip(lane.why)
-    return lane.serve
+    return lane.code
 
 
 @pytest.fixture
@@ -340,9 +340,9 @@ def grid() -> OneMemberGrid:
     return OneMemberGrid()
 
 
-def logged_in(grid: OneMemberGrid, *rules: str) -> Wire:
+def logged_in(grid: OneMemberGrid, *rules: str, lane_code: LaneCode = reference_lane) -> Wire:
     grid.rights = rights(*rules)
-    wire = Wire(grid)
+    wire = Wire(grid, lane_code=lane_code)
     wire.login()
     return wire
 
@@ -353,14 +353,13 @@ def ask(wire: Wire, codec: Any, *parameters: Any) -> Any:
 
 
 def test_who_may_only_read_reads_by_the_data_lane_and_writes_nothing(
-    grid: OneMemberGrid, serve: ServeEntries
+    grid: OneMemberGrid, lane_code: LaneCode
 ) -> None:
     admin = Wire(grid)
     admin.login()
     for _ in range(2):
         ask(admin, map_set_codec, "m", data(KEY), data(ONE), 7, -1)
-    wire = logged_in(grid, "map m read")
-    wire.session._serve_data = serve
+    wire = logged_in(grid, "map m read", lane_code=lane_code)
     grid.requests.clear()
     for _ in range(3):
         assert stored(ask(wire, map_get_codec, "m", data(KEY), 7)) == ONE
@@ -382,12 +381,11 @@ def test_who_may_only_read_reads_by_the_data_lane_and_writes_nothing(
 
 
 def test_the_data_lane_serves_in_one_buffer_what_is_permitted_and_nothing_else(
-    grid: OneMemberGrid, serve: ServeEntries
+    grid: OneMemberGrid, lane_code: LaneCode
 ) -> None:
     """Maps of all forms, one after the other and mixed, so that nothing of one is left over for the next."""
     rules = ("map whole any", "map reads read", "map writes put remove", "map adds read put", "map * listen")
-    wire = logged_in(grid, *rules)
-    wire.session._serve_data = serve
+    wire = logged_in(grid, *rules, lane_code=lane_code)
     partition = partition_of(KEY, 0, 7)
 
     def request(codec: Any, name: str, *more: Any) -> tuple[int, bytes]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.core.model.records import Record
+from holdfast.core.primary_backup.lane import WrittenEntry
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import AnyReplica, MapReplica
 
@@ -54,6 +55,13 @@ class EntryLane(Protocol):
         """
 
     def record(self, copy: PartitionCopy, held: AnyReplica, record: Record) -> None: ...
+
+    def report(self, written: list[WrittenEntry]) -> None:
+        """The hook for what else a map has. A session that writes entries itself reports those of maps in `listening`,
+        or with `changes`, in order: once for each read buffer, and before it calls `set`, `read` or `remove`. Here
+        events of listeners and invalidations of near caches are made, and records of maps with a change stream.
+        Other records for backups and the journal are packed into `unsent`.
+        """
 
     @property
     def now_ns(self) -> int:

@@ -464,6 +464,7 @@ class RecordedLane:
         self.locks_entries = lane.locks_entries
         self.locked = lane.locked
         self.record = lane.record
+        self.report = lane.report
         self.lifetimes = lane.lifetimes
         self.open_puts: None = None
         """None, so that every write is a recorded call."""

@@ -17,11 +17,11 @@ from holdfast.core.store import entry_mapping
 from holdfast.core.store.entry_mapping import FreesLater
 from holdfast.runtime.compiled import compiled_from
 from holdfast.runtime.freeing import Freeing
-from holdfast.server.hazelcast import entries_cy
-from holdfast.server.hazelcast.entries_cy import ServeEntries, Tally, serve_entries
+from holdfast.server.hazelcast import frame_parser, lane_tally, reference_lane
+from holdfast.server.hazelcast.reference_lane import LaneCode
 from holdfast.version import __version__
 
-COMPILED = "holdfast.server.hazelcast.entries_compiled"
+COMPILED = "holdfast.server.hazelcast.compiled_lane"
 TABLE = "holdfast.core.store.entry_table"
 PUTS = "holdfast.core.primary_backup.packed_puts_compiled"
 
@@ -29,13 +29,11 @@ PUTS = "holdfast.core.primary_backup.packed_puts_compiled"
 @dataclass(frozen=True, slots=True)
 class DataLane:
     kind: Literal["compiled", "python"]
-    serve: ServeEntries
+    code: LaneCode
     ways: Ways = PLAIN
     """Entry tables, and packing of entries for backups."""
     why: str = ""
     """Reason why it is not compiled."""
-    tally: type[Tally] = Tally
-    """Counters in the form that `serve` needs."""
     frees: FreesLater | None = None
     """Frees entries of dropped tables; None without compiled tables."""
 
@@ -53,18 +51,19 @@ class DataLane:
 def data_lane(choice: LaneChoice = "auto") -> DataLane:
     """The compiled lane if it is installed, matches these sources, and `member.lane` allows it."""
     if choice == "python":
-        return DataLane("python", serve_entries, why="member.lane = 'python'")
+        return DataLane("python", reference_lane, why="member.lane = 'python'")
     sources = lane_sources()
     compiled, why = compiled_from(COMPILED, *sources)
     table, table_problem = compiled_from(TABLE, *sources)
     puts, puts_problem = compiled_from(PUTS, Path(packed_puts_cy.__file__))
     if compiled is None or table is None or puts is None:
-        return DataLane("python", serve_entries, why=why or table_problem or puts_problem)
-    serve: ServeEntries = compiled.serve_entries
+        return DataLane("python", reference_lane, why=why or table_problem or puts_problem)
     ways = Ways(table.EntryTable, cast("PackedPuts", puts))
-    return DataLane("compiled", serve, ways, tally=compiled.Tally, frees=cast("FreesLater", table))
+    return DataLane("compiled", cast("LaneCode", compiled), ways, frees=cast("FreesLater", table))
 
 
 def lane_sources() -> tuple[Path, ...]:
     table = Path(entry_mapping.__file__).parent / "entry_table.pyx"
-    return Path(entries_cy.__file__), table, table.with_suffix(".pxd"), table.with_name("murmur3.pxd")
+    parser, tallies = Path(frame_parser.__file__), Path(lane_tally.__file__)
+    lane = (parser.with_name("compiled_lane.pyx"), parser, tallies)
+    return (*lane, table, table.with_suffix(".pxd"), table.with_name("murmur3.pxd"))

@@ -91,7 +91,7 @@ class MemberPorts:
         """Connect the door for clients to its port, and reload TLS files from now on."""
         if isinstance(self._clients, PolledDoor):
             assert self.sockets.module is not None, "there is a poll"
-            self._clients.serve(door, self.sockets.module, lane.serve)
+            self._clients.serve(door, self.sockets.module, lane.code)
         if self.tls is not None:
             log.info("TLS %s and newer at both doors", self._settings.tls.minimum_version)
             self._reload_later(self.tls, loop)

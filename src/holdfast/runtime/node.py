@@ -141,7 +141,7 @@ class Node(MemberGrid):
         self.client_address = Address(public, ports.client_port)
         identity = self._identity(public, ports.member_port, ports.client_port)
         self.data_lane = data_lane(chosen.lane)
-        self.tally = self.data_lane.tally()
+        self.tally = self.data_lane.code.LaneTally()
         self.tally.count_reads_in(self.times.reads)
         self._log_build()
         try:
@@ -190,7 +190,7 @@ class Node(MemberGrid):
             DoorOptions(
                 request_ids=settings.replication.request_ids,
                 client_acks=settings.replication.backup_acks == "client",
-                serve=self.data_lane.serve,
+                lane_code=self.data_lane.code,
                 tally=self.tally,
             ),
         )

@@ -27,8 +27,10 @@ from holdfast.core.primary_backup.backlog import Backlog
 from holdfast.server.flow import Flow, Pressure
 from holdfast.server.grid import Grid
 from holdfast.server.handshake import Capabilities
-from holdfast.server.hazelcast.entries_cy import ServeEntries, Tally, serve_entries
+from holdfast.server.hazelcast import reference_lane
 from holdfast.server.hazelcast.hazelcast_session import HazelcastSession
+from holdfast.server.hazelcast.lane_tally import LaneTally
+from holdfast.server.hazelcast.reference_lane import LaneCode
 from holdfast.server.logins import net_of
 from holdfast.server.own_session import OwnSession
 from holdfast.server.plain import KnownNames, Plain
@@ -182,9 +184,9 @@ class DoorOptions:
     """Whether clients that can do so may wait for backups themselves."""
     release: str = ""
     """The version of Holdfast, for clients."""
-    serve: ServeEntries = serve_entries
-    """The loop of the data lane, plain or compiled."""
-    tally: Tally | None = None
+    lane_code: LaneCode = reference_lane
+    """The data lane, plain or compiled."""
+    tally: LaneTally | None = None
     """Counts what the data lane has served."""
 
 
@@ -448,7 +450,7 @@ def _sessions(grid: Grid, limits: LimitSettings, options: DoorOptions) -> dict[b
             client_acks=options.client_acks,
             flow=flow,
             let_in=let_in,
-            serve=options.serve,
+            lane_code=options.lane_code,
             peer=peer,
             tally=options.tally,
             known_names=known_names,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.server.flow import Flow
 from holdfast.server.grid import EntryLane
-from holdfast.server.hazelcast.entries_cy import Served
+from holdfast.server.hazelcast.reference_lane import Served
 
 
 class Plain(NamedTuple):

@@ -25,7 +25,7 @@ from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.runtime.data_lane import DataLane, data_lane
-from holdfast.server.hazelcast.entries_cy import Served
+from holdfast.server.hazelcast.reference_lane import Served
 from holdfast.wire.codec import decode, encode
 from holdfast_lab.bench import frames
 from holdfast_lab.bench.lane import BEN, ME, PARTITIONS, buffers_of
@@ -77,7 +77,7 @@ class Pair:
     def turn(self, buffers: list[bytes]) -> None:
         """Process all buffers of one turn, and their consequences."""
         clock, spent, lane = time.perf_counter_ns, self.spent, self.lane
-        serve, names = self.way.serve, dict[bytes, Served]({frames.MAP.encode(): frames.MAP})
+        serve, names = self.way.code.serve_entries, dict[bytes, Served]({frames.MAP.encode(): frames.MAP})
         longest = (1 << 20, 1 << 20)
         at = clock()
 
@@ -88,7 +88,8 @@ class Pair:
             at = clock()
 
         for buffer in buffers:
-            serve(buffer, 0, lane, names, bytearray(), bytearray(), longest, 1 << 30, None)
+            sink = self.way.code.PrimarySink(lane, bytearray(), bytearray())
+            serve(buffer, 0, sink, names, longest, 1 << 30)
             stage("serve")
             lane.close_batch(self._done)
             stage("close")

@@ -22,7 +22,7 @@ from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.runtime.data_lane import DataLane, data_lane
-from holdfast.server.hazelcast.entries_cy import Served
+from holdfast.server.hazelcast.reference_lane import Served
 from holdfast_lab.bench import frames
 
 ME, BEN = MemberId("me"), MemberId("ben")
@@ -50,14 +50,17 @@ class Primary:
 
     def run(self, buffers: list[bytes], served: Served = frames.MAP) -> float:
         """Nanoseconds for all buffers. `served`: the lane's entry for the map."""
-        serve, lane, names = self.way.serve, self.lane, {frames.MAP.encode(): served}
+        code, lane, names = self.way.code, self.lane, {frames.MAP.encode(): served}
+        out, unsealed = bytearray(), bytearray()
+        sink = code.PrimarySink(lane, out, unsealed)
         longest = (1 << 20, 1 << 20)
         spent = 0
         clock = time.perf_counter_ns
         for buffer in buffers:
-            out, unsealed = bytearray(), bytearray()
+            out.clear()
+            unsealed.clear()
             began = clock()
-            end = serve(buffer, 0, lane, names, out, unsealed, longest, 1 << 30)
+            end = code.serve_entries(buffer, 0, sink, names, longest, 1 << 30)
             spent += clock() - began
             assert end == len(buffer), "all of it is for the lane"
             assert len(out) + len(unsealed), "and is answered"

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 import click
 
 from holdfast.runtime.data_lane import data_lane
-from holdfast.server.hazelcast.entries_cy import Served
+from holdfast.server.hazelcast.reference_lane import Served
 from holdfast_lab.bench import frames, systems
 from holdfast_lab.bench.lane import OPERATIONS, Primary, buffers_of
 from holdfast_lab.bench.lives import compare, tell

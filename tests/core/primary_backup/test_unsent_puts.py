@@ -100,7 +100,7 @@ class Packed(dict[bytes, bytes]):
 
 
 def put(lane: Lane, copy: PartitionCopy, name: str, key: bytes, value: bytes) -> None:
-    """As `entries_cy` stores an ordinary entry in a table."""
+    """As `compiled_lane` stores an ordinary entry in a table."""
     held = copy.maps.get(name)
     unsent = held.unsent if held is not None else None
     if held is None or unsent is None or len(value) >= PACKED_MOST:

@@ -35,6 +35,7 @@ from holdfast.core.model.transaction_orders import TransactionAnswer, Transactio
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.operations.map_operations import version_of
 from holdfast.core.primary_backup.cuts import Cuts, Taken
+from holdfast.core.primary_backup.lane import WrittenEntry
 from holdfast.core.raft_partition.leader_routing import ZoneEntries
 from holdfast.core.raft_partition.marked_copies import ReplicaAtMark
 from holdfast.core.raft_partition.state_machine import StateMachine
@@ -109,6 +110,9 @@ class OneLane:
         self, copy: PartitionCopy, held: MapReplica, change: Change, key: bytes = b"", *, ttl_ms: int = 0
     ) -> None:
         held.updates.next()
+
+    def report(self, written: list[WrittenEntry]) -> None:
+        raise AssertionError("every write is a call")
 
     @property
     def now_ns(self) -> int:

@@ -1,8 +1,7 @@
-"""The data lane has three ways to go: the lane's own methods, the flat writes of the same source, and that compiled.
-Each of them goes with a dictionary, and with a table where there is one.
+"""The compiled lane does what the reference does, each with a dictionary and with a table of entries.
 
-Whatever the bytes are, all of them read as far, answer with the same bytes, leave the same entries, counters, expiries
-and notes for observers, and queue the same records.
+Whatever the bytes are, both read as far, answer with the same bytes, leave the same entries, counters, expiries and
+notes for observers, and queue the same records.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import struct
 import sys
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -32,17 +30,13 @@ from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.runtime.data_lane import COMPILED, data_lane
 from holdfast.runtime.data_lane import PUTS as PUTS_MODULE
 from holdfast.runtime.data_lane import TABLE as TABLE_MODULE
-from holdfast.server.hazelcast import entries_cy
-from holdfast.server.hazelcast.entries_cy import (
-    CONTAINS_KEY,
-    DELETE,
-    GET,
-    PUT,
-    REMOVE,
-    SET,
-    Served,
-    ServeEntries,
-)
+from holdfast.server.hazelcast import frame_parser, reference_lane
+from holdfast.server.hazelcast.frame_parser import value_to_come
+from holdfast.server.hazelcast.keyed_requests import LANE_ROWS
+from holdfast.server.hazelcast.reference_lane import BULK_BYTES, Bulk, LaneCode, Served
+
+PUT, GET, REMOVE, CONTAINS_KEY, DELETE, SET = 0x010100, 0x010200, 0x010300, 0x010600, 0x010900, 0x010F00
+ROWS = {row.kind: row for row in LANE_ROWS}
 
 ME, BEN = MemberId("me"), MemberId("ben")
 MAPS = {
@@ -54,7 +48,7 @@ MAPS = {
     "sure": MapSettings(backups=1, reads="confirmed"),
 }
 NAMES = ["m", "alone", "mortal", "told", "sure", "idle", "", "nobody's"]
-KNOWN = {name.encode(): name for name in NAMES[:6]}
+KNOWN: dict[bytes, Served] = {name.encode(): name for name in NAMES[:6]}
 KEYS = [text_data("k"), text_data("another"), int_data(1), int_data(2)]
 VALUES = [int_data(3), text_data("v" * 30), text_data("w" * 700)]
 LONGEST = (40, 760)
@@ -65,11 +59,22 @@ def frame(payload: bytes, flags: int = 0) -> bytes:
 
 
 def request(
-    kind: int, name: str, key: bytes, value: bytes, *, partition: int, ttl_ms: int, word: int, number: int
+    kind: int,
+    name: str,
+    key: bytes,
+    value: bytes,
+    *,
+    partition: int,
+    ttl_ms: int,
+    word: int,
+    number: int,
+    max_idle_ms: int = -1,
 ) -> bytes:
     """As clients send it."""
-    writes = kind in (SET, PUT)
-    head = struct.pack("<iqiq", kind, number, partition, 1) + (struct.pack("<q", ttl_ms) if writes else b"")
+    row = ROWS.get(kind)
+    writes = row is not None and row.stores
+    times = row.head - 30 if row is not None else 0
+    head = struct.pack("<iqiq", kind, number, partition, 1) + struct.pack("<qq", ttl_ms, max_idle_ms)[:times]
     whole = frame(head, 0xC000) + frame(name.encode())
     stored = word.to_bytes(4, "big", signed=True) + key
     if not writes:
@@ -79,7 +84,7 @@ def request(
 
 REQUESTS = st.builds(
     request,
-    st.sampled_from([GET, CONTAINS_KEY, SET, PUT, REMOVE, DELETE, SET, GET, 0x010E00]),
+    st.sampled_from([GET, SET, SET, PUT, REMOVE, *ROWS, 0x010E00]),
     st.sampled_from(["m", "m", "told", *NAMES]),
     st.sampled_from(KEYS),
     st.sampled_from(VALUES),
@@ -87,6 +92,7 @@ REQUESTS = st.builds(
     ttl_ms=st.sampled_from([-1] * 8 + [0, 1, 1, 3, 60_000, -2, 1 << 41, 1 << 50]),
     word=st.sampled_from([0, 0, 0, 0, 7, -7]),
     number=st.integers(-(1 << 63), (1 << 63) - 1),
+    max_idle_ms=st.sampled_from([-1] * 6 + [0, 1, 3, 60_000, -2, 1 << 50]),
 )
 EDGES = st.sampled_from(
     [b"\0\0\0\0", b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\x06\0\0\0", b"\x05\0\0\0", b"\0\0\0\x80"]
@@ -152,10 +158,21 @@ class Primary:
         if locks:
             self.lane.set(self.copies[0], TRANSACTIONS_MAP, locks_of_map("m") + KEYS[1], b"x", 0, 0, 0)
 
-    def serve(self, way: ServeEntries, data: bytes, room: int, longest: tuple[int, int] = LONGEST) -> object:
+    def serve(
+        self,
+        code: LaneCode,
+        data: bytes,
+        room: int = 1 << 30,
+        longest: tuple[int, int] = LONGEST,
+        *,
+        names: dict[bytes, Served] = KNOWN,
+        bulk: list[Bulk] | None = None,
+        apart: bytes | None = None,
+    ) -> tuple[int, bytearray, bytearray]:
         """What a session sees of it."""
         out, unsealed = bytearray(b"before"), bytearray()
-        at = way(data, 0, self.lane, KNOWN, out, unsealed, longest, room)
+        sink = code.PrimarySink(self.lane, out, unsealed, None, bulk)
+        at = code.serve_entries(data, 0, sink, names, longest, room, apart)
         return at, out, unsealed
 
     def state(self) -> object:
@@ -206,7 +223,7 @@ class Primary:
 class Way:
     """How it is served, and what entries are kept in."""
 
-    serve: ServeEntries
+    code: LaneCode
     entries: NewEntries = dict
 
 
@@ -225,37 +242,23 @@ def agree(
         for entries in (dict, way.entries)
     )
     for data in arrived:
-        assert one.serve(entries_cy.serve_entries, data, room, longest) == other.serve(
-            way.serve, data, room, longest
-        )
+        assert one.serve(reference_lane, data, room, longest) == other.serve(way.code, data, room, longest)
         assert one.state() == other.state()
         for primary in (one, other):
             primary.out.now_ns += 2_000_000
-
-
-def flat(*arguments: Any) -> int:
-    """The source of what is compiled, in plain Python."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(entries_cy, "FLAT", True)
-        return entries_cy.serve_entries(*arguments)
-
-
-def compiled(*arguments: Any) -> int:
-    return data_lane().serve(*arguments)
 
 
 needs_compiler = pytest.mark.skipif(
     data_lane().kind == "python", reason=f"there is no compiled data lane: {data_lane().why}"
 )
 TABLE = data_lane().ways.entries
+COMPILED_CODE = data_lane().code
 WAYS = [
-    pytest.param(Way(flat), id="flat"),
-    pytest.param(Way(flat, TABLE), id="flat-table", marks=needs_compiler),
-    pytest.param(Way(entries_cy.serve_entries, TABLE), id="plain-table", marks=needs_compiler),
-    pytest.param(Way(compiled), id="compiled", marks=needs_compiler),
-    pytest.param(Way(compiled, TABLE), id="compiled-table", marks=needs_compiler),
+    pytest.param(Way(reference_lane, TABLE), id="plain-table", marks=needs_compiler),
+    pytest.param(Way(COMPILED_CODE), id="compiled", marks=needs_compiler),
+    pytest.param(Way(COMPILED_CODE, TABLE), id="compiled-table", marks=needs_compiler),
 ]
-FLAT = [way for way in WAYS if way.id != "plain-table"]
+ALONE = [pytest.param(Way(reference_lane), id="plain"), *WAYS]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -268,7 +271,7 @@ def test_both_ways_do_the_same(
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", KNOWN.values())
+@pytest.mark.parametrize("name", NAMES[:6])
 @pytest.mark.parametrize("word", [0, 7])
 @pytest.mark.parametrize("ttl_ms", [-1, 0, 60_000])
 def test_each_kind_in_each_map(way: Way, name: str, word: int, ttl_ms: int) -> None:
@@ -320,11 +323,11 @@ def test_values_of_every_size(way: Way, observed: bool) -> None:
     agree(way, [b"".join(arrived[:40])], 5000, observed=observed, longest=(1 << 21, 1 << 21))
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ALONE)
 def test_large_values_are_handed_on_as_they_are(way: Way) -> None:
     """Put in their places among the answers they are what is answered without that; small ones are copied."""
     primary = Primary(way.entries, observed=False, locks=False, listening=False)
-    sizes = [8, entries_cy.BULK_BYTES - 1, entries_cy.BULK_BYTES, 70_000, 1 << 20]
+    sizes = [8, BULK_BYTES - 1, BULK_BYTES, 70_000, 1 << 20]
     names = {str(number): str(number) for number in range(len(sizes))}
     known: dict[bytes, Served] = {name.encode(): name for name in names}
     asked = b""
@@ -336,9 +339,7 @@ def test_large_values_are_handed_on_as_they_are(way: Way) -> None:
             )
     answers = []
     for bulk in (None, []):
-        out = bytearray(b"before")
-        longest = (1 << 21, 1 << 21)
-        end = way.serve(asked, 0, primary.lane, known, out, bytearray(), longest, 1 << 30, None, bulk)
+        end, out, _ = primary.serve(way.code, asked, 1 << 30, (1 << 21, 1 << 21), names=known, bulk=bulk)
         assert end == len(asked)
         joined, begin = bytearray(), 0
         for place, value in bulk or ():
@@ -353,7 +354,7 @@ def test_large_values_are_handed_on_as_they_are(way: Way) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", KNOWN.values())
+@pytest.mark.parametrize("name", NAMES[:6])
 @pytest.mark.parametrize("word", [0, 7])
 @pytest.mark.parametrize("ttl_ms", [-1, 0, 60_000])
 @pytest.mark.parametrize("observed", [False, True])
@@ -366,21 +367,17 @@ def test_a_value_that_came_apart_is_stored_like_one_in_its_message(
     longest = (1 << 17, 1 << 17)
     for number, kind in enumerate((SET, PUT, SET, PUT)):
         for key in KEYS[:4]:
-            value = int_data(number)[:4] + bytes([number + 1]) * (entries_cy.APART_BYTES + number)
+            value = int_data(number)[:4] + bytes([number + 1]) * (frame_parser.APART_BYTES + number)
             whole = request(kind, name, key, value, partition=0, ttl_ms=ttl_ms, word=word, number=number)
-            begin, size = entries_cy.value_to_come(whole[:-1], 0, longest)
+            begin, size = value_to_come(whole[:-1], 0, longest)
             assert (begin, size) == (len(whole) - len(value), len(value))
-            told = one.serve(entries_cy.serve_entries, whole, 1 << 30, longest)
-            out, unsealed = bytearray(b"before"), bytearray()
-            head = whole[: begin + entries_cy.TYPE_BYTES]
-            at = way.serve(
-                head, 0, other.lane, KNOWN, out, unsealed, longest, 1 << 30, None, None, whole[begin:]
-            )
-            assert (at, out, unsealed) == told
+            told = one.serve(reference_lane, whole, 1 << 30, longest)
+            head = whole[: begin + frame_parser.TYPE_BYTES]
+            assert other.serve(way.code, head, 1 << 30, longest, apart=whole[begin:]) == told
             assert one.state() == other.state()
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ALONE)
 @pytest.mark.parametrize("room", [0, 39_000, 41_000, 80_500, 200_000])
 def test_large_values_that_are_not_copied_count_like_those_that_are(way: Way, room: int) -> None:
     """Else a client that does not read would have more of them waiting than it may."""
@@ -388,13 +385,13 @@ def test_large_values_that_are_not_copied_count_like_those_that_are(way: Way, ro
     value = int_data(0)[:4] + bytes(40_000)
     stored = request(SET, "alone", KEYS[0], value, partition=0, ttl_ms=-1, word=0, number=1)
     longest = (1 << 17, 1 << 17)
-    way.serve(stored, 0, primary.lane, KNOWN, bytearray(), bytearray(), longest, 1 << 30)
+    primary.serve(way.code, stored, 1 << 30, longest)
     asked = request(GET, "alone", KEYS[0], value, partition=0, ttl_ms=-1, word=0, number=2)
     many = asked * 20
     ends = []
     for bulk in (None, []):
-        out = bytearray()
-        end = way.serve(many, 0, primary.lane, KNOWN, out, bytearray(), longest, room, None, bulk)
+        end, out, _ = primary.serve(way.code, many, room, longest, bulk=bulk)
+        del out[: len("before")]
         ends.append(end // len(asked))
         assert len(out) + sum(len(found) for _, found in bulk or ()) == ends[-1] * (29 + len(value))
     assert ends == [1 + room // (len(value) + 10)] * 2
@@ -403,26 +400,13 @@ def test_large_values_that_are_not_copied_count_like_those_that_are(way: Way, ro
 @needs_compiler
 def test_a_value_that_came_apart_is_not_copied() -> None:
     primary = Primary(TABLE, observed=False, locks=False, listening=False)
-    value = int_data(0)[:4] + bytes(entries_cy.APART_BYTES)
+    value = int_data(0)[:4] + bytes(frame_parser.APART_BYTES)
     for kind in (SET, SET):
         whole = request(kind, "alone", KEYS[0], value, partition=0, ttl_ms=-1, word=0, number=1)
-        begin, _ = entries_cy.value_to_come(whole[:-1], 0, (1 << 17, 1 << 17))
+        begin, _ = value_to_come(whole[:-1], 0, (1 << 17, 1 << 17))
         apart = whole[begin:]
-        compiled(
-            whole[: begin + entries_cy.TYPE_BYTES],
-            *(
-                0,
-                primary.lane,
-                KNOWN,
-                bytearray(),
-                bytearray(),
-                (1 << 17, 1 << 17),
-                1 << 30,
-                None,
-                None,
-                apart,
-            ),
-        )
+        head = whole[: begin + frame_parser.TYPE_BYTES]
+        primary.serve(COMPILED_CODE, head, 1 << 30, (1 << 17, 1 << 17), apart=apart)
         assert primary.copies[0].maps["alone"].state.entries[KEYS[0]] is apart
 
 
@@ -432,45 +416,46 @@ def test_only_large_writes_that_have_not_come_whole_may_have_their_value_apart()
     def asked(kind: int, value: bytes, key: bytes = KEYS[0]) -> bytes:
         return request(kind, "m", key, value, partition=0, ttl_ms=-1, word=0, number=1)
 
-    value = int_data(0)[:4] + bytes(entries_cy.APART_BYTES)
+    value = int_data(0)[:4] + bytes(frame_parser.APART_BYTES)
     whole = asked(SET, value)
     begin = len(whole) - len(value)
-    for end in range(begin + entries_cy.TYPE_BYTES):
-        assert entries_cy.value_to_come(whole[:end], 0, longest) == (0, 0)
-    for end in range(begin + entries_cy.TYPE_BYTES, len(whole), 997):
-        assert entries_cy.value_to_come(b"xyz" + whole[:end], 3, longest) == (begin + 3, len(value))
-    assert entries_cy.value_to_come(whole, 0, longest) == (0, 0), "it is whole"
-    assert entries_cy.value_to_come(asked(GET, value), 0, longest) == (0, 0)
-    small = asked(SET, value[: entries_cy.APART_BYTES - 1])
-    assert entries_cy.value_to_come(small[:-1], 0, longest) == (0, 0)
+    for end in range(begin + frame_parser.TYPE_BYTES):
+        assert value_to_come(whole[:end], 0, longest) == (0, 0)
+    for end in range(begin + frame_parser.TYPE_BYTES, len(whole), 997):
+        assert value_to_come(b"xyz" + whole[:end], 3, longest) == (begin + 3, len(value))
+    assert value_to_come(whole, 0, longest) == (0, 0), "it is whole"
+    assert value_to_come(asked(GET, value), 0, longest) == (0, 0)
+    small = asked(SET, value[: frame_parser.APART_BYTES - 1])
+    assert value_to_come(small[:-1], 0, longest) == (0, 0)
     too_long = asked(SET, int_data(0)[:4] + bytes(1 << 17))
-    assert entries_cy.value_to_come(too_long[:-1], 0, longest) == (0, 0), "it is refused by name, elsewhere"
+    assert value_to_come(too_long[:-1], 0, longest) == (0, 0), "it is refused by name, elsewhere"
     part = bytearray(whole[:-1])
     part[5] &= 0x7F
-    assert entries_cy.value_to_come(bytes(part), 0, longest) == (0, 0), "a later part of a message in parts"
+    assert value_to_come(bytes(part), 0, longest) == (0, 0), "a later part of a message in parts"
     part[5] ^= 0xC0
-    assert entries_cy.value_to_come(bytes(part), 0, longest) == (0, 0), "the first part of one"
+    assert value_to_come(bytes(part), 0, longest) == (0, 0), "the first part of one"
     wide = (1 << 30, 1 << 30)
     for size in (32 * 1024 - 1, 32 * 1024, 1 << 24, (1 << 24) + 1):
         said = bytearray(whole[: begin + 2000])
-        struct.pack_into("<i", said, begin - entries_cy.DATA_AT, size + entries_cy.DATA_AT)
+        struct.pack_into("<i", said, begin - frame_parser.DATA_AT, size + frame_parser.DATA_AT)
         apart = 32 * 1024 <= size <= 1 << 24
-        assert entries_cy.value_to_come(bytes(said), 0, wide) == ((begin, size) if apart else (0, 0))
+        assert value_to_come(bytes(said), 0, wide) == ((begin, size) if apart else (0, 0))
     long_key = asked(SET, value, int_data(0)[:4] + bytes(1 << 17))
-    assert entries_cy.value_to_come(long_key[:-1], 0, longest) == (0, 0)
+    assert value_to_come(long_key[:-1], 0, longest) == (0, 0)
 
 
 @settings(max_examples=400, deadline=None)
 @given(buffers(), st.integers(0, 200))
 def test_what_is_said_of_a_value_to_come_is_so_whatever_came(arrived: list[bytes], at: int) -> None:
     for data in arrived:
-        begin, size = entries_cy.value_to_come(data, at, LONGEST)
-        assert (begin, size) == (0, 0) or at < begin <= len(data) - entries_cy.TYPE_BYTES < begin + size
+        begin, size = value_to_come(data, at, LONGEST)
+        assert (begin, size) == (0, 0) or at < begin <= len(data) - frame_parser.TYPE_BYTES < begin + size
 
 
-@pytest.mark.parametrize("way", FLAT)
-def test_ordinary_entries_do_not_take_the_lanes_methods(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+@needs_compiler
+def test_ordinary_entries_do_not_take_the_lanes_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the comparison above would compare a thing with itself."""
+    way = Way(COMPILED_CODE, TABLE)
     primary = Primary(way.entries, observed=False, locks=False, listening=False)
     for name in ("set", "remove"):
         monkeypatch.setattr(primary.lane, name, None)
@@ -479,8 +464,34 @@ def test_ordinary_entries_do_not_take_the_lanes_methods(way: Way, monkeypatch: p
         for kind in (SET, PUT, REMOVE, SET, DELETE)
     )
     before = sum(map(len, primary.queued().values()))
-    assert primary.serve(way.serve, whole, 1 << 30)[0] == len(whole)  # type: ignore[index]
+    assert primary.serve(way.code, whole)[0] == len(whole)
     assert sum(map(len, primary.queued().values())) == before + 5
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", ["m", "told"])
+def test_observers_are_told_once_for_each_buffer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listeners of a map, or its change stream, do not take its writes, or those of other maps, off the lane."""
+    primary = Primary(TABLE, observed=False, locks=False, listening=True)
+    primary.lane.open(primary.copies[0], name)
+    for method in ("set", "remove"):
+        monkeypatch.setattr(primary.lane, method, None)
+    reported: list[int] = []
+    report = primary.lane.report
+    monkeypatch.setattr(
+        primary.lane, "report", lambda written: (reported.append(len(written)), report(written))
+    )
+    kinds = (SET, PUT, REMOVE, SET, GET, SET)
+    for each, count in ((name, [5]), ("alone", [])):
+        whole = b"".join(
+            request(kind, each, KEYS[0], VALUES[1], partition=0, ttl_ms=-1, word=0, number=1)
+            for kind in kinds
+        )
+        heard = len(primary.heard)
+        assert primary.serve(COMPILED_CODE, whole)[0] == len(whole)
+        assert reported == count
+        assert len(primary.heard) - heard == (5 if each == "m" else 0)
+        reported.clear()
 
 
 @needs_compiler
@@ -504,13 +515,13 @@ def test_entries_that_end_do_not_take_the_lanes_methods_either(
             ((GET, 0), (CONTAINS_KEY, 0), (SET, 2), (REMOVE, 0)),
         )
     )
-    assert primary.serve(compiled, writes, 1 << 30)[0] == len(writes)  # type: ignore[index]
+    assert primary.serve(COMPILED_CODE, writes)[0] == len(writes)
     primary.out.now_ns += 1_999_999
-    assert primary.serve(compiled, reads[: len(reads) // 4], 1 << 30)[0]  # type: ignore[index]
+    assert primary.serve(COMPILED_CODE, reads[: len(reads) // 4])[0]
     assert called == []
     assert primary.copies[0].maps[name].state.expiries.keys() == {KEYS[3]}
     primary.out.now_ns += 60_000_000
-    assert primary.serve(compiled, reads, 1 << 30)[0] == len(reads)  # type: ignore[index]
+    assert primary.serve(COMPILED_CODE, reads)[0] == len(reads)
     assert called == ["read", "read", "set", "remove"]
 
 
@@ -518,22 +529,24 @@ def test_a_lane_whose_calls_are_written_down_is_called() -> None:
     """Of a lane without open records every write is a call: the recorder's, that of the tests here."""
     grid = OneMemberGrid(3)
     whole = request(SET, "m", KEYS[0], VALUES[1], partition=0, ttl_ms=-1, word=0, number=1)
-    assert flat(whole, 0, grid.lane, KNOWN, bytearray(), bytearray(), LONGEST, 1 << 30) == len(whole)
+    code = data_lane().code
+    sink = code.PrimarySink(grid.lane, bytearray(), bytearray())
+    assert code.serve_entries(whole, 0, sink, KNOWN, LONGEST, 1 << 30) == len(whole)
     assert grid.copies[0].maps["m"].state.entries == {KEYS[0]: VALUES[1]}
 
 
 def test_python_can_be_chosen() -> None:
     lane = data_lane("python")
-    assert (lane.kind, lane.serve) == ("python", entries_cy.serve_entries)
+    assert (lane.kind, lane.code) == ("python", reference_lane)
     assert "member.lane" in lane.why
 
 
 def test_what_is_of_another_source_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """A build that is older than the source would do what the source said then."""
-    old = SimpleNamespace(SOURCE="0" * 64, serve_entries=None, EntryTable=None)
+    old = SimpleNamespace(SOURCE="0" * 64, EntryTable=None)
     for name in (COMPILED, TABLE_MODULE, PUTS_MODULE):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, name, old)
             lane = data_lane()
-        assert (lane.kind, lane.serve, lane.ways) == ("python", entries_cy.serve_entries, PLAIN)
+        assert (lane.kind, lane.code, lane.ways) == ("python", reference_lane, PLAIN)
         assert "make install" in lane.why

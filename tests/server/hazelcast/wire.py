@@ -16,7 +16,9 @@ from hazelcast.serialization.data import Data
 from tests.server.hazelcast.one_member import OneMemberGrid
 
 from holdfast.config import LimitSettings
+from holdfast.server.hazelcast import reference_lane
 from holdfast.server.hazelcast.hazelcast_session import HazelcastSession
+from holdfast.server.hazelcast.reference_lane import LaneCode
 
 CLIENT = UUID("d3e876ca-5ea6-4a08-8b0c-7ed4e208d063")
 FRAME = struct.Struct("<iH")
@@ -65,11 +67,19 @@ def error_of(message: InboundMessage) -> AnsweredError | None:
 class Wire:
     """A session and what came out of it."""
 
-    def __init__(self, grid: OneMemberGrid, *, limits: LimitSettings | None = None) -> None:
+    def __init__(
+        self,
+        grid: OneMemberGrid,
+        *,
+        limits: LimitSettings | None = None,
+        lane_code: LaneCode = reference_lane,
+    ) -> None:
         self.grid = grid
         self.sent: list[bytes] = []
         self.closed: list[str] = []
-        self.session = HazelcastSession(grid, self.sent.append, self.closed.append, limits=limits)
+        self.session = HazelcastSession(
+            grid, self.sent.append, self.closed.append, limits=limits, lane_code=lane_code
+        )
         self._correlation = 0
 
     def take(self) -> list[InboundMessage]:

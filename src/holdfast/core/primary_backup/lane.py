@@ -69,6 +69,11 @@ class Ways(NamedTuple):
 
 PLAIN = Ways()
 
+WrittenEntry = tuple[PartitionCopy, MapReplica, int, bytes, bytes | None, bytes | None, int, int]
+"""A write for observers: copy, replica, counter, key, value (None: removed), old value, time to live and maximum idle
+time in ms.
+"""
+
 
 class EventSink(Protocol):
     """Gets the events of entries in maps that have listeners."""
@@ -225,6 +230,29 @@ class Lane:
             kind = EventKind.ADDED if old is None else EventKind.UPDATED
             self.emit(kind, held, key, value, old)
         return old
+
+    def report(self, written: list[WrittenEntry]) -> None:
+        """Compiled code has written these entries, in maps with a change stream or with listeners. `set` and `remove`
+        do the same for one.
+        """
+        now_ms = self._out.wall_ms()
+        for copy, held, number, key, value, old, ttl_ms, max_idle_ms in written:
+            name = held.name
+            if held.changes and held.recorded:
+                change = Change.REMOVE if value is None else Change.SET
+                stored = value or b""
+                self.record(
+                    copy,
+                    held,
+                    Record(name, number, change, key, stored, ttl_ms, max_idle_ms, 0, b"", old, now_ms),
+                )
+            if name in self.listening:
+                kind = EventKind.ADDED if old is None else EventKind.UPDATED
+                if value is None:
+                    kind = EventKind.REMOVED
+                word = held.state.hashes.get(key, 0) if held.state.hashes else 0
+                term = held.lineage[-1][0] if held.lineage else 0
+                self.heard(EntryEvent(kind, name, self._me, key, value, old, 1, word, number, term))
 
     @property
     def now_ns(self) -> int:

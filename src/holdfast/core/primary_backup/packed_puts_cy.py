@@ -27,11 +27,11 @@ from holdfast.core.model.records import Puts
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.primary_backup.ack_batch import AckBatch
 from holdfast.core.primary_backup.backlog import RECORD_BYTES
+from holdfast.core.store import uncompiled as cython
 from holdfast.core.store.map_state import FOLD_AT, MapState
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica, UnsentPuts
 from holdfast.core.store.tail import Tail
-from holdfast.core.store.uncompiled import cython
 
 PAIR = cython.declare(cython.Py_ssize_t, 8)
 """Bytes in `Puts.sizes` for each store: the lengths of its key and its value."""

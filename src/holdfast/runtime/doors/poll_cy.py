@@ -9,7 +9,7 @@ is authenticated, its client reads its responses, and the session has no unfinis
 request that the lane does not know, goes to the connection in the order of arrival; for it a `Wire` is an ordinary
 transport.
 
-One source, used as plain Python and compiled, like `entries_cy`; compiled code makes the system calls itself.
+One source, used as plain Python and compiled; compiled code makes the system calls itself.
 
 - runtime/P-1: A connection gets one bounded read per call, however much has arrived, so that the others have their
   turn; epoll reports the rest again. A connection that stores large values first gets one short read.
@@ -29,7 +29,7 @@ from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, epoll
 from typing import Any, Protocol
 
 from holdfast.core.routing.lost_partitions import LostPartitions
-from holdfast.core.store.uncompiled import cython
+from holdfast.core.store import uncompiled as cython
 from holdfast.runtime.doors.system_calls import (
     READY_BYTES,
     new_value,
@@ -46,14 +46,8 @@ from holdfast.runtime.doors.system_calls import (
 from holdfast.server.door import COUNTED_BYTES, LOOK_BYTES, ClientConnection, Door
 from holdfast.server.flow import Flow
 from holdfast.server.grid import EntryLane
-from holdfast.server.hazelcast.entries_cy import (
-    APART_BYTES,
-    TYPE_BYTES,
-    Bulk,
-    Served,
-    ServeEntries,
-    value_to_come,
-)
+from holdfast.server.hazelcast.frame_parser import APART_BYTES, TYPE_BYTES, value_to_come
+from holdfast.server.hazelcast.reference_lane import Bulk, LaneCode, Served
 
 READ_BYTES = cython.declare(cython.int, 256 * 1024)
 """Most bytes read from one connection per call."""
@@ -335,7 +329,9 @@ class Poll:
     loop: Soon
     lost: list[tuple[Wire, int]]
     _door: Door
-    _serve: ServeEntries
+    _lane_code: LaneCode
+    _serve: Any
+    _sink: Any
     _tally: Any
     _clock: Any
     _began_ns: cython.longlong
@@ -352,14 +348,17 @@ class Poll:
     _busy: cython.bint
     _past_sessions: cython.bint
 
-    def __init__(self, door: Door, loop: Soon, serve: ServeEntries) -> None:
+    def __init__(self, door: Door, loop: Soon, lane_code: LaneCode) -> None:
         self.descriptors = epoll()
         self.fd = self.descriptors.fileno()
         self.loop = loop
         self.lost = []
         """Closed connections to notify, each with its error."""
         self._door = door
-        self._serve = serve
+        self._lane_code = lane_code
+        self._serve = lane_code.serve_entries
+        self._sink: Any = None
+        """Where it goes, once the lane is known."""
         self._tally = door.tally
         self._clock = door.clock
         self._began_ns = 0
@@ -619,9 +618,7 @@ class Poll:
         bulk = self._bulk
         begin: cython.Py_ssize_t = len(out)
         first: cython.Py_ssize_t = len(bulk)
-        at: cython.Py_ssize_t = self._serve(
-            data, 0, wire.lane, wire.names, out, unsealed, wire.longest, room, self._tally, bulk, apart
-        )
+        at: cython.Py_ssize_t = self._serve(data, 0, self._sink, wire.names, wire.longest, room, apart)
         wire.took = True
         settled: cython.bint = True
         if unsealed:
@@ -682,7 +679,7 @@ class Poll:
         wire: Wire,
         flow: Flow,
         answers: bytes,
-        taken: tuple[int, int, int, int] | None,
+        taken: list[int] | None,
         began_ns: int,
         safe: bool,
     ) -> None:
@@ -710,6 +707,10 @@ class Poll:
         plain = wire.connection.plain()
         wire.plain = plain is not None
         if plain is not None:
+            if self._sink is None:
+                self._sink = self._lane_code.PrimarySink(
+                    plain.lane, self._out, self._unsealed, self._tally, self._bulk
+                )
             wire.lane = plain.lane
             wire.names = plain.names
             wire.longest = plain.longest

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from holdfast.config.schema import LaneChoice, SocketsChoice
 from holdfast.runtime.compiled import compiled_from
 from holdfast.runtime.doors.clients import Door, PolledConnection, keep_alive
-from holdfast.server.hazelcast.entries_cy import ServeEntries
+from holdfast.server.hazelcast.reference_lane import LaneCode
 
 if TYPE_CHECKING:
     from holdfast.runtime.doors.poll_cy import Poll
@@ -68,9 +68,9 @@ class PolledDoor:
         self._poll: Poll | None = None
         self._pausing: asyncio.TimerHandle | None = None
 
-    def serve(self, door: Door, module: ModuleType, serve: ServeEntries) -> None:
+    def serve(self, door: Door, module: ModuleType, lane: LaneCode) -> None:
         self._door = door
-        self._poll = module.Poll(door, self._loop, serve)
+        self._poll = module.Poll(door, self._loop, lane)
         self._loop.add_reader(self._poll.fileno(), self._poll.ready)
 
     async def start_serving(self) -> None:

@@ -27,7 +27,7 @@ from holdfast.runtime.http.metrics_page import MetricsPage
 from holdfast.runtime.loop_slices import in_slices
 from holdfast.runtime.memory import Gauge
 from holdfast.server.grid import Grid
-from holdfast.server.hazelcast.entries_cy import Tally
+from holdfast.server.hazelcast.lane_tally import LaneTally
 from holdfast.server.http.http_messages import TOKEN_USER
 from holdfast.server.logins import Login, LoginDone, Logins
 from holdfast.server.operation_times import OperationTimes
@@ -51,7 +51,7 @@ class HttpHost(Grid, Protocol):
     member: Member
     http_logins: Logins
     times: OperationTimes
-    tally: Tally
+    tally: LaneTally
     data_lane: DataLane
     strangers: Strangers
 

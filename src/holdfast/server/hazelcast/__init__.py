@@ -1,8 +1,10 @@
 """The server side of the Hazelcast Open Binary Client Protocol 2.x, for unchanged Hazelcast clients.
 
 hazelcast_session   one connection: bytes in, responses out
-entries_cy          the data lane: reads and writes of single entries, straight from the buffer
-zone_entries        the same for maps in zones
+keyed_requests      the table of requests for one key: what they carry, do and answer
+frame_parser        bytes -> the parts of such a request
+reference_lane      the data lane: these requests, straight from the buffer; compiled_lane is the same in C
+zone_entry_sink     its way for maps in zones
 conversation        the shared state of a connection's handlers
 fragments           reassembly of fragmented requests
 names               names of all requests

@@ -28,25 +28,20 @@ from holdfast.server.hazelcast import (
     near_caches,
     objects,
     partitions,
+    reference_lane,
     transactional_maps,
 )
 from holdfast.server.hazelcast import cluster_views as views
 from holdfast.server.hazelcast import entry_events as listeners
 from holdfast.server.hazelcast import schema_requests as schemas
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
-from holdfast.server.hazelcast.entries_cy import (
-    CONTAINS_KEY,
-    DATA_AT,
-    GET,
-    Served,
-    ServeEntries,
-    Tally,
-    found_nothing,
-    serve_entries,
-)
 from holdfast.server.hazelcast.fragments import Fragments, RequestTooLarge
+from holdfast.server.hazelcast.frame_parser import DATA_AT
+from holdfast.server.hazelcast.keyed_requests import changed_nothing
+from holdfast.server.hazelcast.lane_tally import LaneTally
 from holdfast.server.hazelcast.names import name_of
-from holdfast.server.hazelcast.zone_entries import ZoneBuffer, ZoneMap, serve_zone_entries
+from holdfast.server.hazelcast.reference_lane import LaneCode, Served
+from holdfast.server.hazelcast.zone_entry_sink import ZoneEntrySink, ZoneMap
 from holdfast.server.plain import KnownNames, Plain
 from holdfast.wire.hazelcast.hazelcast_frames import (
     FRAME,
@@ -108,8 +103,8 @@ def _nothing_to_undo() -> None:
 
 def _unknown(answer: bytes, why: str) -> bytes:
     """The error instead of a withheld response. A request that changed nothing may be repeated."""
-    _, _, kind, correlation, _ = RESPONSE.unpack_from(answer)
-    if kind - 1 in (GET, CONTAINS_KEY) or found_nothing(answer, kind - 1):
+    correlation = RESPONSE.unpack_from(answer)[3]
+    if changed_nothing(answer):
         return error(correlation, AGAIN, f"nothing was changed; ask again: {why}")
     return error(correlation, INDETERMINATE, f"{UNKNOWN_OUTCOME} ({why})")
 
@@ -148,19 +143,19 @@ class HazelcastSession:
         client_acks: bool = False,
         flow: Flow | None = None,
         let_in: Callable[[bool], str] = lambda operates: "",
-        serve: ServeEntries = serve_entries,
+        lane_code: LaneCode = reference_lane,
         peer: str = "",
-        tally: Tally | None = None,
+        tally: LaneTally | None = None,
         known_names: KnownNames | None = None,
     ) -> None:
         """`client_acks`: clients may wait for backups themselves. `flow`: limits of work in progress. `let_in`: the
-        reason why there is no place for an authenticated client. `serve`: the loop of the data lane. `peer`: the
-        client's address. `tally`: counts what the lane serves. `known_names`: shared by all connections.
+        reason why there is no place for an authenticated client. `lane_code`: the data lane, plain or compiled.
+        `peer`: the client's address. `tally`: counts what the lane serves. `known_names`: shared by all connections.
         """
         self._send = send
         self._grid = grid
         self._lane = grid.lane
-        self._serve_data = serve
+        self._serve_lane = lane_code.serve_entries
         self._tally = tally
         self._limits = limits or LimitSettings()
         self._longest = (
@@ -187,6 +182,7 @@ class HazelcastSession:
         self._zone_maps: dict[bytes, ZoneMap] = {}
         """Maps in zones, for their data lane."""
         self._unsealed = bytearray()
+        self._sink = lane_code.PrimarySink(self._lane, self._talk.out, self._unsealed, tally)
         self._held: BytesIO | None = None
         """An incomplete message. It grows in place, because joining 16 MB at its end would take 12 ms."""
         self._unseen = b""
@@ -226,9 +222,7 @@ class HazelcastSession:
             return
         if self._losses.changes != self._losses_seen:
             self._look_at_losses()
-        at = self._serve_data(
-            data, 0, self._lane, self._names, talk.out, self._unsealed, self._longest, room, self._tally
-        )
+        at = self._serve_lane(data, 0, self._sink, self._names, self._longest, room)
         if self._unsealed or at < len(data):
             self._go_on_from(data, at)
         elif (out := talk.out) and not talk.gone:
@@ -413,18 +407,7 @@ class HazelcastSession:
     def _serve_entries(self, data: bytes, at: int) -> int:
         if self._losses.changes != self._losses_seen:
             self._look_at_losses()
-        room = self._flow.left
-        at = self._serve_data(
-            data,
-            at,
-            self._lane,
-            self._names,
-            self._talk.out,
-            self._unsealed,
-            self._longest,
-            room,
-            self._tally,
-        )
+        at = self._serve_lane(data, at, self._sink, self._names, self._longest, self._flow.left)
         self._seal()
         if at < len(data) and self._zone_maps:
             at = self._serve_zones(data, at)
@@ -435,31 +418,30 @@ class HazelcastSession:
         grid, flow = self._grid, self._flow
         while flow.left >= 0:
             came = at
-            at, buffer = serve_zone_entries(
-                data, at, self._zone_maps, self._talk.out, self._longest, flow.left, grid.read
-            )
-            if buffer is not None:
-                batch = buffer.close(at)
-                flow.held += buffer.size
-                grid.zone_batch(batch, partial(self._settle_zone, buffer))
+            sink = ZoneEntrySink(data, at, self._talk.out, grid.read)
+            at = self._serve_lane(data, at, sink, self._zone_maps, self._longest, flow.left)
+            batch = sink.close(at)
+            if batch is not None:
+                flow.held += sink.size
+                grid.zone_batch(batch, partial(self._settle_zone, sink))
             if at == came:
                 break
         return at
 
-    def _settle_zone(self, buffer: ZoneBuffer, done: ZoneBatchDone) -> None:
+    def _settle_zone(self, sink: ZoneEntrySink, done: ZoneBatchDone) -> None:
         """A zone batch has finished. Requests that were not executed here are handled by the session."""
         talk = self._talk
-        self._flow.held -= buffer.size
+        self._flow.held -= sink.size
         assert self._flow.held >= 0, "each batch is settled once"
         if talk.gone:
             return
-        talk.out += b"".join(buffer.answers(done))
+        talk.out += b"".join(sink.responses(done))
         if done.failed or done.unconfirmed is not None:
-            refused, again = buffer.rest(done)
+            refused, again = sink.rest(done)
             talk.out += b"".join(refused)
             for start, end in again:
                 if not talk.gone:
-                    self._answer(buffer.data, start, end)
+                    self._answer(sink.data, start, end)
         if not talk.busy:
             talk.flush()
 
@@ -484,9 +466,7 @@ class HazelcastSession:
             else:
                 self._lane.close_batch(told)
 
-    def _settle(
-        self, answers: bytes, taken: tuple[int, int, int, int] | None, began_ns: int, safe: bool
-    ) -> None:
+    def _settle(self, answers: bytes, taken: list[int] | None, began_ns: int, safe: bool) -> None:
         """The batch is safe on every sync backup, or its outcome will never be known. `taken`: its writes, counted."""
         talk = self._talk
         if taken is not None and self._tally is not None:

@@ -1,4 +1,4 @@
-"""Map operations in one table: request, layout, operation, and form of the response."""
+"""Requests for maps on the general way: those for one key (`keyed_requests`), for whole maps, and for many entries."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from holdfast.core.model.operations import MAP_NAME_MAX, Op, Request, Value
 from holdfast.core.model.transactions import lock_key
 from holdfast.server.flow import SLICE_BYTES, SLICE_ITEMS, slices
 from holdfast.server.hazelcast.conversation import Conversation, Handler, Made, RequestKind
+from holdfast.server.hazelcast.keyed_requests import KEYED, Form
 from holdfast.server.hazelcast.names import name_of
 from holdfast.wire.hazelcast.hazelcast_frames import (
     BEGIN,
@@ -279,29 +280,19 @@ def reject_reserved(name: str) -> None:
         raise CallRefused(BAD_ARGUMENT, f"a map's name has 1 to {MAP_NAME_MAX} characters")
 
 
+_FORMS: dict[Form, Answering] = {
+    Form.NOTHING: nothing,
+    Form.VALUE: value_or_null,
+    Form.TRUTH: truth,
+    Form.TRUE: truth,
+    Form.NULL: null,
+}
 _ROWS: list[tuple[int, str, Handler]] = [
-    (0x010100, "thread ttl_ms | name key value", keyed(Op.PUT, value_or_null)),
-    (0x010200, "thread | name key", keyed(Op.GET, value_or_null)),
-    (0x010300, "thread | name key", keyed(Op.REMOVE, value_or_null)),
-    (0x010400, "thread | name key value", keyed(Op.REPLACE, value_or_null)),
-    (0x010500, "thread | name key expected value", keyed(Op.REPLACE_IF_SAME, truth)),
-    (0x010600, "thread | name key", keyed(Op.CONTAINS_KEY, truth)),
+    *((one.kind, one.layout, keyed(one.op, _FORMS[one.form])) for one in KEYED),
     (0x010700, "| name value", whole(Op.CONTAINS_VALUE, truth)),
-    (0x010800, "thread | name key expected", keyed(Op.REMOVE_IF_SAME, truth)),
-    (0x010900, "thread | name key", keyed(Op.DELETE, truth)),
     (0x010A00, "| name", _flush),
-    (0x010B00, "thread timeout | name key", keyed(Op.TRY_REMOVE, truth)),
-    (0x010C00, "thread timeout | name key value", keyed(Op.TRY_PUT, truth)),
-    (
-        0x010D00,
-        "thread ttl_ms | name key value",
-        keyed(Op.SET, nothing),
-    ),  # transient is like any other: no map store
-    (0x010E00, "thread ttl_ms | name key value", keyed(Op.PUT_IF_ABSENT, value_or_null)),
-    (0x010F00, "thread ttl_ms | name key value", keyed(Op.SET, nothing)),
     (0x011200, "| name key", _is_locked),
     (0x011D00, "thread | name key", _entry_view),
-    (0x011E00, "thread | name key", keyed(Op.EVICT, truth)),
     (0x011F00, "| name", whole(Op.EVICT_ALL, nothing)),
     (0x012000, "| name", _load),
     (0x012100, "| name", _load),
@@ -317,11 +308,6 @@ _ROWS: list[tuple[int, str, Handler]] = [
     (0x012C00, "| name entries", _put_all),
     (0x012D00, "| name", whole(Op.CLEAR, nothing)),
     (0x013E00, "| name predicate", whole(Op.CLEAR, nothing)),  # remove all that satisfy the predicate
-    (0x014300, "ttl_ms | name key", keyed(Op.SET_TTL, truth)),
-    (0x014400, "thread ttl_ms max_idle_ms | name key value", keyed(Op.PUT, value_or_null)),
-    (0x014500, "thread ttl_ms max_idle_ms | name key value", keyed(Op.SET, null)),
-    (0x014600, "thread ttl_ms max_idle_ms | name key value", keyed(Op.PUT_IF_ABSENT, value_or_null)),
-    (0x014700, "thread ttl_ms max_idle_ms | name key value", keyed(Op.SET, null)),
 ]
 
 MESSAGES = {kind: RequestKind(RequestLayout(layout), guarded(handler)) for kind, layout, handler in _ROWS}

@@ -8,29 +8,41 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.server.hazelcast.one_member import OneMemberGrid
-from tests.server.hazelcast.test_lane_ways import KEYS, LONGEST, VALUES, request
+from tests.server.hazelcast.test_lane_ways import (
+    CONTAINS_KEY,
+    DELETE,
+    GET,
+    KEYS,
+    LONGEST,
+    PUT,
+    REMOVE,
+    SET,
+    VALUES,
+    request,
+)
 
 from holdfast.observe import read_counts
 from holdfast.observe.latency_histogram import LatencyHistogram
 from holdfast.observe.metric_catalogue import OTHERS
 from holdfast.observe.read_counts import ReadCounts
 from holdfast.runtime.data_lane import DataLane, data_lane
-from holdfast.server.hazelcast.entries_cy import CONTAINS_KEY, DELETE, GET, PUT, REMOVE, SET, Tally
+from holdfast.server.hazelcast.lane_tally import LaneTally
+from holdfast.server.hazelcast.reference_lane import Served
 
 WAYS = {"plain": data_lane("python"), data_lane().kind: data_lane()}
 KINDS = {"get": GET, "contains-key": CONTAINS_KEY, "set": SET, "put": PUT, "remove": REMOVE, "delete": DELETE}
 
 
-def serve(way: DataLane, tally: Tally, *kinds: int) -> int:
+def serve(way: DataLane, tally: LaneTally, *kinds: int) -> int:
     """Let the lane serve requests of these kinds; answers how far it came."""
     data = b"".join(
         request(kind, "m", KEYS[0], VALUES[0], partition=0, ttl_ms=-1, word=0, number=1) for kind in kinds
     )
-    lane = OneMemberGrid().lane
-    return way.serve(data, 0, lane, {b"m": "m"}, bytearray(), bytearray(), LONGEST, 1 << 30, tally)
+    sink = way.code.PrimarySink(OneMemberGrid().lane, bytearray(), bytearray(), tally)
+    return way.code.serve_entries(data, 0, sink, {b"m": "m"}, LONGEST, 1 << 30)
 
 
-def counted(tally: Tally) -> dict[str, tuple[int, int]]:
+def counted(tally: LaneTally) -> dict[str, tuple[int, int]]:
     """By kind: how many, and how long all took."""
     return {name: (sum(counts), took_ns) for name, counts, took_ns in tally.figures()}
 
@@ -38,7 +50,7 @@ def counted(tally: Tally) -> dict[str, tuple[int, int]]:
 @pytest.mark.parametrize("way", WAYS)
 @given(kinds=st.lists(st.sampled_from(sorted(KINDS)), max_size=20))
 def test_each_operation_is_counted_once(way: str, kinds: list[str]) -> None:
-    tally = WAYS[way].tally()
+    tally = WAYS[way].code.LaneTally()
     serve(WAYS[way], tally, *(KINDS[kind] for kind in kinds))
     tally.close(lambda: 7000, 2000)
     assert counted(tally) == {kind: (kinds.count(kind), 5000 * kinds.count(kind)) for kind in kinds}
@@ -48,7 +60,7 @@ def test_each_operation_is_counted_once(way: str, kinds: list[str]) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_left_to_the_general_way_is_not(way: str) -> None:
-    tally = WAYS[way].tally()
+    tally = WAYS[way].code.LaneTally()
     replace = 0x010400
     assert serve(WAYS[way], tally, GET, replace, GET) > 0
     tally.close(lambda: 0, 0)
@@ -58,7 +70,7 @@ def test_what_is_left_to_the_general_way_is_not(way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @given(times=st.lists(st.integers(0, 2**40), max_size=20))
 def test_in_the_buckets_of_a_histogram(way: str, times: list[int]) -> None:
-    tally, kept = WAYS[way].tally(), LatencyHistogram()
+    tally, kept = WAYS[way].code.LaneTally(), LatencyHistogram()
     for took_ns in times:
         serve(WAYS[way], tally, GET, GET)
         tally.close(lambda took_ns=took_ns: took_ns + 5, 5)  # type: ignore[misc]
@@ -68,7 +80,7 @@ def test_in_the_buckets_of_a_histogram(way: str, times: list[int]) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_writes_that_are_held_back_count_when_they_are_answered(way: str) -> None:
-    tally = WAYS[way].tally()
+    tally = WAYS[way].code.LaneTally()
     serve(WAYS[way], tally, GET, GET, SET, SET, SET, DELETE)
     taken = tally.take_writes()
     tally.close(lambda: 2000, 0)
@@ -90,16 +102,18 @@ def test_writes_that_are_held_back_count_when_they_are_answered(way: str) -> Non
 )
 def test_reads_are_counted_by_their_map(way: str, asked: list[tuple[str, str]], buffers: int) -> None:
     """Whatever comes between them, and whoever may do nothing else."""
-    tally, reads = WAYS[way].tally(), ReadCounts()
+    tally, reads = WAYS[way].code.LaneTally(), ReadCounts()
     tally.count_reads_in(reads)
-    names = {b"m": "m", b"n": "n", b"reads only": ("reads only",)}
+    names: dict[bytes, Served] = {b"m": "m", b"n": "n", b"reads only": ("reads only",)}
     lane, expected = OneMemberGrid().lane, Counter[str]()
     for _ in range(buffers):
         data = b"".join(
             request(KINDS[kind], name, KEYS[0], VALUES[0], partition=0, ttl_ms=-1, word=0, number=1)
             for name, kind in asked
         )
-        WAYS[way].serve(data, 0, lane, names, bytearray(), bytearray(), LONGEST, 1 << 30, tally)
+        code = WAYS[way].code
+        sink = code.PrimarySink(lane, bytearray(), bytearray(), tally)
+        code.serve_entries(data, 0, sink, names, LONGEST, 1 << 30)
         for name, kind in asked:
             reading = kind in {"get", "contains-key"}
             if name == "reads only" and not reading:

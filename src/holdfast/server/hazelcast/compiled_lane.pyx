@@ -1,0 +1,559 @@
+"""The data lane in C: the loop and the sink of `reference_lane`, straight from the read buffer into the table of entries.
+
+What is in a table this reads, stores and packs itself, without an object for each request. For all else (no table yet, an
+entry that has ended) it calls the lane's methods, as the reference does for everything. What change streams, listeners
+and near caches need of a write is gathered, and reported once for each buffer.
+`build_lane.py` makes one module of this file and of the texts that both lanes have in common.
+"""
+
+import cython
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from holdfast.core.store.entry_table cimport EntryTable
+from libc.string cimport memcmp, memcpy
+from slotted cimport MapState, PartitionCopy, Replica, UnsentPuts, UpdateCounter
+
+from holdfast.config import TRANSACTIONS_MAP
+from holdfast.core.model.records import PACKED_MOST, PAIR_BYTES, Change, Record
+from holdfast.observe import latency_histogram
+from holdfast.observe.read_counts import ReadCounts
+from holdfast.server.hazelcast import frame_parser, keyed_requests, reference_lane
+from holdfast.server.hazelcast.keyed_requests import COUNTED, LANE_ROWS, VALUE_FLAGS, value_head
+
+# -- names of C for the texts in common
+
+ctypedef const unsigned char *Bytes
+
+cdef struct RowFields:
+    int number
+    int head
+    int counter
+    unsigned int key_flags
+    bint used
+    bint reads
+    bint stores
+    bint ttl
+    bint answers_value
+
+ctypedef const RowFields *Row
+ctypedef (Py_ssize_t, Row, int, long long, long long, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t) Parsed
+
+cdef int SHORTEST = frame_parser.SHORTEST
+cdef int NAME_HEADER = frame_parser.NAME_HEADER
+cdef int SHORTEST_DATA = frame_parser.SHORTEST_DATA
+cdef int DATA_AT = frame_parser.DATA_AT
+cdef int HASH_AT = frame_parser.HASH_AT
+cdef int TYPE_BYTES = frame_parser.TYPE_BYTES
+cdef int CORRELATION_AT = frame_parser.CORRELATION_AT
+cdef long long DEFAULT_TIME = frame_parser.DEFAULT_TIME
+cdef long long LONGEST_MS = frame_parser.LONGEST_MS
+cdef int FIRST_BIT = latency_histogram.FIRST_BIT
+cdef int LAST_BIT = latency_histogram.LAST_BIT
+cdef int BUCKETS = latency_histogram.BUCKETS
+cdef int READS_COUNTED = keyed_requests.READS_COUNTED
+cdef Parsed NOTHING = (0, NULL, 0, 0, 0, 0, 0, 0, 0)
+
+cdef RowFields ROWS[128]
+"""By the byte in which message types of maps differ; those of the general way are not used."""
+
+cdef inline Row row_of(int kind) noexcept:
+    cdef Row row = &ROWS[(kind >> 8) & 0x7F]
+    return row if kind & ~0x7F00 == 0x010000 and row.used else NULL
+
+cdef inline unsigned int word(Bytes data, Py_ssize_t at) noexcept:
+    """Four bytes, the lowest first. C compilers make one load of it."""
+    cdef unsigned int low = data[at] | (<unsigned int> data[at + 1] << 8)
+    cdef unsigned int high = data[at + 2] | (<unsigned int> data[at + 3] << 8)
+    return low | (high << 16)
+
+cdef inline unsigned int half(Bytes data, Py_ssize_t at) noexcept:
+    return data[at] | (<unsigned int> data[at + 1] << 8)
+
+cdef inline long long long_word(Bytes data, Py_ssize_t at) noexcept:
+    return word(data, at) | (<long long> word(data, at + 4) << 32)
+
+cdef inline (int, unsigned int, int, int, int, unsigned int) head_of(Bytes data, Py_ssize_t at) noexcept:
+    return (
+        <int> word(data, at), half(data, at + 4), <int> word(data, at + 6), <int> word(data, at + 18),
+        <int> word(data, at + 30), half(data, at + 34),
+    )
+
+cdef inline (long long, int, unsigned int) ttl_and_name_of(Bytes data, Py_ssize_t at) noexcept:
+    return long_word(data, at), <int> word(data, at + 8), half(data, at + 12)
+
+cdef inline (long long, long long, int, unsigned int) times_and_name_of(Bytes data, Py_ssize_t at) noexcept:
+    return long_word(data, at), long_word(data, at + 8), <int> word(data, at + 16), half(data, at + 20)
+
+cdef inline (int, unsigned int, unsigned int) data_head_of(Bytes data, Py_ssize_t at) noexcept:
+    return <int> word(data, at), half(data, at + 4), word(data, at + 10)
+
+include "frame_parser.pxi"
+include "lane_tally.pxi"
+
+# -- responses: templates, in which the correlation id and the value are missing
+
+cdef list MISSING = [row.first + bytes(8) + row.missing for row in LANE_ROWS]
+cdef list FOUND = [row.first + bytes(8) + row.found for row in LANE_ROWS]
+cdef list VALUED = [value_head(row.first, bytes(8), 0, VALUE_FLAGS) for row in LANE_ROWS]
+cdef int SIZE_AT = 19
+"""Where the length of the value's frame begins in a response with a value."""
+cdef int VALUE_AT = 29
+cdef Py_ssize_t SMALL = reference_lane.SMALL
+cdef Py_ssize_t BULK_BYTES = reference_lane.BULK_BYTES
+
+cdef inline void put_word(unsigned char *to, unsigned int number) noexcept:
+    to[0] = number & 0xFF
+    to[1] = (number >> 8) & 0xFF
+    to[2] = (number >> 16) & 0xFF
+    to[3] = (number >> 24) & 0xFF
+
+cdef inline unsigned char *longer(bytearray out, Py_ssize_t size) except NULL:
+    """Make the bytes longer by so many; returns where these begin."""
+    cdef Py_ssize_t end = len(out)
+    PyByteArray_Resize(out, end + size)
+    return <unsigned char *> PyByteArray_AS_STRING(out) + end
+
+cdef inline int answer_plainly(bytearray out, bytes template, Bytes request) except -1:
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(template)
+    cdef unsigned char *to = longer(out, size)
+    memcpy(to, PyBytes_AS_STRING(template), size)
+    memcpy(to + CORRELATION_AT, request + CORRELATION_AT, 8)
+    return 0
+
+cdef inline int answer_value(
+    bytearray out, int number, Bytes request, Bytes value, Py_ssize_t size, bint copied
+) except -1:
+    """`copied`: the value follows here; otherwise it is sent from where it is."""
+    cdef unsigned char *to = longer(out, VALUE_AT + (size if copied else 0))
+    memcpy(to, PyBytes_AS_STRING(<bytes> VALUED[number]), VALUE_AT)
+    memcpy(to + CORRELATION_AT, request + CORRELATION_AT, 8)
+    put_word(to + SIZE_AT, <unsigned int> size + DATA_AT)
+    if copied:
+        memcpy(to + VALUE_AT, value, size)
+    return 0
+
+cdef inline Py_ssize_t room_of(Py_ssize_t size) noexcept:
+    return size + DATA_AT if size + DATA_AT > SMALL else 0
+
+# -- the sink
+
+cdef struct Frame:
+    Row row
+    int partition
+    long long ttl_ms
+    long long max_idle_ms
+    Bytes message
+    Bytes key
+    Bytes value
+    Py_ssize_t key_size
+    Py_ssize_t value_size
+
+cdef enum:
+    MOST_OPERATIONS = 32
+
+cdef int OPERATIONS = len(COUNTED)
+
+cdef Py_ssize_t GENERAL = reference_lane.GENERAL
+cdef object UNDONE = object()
+"""Result of `_store_in_table` when it has done nothing."""
+cdef str LOCKS = TRANSACTIONS_MAP
+cdef object SET_CHANGE = Change.SET
+cdef object REMOVE_CHANGE = Change.REMOVE
+cdef Py_ssize_t LONG_VALUE = PACKED_MOST
+cdef Py_ssize_t PAIR = PAIR_BYTES
+
+
+cdef class PrimarySink:
+    """As `reference_lane.PrimarySink`. The fields of a buffer and of a map are those of the one that is being served."""
+
+    cdef object lane
+    cdef bytearray out
+    cdef bytearray unsealed
+    cdef list bulk
+    cdef LaneTally tally
+    # of the buffer
+    cdef list serving
+    cdef list puts
+    cdef bint direct
+    cdef bint confirms_reads
+    cdef bint locks_entries
+    cdef dict listening
+    cdef list written
+    cdef bytes apart
+    cdef long long counts[MOST_OPERATIONS]
+    # of the map
+    cdef str name
+    cdef bint reads_only
+    cdef bint listened
+    cdef bint times_known
+    cdef long long ttl_ms
+    cdef long long max_idle_ms
+    cdef long long reads
+
+    def __init__(self, lane, bytearray out not None, bytearray unsealed not None, LaneTally tally=None, list bulk=None):
+        self.lane = lane
+        self.out = out
+        self.unsealed = unsealed
+        self.tally = tally
+        self.bulk = bulk
+        self.written = []
+        self.name = ""
+
+    cdef int begin(self, bytes apart) except -1:
+        lane = self.lane
+        cdef int number
+        self.serving = lane.serving
+        self.puts = lane.open_puts
+        self.direct = self.puts is not None
+        self.listening = lane.listening
+        self.confirms_reads = lane.confirms_reads
+        self.locks_entries = lane.locks_entries
+        self.apart = apart
+        self.reads = 0
+        for number in range(OPERATIONS):
+            self.counts[number] = 0
+        return 0
+
+    cdef int enter(self, served) except -1:
+        """The next requests are for this map."""
+        self.count_reads()
+        self.reads_only = type(served) is tuple
+        self.name = served[0] if self.reads_only else served
+        self.listened = len(self.listening) and self.name in self.listening
+        self.times_known = False
+        return 0
+
+    cdef int end(self) except -1:
+        cdef int number
+        self.report()
+        self.count_reads()
+        self.apart = None
+        if self.tally is not None:
+            for number in range(OPERATIONS):
+                if self.counts[number]:
+                    self.tally.counts[number] += self.counts[number]
+        return 0
+
+    cdef inline int report(self) except -1:
+        """Report writes to observers before anything else is written."""
+        if self.written:
+            written, self.written = self.written, []
+            self.lane.report(written)
+        return 0
+
+    cdef int count_reads(self) except -1:
+        if self.reads and self.tally is not None:
+            self.tally.read(self.name, self.reads)
+        self.reads = 0
+        return 0
+
+    cdef Py_ssize_t take(self, const Frame *frame) except -2:
+        cdef PartitionCopy copy
+        if frame.partition >= len(self.serving):
+            return GENERAL
+        copy = self.serving[frame.partition]
+        if frame.row.reads:
+            if copy is None:
+                copy = self.lane.leading[frame.partition]
+                if copy is None:
+                    return GENERAL
+            self.counts[frame.row.counter] += 1
+            self.reads += 1
+            return self.read(frame, copy)
+        if copy is None or self.reads_only:
+            return GENERAL
+        if self.locks_entries and LOCKS in <dict> copy.maps and self.lane.locked(copy, self.name, key_of(frame)):
+            return GENERAL
+        old = self.store(frame, copy) if frame.row.stores else self.remove(frame, copy)
+        self.counts[frame.row.counter] += 1
+        if old is None:
+            answer_plainly(self.unsealed, <bytes> MISSING[frame.row.number], frame.message)
+        elif frame.row.answers_value:
+            return self.answer_with(self.unsealed, frame, <bytes> old)
+        else:
+            answer_plainly(self.unsealed, <bytes> FOUND[frame.row.number], frame.message)
+        return 0
+
+    cdef inline Py_ssize_t answer_with(self, bytearray out, const Frame *frame, bytes value) except -2:
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(value)
+        answer_value(out, frame.row.number, frame.message, <Bytes> PyBytes_AS_STRING(value), size, True)
+        return room_of(size)
+
+    # -- reads
+
+    cdef inline Py_ssize_t read(self, const Frame *frame, PartitionCopy copy) except -2:
+        cdef Replica held = (<dict> copy.maps).get(self.name)
+        cdef MapState state
+        cdef EntryTable table
+        cdef bytearray out = self.out
+        cdef Py_ssize_t size = 0
+        cdef bint expires = False
+        cdef Bytes found
+        if held is None:
+            return self.read_by_lane(frame, copy, None)
+        state = held.state
+        if type(state.entries) is not EntryTable:
+            return self.read_by_lane(frame, copy, state)
+        table = state.entries
+        if table.some_end():
+            if table.has_ended(frame.key, frame.key_size, self.lane.now_ns, self.puts is not None, &expires) or (
+                expires and self.puts is None
+            ):
+                return self.read_by_lane(frame, copy, state)
+            if expires:
+                out = self.unsealed
+        if self.confirms_reads and self.lane.confirmed(self.name):
+            self.lane.rest_on(copy, self.name)
+            out = self.unsealed
+        found = table.look(frame.key, frame.key_size, &size)
+        if found is NULL or not frame.row.answers_value:
+            template = MISSING if found is NULL else FOUND
+            answer_plainly(out, <bytes> (<list> template)[frame.row.number], frame.message)
+            return 0
+        if size >= BULK_BYTES and self.bulk is not None and out is self.out:
+            answer_value(out, frame.row.number, frame.message, found, size, False)
+            self.bulk.append((len(out), table[key_of(frame)]))
+        else:
+            answer_value(out, frame.row.number, frame.message, found, size, True)
+        return room_of(size)
+
+    cdef Py_ssize_t read_by_lane(self, const Frame *frame, PartitionCopy copy, MapState state) except -2:
+        """A read of an entry that is in no table, or that expires."""
+        cdef bytearray out = self.out
+        cdef bytes key = key_of(frame)
+        found = None
+        if state is not None and state.expiries and key in state.expiries:
+            # This may remove the entry, so the response waits like that to a write.
+            self.report()
+            found = self.lane.read(copy, self.name, key)
+            out = self.unsealed
+        elif state is not None:
+            found = state.entries.get(key)
+        if self.confirms_reads and self.lane.confirmed(self.name):
+            self.lane.rest_on(copy, self.name)
+            out = self.unsealed
+        if found is None or not frame.row.answers_value:
+            template = MISSING if found is None else FOUND
+            answer_plainly(out, <bytes> (<list> template)[frame.row.number], frame.message)
+            return 0
+        if len(<bytes> found) >= BULK_BYTES and self.bulk is not None and out is self.out:
+            answer_value(out, frame.row.number, frame.message, NULL, len(<bytes> found), False)
+            self.bulk.append((len(out), found))
+            return room_of(len(<bytes> found))
+        return self.answer_with(out, frame, <bytes> found)
+
+    # -- writes
+
+    cdef inline object store(self, const Frame *frame, PartitionCopy copy):
+        cdef int hash_word = hash_of(frame)
+        if self.direct and not hash_word:
+            old = self.store_in_table(frame, copy)
+            if old is not UNDONE:
+                return old
+        self.report()
+        key, value = key_of(frame), value_of(frame, self.apart)
+        return self.lane.set(copy, self.name, key, value, frame.ttl_ms, frame.max_idle_ms, hash_word)
+
+    cdef object store_in_table(self, const Frame *frame, PartitionCopy copy):
+        """Store an entry in the table, and pack it to where it waits for the backups; one that expires becomes a record.
+        Returns the old value if the response has it; `UNDONE`: nothing was done.
+        """
+        cdef Replica held = (<dict> copy.maps).get(self.name)
+        cdef MapState state
+        cdef UpdateCounter updates
+        cdef UnsentPuts unsent
+        cdef EntryTable table
+        cdef long long ttl_ms, max_idle_ms, now_ns = 0
+        cdef bint ending, counted, observed, recorded, expires = False
+        if held is None:
+            return UNDONE
+        state, updates = held.state, held.updates
+        if type(state.entries) is not EntryTable or updates.hwm != updates.lwm:
+            return UNDONE
+        table = state.entries
+        if not self.times_known:
+            self.ttl_ms, self.max_idle_ms = self.lane.lifetimes(self.name)
+            self.times_known = True
+        ttl_ms = self.ttl_ms if frame.ttl_ms < 0 else frame.ttl_ms
+        max_idle_ms = self.max_idle_ms if frame.max_idle_ms < 0 else frame.max_idle_ms
+        ending = ttl_ms != 0 or max_idle_ms != 0
+        observed = held.changes or self.listened
+        # The records of a change stream have the old value: `report` makes them.
+        recorded = held.recorded and not held.changes
+        unsent = held.unsent if recorded and not ending else None
+        if not ending and recorded and (unsent is None or frame.value_size >= LONG_VALUE):
+            return UNDONE
+        if ending or table.some_end():
+            now_ns = self.lane.now_ns
+            if table.has_ended(frame.key, frame.key_size, now_ns, False, &expires):
+                return UNDONE
+        old = table.get(key_of(frame)) if frame.row.answers_value or observed else None
+        counted = note(state, table, frame)
+        if ending or expires:
+            table.put_ending(
+                frame.key, frame.key_size, frame.value, frame.value_size, ttl_ms, max_idle_ms, now_ns, self.apart,
+                counted,
+            )
+        else:
+            table.put(frame.key, frame.key_size, frame.value, frame.value_size, self.apart, counted)
+        number = updates.hwm + 1
+        updates.lwm = updates.hwm = number
+        if observed or (ending and recorded):
+            key, value = key_of(frame), value_of(frame, self.apart)
+            if ending and recorded:
+                self.lane.record(copy, held, Record(self.name, number, SET_CHANGE, key, value, ttl_ms, max_idle_ms))
+            if observed:
+                self.written.append((copy, held, number, key, value, old, ttl_ms, max_idle_ms))
+        if unsent is not None:
+            self.pack(frame, held, unsent)
+        return old
+
+    cdef inline int pack(self, const Frame *frame, Replica held, UnsentPuts unsent) except -1:
+        cdef unsigned char *to = longer(unsent.sizes, PAIR)
+        put_word(to, <unsigned int> frame.key_size)
+        put_word(to + 4, <unsigned int> frame.value_size)
+        to = longer(unsent.data, frame.key_size + frame.value_size)
+        memcpy(to, frame.key, frame.key_size)
+        memcpy(to + frame.key_size, frame.value, frame.value_size)
+        if not unsent.opened:
+            unsent.opened = True
+            self.puts.append(held)
+        return 0
+
+    cdef object remove(self, const Frame *frame, PartitionCopy copy):
+        """`Lane.remove` of an ordinary entry; for any other it is called."""
+        cdef Replica held = (<dict> copy.maps).get(self.name) if self.direct else None
+        cdef MapState state
+        cdef UpdateCounter updates
+        cdef bytes key = key_of(frame)
+        if held is None:
+            return self.remove_by_lane(copy, key)
+        state, updates = held.state, held.updates
+        if state.hashes or key not in state.entries or updates.hwm != updates.lwm:
+            return self.remove_by_lane(copy, key)
+        if state.expiries:
+            if state.endings.ended(key, self.lane.now_ns, False):
+                return self.remove_by_lane(copy, key)
+            state.endings.drop(key)
+        old = state.entries.pop(key)
+        if state.touched is not None and key not in <dict> state.touched:
+            (<dict> state.touched)[key] = old
+        number = updates.hwm + 1
+        updates.lwm = updates.hwm = number
+        if held.recorded and not held.changes:
+            self.lane.record(copy, held, Record(self.name, number, REMOVE_CHANGE, key))
+        if held.changes or self.listened:
+            self.written.append((copy, held, number, key, None, old, 0, 0))
+        return old
+
+    cdef object remove_by_lane(self, PartitionCopy copy, bytes key):
+        self.report()
+        return self.lane.remove(copy, self.name, key)
+
+
+cdef inline bytes key_of(const Frame *frame):
+    return (<const char *> frame.key)[:frame.key_size]
+
+
+cdef inline bytes value_of(const Frame *frame, bytes apart):
+    return (<const char *> frame.value)[:frame.value_size] if apart is None else apart
+
+
+cdef inline int hash_of(const Frame *frame) noexcept:
+    """The partition-hash word in front of the stored key; the highest byte is the first."""
+    cdef Bytes at = frame.key - (DATA_AT - HASH_AT)
+    return <int> ((<unsigned int> at[0] << 24) | (<unsigned int> at[1] << 16) | (<unsigned int> at[2] << 8) | at[3])
+
+
+cdef bint note(MapState state, EntryTable table, const Frame *frame) except -1:
+    """Note the entry's value before it changes, for observers. Returns whether the table has to count the change."""
+    cdef dict touched
+    cdef bint counted = state.counts
+    if state.touched is None:
+        return counted
+    touched = state.touched
+    if not touched and counted:
+        return counted
+    key = key_of(frame)
+    if key in touched:
+        return False
+    if not counted:
+        touched[key] = table.get(key)
+    return counted
+
+
+# -- the loop
+
+cdef Py_ssize_t hand_over(sink, served, const Frame *frame, bytes apart) except -2:
+    """For a sink in Python."""
+    row, key = LANE_ROWS[frame.row.number], key_of(frame)
+    correlation = (<const char *> frame.message)[CORRELATION_AT : CORRELATION_AT + 8]
+    if frame.row.reads:
+        return sink.read(row, frame.partition, served, key, correlation)
+    if frame.row.stores:
+        write = (value_of(frame, apart), frame.ttl_ms, frame.max_idle_ms, hash_of(frame))
+    else:
+        write = (None, -1, -1, 0)
+    return sink.write(row, frame.partition, served, key, write, correlation)
+
+
+def serve_entries(
+    bytes data not None,
+    Py_ssize_t at,
+    sink,
+    dict names not None,
+    tuple longest not None,
+    Py_ssize_t room,
+    bytes apart=None,
+):
+    """See `reference_lane.serve_entries`."""
+    cdef PrimarySink primary = sink if type(sink) is PrimarySink else None
+    cdef Bytes raw = <Bytes> PyBytes_AS_STRING(data)
+    cdef Py_ssize_t end = PyBytes_GET_SIZE(data)
+    cdef Py_ssize_t whole_end = end if apart is None else end + PyBytes_GET_SIZE(apart) - TYPE_BYTES
+    cdef Py_ssize_t longest_key = longest[0], longest_value = longest[1]
+    cdef Py_ssize_t after, name_at, key_at, key_end, value_at, taken, named_at = 0, named_size = -1
+    cdef Frame frame
+    served = None
+    if primary is not None:
+        primary.begin(apart)
+    while room >= 0:
+        after, frame.row, frame.partition, frame.ttl_ms, frame.max_idle_ms, name_at, key_at, key_end, value_at = parse(
+            raw, at, end, whole_end, longest_key, longest_value
+        )
+        if frame.row is NULL:
+            break
+        if named_size != key_at - name_at or memcmp(raw + named_at, raw + name_at, named_size):
+            served = names.get((<const char *> raw)[name_at:key_at])
+            if served is None:
+                break
+            named_at, named_size = name_at, key_at - name_at
+            if primary is not None:
+                primary.enter(served)
+        frame.message = raw + at
+        frame.key, frame.key_size = raw + key_at + DATA_AT, key_end - key_at - DATA_AT
+        frame.value, frame.value_size = raw + value_at, after - value_at
+        taken = primary.take(&frame) if primary is not None else hand_over(sink, served, &frame, apart)
+        if taken < 0:
+            break
+        room -= taken
+        at = after
+    if primary is not None:
+        primary.end()
+    else:
+        sink.end()
+    return at
+
+
+cdef int learn_rows() except -1:
+    cdef RowFields *to
+    assert OPERATIONS <= MOST_OPERATIONS
+    for row in LANE_ROWS:
+        to = &ROWS[(<int> row.kind >> 8) & 0x7F]
+        to.used = True
+        to.number, to.head, to.counter = row.number, row.head, row.counter
+        to.reads, to.key_flags, to.stores, to.ttl, to.answers_value = row.reads, row.key_flags, row.stores, row.ttl, row.answers_value
+    return 0
+
+
+learn_rows()

@@ -1,0 +1,145 @@
+"""The one parser of messages about a single entry, for the data lane and for large values that are still arriving.
+
+Frames of `put` (each begins with its length and flags; `Data` has a hash word, a type id and a payload):
+
+    first frame    length flags | kind | correlation id | partition | thread, ttl, max idle as the row says
+    name           length flags | text
+    key            length flags | hash | type payload
+    value          length flags | hash | type payload
+
+Anything that is not exactly as expected (another message, a part of a fragmented one, a null, a frame that ends behind
+the buffer) is left to the general way, which knows every case and every error. The second part of this file is also
+compiled, as part of `compiled_lane`, which reads through pointers: its names of C stand for those above.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TypeAlias
+
+from holdfast.core.store import uncompiled as cython
+from holdfast.server.hazelcast.keyed_requests import LaneRow, row_of
+
+Bytes: TypeAlias = bytes
+Row: TypeAlias = LaneRow | None
+Parsed = tuple[int, Row, int, int, int, int, int, int, int]
+"""Where the message ends, its row, partition, time to live, maximum idle time, and where these begin: name (its text),
+key (its frame), payload behind the key, value (its stored bytes). The row is None if it is not for the lane.
+"""
+NOTHING: Parsed = (0, None, 0, 0, 0, 0, 0, 0, 0)
+
+head_of = Struct("<iHi8xi8xiH").unpack_from
+"""Of a first frame with a thread id, and of the name's frame behind it."""
+ttl_and_name_of = Struct("<qiH").unpack_from
+times_and_name_of = Struct("<qqiH").unpack_from
+data_head_of = Struct("<iH4xI").unpack_from
+"""Length and flags of a frame of `Data`, and whether its type is not null (only as 0 or not 0: its byte order is
+another one).
+"""
+
+CORRELATION_AT = 10
+SHORTEST = 36
+"""Bytes that a look at a message's head needs: the first frame with a thread id, and the header of the name."""
+NAME_HEADER = 6
+DATA_AT = 10
+"""Where stored bytes begin in a frame of `Data`: after the header and the partition-hash word."""
+HASH_AT = 6
+SHORTEST_DATA = 14
+"""A frame of `Data` with a type id and no payload."""
+TYPE_BYTES = 4
+"""The type id, with which stored bytes begin: both a message and its value have it when the value comes apart."""
+DEFAULT_TIME = -1
+"""The map's own time to live, or maximum idle time."""
+LONGEST_MS = 1 << 41
+"""Longer times (70 years) are for the general way, which knows that they mean "for ever"."""
+APART_BYTES = 32 * 1024
+"""Values from this size on may be received apart from their message,"""
+APART_MOST = 16 * 1024 * 1024
+"""up to this one: room for all of it is asked for when its message begins."""
+
+
+def value_to_come(data: bytes, at: int, longest: tuple[int, int]) -> tuple[int, int]:
+    """Where the value of the message at `at` begins, and how many bytes it will have: if the message stores a large
+    value and has come as far as that value's type. Otherwise both are 0. This does not say whether the lane can carry
+    it out.
+    """
+    parsed = parse(data, at, len(data), len(data) + APART_MOST, *longest)
+    end, row, begin = parsed[0], parsed[1], parsed[8]
+    if row is None or not row.stores or not APART_BYTES <= end - begin <= APART_MOST or end <= len(data):
+        return 0, 0
+    return begin, end - begin
+
+
+# -- compiled as well
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def parse(
+    data: Bytes,
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    whole_end: cython.Py_ssize_t,
+    longest_key: cython.Py_ssize_t,
+    longest_value: cython.Py_ssize_t,
+) -> Parsed:
+    """Parse the message at `at`. Its value may end at `whole_end`, everything else within the `end` bytes that there
+    are. `longest_key`, `longest_value`: lengths of their frames, for messages with a value.
+    """
+    length: cython.int
+    flags: cython.uint
+    kind: cython.int
+    partition: cython.int
+    name_length: cython.int
+    name_flags: cython.uint
+    ttl_ms: cython.longlong = DEFAULT_TIME
+    max_idle_ms: cython.longlong = DEFAULT_TIME
+    key_length: cython.int
+    key_flags: cython.uint
+    key_type: cython.uint
+    value_length: cython.int
+    value_flags: cython.uint
+    value_type: cython.uint
+    if end - at < SHORTEST:
+        return NOTHING
+    length, flags, kind, partition, name_length, name_flags = head_of(data, at)
+    row = row_of(kind)
+    if not row or length != row.head or flags & 0xE000 != 0xC000:
+        return NOTHING
+    name_at: cython.Py_ssize_t = at + length + NAME_HEADER
+    if length != SHORTEST - NAME_HEADER:
+        if end < name_at:
+            return NOTHING
+        if length == SHORTEST - NAME_HEADER + 8:
+            ttl_ms, name_length, name_flags = ttl_and_name_of(data, at + 30)
+        else:
+            ttl_ms, max_idle_ms, name_length, name_flags = times_and_name_of(data, at + 30)
+        if not row.ttl:
+            ttl_ms = DEFAULT_TIME
+        if not (-1 <= ttl_ms <= LONGEST_MS and -1 <= max_idle_ms <= LONGEST_MS):
+            return NOTHING
+    if name_flags or name_length < NAME_HEADER or partition < 0:
+        return NOTHING
+    key_at: cython.Py_ssize_t = name_at + name_length - NAME_HEADER
+    if key_at + SHORTEST_DATA > end:
+        return NOTHING
+    key_length, key_flags, key_type = data_head_of(data, key_at)
+    key_end: cython.Py_ssize_t = key_at + key_length
+    if key_length < SHORTEST_DATA or key_flags != row.key_flags or not key_type or key_end > end:
+        return NOTHING
+    if not row.stores:
+        return key_end, row, partition, ttl_ms, max_idle_ms, name_at, key_at, key_end, key_end
+    if key_length > longest_key or key_end + SHORTEST_DATA > end:
+        return NOTHING
+    value_length, value_flags, value_type = data_head_of(data, key_end)
+    value_end: cython.Py_ssize_t = key_end + value_length
+    if (
+        value_length < SHORTEST_DATA
+        or value_flags != 0x2000
+        or not value_type
+        or value_end > whole_end
+        or value_length > longest_value
+    ):
+        return NOTHING
+    return value_end, row, partition, ttl_ms, max_idle_ms, name_at, key_at, key_end, key_end + DATA_AT

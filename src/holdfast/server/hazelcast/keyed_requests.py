@@ -1,0 +1,176 @@
+"""Every keyed request of a map in one table: message type, parameters, operation, and form of the response.
+
+The general way (`maps`) serves all rows. The data lane (`reference_lane`, `compiled_lane`) serves those that it can
+carry out with one look at the entry: it derives from a row where the parts of the message are, what to do with the
+entry, and what to answer. A request joins the lane by its row here.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, unique
+from struct import Struct
+from typing import NamedTuple
+
+from holdfast.core.model.operations import Op
+
+LAST_FRAME = 0x2000
+HEADER_BYTES = 22
+"""Length of a first frame without parameters."""
+_WIDTHS = {"thread": 8, "timeout": 8, "ttl_ms": 8, "max_idle_ms": 8}
+
+
+@unique
+class Form(IntEnum):
+    """What a response carries."""
+
+    NOTHING = 0
+    VALUE = 1
+    """The value that the request has found, or null."""
+    TRUTH = 2
+    """Whether it has found one."""
+    TRUE = 3
+    NULL = 4
+
+
+@unique
+class LaneAction(IntEnum):
+    """What the data lane does with the entry."""
+
+    GENERAL = 0
+    """Nothing: the general way does it."""
+    READ = 1
+    STORE = 2
+    REMOVE = 3
+
+
+LANE_ACTIONS: dict[Op, LaneAction] = {
+    Op.GET: LaneAction.READ,
+    Op.CONTAINS_KEY: LaneAction.READ,
+    Op.SET: LaneAction.STORE,
+    Op.PUT: LaneAction.STORE,
+    Op.TRY_PUT: LaneAction.STORE,
+    Op.REMOVE: LaneAction.REMOVE,
+    Op.DELETE: LaneAction.REMOVE,
+    Op.TRY_REMOVE: LaneAction.REMOVE,
+}
+COUNTED = tuple(LANE_ACTIONS)
+"""Operations of the lane, in the order of its counts: reads first."""
+READS_COUNTED = 2
+
+
+class KeyedRequest(NamedTuple):
+    kind: int
+    """The message type; that of the response is one more."""
+    layout: str
+    """As in `layouts`."""
+    op: Op
+    form: Form
+
+
+KEYED = (
+    KeyedRequest(0x010100, "thread ttl_ms | name key value", Op.PUT, Form.VALUE),
+    KeyedRequest(0x010200, "thread | name key", Op.GET, Form.VALUE),
+    KeyedRequest(0x010300, "thread | name key", Op.REMOVE, Form.VALUE),
+    KeyedRequest(0x010400, "thread | name key value", Op.REPLACE, Form.VALUE),
+    KeyedRequest(0x010500, "thread | name key expected value", Op.REPLACE_IF_SAME, Form.TRUTH),
+    KeyedRequest(0x010600, "thread | name key", Op.CONTAINS_KEY, Form.TRUTH),
+    KeyedRequest(0x010800, "thread | name key expected", Op.REMOVE_IF_SAME, Form.TRUTH),
+    KeyedRequest(0x010900, "thread | name key", Op.DELETE, Form.TRUTH),
+    KeyedRequest(0x010B00, "thread timeout | name key", Op.TRY_REMOVE, Form.TRUTH),
+    KeyedRequest(0x010C00, "thread timeout | name key value", Op.TRY_PUT, Form.TRUE),
+    # "Transient" entries are like any others: there is no map store.
+    KeyedRequest(0x010D00, "thread ttl_ms | name key value", Op.SET, Form.NOTHING),
+    KeyedRequest(0x010E00, "thread ttl_ms | name key value", Op.PUT_IF_ABSENT, Form.VALUE),
+    KeyedRequest(0x010F00, "thread ttl_ms | name key value", Op.SET, Form.NOTHING),
+    KeyedRequest(0x011E00, "thread | name key", Op.EVICT, Form.TRUTH),
+    KeyedRequest(0x014300, "ttl_ms | name key", Op.SET_TTL, Form.TRUTH),
+    KeyedRequest(0x014400, "thread ttl_ms max_idle_ms | name key value", Op.PUT, Form.VALUE),
+    KeyedRequest(0x014500, "thread ttl_ms max_idle_ms | name key value", Op.SET, Form.NULL),
+    KeyedRequest(0x014600, "thread ttl_ms max_idle_ms | name key value", Op.PUT_IF_ABSENT, Form.VALUE),
+    KeyedRequest(0x014700, "thread ttl_ms max_idle_ms | name key value", Op.SET, Form.NULL),
+)
+
+
+class LaneRow:
+    """A row as the data lane uses it."""
+
+    __slots__ = (
+        "action",
+        "answers_value",
+        "counter",
+        "first",
+        "found",
+        "head",
+        "key_flags",
+        "kind",
+        "missing",
+        "number",
+        "reads",
+        "stores",
+        "ttl",
+    )
+
+    def __init__(self, number: int, request: KeyedRequest) -> None:
+        fixed, _, variable = (part.split() for part in request.layout.partition("|"))
+        self.number = number
+        self.kind = request.kind
+        self.action = LANE_ACTIONS[request.op]
+        self.reads = self.action is LaneAction.READ
+        self.stores = self.action is LaneAction.STORE
+        """Whether a value follows the key."""
+        assert variable == ["name", "key", "value"][: 2 + self.stores], "the lane knows no other messages"
+        self.head = HEADER_BYTES + sum(_WIDTHS[name] for name in fixed)
+        """Length of the first frame."""
+        self.ttl = "ttl_ms" in fixed
+        self.key_flags = 0 if self.stores else LAST_FRAME
+        """Flags of the key's frame."""
+        self.counter = COUNTED.index(request.op)
+        self.answers_value = request.form is Form.VALUE
+        ends = request.form not in (Form.VALUE, Form.NULL)
+        truth = request.form in (Form.TRUTH, Form.TRUE)
+        self.first = _FIRST.pack(19 + truth, 0xE000 if ends else 0xC000, request.kind + 1)
+        """The response up to its correlation id."""
+        self.missing, self.found = _RESTS[request.form]
+        """The response behind it: nothing was found, or something whose value is not in the response."""
+
+
+_FIRST = Struct("<iHi")
+NULL_FRAME = bytes((6, 0, 0, 0, 0x00, 0x24))
+_RESTS: dict[Form, tuple[bytes, bytes]] = {
+    # They begin with the number of backups that answer the client themselves.
+    Form.NOTHING: (b"\0", b"\0"),
+    Form.VALUE: (b"\0" + NULL_FRAME, b""),
+    Form.TRUTH: (b"\0\0", b"\0\1"),
+    Form.TRUE: (b"\0\1", b"\0\1"),
+    Form.NULL: (b"\0" + NULL_FRAME, b"\0" + NULL_FRAME),
+}
+
+LANE_ROWS = [
+    LaneRow(number, request) for number, request in enumerate(one for one in KEYED if one.op in LANE_ACTIONS)
+]
+BY_KIND = {row.kind: row for row in LANE_ROWS}
+
+
+def row_of(kind: int) -> LaneRow | None:
+    return BY_KIND.get(kind)
+
+
+VALUE_FLAGS = bytes((0x00, 0x20, 0, 0, 0, 0))
+"""Flags of the last frame, and no partition hash."""
+value_head = Struct("<10s8sxi6s").pack
+"""A response up to its value: `first`, correlation id, length of the value's frame, `VALUE_FLAGS`."""
+
+
+def respond(row: LaneRow, correlation: bytes, found: bytes | None) -> bytes:
+    """The response to a request that has found this value."""
+    if found is None:
+        return row.first + correlation + row.missing
+    if row.answers_value:
+        return value_head(row.first, correlation, len(found) + 10, VALUE_FLAGS) + found
+    return row.first + correlation + row.found
+
+
+def changed_nothing(response: bytes) -> bool:
+    """Whether the request of this response read, or found nothing to remove."""
+    row = BY_KIND[_FIRST.unpack_from(response)[2] - 1]
+    return row.reads or (row.action is LaneAction.REMOVE and response[len(row.first) + 8 :] == row.missing)

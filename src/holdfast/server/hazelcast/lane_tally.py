@@ -1,0 +1,114 @@
+"""Counts and times of what the data lane has served.
+
+A single operation is not measured: whoever calls the lane says when the responses leave that were made since the last
+time (`close`). The second part of this file is also compiled, as part of `compiled_lane`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.core.store import uncompiled as cython
+from holdfast.observe.latency_histogram import BUCKETS, FIRST_BIT, LAST_BIT
+from holdfast.observe.read_counts import ReadCounts
+from holdfast.server.hazelcast.keyed_requests import COUNTED, READS_COUNTED
+
+# -- compiled as well
+
+
+@cython.cclass
+class LaneTally:
+    counts: list[int]
+    _cells: list[list[int]]
+    _sums: list[int]
+    _reads: ReadCounts
+    _read_name: str
+    _read_count: cython.longlong
+    _unknown: cython.longlong
+
+    def __init__(self) -> None:
+        self.counts = [0] * len(COUNTED)
+        """Operations since the last time, in the order of `COUNTED`."""
+        self._cells = [[0] * BUCKETS for _ in COUNTED]
+        self._sums = [0] * len(COUNTED)
+        self._reads = ReadCounts()
+        self._read_name = ""
+        self._read_count = 0
+        self._unknown = 0
+
+    def count_reads_in(self, counts: ReadCounts) -> None:
+        """From now on `tell_reads` reports there how often each map is read."""
+        self._reads = counts
+
+    @cython.ccall
+    def read(self, name: str, count: cython.longlong) -> cython.void:
+        """So many reads of this map. Mostly it is the same one as before."""
+        if name != self._read_name:
+            self.tell_reads()
+            self._read_name = name
+        self._read_count += count
+
+    @cython.ccall
+    def tell_reads(self) -> cython.void:
+        """Report what was read since the last time."""
+        if self._read_count:
+            self._reads.add(self._read_name, self._read_count)
+            self._read_count = 0
+
+    def close(self, clock: Callable[[], int], began_ns: cython.longlong) -> None:
+        """The responses to all since the last time leave now; the requests came at `began_ns`."""
+        for count in self.counts:
+            if count:
+                self._add(self.counts, 0, clock() - began_ns)
+                return
+
+    def take_writes(self) -> list[int]:
+        """The writes since the last time, whose responses are held back: `settle` counts them later."""
+        taken = self.counts
+        self.counts = taken[:READS_COUNTED] + [0] * (len(taken) - READS_COUNTED)
+        return taken
+
+    def settle(self, taken: list[int], took_ns: cython.longlong, safe: bool) -> None:
+        """Their responses leave now, after so long, or their outcome will never be known."""
+        if not safe:
+            self._unknown += sum(taken[READS_COUNTED:])
+        self._add(taken, READS_COUNTED, took_ns)
+
+    @cython.cfunc
+    def _add(self, counts: list[int], first: cython.Py_ssize_t, took_ns: cython.longlong) -> cython.void:
+        """These operations, from `first` on, took so long; clears their counts."""
+        number: cython.Py_ssize_t
+        count: cython.longlong
+        bucket: cython.int = self._bucket(took_ns)
+        for number in range(first, len(counts)):
+            count = counts[number]
+            if count:
+                counts[number] = 0
+                cells = self._cells[number]
+                cells[bucket] += count
+                self._sums[number] += count * took_ns
+
+    @cython.cfunc
+    def _bucket(self, took_ns: cython.longlong) -> cython.int:
+        """As `observe.latency_histogram.bucket_of`."""
+        bit: cython.int = FIRST_BIT
+        if took_ns < (1 << FIRST_BIT):
+            return 0
+        while bit <= LAST_BIT and took_ns >> (bit + 1):
+            bit += 1
+        if bit > LAST_BIT:
+            return BUCKETS - 1
+        return 1 + (bit - FIRST_BIT) * 4 + ((took_ns >> (bit - 2)) & 3)
+
+    @property
+    def unknown(self) -> int:
+        """Writes whose outcome will never be known."""
+        return self._unknown
+
+    def figures(self) -> list[tuple[str, list[int], int]]:
+        """For each operation that there was: its name, counts by `bucket_of`, and the sum of their times in ns."""
+        return [
+            (op.name.lower().replace("_", "-"), list(cells), took_ns)
+            for op, cells, took_ns in zip(COUNTED, self._cells, self._sums, strict=True)
+            if any(cells)
+        ]

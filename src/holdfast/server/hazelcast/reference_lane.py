@@ -1,0 +1,214 @@
+"""The data lane in plain Python: requests for single entries, straight from a read buffer.
+
+`serve_entries` is the loop, and a sink carries out what it finds: `PrimarySink` for maps with a primary and backups,
+`ZoneEntrySink` for maps in zones. `compiled_lane` has the same names and does the same in C; a differential test holds
+the two equal, and this module says what is right.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+from holdfast.config import TRANSACTIONS_MAP
+from holdfast.server.grid import EntryLane
+from holdfast.server.hazelcast.frame_parser import CORRELATION_AT, DATA_AT, HASH_AT, TYPE_BYTES, parse
+from holdfast.server.hazelcast.keyed_requests import VALUE_FLAGS, LaneRow, respond, value_head
+from holdfast.server.hazelcast.lane_tally import LaneTally
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+Bulk = tuple[int, bytes]
+"""A value that is not copied into the responses: its place among them, and the value."""
+Served = str | tuple[str]
+"""A map of the lane: its name; in a tuple, if the client may only read it."""
+EntryWrite = tuple[bytes | None, int, int, int]
+"""Value (None: remove), time to live and maximum idle time in ms (-1: the map's own), and partition-hash word."""
+
+NO_HASH = bytes(4)
+GENERAL = -1
+"""The general way has to serve this request."""
+SMALL = 512
+"""Shorter values do not count as `room`: requests take a tenth of that, and a read buffer has an end."""
+BULK_BYTES = 32 * 1024
+"""Values from this size on are not copied into a response, if `bulk` takes them: one more piece to send costs less."""
+_REMOVAL: EntryWrite = (None, -1, -1, 0)
+
+
+class Sink(Protocol[T_contra]):
+    """Carries out the requests of a read buffer; `T_contra`: what it knows of a map.
+
+    `read` and `write` return the room that the response takes, or `GENERAL`; then nothing was done.
+    """
+
+    def read(
+        self, row: LaneRow, partition: int, served: T_contra, key: bytes, correlation: bytes, /
+    ) -> int: ...
+
+    def write(
+        self,
+        row: LaneRow,
+        partition: int,
+        served: T_contra,
+        key: bytes,
+        write: EntryWrite,
+        correlation: bytes,
+        /,
+    ) -> int: ...
+
+    def end(self) -> None:
+        """No more requests of this buffer follow."""
+
+
+class PrimarySink:
+    """Requests for maps of which this member may be the primary."""
+
+    def __init__(
+        self,
+        lane: EntryLane,
+        out: bytearray,
+        unsealed: bytearray,
+        tally: LaneTally | None = None,
+        bulk: list[Bulk] | None = None,
+    ) -> None:
+        """Responses are added to `out`; those that wait for other members to `unsealed`, until the lane's batch is
+        closed. `bulk` gets large values.
+        """
+        self.lane = lane
+        self.out = out
+        self.unsealed = unsealed
+        self.bulk = bulk
+        self.tally = tally
+
+    def read(self, row: LaneRow, partition: int, served: Served, key: bytes, correlation: bytes) -> int:
+        lane, out = self.lane, self.out
+        if partition >= len(lane.serving):
+            return GENERAL
+        copy = lane.serving[partition]
+        if copy is None:
+            # While some writes are rejected reads go on here.
+            copy = lane.leading[partition]
+            if copy is None:
+                return GENERAL
+        name = served if type(served) is str else served[0]
+        held = copy.maps.get(name)
+        if held is None:
+            found = None
+        elif (state := held.state).expiries and key in state.expiries:
+            # This may remove the entry, because it has ended, so the response waits like that to a write.
+            found = lane.read(copy, name, key)
+            out = self.unsealed
+        else:
+            found = state.entries.get(key)
+        if lane.confirms_reads and lane.confirmed(name):
+            lane.rest_on(copy, name)
+            out = self.unsealed
+        tally = self.tally
+        if tally is not None:
+            tally.counts[row.counter] += 1
+            tally.read(name, 1)
+        if found is None or not row.answers_value:
+            out += row.first + correlation + (row.missing if found is None else row.found)
+            return 0
+        head = value_head(row.first, correlation, len(found) + DATA_AT, VALUE_FLAGS)
+        if len(found) >= BULK_BYTES and self.bulk is not None and out is self.out:
+            out += head
+            self.bulk.append((len(out), found))
+        else:
+            out += head + found
+        return room_of(found)
+
+    def write(
+        self, row: LaneRow, partition: int, served: Served, key: bytes, write: EntryWrite, correlation: bytes
+    ) -> int:
+        lane = self.lane
+        copy = lane.serving[partition] if partition < len(lane.serving) else None
+        if copy is None or type(served) is not str:
+            return GENERAL
+        if lane.locks_entries and TRANSACTIONS_MAP in copy.maps and lane.locked(copy, served, key):
+            return GENERAL
+        value, ttl_ms, max_idle_ms, key_hash = write
+        if value is not None:
+            old = lane.set(copy, served, key, value, ttl_ms, max_idle_ms, key_hash)
+        else:
+            old = lane.remove(copy, served, key)
+        if self.tally is not None:
+            self.tally.counts[row.counter] += 1
+        self.unsealed += respond(row, correlation, old)
+        return room_of(old) if row.answers_value else 0
+
+    def end(self) -> None:
+        pass
+
+
+def room_of(value: bytes | None) -> int:
+    size = 0 if value is None else len(value) + DATA_AT
+    return size if size > SMALL else 0
+
+
+def serve_entries(
+    data: bytes,
+    at: int,
+    sink: Sink[T],
+    names: dict[bytes, T],
+    longest: tuple[int, int],
+    room: int,
+    apart: bytes | None = None,
+) -> int:
+    """Carry out messages from `data[at:]` until one is not for this lane, or the values in responses take more than
+    `room` bytes; returns where the next one begins.
+
+    `names`: maps that clients of this connection may use, by their encoding. `longest`: limits for frames of keys and
+    values. `apart`: the data is one message, cut as `value_to_come` says, and this is its value; the result is as if it
+    had come whole.
+    """
+    end = len(data)
+    whole_end = end if apart is None else end + len(apart) - TYPE_BYTES
+    longest_key, longest_value = longest
+    while room >= 0:
+        after, row, partition, ttl_ms, max_idle_ms, name_at, key_at, key_end, value_at = parse(
+            data, at, end, whole_end, longest_key, longest_value
+        )
+        served = names.get(data[name_at:key_at])
+        if row is None or served is None:
+            break
+        key = data[key_at + DATA_AT : key_end]
+        correlation = data[at + CORRELATION_AT : at + CORRELATION_AT + 8]
+        if row.reads:
+            taken = sink.read(row, partition, served, key, correlation)
+        elif row.stores:
+            value = data[value_at:after] if apart is None else apart
+            hash_word = data[key_at + HASH_AT : key_at + DATA_AT]
+            key_hash = int.from_bytes(hash_word, "big", signed=True) if hash_word != NO_HASH else 0
+            taken = sink.write(
+                row, partition, served, key, (value, ttl_ms, max_idle_ms, key_hash), correlation
+            )
+        else:
+            taken = sink.write(row, partition, served, key, _REMOVAL, correlation)
+        if taken < 0:
+            break
+        room -= taken
+        at = after
+    sink.end()
+    return at
+
+
+class LaneCode(Protocol):
+    """This module, or `compiled_lane`."""
+
+    PrimarySink: type[PrimarySink]
+    LaneTally: type[LaneTally]
+
+    def serve_entries(
+        self,
+        data: bytes,
+        at: int,
+        sink: Sink[T],
+        names: dict[bytes, T],
+        longest: tuple[int, int],
+        room: int,
+        apart: bytes | None = None,
+        /,
+    ) -> int: ...
+
+
+__all__ = ["Bulk", "LaneCode", "LaneTally", "PrimarySink", "Served", "Sink", "serve_entries"]

@@ -1,0 +1,162 @@
+"""The data lane of maps that live in zones, where this member leads the partition's group.
+
+What the requests of a buffer want goes to the member as one batch (`ZoneBatch`). Reads are done while the buffer is
+looked at, and are answered when it is confirmed that this member has led since (raft_partition/Z-2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from holdfast.core.model.operations import DEFAULT_TTL, Status
+from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone, ZoneWrite
+from holdfast.core.raft_partition.leader_routing import ZoneEntries
+from holdfast.core.raft_partition.zone_partition import ZonePartition
+from holdfast.server.hazelcast.keyed_requests import BY_KIND, LaneRow, respond
+from holdfast.server.hazelcast.reference_lane import GENERAL, EntryWrite, room_of
+from holdfast.wire.hazelcast.hazelcast_frames import REQUEST, Scan
+from holdfast.wire.hazelcast.refusals import AGAIN, INDETERMINATE, UNKNOWN_OUTCOME, error
+
+ANSWER_BYTES = 64
+"""Estimated size of a response that is not known yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneMap:
+    """A map that lives in a zone."""
+
+    name: str
+    entries: ZoneEntries
+    local: bool
+    """Whether reads are answered at once (`reads = "local"`)."""
+    ttl_ms: int
+    """The map's own time to live; 0: for ever."""
+    reads_only: bool = False
+    """Whether the client may only read it."""
+
+
+class ZoneEntrySink:
+    """Gathers the requests of a part of a read buffer that go to one zone, and are read in one way."""
+
+    __slots__ = (
+        "_begin", "_chosen", "_count_read", "_found", "_out", "_read", "_writes",
+        "_written", "batch", "data", "end_at", "size",
+    )  # fmt: skip
+
+    def __init__(
+        self, data: bytes, begin: int, out: bytearray, count_read: Callable[[str, int], None]
+    ) -> None:
+        """`out` gets the responses to local reads. `count_read` counts the reads of each map."""
+        self.data = data
+        self._begin = self.end_at = begin
+        """Which part of the read buffer this is."""
+        self._out = out
+        self._count_read = count_read
+        self._chosen: ZoneMap | None = None
+        """The first map; the others live in its zone, and are read like it."""
+        self.batch = ZoneBatch(0)
+        self._found: list[bytes] = []
+        """The responses to reads."""
+        self._read: dict[int, None] = {}
+        """Partitions that were read."""
+        self._writes: dict[int, list[ZoneWrite]] = {}
+        """By partition."""
+        self._written: dict[int, list[tuple[LaneRow, bytes]]] = {}
+        """Rows and correlation ids of the writes, by partition."""
+        self.size = 0
+        """Estimated bytes of the responses."""
+
+    def _replica(self, served: ZoneMap, partition: int) -> ZonePartition | None:
+        """The replica that serves the request here, if the request fits to the others."""
+        chosen = self._chosen
+        if chosen is None:
+            self._chosen = chosen = served
+        entries = served.entries
+        if chosen.entries is not entries or chosen.local is not served.local:
+            return None
+        return entries.serving[partition] if partition < len(entries.serving) else None
+
+    def read(self, row: LaneRow, partition: int, served: ZoneMap, key: bytes, correlation: bytes) -> int:
+        replica = self._replica(served, partition)
+        if replica is None:
+            return GENERAL
+        name = served.name
+        self._count_read(name, 1)
+        held = replica.state.maps.get(name)
+        if held is None:
+            found = None
+        elif (state := held.state).expiries and key in state.expiries:
+            found = replica.look(name, key)
+        else:
+            found = state.entries.get(key)
+        response = respond(row, correlation, found)
+        if served.local:
+            self._out += response
+        else:
+            self._found.append(response)
+            self._read[partition] = None
+        return room_of(found) if row.answers_value else 0
+
+    def write(
+        self, row: LaneRow, partition: int, served: ZoneMap, key: bytes, write: EntryWrite, correlation: bytes
+    ) -> int:
+        value, ttl_ms, max_idle_ms, key_hash = write
+        if served.reads_only or max_idle_ms != DEFAULT_TTL or self._replica(served, partition) is None:
+            return GENERAL
+        if ttl_ms == DEFAULT_TTL:
+            ttl_ms = served.ttl_ms if row.stores else 0
+        if partition not in self._writes:
+            self._writes[partition], self._written[partition] = [], []
+        self._writes[partition].append((served.name, key, value, ttl_ms, key_hash))
+        self._written[partition].append((row, correlation))
+        # The former value may be as long.
+        return room_of(value) if row.answers_value else 0
+
+    def end(self) -> None:
+        pass
+
+    def close(self, end_at: int) -> ZoneBatch | None:
+        """Nothing more comes in. None: nothing waits for the zone."""
+        self.end_at = end_at
+        if self._chosen is None or not (self._read or self._writes):
+            return None
+        self.batch = ZoneBatch(self._chosen.entries.zone, list(self._writes.items()), list(self._read))
+        self.size = ANSWER_BYTES * sum(map(len, self._writes.values())) + sum(map(len, self._found))
+        return self.batch
+
+    def responses(self, done: ZoneBatchDone) -> list[bytes]:
+        """The responses to all that was done."""
+        out = self._found if done.unconfirmed is None else []
+        for partition, former in done.former:
+            written = self._written[partition]
+            assert len(written) == len(former), "each write has a former value, or none"
+            out += [
+                respond(row, correlation, old)
+                for (row, correlation), old in zip(written, former, strict=True)
+            ]
+        return out
+
+    def rest(self, done: ZoneBatchDone) -> tuple[list[bytes], list[tuple[int, int]]]:
+        """Of requests that were not done, or do not count: the errors, and where those begin and end that take the
+        general way now, because nothing was done of them. If a read does not count, none does.
+        """
+        refused: list[bytes] = []
+        again: list[tuple[int, int]] = []
+        scan, start, lost = Scan(), self._begin, dict(done.failed)
+        while start < self.end_at:
+            scan.begin(start)
+            end = scan.look(self.data, self.end_at - start)
+            kind, correlation, partition = REQUEST.unpack_from(self.data, start)[2:5]
+            writes = not BY_KIND[kind].reads
+            failed = lost.get(partition)
+            if not writes and self._read:
+                failed = done.unconfirmed
+            if failed is not None and failed.status is Status.MOVED:
+                again.append((start, end))
+            elif failed is not None and writes:
+                refused.append(error(correlation, INDETERMINATE, f"{UNKNOWN_OUTCOME} ({failed.detail})"))
+            elif failed is not None:
+                refused.append(error(correlation, AGAIN, f"nothing was changed; ask again: {failed.detail}"))
+            start = end
+        return refused, again
