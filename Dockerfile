@@ -24,6 +24,7 @@ RUN mkdir -p /var/lib/holdfast /etc/holdfast && chown 10001:10001 /var/lib/holdf
 
 COPY --from=build /opt/holdfast /opt/holdfast
 COPY ops/container/healthcheck.py /opt/holdfast/healthcheck.py
+COPY ops/container/run.py /opt/holdfast/run.py
 
 ENV PATH=/opt/holdfast/bin:$PATH PYTHONUTF8=1 PYTHONUNBUFFERED=1
 USER 10001:10001
@@ -33,5 +34,6 @@ EXPOSE 5701 5751 5801
 # The member drains: give it as long as partitions.drain_timeout_s says (docker stop --timeout).
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 CMD ["/opt/holdfast/bin/python", "/opt/holdfast/healthcheck.py"]
-ENTRYPOINT ["/opt/holdfast/bin/holdfast"]
+# After a wrong setting (exit status 2) the container stays, and is not started again and again.
+ENTRYPOINT ["/opt/holdfast/bin/python", "/opt/holdfast/run.py"]
 CMD ["start"]
