@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from holdfast.config.sections import Section, about, sized, whole
 
@@ -10,30 +10,24 @@ from holdfast.config.sections import Section, about, sized, whole
 class LogSettings(Section, frozen=True, kw_only=True):
     """The log of `holdfast start`, and thresholds of slow operations."""
 
-    level: Annotated[
-        Literal["debug", "info", "warning", "error"],
-        about("Lowest level that is logged.", live=True),
-    ] = "info"
-    format: Annotated[Literal["text", "json"], about("Plain text, or one JSON object per line.")] = "text"
-    file: Annotated[str, sized("Log file, written by a thread; empty: standard output.", 4096)] = ""
-    file_bytes: Annotated[
-        int,
-        whole("Size at which log.file is rotated to .1, .1 to .2, and so on.", 65_536, 2**40),
-    ] = 67_108_864
-    files: Annotated[int, whole("Number of rotated files to keep besides log.file.", 0, 1000)] = 5
-    slow_operation_ms: Annotated[
-        int,
-        whole(
-            "Duration from which operations are reported in log and status, without keys and values; 0: none.",
-            0,
-            86_400_000,
-        ),
-    ] = 100
-    slow_disk_ms: Annotated[
-        int,
-        whole("Duration of a disk write or sync from which the log has a warning; 0: never.", 0, 86_400_000),
-    ] = 1000
-    stall_ms: Annotated[
-        int,
-        whole("Duration of an event-loop stall from which the log has a warning; 0: never.", 0, 86_400_000),
-    ] = 500
+    level: Literal["debug", "info", "warning", "error"] = about(
+        "info", "Lowest level that is logged.", live=True
+    )
+    format: Literal["text", "json"] = about("text", "Plain text, or one JSON object per line.")
+    file: str = sized("", 4096, "Log file, written by a thread; empty: standard output.")
+    file_bytes: int = whole(
+        67_108_864, 65_536, 2**40, "Size at which log.file is rotated to .1, .1 to .2, and so on."
+    )
+    files: int = whole(5, 0, 1000, "Number of rotated files to keep besides log.file.")
+    slow_operation_ms: int = whole(
+        100,
+        0,
+        86_400_000,
+        "Duration from which operations are reported in log and status, without keys and values; 0: none.",
+    )
+    slow_disk_ms: int = whole(
+        1000, 0, 86_400_000, "Duration of a disk write or sync from which the log has a warning; 0: never."
+    )
+    stall_ms: int = whole(
+        500, 0, 86_400_000, "Duration of an event-loop stall from which the log has a warning; 0: never."
+    )

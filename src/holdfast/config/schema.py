@@ -62,304 +62,221 @@ SocketsChoice = Literal["auto", "poll", "loop"]
 class ClusterSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["cluster"]):
     """Membership of the cluster, and detection of failed members."""
 
-    name: Annotated[
-        str,
-        sized(
-            "Name of the cluster. Members reject other members and clients with another name.", 512, least=1
-        ),
-    ] = "dev"
-    seeds: Annotated[
-        list[str],
-        sized(
-            "HOST:MEMBER_PORT of members through which to join. The first seed forms a new cluster when it finds "
-            "none; empty: this member forms its own. A DNS name, or srv:_SERVICE._tcp.NAME, stands for all members "
-            "that it resolves to.",
-            64,
-        ),
-    ] = []
-    bootstrap: Annotated[
-        bool,
-        about("Form a new cluster at once when no seed answers, even if this member is not the first seed."),
-    ] = False
-    dns_servers: Annotated[
-        list[str],
-        sized(
-            "ADDRESS:PORT of name servers that resolve names in cluster.seeds; empty: those of the system.", 8
-        ),
-    ] = []
-    quorum: Annotated[
-        Literal["majority", "any"],
-        about(
-            "Side of a network partition that stays available: the side with a majority of the last members, or both "
-            "(any; may lose acknowledged writes when the network heals)."
-        ),
-    ] = "majority"
-    heartbeat_ms: Annotated[Milliseconds, about("Interval of heartbeats to every other member.")] = 1000
-    suspect_after_ms: Annotated[
-        Milliseconds,
-        about("Time without a heartbeat after which the master removes a member."),
-    ] = 10_000
-    initial_members: Annotated[
-        int,
-        whole(
-            "Number of data members that have to join before partitions are assigned for the first time.",
-            1,
-            65_536,
-        ),
-    ] = 1
-    join_timeout_ms: Annotated[
-        int,
-        whole(
-            "Time after which a starting member ends if it has found no cluster. 0: never, so that members wait for "
-            "slow hosts after a power cut. A member that has joined waits without limit.",
-            0,
-            86_400_000,
-        ),
-    ] = 0
-    on_missing_data_dirs: Annotated[
-        Literal["wait", "accept"],
-        about(
-            "After a full stop of the cluster: wait for every member whose files may hold acknowledged writes, or "
-            "start with the present members and accept the loss."
-        ),
-    ] = "wait"
+    name: str = sized(
+        "dev",
+        512,
+        "Name of the cluster. Members reject other members and clients with another name.",
+        least=1,
+    )
+    seeds: list[str] = sized(
+        [],
+        64,
+        "HOST:MEMBER_PORT of members through which to join. The first seed forms a new cluster when it finds "
+        "none; empty: this member forms its own. A DNS name, or srv:_SERVICE._tcp.NAME, stands for all members "
+        "that it resolves to.",
+    )
+    bootstrap: bool = about(
+        False, "Form a new cluster at once when no seed answers, even if this member is not the first seed."
+    )
+    dns_servers: list[str] = sized(
+        [], 8, "ADDRESS:PORT of name servers that resolve names in cluster.seeds; empty: those of the system."
+    )
+    quorum: Literal["majority", "any"] = about(
+        "majority",
+        "Side of a network partition that stays available: the side with a majority of the last members, or both "
+        "(any; may lose acknowledged writes when the network heals).",
+    )
+    heartbeat_ms: Milliseconds = about(1000, "Interval of heartbeats to every other member.")
+    suspect_after_ms: Milliseconds = about(
+        10_000, "Time without a heartbeat after which the master removes a member."
+    )
+    initial_members: int = whole(
+        1,
+        1,
+        65_536,
+        "Number of data members that have to join before partitions are assigned for the first time.",
+    )
+    join_timeout_ms: int = whole(
+        0,
+        0,
+        86_400_000,
+        "Time after which a starting member ends if it has found no cluster. 0: never, so that members wait for "
+        "slow hosts after a power cut. A member that has joined waits without limit.",
+    )
+    on_missing_data_dirs: Literal["wait", "accept"] = about(
+        "wait",
+        "After a full stop of the cluster: wait for every member whose files may hold acknowledged writes, or "
+        "start with the present members and accept the loss.",
+    )
 
 
 class MemberSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["member"]):
     """Identity and addresses of this member."""
 
-    name: Annotated[
-        Text,
-        about("Name of this member in logs and status; empty: the first digits of its UUID."),
-    ] = ""
-    host: Annotated[
-        str,
-        sized(
-            "Address on which this member listens. Any address but loopback needs TLS and credentials.",
-            253,
-            least=1,
-        ),
-    ] = "127.0.0.1"
-    public_host: Annotated[
-        Text,
-        about("Address at which others reach this member; empty: the same as host."),
-    ] = ""
-    member_port: Annotated[
-        Port,
-        about(
-            "Port for other members; 0: any free port. If the key is not set and the port is in use, the next free "
-            "one."
-        ),
-    ] = 5751
-    client_port: Annotated[
-        Port,
-        about(
-            "Port for clients; 0: any free port. If the key is not set and the port is in use, the next free one."
-        ),
-    ] = 5701
-    lite: Annotated[bool, about("Lite member: it serves clients, and holds no partitions.")] = False
-    group: Annotated[
-        Text,
-        about("Name of the failure group, if it is not the host; see partitions.group_by."),
-    ] = ""
-    availability_zone: Annotated[
-        Text,
-        about(
-            "Name of the availability zone that this member runs in; needed when partitions.group_by is 'zone'. "
-            "Others see it as the member's attribute 'zone'."
-        ),
-    ] = ""
-    rack: Annotated[Text, about("Name of the rack; needed when partitions.group_by is 'rack'.")] = ""
-    attributes: Annotated[
-        dict[str, Text],
-        sized("Attributes of this member, for the filters of zones and for clients.", ATTRIBUTES_MAX),
-    ] = {}
-    batch_invalidations: Annotated[
-        bool,
-        about(
-            "Whether near-cache invalidations of one event-loop turn are sent as one event. false: one event per "
-            "key, for clients that need it."
-        ),
-    ] = True
-    lane: Annotated[
-        LaneChoice,
-        about(
-            "Implementation of reads and writes of single entries: auto: compiled code if available; python: never "
-            "compiled."
-        ),
-    ] = "auto"
-    sockets: Annotated[
-        SocketsChoice,
-        about(
-            "I/O of client connections: poll: one epoll set for all; loop: asyncio; auto: poll if it is compiled."
-        ),
-    ] = "auto"
+    name: Text = about("", "Name of this member in logs and status; empty: the first digits of its UUID.")
+    host: str = sized(
+        "127.0.0.1",
+        253,
+        "Address on which this member listens. Any address but loopback needs TLS and credentials.",
+        least=1,
+    )
+    public_host: Text = about("", "Address at which others reach this member; empty: the same as host.")
+    member_port: Port = about(
+        5751,
+        "Port for other members; 0: any free port. If the key is not set and the port is in use, the next free "
+        "one.",
+    )
+    client_port: Port = about(
+        5701,
+        "Port for clients; 0: any free port. If the key is not set and the port is in use, the next free one.",
+    )
+    lite: bool = about(False, "Lite member: it serves clients, and holds no partitions.")
+    group: Text = about("", "Name of the failure group, if it is not the host; see partitions.group_by.")
+    availability_zone: Text = about(
+        "",
+        "Name of the availability zone that this member runs in; needed when partitions.group_by is 'zone'. "
+        "Others see it as the member's attribute 'zone'.",
+    )
+    rack: Text = about("", "Name of the rack; needed when partitions.group_by is 'rack'.")
+    attributes: dict[str, Text] = sized(
+        {}, ATTRIBUTES_MAX, "Attributes of this member, for the filters of zones and for clients."
+    )
+    batch_invalidations: bool = about(
+        True,
+        "Whether near-cache invalidations of one event-loop turn are sent as one event. false: one event per "
+        "key, for clients that need it.",
+    )
+    lane: LaneChoice = about(
+        "auto",
+        "Implementation of reads and writes of single entries: auto: compiled code if available; python: never "
+        "compiled.",
+    )
+    sockets: SocketsChoice = about(
+        "auto",
+        "I/O of client connections: poll: one epoll set for all; loop: asyncio; auto: poll if it is compiled.",
+    )
 
 
 class PartitionSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["partitions"]):
     """Partitions, their placement and their migration. The first four keys must be equal on all members."""
 
-    count: Annotated[
-        int,
-        whole("Number of partitions of the cluster. Cannot be changed later.", 1, 65_536),
-    ] = 271
-    group_by: Annotated[
-        Literal["member", "host", "host-soft", "rack", "zone"],
-        about(
-            "Failure domain that two copies of a partition never share; with fewer domains than copies there are "
-            "fewer copies. With 'host-soft' the number of copies is kept, and copies share a host while there are "
-            "fewer hosts than copies."
-        ),
-    ] = "member"
-    placement: Annotated[
-        Placement,
-        about(
-            "Placement of partitions: 'even' keeps the numbers of partitions of all members within one of each "
-            "other, starting from the present placement; 'rendezvous' ranks the members for each partition by a hash "
-            "of their consistent ids (name, else the id of the files), so that the placement depends on the members "
-            "alone."
-        ),
-    ] = "even"
-    lost: Annotated[
-        Literal["wait", "accept"],
-        about(
-            "When every in-sync copy of a partition is gone: wait for one to return, or accept and report the loss, "
-            "and continue with an empty partition."
-        ),
-    ] = "wait"
-    publish_interval_ms: Annotated[
-        Milliseconds,
-        about(
-            "Interval at which the master compares its partition table with those of the others, and sends the whole "
-            "table to a member with another one. Changes are always sent at once."
-        ),
-    ] = 15_000
-    parallel_migrations: Annotated[
-        int,
-        whole(
-            "Number of partitions that one member sends or receives at a time. More finish sooner, but requests wait "
-            "longer meanwhile.",
-            1,
-            1024,
-        ),
-    ] = 10
-    chunk_bytes: Annotated[
-        int,
-        whole(
-            "Size of one chunk of a moving partition; each partition has one chunk in flight at a time.",
-            1024,
-            16_777_216,
-        ),
-    ] = 131_072
-    rebalance_delay_ms: Annotated[
-        int,
-        whole(
-            "Time after a crash before lost copies are restored elsewhere, so that the member can return. Backups "
-            "are promoted at once.",
-            0,
-            86_400_000,
-        ),
-    ] = 0
-    max_in_flight_bytes: Annotated[
-        int,
-        whole(
-            "Unacknowledged bytes of chunks that one member may have in flight; one chunk is always allowed. Less "
-            "slows migrations down, and delays requests less.",
-            1024,
-            2**40,
-            live=True,
-        ),
-    ] = 16_777_216
-    max_in_flight_bytes_total: Annotated[
-        int,
-        whole(
-            "Limit of bytes in flight for all migrations of the cluster: the master starts only as many as may have "
-            "one chunk in flight each, and at least one.",
-            1024,
-            2**40,
-        ),
-    ] = 268_435_456
-    drain_timeout_s: Annotated[
-        int,
-        whole("Time that a leaving member waits for its partitions to be safe elsewhere.", 1, 86_400),
-    ] = 600
+    count: int = whole(271, 1, 65_536, "Number of partitions of the cluster. Cannot be changed later.")
+    group_by: Literal["member", "host", "host-soft", "rack", "zone"] = about(
+        "member",
+        "Failure domain that two copies of a partition never share; with fewer domains than copies there are "
+        "fewer copies. With 'host-soft' the number of copies is kept, and copies share a host while there are "
+        "fewer hosts than copies.",
+    )
+    placement: Placement = about(
+        "even",
+        "Placement of partitions: 'even' keeps the numbers of partitions of all members within one of each "
+        "other, starting from the present placement; 'rendezvous' ranks the members for each partition by a hash "
+        "of their consistent ids (name, else the id of the files), so that the placement depends on the members "
+        "alone.",
+    )
+    lost: Literal["wait", "accept"] = about(
+        "wait",
+        "When every in-sync copy of a partition is gone: wait for one to return, or accept and report the loss, "
+        "and continue with an empty partition.",
+    )
+    publish_interval_ms: Milliseconds = about(
+        15_000,
+        "Interval at which the master compares its partition table with those of the others, and sends the whole "
+        "table to a member with another one. Changes are always sent at once.",
+    )
+    parallel_migrations: int = whole(
+        10,
+        1,
+        1024,
+        "Number of partitions that one member sends or receives at a time. More finish sooner, but requests wait "
+        "longer meanwhile.",
+    )
+    chunk_bytes: int = whole(
+        131_072,
+        1024,
+        16_777_216,
+        "Size of one chunk of a moving partition; each partition has one chunk in flight at a time.",
+    )
+    rebalance_delay_ms: int = whole(
+        0,
+        0,
+        86_400_000,
+        "Time after a crash before lost copies are restored elsewhere, so that the member can return. Backups "
+        "are promoted at once.",
+    )
+    max_in_flight_bytes: int = whole(
+        16_777_216,
+        1024,
+        2**40,
+        "Unacknowledged bytes of chunks that one member may have in flight; one chunk is always allowed. Less "
+        "slows migrations down, and delays requests less.",
+        live=True,
+    )
+    max_in_flight_bytes_total: int = whole(
+        268_435_456,
+        1024,
+        2**40,
+        "Limit of bytes in flight for all migrations of the cluster: the master starts only as many as may have "
+        "one chunk in flight each, and at least one.",
+    )
+    drain_timeout_s: int = whole(
+        600, 1, 86_400, "Time that a leaving member waits for its partitions to be safe elsewhere."
+    )
 
 
 class MapSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["maps"]):
     """Settings of one map, or 'default' for all maps without a table of their own."""
 
-    backups: Annotated[
-        Backups,
-        about("Sync backups: copies besides the owner's that hold a write before it is acknowledged."),
-    ] = 1
-    async_backups: Annotated[
-        Backups,
-        about("Async backups: further copies that a write does not wait for."),
-    ] = 0
-    ttl_ms: Annotated[
-        LifetimeMilliseconds,
-        about("Time to live: entries expire this long after their last write; 0: never."),
-    ] = 0
-    max_idle_ms: Annotated[
-        LifetimeMilliseconds,
-        about("Entries expire this long after their last use; 0: never."),
-    ] = 0
+    backups: Backups = about(
+        1, "Sync backups: copies besides the owner's that hold a write before it is acknowledged."
+    )
+    async_backups: Backups = about(0, "Async backups: further copies that a write does not wait for.")
+    ttl_ms: LifetimeMilliseconds = about(
+        0, "Time to live: entries expire this long after their last write; 0: never."
+    )
+    max_idle_ms: LifetimeMilliseconds = about(0, "Entries expire this long after their last use; 0: never.")
 
-    journal: Annotated[
-        Literal["off", "sync", "lazy"],
-        about(
-            "Writes that survive a power cut: none (off); all acknowledged ones (sync); or all but those of the last "
-            "persistence.sync_interval_ms (lazy). Needs persistence.directory."
-        ),
-    ] = "off"
-    read_backups: Annotated[
-        bool,
-        about(
-            "Whether a member serves reads from its own backup: faster, perhaps an older value, but never older than "
-            "the last one that it returned."
-        ),
-    ] = False
-    reads: Annotated[
-        Literal["primary", "confirmed", "local"],
-        about(
-            "Consistency of reads. 'primary': the primary answers at once. 'confirmed': it answers after its sync "
-            "backups have confirmed that it is still the primary and that they hold the value; such a read is never "
-            "stale, and takes as long as a write. In a zone a majority confirms every read, except with 'local': the "
-            "leader answers at once, and the value may be stale."
-        ),
-    ] = "primary"
-    raft_zone: Annotated[
-        Text,
-        about(
-            "The zone of the map (`holdfast zone`), which makes its partitions Raft groups. Empty: primary and "
-            "backups."
-        ),
-    ] = ""
-    changes_bytes: Annotated[
-        int,
-        whole(
-            "Memory for the last changes in each copy of a partition, with old values and times, for change streams; "
-            "0: no change stream.",
-            0,
-            2**40,
-        ),
-    ] = 0
-    transactional: Annotated[
-        bool,
-        about(
-            "Whether transactions may change the map. Other writes to an entry that a transaction has locked wait "
-            "until it ends. Maps in a zone do not take part."
-        ),
-    ] = True
-    loss_policy: Annotated[
-        Literal["ignore", "read-write-safe", "read-only-safe"],
-        about(
-            "Requests that are rejected while partitions of the map are lost, until the operator resets them: with "
-            "'read-write-safe' all that touch a lost partition; with 'read-only-safe' also every write to the map; "
-            "with 'ignore' none: a partition waits for its copies (partitions.lost), and then continues with the "
-            "data that it has."
-        ),
-    ] = "ignore"
+    journal: Literal["off", "sync", "lazy"] = about(
+        "off",
+        "Writes that survive a power cut: none (off); all acknowledged ones (sync); or all but those of the last "
+        "persistence.sync_interval_ms (lazy). Needs persistence.directory.",
+    )
+    read_backups: bool = about(
+        False,
+        "Whether a member serves reads from its own backup: faster, perhaps an older value, but never older than "
+        "the last one that it returned.",
+    )
+    reads: Literal["primary", "confirmed", "local"] = about(
+        "primary",
+        "Consistency of reads. 'primary': the primary answers at once. 'confirmed': it answers after its sync "
+        "backups have confirmed that it is still the primary and that they hold the value; such a read is never "
+        "stale, and takes as long as a write. In a zone a majority confirms every read, except with 'local': the "
+        "leader answers at once, and the value may be stale.",
+    )
+    raft_zone: Text = about(
+        "",
+        "The zone of the map (`holdfast zone`), which makes its partitions Raft groups. Empty: primary and "
+        "backups.",
+    )
+    changes_bytes: int = whole(
+        0,
+        0,
+        2**40,
+        "Memory for the last changes in each copy of a partition, with old values and times, for change streams; "
+        "0: no change stream.",
+    )
+    transactional: bool = about(
+        True,
+        "Whether transactions may change the map. Other writes to an entry that a transaction has locked wait "
+        "until it ends. Maps in a zone do not take part.",
+    )
+    loss_policy: Literal["ignore", "read-write-safe", "read-only-safe"] = about(
+        "ignore",
+        "Requests that are rejected while partitions of the map are lost, until the operator resets them: with "
+        "'read-write-safe' all that touch a lost partition; with 'read-only-safe' also every write to the map; "
+        "with 'ignore' none: a partition waits for its copies (partitions.lost), and then continues with the "
+        "data that it has.",
+    )
 
     @property
     def takes_part(self) -> bool:
@@ -401,176 +318,132 @@ class ServiceSettings(Section, frozen=True, kw_only=True):
 class MetastoreSettings(Section, frozen=True, kw_only=True):
     """The metastore: keys on which all members agree, kept by a Raft group."""
 
-    voters: Annotated[
-        Literal[0, 1, 3, 5, 7],
-        about(
-            "Number of voters of the metastore, if there are as many members. It stays available while a majority of "
-            "them runs; all other members are learners. 0: no metastore, and no zones."
-        ),
-    ] = 0
-    replace_after_ms: Annotated[
-        int,
-        whole(
-            "Time after the removal of a voter from the cluster until another member replaces it.",
-            0,
-            86_400_000,
-        ),
-    ] = 5000
+    voters: Literal[0, 1, 3, 5, 7] = about(
+        0,
+        "Number of voters of the metastore, if there are as many members. It stays available while a majority of "
+        "them runs; all other members are learners. 0: no metastore, and no zones.",
+    )
+    replace_after_ms: int = whole(
+        5000,
+        0,
+        86_400_000,
+        "Time after the removal of a voter from the cluster until another member replaces it.",
+    )
 
 
 class PersistenceSettings(Section, frozen=True, kw_only=True):
     """Journal and checkpoints of this member."""
 
-    directory: Annotated[
-        str,
-        sized("Directory for journal and checkpoints, for this member alone; empty: memory only.", 4096),
-    ] = ""
-    sync_interval_ms: Annotated[
-        Milliseconds,
-        about(
-            "Interval of disk syncs for maps with journal = 'lazy': a power cut may lose the writes of this time."
-        ),
-    ] = 1000
-    segment_bytes: Annotated[
-        int,
-        whole("Size of one file of the journal; allocated in advance.", 65_536, 2**31),
-    ] = 67_108_864
-    checkpoint_bytes: Annotated[
-        int,
-        whole(
-            "Growth of the journal after which a partition writes a new checkpoint. A restart replays at most about "
-            "as much.",
-            65_536,
-            2**40,
-        ),
-    ] = 268_435_456
-    history_bytes: Annotated[
-        int,
-        whole(
-            "Journal to keep beyond the needs of a restart, so that a member that was away receives only the updates "
-            "that it missed.",
-            0,
-            2**44,
-        ),
-    ] = 1_073_741_824
-    history_age_s: Annotated[
-        int,
-        whole("Time to keep journal beyond the needs of a restart.", 0, 31_536_000),
-    ] = 86_400
+    directory: str = sized(
+        "", 4096, "Directory for journal and checkpoints, for this member alone; empty: memory only."
+    )
+    sync_interval_ms: Milliseconds = about(
+        1000,
+        "Interval of disk syncs for maps with journal = 'lazy': a power cut may lose the writes of this time.",
+    )
+    segment_bytes: int = whole(
+        67_108_864, 65_536, 2**31, "Size of one file of the journal; allocated in advance."
+    )
+    checkpoint_bytes: int = whole(
+        268_435_456,
+        65_536,
+        2**40,
+        "Growth of the journal after which a partition writes a new checkpoint. A restart replays at most about "
+        "as much.",
+    )
+    history_bytes: int = whole(
+        1_073_741_824,
+        0,
+        2**44,
+        "Journal to keep beyond the needs of a restart, so that a member that was away receives only the updates "
+        "that it missed.",
+    )
+    history_age_s: int = whole(86_400, 0, 31_536_000, "Time to keep journal beyond the needs of a restart.")
 
 
 class ReplicationSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["replication"]):
     """Replication to backups, and repair of copies that differ."""
 
-    backup_timeout_ms: Annotated[
-        Milliseconds,
-        about(
-            "Time that a write waits for its sync backups; after it the caller receives an error with unknown "
-            "outcome."
-        ),
-    ] = 5000
-    unknown_writes: Annotated[
-        Literal["retry", "fail"],
-        about(
-            "When the member that received a write goes away before it responds: retry at the next primary, which "
-            "does not apply a known request twice; or fail, and report the outcome as unknown."
-        ),
-    ] = "retry"
-    backup_acks: Annotated[
-        Literal["owner", "client"],
-        about(
-            "Where a write waits for its sync backups: at the owner, or at clients that support it. A client that "
-            "stops waiting may take silence for success."
-        ),
-    ] = "owner"
-    request_ids: Annotated[
-        int,
-        whole("Number of requests that a partition remembers, to apply each only once.", 0, 1_000_000),
-    ] = 1000
-    tail_bytes: Annotated[
-        int,
-        whole(
-            "Memory for the last updates of each map in each copy of a partition, for replicas that missed only "
-            "these.",
-            0,
-            2**30,
-        ),
-    ] = 65_536
-    anti_entropy_ms: Annotated[
-        int,
-        whole(
-            "Interval at which primaries send digests to their backups to find copies that differ; 0: never.",
-            0,
-            86_400_000,
-        ),
-    ] = 30_000
-    parallel_repairs: Annotated[
-        int,
-        whole("Number of copies that one member repairs at a time.", 1, 1024),
-    ] = 4
+    backup_timeout_ms: Milliseconds = about(
+        5000,
+        "Time that a write waits for its sync backups; after it the caller receives an error with unknown "
+        "outcome.",
+    )
+    unknown_writes: Literal["retry", "fail"] = about(
+        "retry",
+        "When the member that received a write goes away before it responds: retry at the next primary, which "
+        "does not apply a known request twice; or fail, and report the outcome as unknown.",
+    )
+    backup_acks: Literal["owner", "client"] = about(
+        "owner",
+        "Where a write waits for its sync backups: at the owner, or at clients that support it. A client that "
+        "stops waiting may take silence for success.",
+    )
+    request_ids: int = whole(
+        1000, 0, 1_000_000, "Number of requests that a partition remembers, to apply each only once."
+    )
+    tail_bytes: int = whole(
+        65_536,
+        0,
+        2**30,
+        "Memory for the last updates of each map in each copy of a partition, for replicas that missed only "
+        "these.",
+    )
+    anti_entropy_ms: int = whole(
+        30_000,
+        0,
+        86_400_000,
+        "Interval at which primaries send digests to their backups to find copies that differ; 0: never.",
+    )
+    parallel_repairs: int = whole(4, 1, 1024, "Number of copies that one member repairs at a time.")
 
 
 class TransactionSettings(Section, frozen=True, kw_only=True):
     """Timeouts and locks of transactions."""
 
-    timeout_ms: Annotated[
-        Milliseconds,
-        about("Timeout of transactions that set none: they are rolled back this long after their start."),
-    ] = 120_000
-    timeout_max_ms: Annotated[
-        Milliseconds,
-        about("Maximum timeout of a transaction; a longer one is reduced to this."),
-    ] = 600_000
-    per_connection: Annotated[
-        int,
-        whole("Number of transactions that one client connection may have open.", 1, 50_000),
-    ] = 1000
-    lock_wait_ms: Annotated[
-        Milliseconds,
-        about("Time that a transaction waits for a lock before it is rolled back."),
-    ] = 30_000
-    deadlock_after_ms: Annotated[
-        Milliseconds,
-        about("Time that a transaction waits for a lock before the deadlock check."),
-    ] = 500
+    timeout_ms: Milliseconds = about(
+        120_000, "Timeout of transactions that set none: they are rolled back this long after their start."
+    )
+    timeout_max_ms: Milliseconds = about(
+        600_000, "Maximum timeout of a transaction; a longer one is reduced to this."
+    )
+    per_connection: int = whole(
+        1000, 1, 50_000, "Number of transactions that one client connection may have open."
+    )
+    lock_wait_ms: Milliseconds = about(
+        30_000, "Time that a transaction waits for a lock before it is rolled back."
+    )
+    deadlock_after_ms: Milliseconds = about(
+        500, "Time that a transaction waits for a lock before the deadlock check."
+    )
 
 
 class SecuritySettings(SecretiveSection, frozen=True, kw_only=True):
     """Credentials. Without them and TLS, the member binds loopback addresses only."""
 
-    username: Annotated[Text, about("Username that clients must send, with the password.")] = ""
-    password: Annotated[Password, about("Password that clients must send, with the username.")] = ""
-    token: Annotated[Password, about("Token that clients may send instead of username and password.")] = ""
-    member_secret: Annotated[
-        Password,
-        about("Secret that all members share, and by which they authenticate each other."),
-    ] = ""
-    audit_file: Annotated[
-        str,
-        sized("Audit log: a line of JSON per login, rejection and operator command; empty: none.", 4096),
-    ] = ""
-    audit_bytes: Annotated[
-        int,
-        whole("Size at which security.audit_file is rotated to .1, .1 to .2, and so on.", 65_536, 2**40),
-    ] = 67_108_864
-    audit_files: Annotated[
-        int,
-        whole("Number of rotated files to keep besides security.audit_file.", 0, 1000),
-    ] = 2
+    username: Text = about("", "Username that clients must send, with the password.")
+    password: Password = about("", "Password that clients must send, with the username.")
+    token: Password = about("", "Token that clients may send instead of username and password.")
+    member_secret: Password = about(
+        "", "Secret that all members share, and by which they authenticate each other."
+    )
+    audit_file: str = sized(
+        "", 4096, "Audit log: a line of JSON per login, rejection and operator command; empty: none."
+    )
+    audit_bytes: int = whole(
+        67_108_864, 65_536, 2**40, "Size at which security.audit_file is rotated to .1, .1 to .2, and so on."
+    )
+    audit_files: int = whole(2, 0, 1000, "Number of rotated files to keep besides security.audit_file.")
 
-    second_member_secret: Annotated[
-        Password,
-        about(
-            "A second secret that this member also accepts and proves, for replacing the secret member by member."
-        ),
-    ] = ""
-    allow_insecure_bind: Annotated[
-        bool,
-        about(
-            "INSECURE: listen on other addresses than loopback without TLS or credentials. Anyone who reaches the "
-            "ports can then read passwords and data in transit, or change everything."
-        ),
-    ] = False
+    second_member_secret: Password = about(
+        "",
+        "A second secret that this member also accepts and proves, for replacing the secret member by member.",
+    )
+    allow_insecure_bind: bool = about(
+        False,
+        "INSECURE: listen on other addresses than loopback without TLS or credentials. Anyone who reaches the "
+        "ports can then read passwords and data in transit, or change everything.",
+    )
 
     @property
     def clients_authenticate(self) -> bool:
@@ -581,158 +454,116 @@ class SecuritySettings(SecretiveSection, frozen=True, kw_only=True):
 class UserSettings(SecretiveSection, frozen=True, kw_only=True):
     """A user with credentials and roles. If any user is configured, every client must log in as one."""
 
-    passwords: Annotated[Secrets, about("Passwords of the user; two while you replace one.")] = []
-    tokens: Annotated[
-        Secrets,
-        about("Tokens of the user, instead of a password; two while you replace one."),
-    ] = []
+    passwords: Secrets = about([], "Passwords of the user; two while you replace one.")
+    tokens: Secrets = about([], "Tokens of the user, instead of a password; two while you replace one.")
     verifiers: Annotated[
-        Annotated[list[Annotated[str, Meta(max_length=1024)]], Meta(max_length=4, extra={"secret": True})],
-        about("Verifiers from `holdfast credentials`, instead of passwords and tokens in plain text."),
-    ] = []
-    roles: Annotated[
-        Names,
-        about("Roles of the user, each from [roles.NAME]; 'admin' may do everything."),
-    ] = []
+        list[Annotated[str, Meta(max_length=1024)]], Meta(max_length=4, extra={"secret": True})
+    ] = about([], "Verifiers from `holdfast credentials`, instead of passwords and tokens in plain text.")
+    roles: Names = about([], "Roles of the user, each from [roles.NAME]; 'admin' may do everything.")
 
 
 class RoleSettings(Section, frozen=True, kw_only=True):
     """The permissions of a role. Requests that no rule permits are rejected."""
 
-    rules: Annotated[
-        list[Annotated[str, Meta(max_length=1024)]],
-        sized(
-            "Rules of the form KIND NAME ACTION ..., as in 'map flights-* read put': see docs/security.md.",
-            1024,
-        ),
-    ] = []
+    rules: list[Annotated[str, Meta(max_length=1024)]] = sized(
+        [],
+        1024,
+        "Rules of the form KIND NAME ACTION ..., as in 'map flights-* read put': see docs/security.md.",
+    )
 
 
 class LimitSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["limits"]):
     """Limits of keys, entries, frames, connections and buffers of this member."""
 
-    memory_bytes: Annotated[
-        int,
-        whole(
-            "Memory limit of this member's process. From 80 % of it, writes that store entries are rejected in the "
-            "partitions that the member holds; from 90 %, no partition moves to it. 0: three quarters of the "
-            "container's memory or of RLIMIT_AS, or half of the host's, whichever is least.",
-            0,
-            2**50,
-            live=True,
-        ),
-    ] = 0
+    memory_bytes: int = whole(
+        0,
+        0,
+        2**50,
+        "Memory limit of this member's process. From 80 % of it, writes that store entries are rejected in the "
+        "partitions that the member holds; from 90 %, no partition moves to it. 0: three quarters of the "
+        "container's memory or of RLIMIT_AS, or half of the host's, whichever is least.",
+        live=True,
+    )
 
-    key_bytes: Annotated[int, whole("Largest serialised key.", 16, 1_048_576)] = 65_536
-    value_bytes: Annotated[int, whole("Largest serialised value.", 16, 2**30)] = 4_194_304
-    frame_bytes: Annotated[int, whole("Largest message of a client.", 65_536, 2**31 - 1)] = 16_777_216
-    auth_frame_bytes: Annotated[
-        int,
-        whole("Largest message of a client before it has logged in.", 1024, 65_536),
-    ] = 4096
-    auth_timeout_ms: Annotated[
-        Milliseconds,
-        about("Time to log in before the member closes the connection."),
-    ] = 5000
-    connections: Annotated[
-        int,
-        whole("Number of client connections that are logged in.", 1, 65_536, live=True),
-    ] = 2048
-    connections_per_address: Annotated[
-        int,
-        whole("Number of client connections from one address.", 1, 65_536, live=True),
-    ] = 1536
-    operator_connections: Annotated[
-        int,
-        whole(
-            "Additional connections, reserved for `holdfast status`, `holdfast member` and `holdfast cluster`.",
-            1,
-            1024,
-            live=True,
-        ),
-    ] = 8
-    unauthenticated_connections: Annotated[
-        int,
-        whole(
-            "Number of connections that have not logged in, for clients and for members each, and as many before the "
-            "end of the TLS handshake. Above it, the oldest connection of the address with the most is closed.",
-            1,
-            65_536,
-        ),
-    ] = 128
-    member_connections: Annotated[
-        int,
-        whole(
-            "Number of connections of other members. Above it, the oldest connection of the address with the most is "
-            "closed.",
-            8,
-            65_536,
-            live=True,
-        ),
-    ] = 1024
-    call_timeout_ms: Annotated[
-        Milliseconds,
-        about(
-            "Time that a request waits for a partition without a primary before it is rejected; it is not applied."
-        ),
-    ] = 60_000
-    idle_timeout_ms: Annotated[
-        Milliseconds,
-        about(
-            "Time after which an idle client connection is closed. Hazelcast clients send pings; Holdfast clients "
-            "reconnect when they need to.",
-            live=True,
-        ),
-    ] = 300_000
-    output_buffer_bytes: Annotated[
-        int,
-        whole(
-            "Responses that one client has not read yet, or that wait for others. Above it, the member stops "
-            "processing the client's requests.",
-            65_536,
-            2**31,
-        ),
-    ] = 4_194_304
-    total_output_buffer_bytes: Annotated[
-        int,
-        whole(
-            "Unread responses and incomplete requests of all clients together. Above it, the member serves only "
-            "clients that have read all their responses; above twice as much, it disconnects the client with the "
-            "most.",
-            65_536,
-            2**40,
-            live=True,
-        ),
-    ] = 268_435_456
-    answer_bytes: Annotated[
-        int,
-        whole(
-            "Size of the keys and values in one response; requests that need more are rejected.",
-            65_536,
-            201_326_592,
-        ),
-    ] = 134_217_728
-    backlog_bytes: Annotated[
-        int,
-        whole(
-            "Records kept for backups that have not acknowledged them. Above it, the member stops reading from "
-            "clients; if that does not help, or above twice as much, it rejects writes.",
-            65_536,
-            2**40,
-        ),
-    ] = 67_108_864
-    async_backlog_bytes: Annotated[
-        int,
-        whole("Records kept for one async backup. Above it, writes wait for that backup.", 65_536, 2**40),
-    ] = 16_777_216
-    waiting_requests: Annotated[
-        int,
-        whole("Number of requests that may wait for other members; more are rejected.", 1, 2**31),
-    ] = 100_000
-    waiting_bytes: Annotated[
-        int,
-        whole("Size of the requests that may wait for other members; more are rejected.", 65_536, 2**40),
-    ] = 67_108_864
+    key_bytes: int = whole(65_536, 16, 1_048_576, "Largest serialised key.")
+    value_bytes: int = whole(4_194_304, 16, 2**30, "Largest serialised value.")
+    frame_bytes: int = whole(16_777_216, 65_536, 2**31 - 1, "Largest message of a client.")
+    auth_frame_bytes: int = whole(4096, 1024, 65_536, "Largest message of a client before it has logged in.")
+    auth_timeout_ms: Milliseconds = about(5000, "Time to log in before the member closes the connection.")
+    connections: int = whole(2048, 1, 65_536, "Number of client connections that are logged in.", live=True)
+    connections_per_address: int = whole(
+        1536, 1, 65_536, "Number of client connections from one address.", live=True
+    )
+    operator_connections: int = whole(
+        8,
+        1,
+        1024,
+        "Additional connections, reserved for `holdfast status`, `holdfast member` and `holdfast cluster`.",
+        live=True,
+    )
+    unauthenticated_connections: int = whole(
+        128,
+        1,
+        65_536,
+        "Number of connections that have not logged in, for clients and for members each, and as many before the "
+        "end of the TLS handshake. Above it, the oldest connection of the address with the most is closed.",
+    )
+    member_connections: int = whole(
+        1024,
+        8,
+        65_536,
+        "Number of connections of other members. Above it, the oldest connection of the address with the most is "
+        "closed.",
+        live=True,
+    )
+    call_timeout_ms: Milliseconds = about(
+        60_000,
+        "Time that a request waits for a partition without a primary before it is rejected; it is not applied.",
+    )
+    idle_timeout_ms: Milliseconds = about(
+        300_000,
+        "Time after which an idle client connection is closed. Hazelcast clients send pings; Holdfast clients "
+        "reconnect when they need to.",
+        live=True,
+    )
+    output_buffer_bytes: int = whole(
+        4_194_304,
+        65_536,
+        2**31,
+        "Responses that one client has not read yet, or that wait for others. Above it, the member stops "
+        "processing the client's requests.",
+    )
+    total_output_buffer_bytes: int = whole(
+        268_435_456,
+        65_536,
+        2**40,
+        "Unread responses and incomplete requests of all clients together. Above it, the member serves only "
+        "clients that have read all their responses; above twice as much, it disconnects the client with the "
+        "most.",
+        live=True,
+    )
+    answer_bytes: int = whole(
+        134_217_728,
+        65_536,
+        201_326_592,
+        "Size of the keys and values in one response; requests that need more are rejected.",
+    )
+    backlog_bytes: int = whole(
+        67_108_864,
+        65_536,
+        2**40,
+        "Records kept for backups that have not acknowledged them. Above it, the member stops reading from "
+        "clients; if that does not help, or above twice as much, it rejects writes.",
+    )
+    async_backlog_bytes: int = whole(
+        16_777_216, 65_536, 2**40, "Records kept for one async backup. Above it, writes wait for that backup."
+    )
+    waiting_requests: int = whole(
+        100_000, 1, 2**31, "Number of requests that may wait for other members; more are rejected."
+    )
+    waiting_bytes: int = whole(
+        67_108_864, 65_536, 2**40, "Size of the requests that may wait for other members; more are rejected."
+    )
 
     def bounded(self, size: int) -> int:
         """At most a sixteenth of `memory_bytes`, where that is known: of what is only on its way."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -19,22 +19,49 @@ LIVE = {"live": True}
 """
 
 
-def about(description: str, *, live: bool = False) -> Meta:
+class Described(NamedTuple):
+    """A key in the body of a section: `SectionMeta` makes it an annotation and a default."""
+
+    default: Any
+    meta: Meta
+
+
+def about(default: Any, description: str, *, live: bool = False) -> Any:
     """A key whose type alone says which values it allows. `live`: see `LIVE`."""
-    return Meta(description=description, extra=LIVE if live else None)
+    return Described(default, Meta(description=description, extra=LIVE if live else None))
 
 
-def whole(description: str, least: int, most: int, *, live: bool = False) -> Meta:
+def whole(default: int, least: int, most: int, description: str, *, live: bool = False) -> Any:
     """A whole number from `least` to `most`."""
-    return Meta(ge=least, le=most, description=description, extra=LIVE if live else None)
+    extra = LIVE if live else None
+    return Described(default, Meta(ge=least, le=most, description=description, extra=extra))
 
 
-def sized(description: str, most: int, *, least: int | None = None) -> Meta:
+def sized(default: Any, most: int, description: str, *, least: int | None = None) -> Any:
     """A text, list or table of `least` to `most` characters or items."""
-    return Meta(min_length=least, max_length=most, description=description)
+    return Described(default, Meta(min_length=least, max_length=most, description=description))
 
 
-class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SectionMeta(msgspec.StructMeta):
+    """Lets a section declare a key as one value: `heartbeat_ms: Milliseconds = about(1000, "Interval ...")`."""
+
+    def __new__(
+        mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
+    ) -> SectionMeta:
+        """Move descriptions into the annotations, where msgspec looks for them."""
+        found = {field: value for field, value in namespace.items() if isinstance(value, Described)}
+        if found:
+            written = namespace["__annotations__"]
+            alone = {"__annotations__": {field: written[field] for field in found}}
+            carrier = type(name, (), alone | {"__module__": namespace["__module__"]})
+            kinds = get_type_hints(carrier, include_extras=True)
+            for field, (default, meta) in found.items():
+                written[field] = Annotated[kinds[field], meta]
+                namespace[field] = default
+        return super().__new__(mcls, name, bases, namespace, **options)
+
+
+class Section(msgspec.Struct, metaclass=SectionMeta, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A table of the TOML file. Its keys are the annotated fields."""
 
 

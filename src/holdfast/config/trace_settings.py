@@ -24,4 +24,4 @@ class TraceSettings(Section, frozen=True, kw_only=True):
             extra={"allowed": "empty, or an address as http://HOST:PORT"},
         ),
     ] = ""
-    service_name: Annotated[str, sized("service.name of the spans.", 255, least=1)] = "holdfast"
+    service_name: str = sized("holdfast", 255, "service.name of the spans.", least=1)
