@@ -5,20 +5,24 @@ on the shortest way: with `tests/a.py -> holdfast.b -> holdfast.c`, a change of 
 `tests/a.py`. A file that starts programs imports none of their modules but runs all of them: it counts as one that
 imports `holdfast.cli.main` and `holdfast.runtime.process`.
 
-Files are taken in the order of distance times estimated seconds, until these are used up: a change at the bottom of
-`core` reaches nearly everything, and `make test` is for that. Files that were left out are counted on standard error.
+A page, a schema or an example is imported by none: it reaches the test files that name it or its folder.
+
+Files are taken in the order of distance times processor seconds (`tests.costs`), until these are used up: a change at
+the bottom of `core` reaches nearly everything, and `make test` is for that. Files that were left out are counted on
+standard error.
 """
 
 from __future__ import annotations
 
 import ast
-import re
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 import grimp
+from tests.costs import STARTS_PROGRAMS, cost
 
 import holdfast
 
@@ -28,14 +32,6 @@ ALWAYS = ("tests/test_house.py", "tests/test_ratchets.py")
 PROGRAM = ("holdfast.cli.main", "holdfast.runtime.process")
 COMMANDS = {"holdfast.cli": "holdfast.cli.main", "holdfast_lab.cli": "holdfast_lab.cli.main"}
 """Folders of commands, and the module that finds them by name."""
-STARTS_PROGRAMS = re.compile(r"\bLocalCluster\b|\bCOMMAND\b|\bsys\.executable\b|\brun_program\b|\bKeepers\b")
-ESTIMATES_S = {
-    re.compile(r"pytest\.mark\.spark\b"): 25.0,
-    STARTS_PROGRAMS: 10.0,
-    re.compile(r"from holdfast_lab\.sim\b|from tests\.lab\.sim\b"): 6.0,
-}
-"""Processor seconds of a file with such a text; the first that fits counts."""
-ESTIMATE_S = 0.5
 BUDGET_S = 120.0
 """For all files but those of `ALWAYS`, which take about as long: the aim is two minutes with two workers."""
 
@@ -67,7 +63,7 @@ def changed(base: str) -> list[str]:
 
 def reach(files: Iterable[str], root: Path = ROOT) -> dict[str, int]:
     """The test files that these files reach, near and cheap ones first, and their distances."""
-    importers = source_importers()
+    importers = {module: set(known) for module, known in source_importers().items()}
     modules = {module for known in importers.values() for module in known} | importers.keys()
     texts = {path: path.read_text(encoding="utf-8") for path in sorted((root / "tests").rglob("*.py"))}
     modules |= {module_of(path.relative_to(root).as_posix()) for path in texts}
@@ -77,16 +73,20 @@ def reach(files: Iterable[str], root: Path = ROOT) -> dict[str, int]:
         name = module_of(path.relative_to(root).as_posix())
         for known in imported(path.relative_to(root).as_posix(), text, modules):
             importers.setdefault(known, set()).add(name)
+    files = list(files)
     found = distances(changed_modules(files, modules), importers)
+    for path, text in texts.items():
+        if any(names(text, file) for file in files):
+            found.setdefault(module_of(path.relative_to(root).as_posix()), 1)
     reached = {
         path.relative_to(root).as_posix(): found[name]
         for path in texts
         if path.name.startswith("test_") and (name := module_of(path.relative_to(root).as_posix())) in found
     }
-    costs = {path.relative_to(root).as_posix(): estimate(text) for path, text in texts.items()}
-    return dict(sorted(reached.items(), key=lambda each: (each[1] * costs[each[0]], each[0])))
+    return dict(sorted(reached.items(), key=lambda each: (each[1] * max(0.1, cost(each[0])), each[0])))
 
 
+@cache
 def source_importers() -> Importers:
     """The import graph of the packages.
 
@@ -116,10 +116,10 @@ def imported(path: str, text: str, modules: Iterable[str]) -> set[str]:
     """The modules that a file of the tests imports, the settings of its folders, and what a program of it runs."""
     known = set(modules)
     found: set[str] = set(PROGRAM) if STARTS_PROGRAMS.search(text) else set()
-    for node in ast.walk(ast.parse(text)):
+    for node in imports(text):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
+        elif node.module:
             for alias in node.names:
                 if node.module == "holdfast" and alias.name in holdfast._HOMES:
                     found.add(holdfast._HOMES[alias.name])
@@ -142,6 +142,20 @@ def changed_modules(files: Iterable[str], modules: set[str]) -> set[str]:
     return found
 
 
+@cache
+def imports(text: str) -> list[ast.Import | ast.ImportFrom]:
+    return [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+def names(text: str, file: str) -> bool:
+    """Whether a file of tests reads this one, which is no module: it has its name, or the name of its folder."""
+    path = Path(file)
+    if path.suffix == ".py" or path.parts[0] == "src":
+        return False
+    folder = path.parent.name
+    return path.name in text or (len(path.parts) > 2 and f'"{folder}"' in text)
+
+
 def distances(begin: Iterable[str], importers: Mapping[str, Iterable[str]]) -> dict[str, int]:
     """How many imports lead from each module to the nearest of these; modules from which none does are missing."""
     found = dict.fromkeys(begin, 0)
@@ -157,21 +171,16 @@ def distances(begin: Iterable[str], importers: Mapping[str, Iterable[str]]) -> d
     return found
 
 
-def within(reached: Mapping[str, int], budget_s: float = BUDGET_S, root: Path = ROOT) -> list[str]:
-    """The first of these files whose estimates fit into the budget; changed ones in any case."""
+def within(
+    reached: Mapping[str, int], budget_s: float = BUDGET_S, costs: Callable[[str], float] = cost
+) -> list[str]:
+    """The first of these files that fit into the budget; changed ones in any case."""
     taken, used = [], 0.0
     for file, distance in reached.items():
-        used += (cost := estimate((root / file).read_text(encoding="utf-8")))
-        if distance == 0 or used <= budget_s:
+        if distance == 0 or used + costs(file) <= budget_s:
             taken.append(file)
-        else:
-            used -= cost
+            used += costs(file)
     return taken
-
-
-def estimate(text: str) -> float:
-    """About how many processor seconds a file of tests takes."""
-    return next((cost for pattern, cost in ESTIMATES_S.items() if pattern.search(text)), ESTIMATE_S)
 
 
 def _git(*words: str) -> list[str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
+from collections import Counter
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.costs import CostRecorder, cost
 from tests.json_answers import watch_commands
 from tests.rewritten import compile_tests
 from xdist.scheduler import LoadScopeScheduling
@@ -18,8 +20,6 @@ from holdfast_lab.processes import fork_server, local_cluster
 
 ROOT = Path(__file__).parent.parent
 ON_SPARK = PurePosixPath("tests/spark")
-LONG_FIRST = ("spark", "lab", "cluster", "console", "interop", "cli")
-"""Folders of tests; those that are not named come after them."""
 
 settings.register_profile("quick", max_examples=60, deadline=None, derandomize=True)
 settings.register_profile(
@@ -36,6 +36,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Several processes that share the tests start members at a time: each looks for free ports among its own."""
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if config.getoption("--record-costs"):
+        if getattr(config.option, "numprocesses", None):
+            raise pytest.UsageError("--record-costs measures one process: use -n 0")
+        config.pluginmanager.register(CostRecorder())
     local_cluster.PORTS = local_cluster.PORTS[number::count]
     fork_server.enable_forks()
     watch_commands()
@@ -56,7 +60,12 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--rewrite`: the stories in tests/stories tell what happens now. `--rule`: a rule of a module's docstring."""
+    """`--rewrite`: the stories in tests/stories tell what happens now. `--rule`: a rule of a module's docstring.
+    `--record-costs`: measure what each file takes.
+    """
+    parser.addoption(
+        "--record-costs", action="store_true", help="write processor seconds into tests/costs.toml"
+    )
     parser.addoption("--rewrite", action="store_true", help="let tests/stories tell what happens now")
     parser.addoption("--rule", help="only tests of this rule: partition_table/L-2")
 
@@ -73,8 +82,13 @@ class FilesTogether(LoadScopeScheduling):
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        path = nodeid.split("::", 1)[0]
-        return str(ON_SPARK) if starts_session(path) else path
+        return scope_of(nodeid)
+
+
+def scope_of(nodeid: str) -> str:
+    """What one worker runs."""
+    path = nodeid.partition("::")[0]
+    return str(ON_SPARK) if starts_session(path) else path
 
 
 @cache
@@ -87,8 +101,10 @@ def starts_session(path: str) -> bool:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What takes long begins first, so that no worker is left with it at the end."""
-    ranks = {folder: rank for rank, folder in enumerate(LONG_FIRST)}
-    items.sort(key=lambda item: ranks.get(item.nodeid.split("/")[1], len(ranks)))
+    costs = Counter[str]()
+    for file in {item.nodeid.partition("::")[0] for item in items}:
+        costs[scope_of(file)] += cost(file)  # type: ignore[assignment]
+    items.sort(key=lambda item: -costs[scope_of(item.nodeid)])
     for item in items:
         path = item.nodeid.split("::", 1)[0]
         if "spark" in getattr(item, "fixturenames", ()) and not starts_session(path):
