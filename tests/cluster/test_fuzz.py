@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from tests.runtime.certificates import Authority
 from tests.sampled_cases import sampled
 
 from holdfast.config.client_tls import ClientTls
-from holdfast_lab.fuzz.fuzz import Plan, fuzz
+from holdfast_lab.fuzz.fuzz import Fuzz, Plan
 from holdfast_lab.fuzz.hostile import DOORS, HTTP, Facts, talk
 
 FACTS = Facts("dev", 271, ("aa-01", "bb-02"), "secret")
@@ -20,8 +21,9 @@ def test_nothing_that_strangers_say_harms(tmp_path: Path, secret: bool, secured:
     authority = Authority(tmp_path / "files", "ours")
     shown = authority.sign()
     tls = ClientTls(authority.file, shown.certificate, shown.key) if secured else None
-    verdict = fuzz(Plan(messages=3000, seed=20, rest_s=0.2, secret=secret, tls=tls), tmp_path)
-    assert not verdict.wrong, "\n".join(verdict.wrong)
+    plan = Plan(messages=3000, seed=20, rest_s=0.2, secret=secret, tls=tls)
+    verdict = Fuzz(plan, Console(quiet=True), tmp_path).run()
+    assert not verdict.problems, "\n".join(verdict.problems)
     assert verdict.said >= 3000
     assert verdict.operations
     # It came deep enough to be refused.

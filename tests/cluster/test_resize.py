@@ -31,13 +31,13 @@ def test_a_round_with_a_kill_loses_nothing(tmp_path: Path) -> None:
 class Sabotaged(Resize):
     """A run in which somebody takes out two entries before they are looked for."""
 
-    def _compare(self, ledgers: dict[str, Path]) -> None:
+    def _compare(self) -> None:
         key = to_stored(7)
         partition = partition_of(key, 0, 271)
         with Client(self.cluster.client_addresses()) as client:
             for name in (client_map(1), ballast_map(1)):
                 assert client.execute(Request(Op.DELETE, name, [partition], key=key)) is True
-        super()._compare(ledgers)
+        super()._compare()
 
 
 @pytest.mark.interop
@@ -51,7 +51,7 @@ def test_what_is_lost_is_found(tmp_path: Path) -> None:
 class SabotagedZone(Resize):
     """A run in which somebody takes out an entry of each map in the zone, changes one, and puts one in."""
 
-    def _compare(self, ledgers: dict[str, Path]) -> None:
+    def _compare(self) -> None:
         client = connect(tuple(self.cluster.client_addresses()), "saboteur")
         for name in (ZONED_CLIENT, ZONED_BALLAST):
             sabotaged = client.get_map(name).blocking()
@@ -59,7 +59,7 @@ class SabotagedZone(Resize):
             assert sabotaged.put(8, -1) is not None
             assert sabotaged.put(1_000_000, 1) is None
         client.shutdown()
-        super()._compare(ledgers)
+        super()._compare()
 
 
 @pytest.mark.interop

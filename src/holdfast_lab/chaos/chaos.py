@@ -17,7 +17,6 @@ import json
 import random
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter, defaultdict
 from contextlib import ExitStack
@@ -27,13 +26,13 @@ from statistics import median
 from typing import NoReturn, Self
 
 from rich.console import Console
-from rich.table import Table
 
 from holdfast.errors import HoldfastError
 from holdfast.replica_comparison.live import diverged
 from holdfast_lab.chaos.nemeses import MAP, NEMESES, SETTLE_S, ZONED_MAP, Clock, Nemesis
 from holdfast_lab.chaos.recorded_calls import CHOSEN, Keys, call_of
 from holdfast_lab.check.linearizability import READS, Broken, Call, Outcome, changed_nothing, judge
+from holdfast_lab.processes.campaign import SHOWN, Campaign, CampaignVerdict, run_campaign
 from holdfast_lab.processes.hazelcast_writer import DemoError
 
 HOT = Keys(8, "k", 60)
@@ -62,7 +61,6 @@ READY_S = 120.0
 READ_S = 200.0
 """Time for a client to read every key: longer than its own retries."""
 FINISH_S = 240.0
-SHOWN = 10
 
 
 def kind_of(call: Call) -> str:
@@ -119,10 +117,8 @@ def judge_modes(calls: list[Call]) -> Judged:
     return judged
 
 
-@dataclass(slots=True)
-class Verdict:
-    rounds: int = 0
-    seconds: float = 0.0
+@dataclass
+class Verdict(CampaignVerdict):
     faults: Counter[str] = field(default_factory=Counter)
     calls: Counter[str] = field(default_factory=Counter)
     """By operation, or by outcome if not done."""
@@ -131,15 +127,32 @@ class Verdict:
     judged: Judged = field(default_factory=lambda: judge_modes([]))
     keys: int = 0
     diverged: int = 0
-    failure: str = ""
-    """Why the rounds ended early."""
     served_s: list[float] = field(default_factory=list)
 
-    @property
-    def good(self) -> bool:
-        """Whether every answer holds, all copies are equal, and nothing got stuck."""
-        judged = self.judged
-        return not (any(judged.broken.values()) or judged.undecided or self.diverged or self.failure)
+    def facts(self) -> dict[str, str]:
+        found = super().facts()
+        found |= {f"faults: {fault}": f"{count:,}" for fault, count in sorted(self.faults.items())}
+        if self.served_s:
+            found["seconds until served"] = (
+                f"median {median(self.served_s):.1f}, longest {max(self.served_s):.1f}"
+            )
+        for kind in ("changed something", "changed nothing", "read", "unknown", "refused"):
+            found[f"calls: {kind}"] = f"{self.calls[kind]:,}"
+        if self.zoned:
+            found["of these in the zone"] = ", ".join(
+                f"{kind} {count:,}" for kind, count in sorted(self.zoned.items())
+            )
+        found["keys"] = f"{self.keys:,}"
+        return found | {f"judged: {mode}": f"{count:,}" for mode, count in self.judged.counts.items()}
+
+    def failures(self) -> dict[str, int]:
+        broken = self.judged.broken.items()
+        return {
+            **{f"keys that break: {mode}": len(found) for mode, found in broken},
+            "keys that are not decided": len(self.judged.undecided),
+            "partitions whose copies differ": self.diverged,
+            **super().failures(),
+        }
 
 
 class CallingProcess:
@@ -250,9 +263,7 @@ def java_client(
     return CallingProcess(command, folder, name)
 
 
-class Chaos:
-    """One run. Its choices, but not its timing, are determined by its seed."""
-
+class Chaos(Campaign[Verdict]):
     def __init__(
         self,
         nemesis: Nemesis,
@@ -264,43 +275,27 @@ class Chaos:
         keep: Path | None = None,
         pinned: int = 3,
     ) -> None:
-        """Rounds begin for so many `seconds`, or there are so many `rounds`. `java`: folder of the built Java
-        client; without it only Python clients call. `keep`: folder for logs, files and histories; otherwise
-        they are deleted. `pinned`: number of Python clients that use one member each.
+        """`java`: folder of the built Java client; without it only Python clients call. `pinned`: number of Python
+        clients that use one member each.
         """
+        super().__init__(Verdict(faults=nemesis.faults, served_s=nemesis.served_s), console, keep)
         self.nemesis = nemesis
-        self.console = console
         self.seconds = seconds
         self.rounds = rounds
         self.java = java
-        self.keep = keep
         self.pinned = pinned
-        self.verdict = Verdict(faults=nemesis.faults, served_s=nemesis.served_s)
 
-    def run(self) -> Verdict:
-        """All rounds, followed by the judgement."""
-        with ExitStack() as stack:
-            folder = self.keep or Path(
-                stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-chaos-"))
-            )
-            folder.mkdir(parents=True, exist_ok=True)
-            self.cluster = stack.enter_context(self.nemesis.prepare(stack, folder))
+    def prepare(self, stack: ExitStack, folder: Path) -> None:
+        self.cluster = stack.enter_context(self.nemesis.prepare(stack, folder))
+        self.cluster.wait_settled(SETTLE_S)
+        if self.nemesis.zones:
+            self.nemesis.create_zone()
             self.cluster.wait_settled(SETTLE_S)
-            if self.nemesis.zones:
-                self.nemesis.create_zone()
-                self.cluster.wait_settled(SETTLE_S)
-            self.clients = [stack.enter_context(client) for client in self._start_clients(folder)]
-            self.readers = self.clients[: 2 if self.nemesis.zones else 1]
-            for client in self.clients:
-                client.wait_ready()
-            self.nemesis.hot = lambda: HOT.names(HOT.turn(time.monotonic_ns()))
-            try:
-                self._rounds()
-            except HoldfastError as failure:
-                # Judge the answers so far anyway.
-                self.verdict.failure = str(failure)
-            self._end()
-        return self.verdict
+        self.clients = [stack.enter_context(client) for client in self._start_clients(folder)]
+        self.readers = self.clients[: 2 if self.nemesis.zones else 1]
+        for client in self.clients:
+            client.wait_ready()
+        self.nemesis.hot = lambda: HOT.names(HOT.turn(time.monotonic_ns()))
 
     def _start_clients(self, folder: Path) -> list[CallingProcess]:
         addresses = self.cluster.client_addresses()
@@ -321,17 +316,12 @@ class Chaos:
             clients.append(java_client(ones[0], folder, "java-1", PINNED, smart=False, target=self.java))
         return clients
 
-    def _rounds(self) -> None:
-        verdict = self.verdict
-        begun_s = time.monotonic()
-        while verdict.rounds < self.rounds or (not self.rounds and time.monotonic() < begun_s + self.seconds):
-            time.sleep(LOAD_S * (1 + self.nemesis.dice.random()))
-            words = self.nemesis.strike()
-            self.cluster.wait_settled(SETTLE_S)
-            self._read_all()
-            verdict.rounds += 1
-            verdict.seconds = time.monotonic() - begun_s
-            self.console.print(f"round {verdict.rounds:3}: {words}", highlight=False, markup=False)
+    def round(self, number: int) -> str:
+        time.sleep(LOAD_S * (1 + self.nemesis.dice.random()))
+        words = self.nemesis.strike()
+        self.cluster.wait_settled(SETTLE_S)
+        self._read_all()
+        return words
 
     def _read_all(self) -> None:
         """Read every key that was called so far."""
@@ -346,20 +336,25 @@ class Chaos:
         if unread:
             raise DemoError(f"{len(unread)} keys cannot be read: {', '.join(unread[:SHOWN])}")
 
-    def _end(self) -> None:
-        """End the clients, the reader last, and judge."""
-        verdict = self.verdict
+    def judge(self) -> None:
+        """End the clients, those that read all keys last, and judge all calls so far, also after a failure."""
         try:
-            for client in self.clients[len(self.readers) :]:
-                client.finish()
-            self._read_all()
-            for client in self.readers:
-                client.finish()
-            verdict.diverged = len(differences := diverged(self.cluster.client_addresses()[0]))
-            for difference in differences[:SHOWN]:
-                self._tell(difference)
-        except (HoldfastError, OSError) as failure:
-            verdict.failure = verdict.failure or str(failure)
+            self._finish()
+        finally:
+            self._judge_calls()
+
+    def _finish(self) -> None:
+        for client in self.clients[len(self.readers) :]:
+            client.finish()
+        self._read_all()
+        for client in self.readers:
+            client.finish()
+        differences = diverged(self.cluster.client_addresses()[0])
+        self.verdict.diverged = len(differences)
+        self.verdict.problems += map(str, differences[:SHOWN])
+
+    def _judge_calls(self) -> None:
+        verdict = self.verdict
         for client in self.clients:
             client.gather()
         calls = [call for client in self.clients for call in client.calls]
@@ -368,44 +363,10 @@ class Chaos:
         verdict.keys = len({call.key for call in calls})
         verdict.judged = judge_modes(calls)
         for mode, broken in verdict.judged.broken.items():
-            for one in broken[:SHOWN]:
-                self._tell(f"{mode}: {one}")
-        for key, why in verdict.judged.undecided.items():
-            self._tell(f"key {key} is not decided: {why}")
-        if verdict.failure:
-            self._tell(verdict.failure)
-
-    def _tell(self, problem: str) -> None:
-        self.console.print(problem, style="red", highlight=False, markup=False)
-
-
-def table(verdict: Verdict) -> Table:
-    """Findings for the terminal."""
-    found = Table(show_header=False)
-    found.add_row("rounds", f"{verdict.rounds} in {verdict.seconds:.0f} s")
-    for fault, count in sorted(verdict.faults.items()):
-        found.add_row(f"faults: {fault}", f"{count:,}")
-    if verdict.served_s:
-        found.add_row(
-            "seconds until served",
-            f"median {median(verdict.served_s):.1f}, longest {max(verdict.served_s):.1f}",
-        )
-    for kind in ("changed something", "changed nothing", "read", "unknown", "refused"):
-        found.add_row(f"calls: {kind}", f"{verdict.calls[kind]:,}")
-    if verdict.zoned:
-        told = ", ".join(f"{kind} {count:,}" for kind, count in sorted(verdict.zoned.items()))
-        found.add_row("of these in the zone", told)
-    found.add_row("keys", f"{verdict.keys:,}")
-    for mode, count in verdict.judged.counts.items():
-        found.add_row(f"judged: {mode}", f"{count:,}")
-    for name, count in (
-        *((f"keys that break: {mode}", len(broken)) for mode, broken in verdict.judged.broken.items()),
-        ("keys that are not decided", len(verdict.judged.undecided)),
-        ("partitions whose copies differ", verdict.diverged),
-        ("stuck", int(bool(verdict.failure))),
-    ):
-        found.add_row(name, f"{count:,}", style="bold red" if count else "bold green")
-    return found
+            verdict.problems += [f"{mode}: {one}" for one in broken[:SHOWN]]
+        verdict.problems += [
+            f"key {key} is not decided: {why}" for key, why in verdict.judged.undecided.items()
+        ]
 
 
 def main(
@@ -426,20 +387,14 @@ def main(
     dice = random.Random(seed)  # noqa: S311 - as above
     try:
         chosen = Clock(dice, faketime) if nemesis == Clock.name else NEMESES[nemesis](dice)
-        chosen.zones = zones
-        length = f"{rounds} rounds" if rounds else f"{minutes:g} minutes"
-        clients = (
-            "Python and Java clients" if java else "Python clients (make java-client builds the Java one)"
-        )
-        console.print(
-            f"{length} of {nemesis}: {chosen.members} members, {chosen.backups} sync backups, journal "
-            f"{chosen.journal}, {'a map in a zone, ' if zones else ''}{clients}, seed {seed}",
-            highlight=False,
-        )
-        run = Chaos(chosen, console, seconds=60 * minutes, rounds=rounds, java=java, keep=keep)
-        verdict = run.run()
     except HoldfastError as failure:
         console.print(f"The run failed: {failure}", style="red", highlight=False, markup=False)
         return 1
-    console.print(table(verdict))
-    return 0 if verdict.good else 1
+    chosen.zones = zones
+    length = f"{rounds} rounds" if rounds else f"{minutes:g} minutes"
+    clients = "Python and Java clients" if java else "Python clients (make java-client builds the Java one)"
+    return run_campaign(
+        Chaos(chosen, console, seconds=60 * minutes, rounds=rounds, java=java, keep=keep),
+        f"{length} of {nemesis}: {chosen.members} members, {chosen.backups} sync backups, journal {chosen.journal}, "
+        f"{'a map in a zone, ' if zones else ''}{clients}, seed {seed}",
+    )

@@ -12,9 +12,7 @@ its replicas again.
 
 from __future__ import annotations
 
-import json
 import random
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -22,7 +20,6 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-import click
 from rich.console import Console
 from rich.table import Table
 
@@ -30,6 +27,7 @@ from holdfast.client.blocking import Client
 from holdfast.errors import HoldfastError
 from holdfast.replica_comparison.live import diverged
 from holdfast.wire.values import to_stored
+from holdfast_lab.processes.campaign import SHOWN, Campaign, CampaignVerdict, run_campaign
 from holdfast_lab.processes.hazelcast_writer import connect, read_back
 from holdfast_lab.processes.latency import (
     CRASH,
@@ -58,7 +56,7 @@ BALLAST_STEP = 2000
 ADMITTED, LEFT = " INFO view ", " INFO left the view "
 """Log texts of a member that is admitted, and of others that go on without it."""
 TIME_DIGITS = len("2026-01-01 00:00:00,000")
-SHOWN = 5
+SLOWEST = 5
 AIM_RATIO, AIM_PAUSE_MS = 3.0, 250.0
 """Targets: p99 during movement relative to p99 at rest, and the longest pause outside crashes."""
 
@@ -106,10 +104,8 @@ def ballast_map(backups: int) -> str:
     return f"ballast-{backups}"
 
 
-@dataclass(slots=True)
-class Verdict:
-    rounds: int = 0
-    seconds: float = 0.0
+@dataclass
+class Verdict(CampaignVerdict):
     kills: int = 0
     joins: int = 0
     drains: int = 0
@@ -126,10 +122,18 @@ class Verdict:
     measured: Judged | None = None
     spans: list[Span] = field(default_factory=list)
 
-    @property
-    def good(self) -> bool:
-        """Whether every acknowledged write was read back, and all copies are equal."""
-        return not (self.lost or self.diverged or self.wrong_reads)
+    def facts(self) -> dict[str, str]:
+        return {
+            **super().facts(),
+            "members joined / drained / killed": f"{self.joins} / {self.drains} / {self.kills}",
+            "migrations": f"{self.migrations:,} ({self.moved_megabytes:,.0f} MB copied)",
+            "writes acknowledged": f"{self.acknowledged:,}",
+            "writes not answered": f"{self.unknown:,}",
+        }
+
+    def failures(self) -> dict[str, int]:
+        counts = {"wrong reads": self.wrong_reads, "lost": self.lost, "diverged": self.diverged}
+        return {**counts, **super().failures()}
 
     def as_dict(self) -> dict[str, object]:
         plain = asdict(self)
@@ -138,66 +142,60 @@ class Verdict:
         return plain
 
 
-class Resize:
-    """One run. Its choices, but not its timing, are determined by its seed."""
+class Resize(Campaign[Verdict]):
+    judges_failures = False
 
     def __init__(self, plan: Plan, console: Console, log_dir: Path | None = None) -> None:
+        super().__init__(Verdict(), console)
+        self.rounds = plan.rounds
         self.plan = plan
-        self.console = console
         self.dice = random.Random(plan.seed)  # noqa: S311 - which member dies is no secret
-        self.cluster = LocalCluster(plan.small, plan.config, log_dir=log_dir)
-        self.verdict = Verdict()
+        self.log_dir = log_dir
         self.spans = self.verdict.spans
         self._counted: dict[str, tuple[int, int]] = {}
         """Completed migrations and sent bytes of each member, when it was last asked."""
 
-    def run(self) -> Verdict:
-        """All rounds, and the comparisons after them."""
-        plan, verdict = self.plan, self.verdict
-        with ExitStack() as stack:
-            stack.enter_context(self.cluster)
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-resize-")))
+    def prepare(self, stack: ExitStack, folder: Path) -> None:
+        plan = self.plan
+        self.cluster = stack.enter_context(LocalCluster(plan.small, plan.config, log_dir=self.log_dir))
+        self.cluster.wait_settled(SETTLE_S)
+        for count in plan.backups:
+            self._write_ballast(ballast_map(count))
+        if plan.zones:
+            self.cluster.create_zone(ZONE, REPLICAS, SCALE_DOWN_S)
             self.cluster.wait_settled(SETTLE_S)
-            for count in plan.backups:
-                self._write_ballast(ballast_map(count))
-            if plan.zones:
-                self.cluster.create_zone(ZONE, REPLICAS, SCALE_DOWN_S)
-                self.cluster.wait_settled(SETTLE_S)
-                self._write_zoned_ballast()
-            ledgers = {name: folder / f"{name}.json" for name in plan.client_maps}
-            log = self.cluster.log_dir / "client.log"
-            addresses = self.cluster.client_addresses()
-            client = stack.enter_context(PacedProcess(addresses, ledgers, folder, log, plan.rate, plan.seed))
-            client.wait_started()
-            begun_s = time.monotonic()
-            for number in range(1, plan.rounds + 1):
-                self._round(number)
-                verdict.rounds = number
-                self.console.print(
-                    f"  {client.progress.acknowledged:,} writes acknowledged, longest wait so far "
-                    f"{client.progress.longest_pause_ms:.0f} ms",
-                    highlight=False,
-                )
-            time.sleep(plan.rest_s)
-            verdict.seconds = time.monotonic() - begun_s
-            self._count()
-            last = client.finish()
-            verdict.acknowledged, verdict.unknown = last.acknowledged, last.unknown
-            verdict.read, verdict.wrong_reads = last.read, last.wrong_reads
-            verdict.measured = judge([Log.load(client.operations)], list(ledgers), self.spans)
-            self._compare(ledgers)
+            self._write_zoned_ballast()
+        self._ledgers = {name: folder / f"{name}.json" for name in plan.client_maps}
+        log = self.cluster.log_dir / "client.log"
+        addresses = self.cluster.client_addresses()
+        client = PacedProcess(addresses, self._ledgers, folder, log, plan.rate, plan.seed)
+        self._client = stack.enter_context(client)
+        client.wait_started()
+
+    def judge(self) -> None:
+        verdict = self.verdict
+        time.sleep(self.plan.rest_s)
+        self._count()
+        last = self._client.finish()
+        verdict.acknowledged, verdict.unknown = last.acknowledged, last.unknown
+        verdict.read, verdict.wrong_reads = last.read, last.wrong_reads
+        verdict.measured = judge([Log.load(self._client.operations)], list(self._ledgers), self.spans)
+        self._compare()
         verdict.migrations = sum(completed for completed, _ in self._counted.values())
         verdict.moved_megabytes = sum(sent for _, sent in self._counted.values()) / 1e6
-        return verdict
+
+    def show(self) -> None:
+        super().show()
+        if self.verdict.measured is not None:
+            show_waits(self.verdict.measured, self.console)
 
     # -- a round
 
-    def _round(self, number: int) -> None:
+    def round(self, number: int) -> str:
         """Grow, lose one member and replace it, shrink, with random victims and times."""
         plan = self.plan
         at_once = number % 2 == 1
         moment = self.dice.choice(["growing", "at rest", "shrinking"]) if plan.kills else "never"
-        self._say(f"round {number}: {plan.small} members")
         time.sleep(plan.rest_s)
         self._grow(at_once=at_once, kill=moment == "growing")
         time.sleep(plan.rest_s)
@@ -206,6 +204,8 @@ class Resize:
             self._replace(plan.large)
         self._shrink(at_once=not at_once if number % 4 < 2 else at_once, kill=moment == "shrinking")
         self._replace(plan.small)
+        now = self._client.progress
+        return f"{now.acknowledged:,} writes acknowledged, longest wait so far {now.longest_pause_ms:.0f} ms"
 
     def _grow(self, *, at_once: bool, kill: bool) -> None:
         missing = self.plan.large - len(self.cluster.alive)
@@ -273,7 +273,7 @@ class Resize:
         if self.dice.random() < 1 / 3:
             victim = next((member for member in alive if member.uuid == master), victim)
         what = f"kill {victim.name}{', the master,' if victim.uuid == master else ''} {when}"
-        self._say(what)
+        self.say(f"  {what}")
         self.verdict.kills += 1
         begun_s = time.monotonic()
         self.cluster.kill(victim)
@@ -283,10 +283,7 @@ class Resize:
 
     def _moved(self, what: str, begin_s: float, end_s: float) -> None:
         self.spans.append(Span(MOVEMENT, begin_s, end_s, what))
-        self._say(f"{what}: {end_s - begin_s:.1f} s")
-
-    def _say(self, words: str) -> None:
-        self.console.print(words if words.startswith("round") else f"  {words}", highlight=False)
+        self.say(f"  {what}: {end_s - begin_s:.1f} s")
 
     def _count(self) -> str:
         """Ask every member for its counts, since it may be gone later. Returns the master."""
@@ -357,25 +354,23 @@ class Resize:
         finally:
             client.shutdown()
 
-    def _compare(self, ledgers: dict[str, Path]) -> None:
+    def _compare(self) -> None:
         verdict = self.verdict
         addresses = self.cluster.client_addresses()
-        for name, ledger in ledgers.items():
+        for name, ledger in self._ledgers.items():
             answer = read_back(addresses, name, ledger, by_key=name == ZONED_CLIENT)
             verdict.lost += int(answer["lost"])
-            for key in answer["examples"]:
-                self.console.print(f"lost: key {key} of map {name}", style="red")
+            verdict.problems += [f"lost: key {key} of map {name}" for key in answer["examples"]]
         ballast = {ballast_map(count): self._ballast_lost(ballast_map(count)) for count in self.plan.backups}
         if self.plan.zones:
             ballast[ZONED_BALLAST] = self._zoned_ballast_lost()
         for name, lost in ballast.items():
             if lost:
                 verdict.lost += lost
-                self.console.print(f"lost: {lost} entries of map {name}", style="red")
+                verdict.problems.append(f"lost: {lost} entries of map {name}")
         differences = diverged(addresses[0])
         verdict.diverged = len(differences)
-        for difference in differences[:10]:
-            self.console.print(difference, style="red", highlight=False)
+        verdict.problems += map(str, differences[:SHOWN])
 
 
 def said_s(member: ManagedMember, words: str) -> float:
@@ -406,23 +401,8 @@ def waits(title: str, phases: dict[str, Summary]) -> Table:
     return shown
 
 
-def show(verdict: Verdict, console: Console) -> None:
-    """Show tables of findings and of the client's waiting times, also for the map in a zone if there is one."""
-    found = Table(show_header=False)
-    found.add_row("rounds", f"{verdict.rounds} in {verdict.seconds:.0f} s")
-    found.add_row(
-        "members joined / drained / killed", f"{verdict.joins} / {verdict.drains} / {verdict.kills}"
-    )
-    found.add_row("migrations", f"{verdict.migrations:,} ({verdict.moved_megabytes:,.0f} MB copied)")
-    found.add_row("writes acknowledged", f"{verdict.acknowledged:,}")
-    found.add_row("writes not answered", f"{verdict.unknown:,}")
-    found.add_row("wrong reads", f"{verdict.wrong_reads:,}")
-    for name, count in (("lost", verdict.lost), ("diverged", verdict.diverged)):
-        found.add_row(name, f"{count:,}", style="bold red" if count else "bold green")
-    console.print(found)
-    measured = verdict.measured
-    if measured is None:
-        return
+def show_waits(measured: Judged, console: Console) -> None:
+    """The client's waiting times, also for the map in a zone if there is one."""
     console.print(waits("the client waited, ms", measured.phases))
     if ZONED_CLIENT in measured.maps:
         console.print(waits("of this for the map in the zone", measured.maps[ZONED_CLIENT]))
@@ -431,7 +411,7 @@ def show(verdict: Verdict, console: Console) -> None:
         f"outside of crashes was {measured.longest_pause_ms:.0f} ms (aim: {AIM_PAUSE_MS:g})",
         highlight=False,
     )
-    for slow in measured.slowest[:SHOWN]:
+    for slow in measured.slowest[:SLOWEST]:
         console.print(
             f"  {slow['ms']} ms: {slow['operation']} on {slow['map']} {slow['phase']}"
             + (f", {slow['after_s']} s after {slow['what']} began" if slow["what"] else ""),
@@ -449,17 +429,9 @@ def main(
     """
     console = console or Console(stderr=as_json)
     maps = " and ".join(str(count) for count in plan.backups) + ", and a zone" * plan.zones
-    console.print(
+    return run_campaign(
+        Resize(plan, console, logs),
         f"{plan.small} → {plan.large} → {plan.small} members, {plan.rounds} times; sync backups: {maps}; "
         f"{plan.rate:g} operations a second; {plan.megabytes} MB in each map; seed {plan.seed}",
-        highlight=False,
+        {"plan": asdict(plan)} if as_json else None,
     )
-    try:
-        verdict = Resize(plan, console, logs).run()
-    except HoldfastError as failure:
-        console.print(f"The run failed: {failure}", style="red", highlight=False, markup=False)
-        return 1
-    show(verdict, console)
-    if as_json:
-        click.echo(json.dumps({"plan": asdict(plan), **verdict.as_dict()}))
-    return 0 if verdict.good else 1

@@ -9,7 +9,6 @@ with a map in it, and the replicas of the zone are compared with each other.
 from __future__ import annotations
 
 import signal
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -18,12 +17,13 @@ from types import FrameType
 
 from rich.console import Console
 
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import ConfigError
 from holdfast_lab.demo import pipeline, report
 from holdfast_lab.demo.data import Source
 from holdfast_lab.demo.data import load as load_source
 from holdfast_lab.demo.display import Display
 from holdfast_lab.demo.report import Findings
+from holdfast_lab.processes.campaign import Campaign, run_campaign
 from holdfast_lab.processes.hazelcast_writer import WorkloadProcess, read_back
 from holdfast_lab.processes.local_cluster import LocalCluster
 from holdfast_lab.processes.ownership import Event, Sampler
@@ -70,17 +70,7 @@ def main(
         return 2
     findings = Findings(source.title, source.rows, source.key)
     findings.phases.append(report.Phase("read the file, check the key", time.monotonic() - began))
-    try:
-        _Story(source, findings, members, Path(out), console, zone=zone).play()
-    except HoldfastError as failure:
-        console.print(f"The demo failed: {failure}", style="red", highlight=False, markup=False)
-        return 1
-    findings.seconds = time.monotonic() - began
-    page = Path(out) / "report.html"
-    report.show(findings, console)
-    report.write_page(findings, page)
-    console.print(f"Report: {page.resolve()}", highlight=False, soft_wrap=True)
-    return 0 if findings.good else 1
+    return run_campaign(MainJob(source, findings, members, Path(out), console, zone=zone))
 
 
 def _columns(key: str | Sequence[str] | None) -> tuple[str, ...] | None:
@@ -94,52 +84,74 @@ def _end_in_order(number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-class _Story:
-    """One run. Everything that was started is ended when `play` returns or fails."""
+class MainJob(Campaign[Findings]):
+    """Three rounds: a member is killed, two join, the master is drained."""
+
+    rounds = 3
+    judges_failures = False
 
     def __init__(
         self, source: Source, findings: Findings, members: int, out: Path, console: Console, *, zone: bool
     ) -> None:
+        self.began_s = time.monotonic() - sum(phase.seconds for phase in findings.phases)
+        super().__init__(findings, console)
         self.source = source
         self.findings = findings
         self.display = Display(console, findings.phases)
         self.out = out
         self.zone = zone
-        self.cluster = LocalCluster(members, CONFIG + ZONE_CONFIG * zone, log_dir=out / "logs")
+        self.members = members
 
-    def play(self) -> None:
-        """From the first member to the last comparison."""
-        with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-demo-")))
-            stack.enter_context(self.display)
-            with self.display.phase(f"start {self.cluster.data_members} members") as words:
-                stack.enter_context(self.cluster)
+    def prepare(self, stack: ExitStack, folder: Path) -> None:
+        stack.enter_context(self.display)
+        with self.display.phase(f"start {self.members} members") as words:
+            config = CONFIG + ZONE_CONFIG * self.zone
+            cluster = LocalCluster(self.members, config, log_dir=self.out / "logs")
+            self.cluster = stack.enter_context(cluster)
+            self.cluster.wait_settled(SETTLE_S)
+            words.append(f"{self.cluster.status()['partitions']['count']} partitions, one sync backup")
+        if self.zone:
+            with self.display.phase(f"create a zone of {REPLICAS} replicas") as words:
+                words.append(self.cluster.create_zone(ZONE, REPLICAS, SCALE_DOWN_S))
                 self.cluster.wait_settled(SETTLE_S)
-                words.append(f"{self.cluster.status()['partitions']['count']} partitions, one sync backup")
-            if self.zone:
-                with self.display.phase(f"create a zone of {REPLICAS} replicas") as words:
-                    words.append(self.cluster.create_zone(ZONE, REPLICAS, SCALE_DOWN_S))
-                    self.cluster.wait_settled(SETTLE_S)
-            sampler = stack.enter_context(
-                Sampler(self.cluster, self.findings.timeline, self.findings.zone_line if self.zone else None)
+        sampler = stack.enter_context(
+            Sampler(self.cluster, self.findings.timeline, self.findings.zone_line if self.zone else None)
+        )
+        self.display.sampler = sampler
+        with self.display.phase("start Spark"):
+            parquet = folder / "rows.parquet"
+            self.source.write_parquet(parquet)
+            self.job = stack.enter_context(
+                pipeline.Job(parquet, self.source.key, self.cluster.log_dir / "spark.log")
             )
-            self.display.sampler = sampler
-            with self.display.phase("start Spark"):
-                parquet = folder / "rows.parquet"
-                self.source.write_parquet(parquet)
-                job = stack.enter_context(
-                    pipeline.Job(parquet, self.source.key, self.cluster.log_dir / "spark.log")
-                )
-            with self.display.phase("Spark loads the rows") as words:
-                loaded = job.load(self.cluster.client_addresses())
-                words.append(f"{loaded.inserted:,} rows, {loaded.rate:,.0f} a second")
-            clients = [stack.enter_context(self._client(name, folder)) for name in self._maps()]
-            self.display.client = clients[0]
-            self._faults(clients)
-            with self.display.phase("the client ends its run"):
-                self._finish(clients)
-            self._audit(job, clients)
-            self.findings.migrations = self.findings.timeline.moves
+        with self.display.phase("Spark loads the rows") as words:
+            loaded = self.job.load(self.cluster.client_addresses())
+            words.append(f"{loaded.inserted:,} rows, {loaded.rate:,.0f} a second")
+        self.clients = [stack.enter_context(self._client(name, folder)) for name in self._maps()]
+        self.display.client = self.clients[0]
+        with self.display.phase("a Hazelcast client writes and reads"):
+            for client in self.clients:
+                client.wait_started()
+            time.sleep(CALM_S)
+
+    def round(self, number: int) -> str:
+        (self._kill, self._join, self._drain)[number - 1]()
+        time.sleep(CALM_S)
+        return ""
+
+    def judge(self) -> None:
+        with self.display.phase("the client ends its run"):
+            self._finish()
+        self._compare()
+        self.findings.migrations = self.findings.timeline.moves
+
+    def show(self) -> None:
+        findings = self.findings
+        findings.seconds = time.monotonic() - self.began_s
+        page = self.out / "report.html"
+        report.show(findings, self.console)
+        report.write_page(findings, page)
+        self.console.print(f"Report: {page.resolve()}", highlight=False, soft_wrap=True)
 
     def _maps(self) -> list[str]:
         return [CLIENT_MAP, ZONED_MAP] if self.zone else [CLIENT_MAP]
@@ -148,10 +160,10 @@ class _Story:
         log = self.cluster.log_dir / f"{name}.log"
         return WorkloadProcess(self.cluster.client_addresses(), name, folder / f"{name}.json", log)
 
-    def _finish(self, clients: list[WorkloadProcess]) -> None:
+    def _finish(self) -> None:
         """Combined results of the clients."""
         findings = self.findings
-        for client in clients:
+        for client in self.clients:
             last = client.finish()
             findings.acknowledged += last.acknowledged
             findings.unknown += last.unknown
@@ -162,55 +174,51 @@ class _Story:
             else:
                 findings.waits = client.history
 
-    def _faults(self, clients: list[WorkloadProcess]) -> None:
-        """Kill one member, add two, drain one; each time wait until the cluster is safe."""
-        with self.display.phase("a Hazelcast client writes and reads"):
-            for client in clients:
-                client.wait_started()
-            time.sleep(CALM_S)
+    def _kill(self) -> None:
         killed = self.cluster.alive[len(self.cluster.alive) // 2]
         with self.display.phase(f"kill {killed.name} (SIGKILL), restore copies"):
             self._event("kill", killed.name)
             self.cluster.kill(killed)
             self.cluster.wait_settled(SETTLE_S)
-        time.sleep(CALM_S)
+
+    def _join(self) -> None:
         with self.display.phase("two members join, partitions move") as words:
             words += [member.name for member in self.cluster.start_members(2)]
             self.cluster.wait_settled(SETTLE_S)
-        time.sleep(CALM_S)
+
+    def _drain(self) -> None:
         drained = self.cluster.alive[0]
         with self.display.phase(f"drain {drained.name}, the master (SIGTERM)") as words:
             self._event("drain", drained.name)
             self.cluster.drain(drained, timeout=SETTLE_S)
             words.append("left with exit status 0")
             self.cluster.wait_settled(SETTLE_S)
-        time.sleep(CALM_S)
 
     def _event(self, kind: str, member: str) -> None:
         event = Event(time.monotonic(), kind, member)
         self.findings.timeline.events.append(event)
         self.findings.zone_line.events.append(event)
 
-    def _audit(self, job: pipeline.Job, clients: list[WorkloadProcess]) -> None:
+    def _compare(self) -> None:
         findings = self.findings
         addresses = self.cluster.client_addresses()
         with self.display.phase("Spark compares every replica with its owner") as words:
-            replicas = job.compare_replicas(addresses)
+            replicas = self.job.compare_replicas(addresses)
             findings.replicas_compared, findings.diverged = replicas.compared, replicas.wrong
-            findings.examples += replicas.examples
+            findings.problems += replicas.examples
             words.append(f"{replicas.compared:,} replicas, {replicas.wrong:,} diverged")
         with self.display.phase("Spark compares every row with the file") as words:
-            found = job.compare_rows(addresses)
+            found = self.job.compare_rows(addresses)
             findings.rows_lost = found.wrong
-            findings.examples += found.examples
+            findings.problems += found.examples
             words.append(f"{found.compared:,} rows, {found.wrong:,} lost")
-        for client in clients:
+        for client in self.clients:
             zoned = client.name == ZONED_MAP
             where = " in the zone" * zoned
             with self.display.phase(f"a fresh client reads back what was acknowledged{where}") as words:
                 answer = read_back(addresses, client.name, client.ledger, by_key=zoned)
                 findings.writes_lost += int(answer["lost"])
-                findings.examples += [
+                findings.problems += [
                     f"the key {key} of map {client.name} is not what was acknowledged"
                     for key in answer["examples"]
                 ]

@@ -20,12 +20,11 @@ from rich.table import Table
 from holdfast.runtime.http.console_files import console_text
 from holdfast.version import __version__
 from holdfast_lab.demo.picture import Picture
+from holdfast_lab.processes.campaign import CampaignVerdict
 from holdfast_lab.processes.hazelcast_writer import Progress
 from holdfast_lab.processes.ownership import Timeline
 
 CPUINFO = Path("/proc/cpuinfo")
-VERDICTS = ("lost", "diverged")
-"""Figures that decide whether the run was good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +34,8 @@ class Phase:
     detail: str = ""
 
 
-@dataclass(slots=True)
-class Findings:
+@dataclass
+class Findings(CampaignVerdict):
     title: str
     rows: int
     key: tuple[str, ...]
@@ -58,33 +57,24 @@ class Findings:
     """Partitions with a replica that differs from its owner."""
     replicas_compared: int = 0
     longest_pause_ms: float = 0.0
-    seconds: float = 0.0
-    """Duration of the whole run, including pauses between phases."""
-    examples: list[str] = field(default_factory=list)
-    """Some differences in words."""
 
     @property
     def lost(self) -> int:
         """Number of missing or different items."""
         return self.rows_lost + self.writes_lost + self.wrong_reads
 
-    @property
-    def good(self) -> bool:
-        """Whether nothing was lost and nothing diverged."""
-        return self.lost == 0 and self.diverged == 0
+    def facts(self) -> dict[str, str]:
+        return {
+            "rows loaded and compared": f"{self.rows:,}",
+            "migrations": f"{self.migrations:,}",
+            "replicas compared with their owners": f"{self.replicas_compared:,}",
+            "client's acknowledged writes": f"{self.acknowledged:,}",
+            "client's unanswered writes": f"{self.unknown:,}",
+            "longest pause the client saw": _milliseconds(self.longest_pause_ms),
+        }
 
-    def figures(self) -> list[tuple[str, str, bool]]:
-        """Main figures: name, value, and whether it is as expected."""
-        return [
-            ("rows loaded and compared", f"{self.rows:,}", True),
-            ("migrations", f"{self.migrations:,}", True),
-            ("replicas compared with their owners", f"{self.replicas_compared:,}", True),
-            ("client's acknowledged writes", f"{self.acknowledged:,}", True),
-            ("client's unanswered writes", f"{self.unknown:,}", True),
-            ("longest pause the client saw", _milliseconds(self.longest_pause_ms), True),
-            ("lost", f"{self.lost:,}", self.lost == 0),
-            ("diverged", f"{self.diverged:,}", self.diverged == 0),
-        ]
+    def failures(self) -> dict[str, int]:
+        return {"lost": self.lost, "diverged": self.diverged, **super().failures()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +114,10 @@ def show(findings: Findings, console: Console) -> None:
     for phase in findings.phases:
         table.add_row(phase.title, f"{phase.seconds:.1f} s")
     table.add_row("all, with the pauses between", f"{findings.seconds:.1f} s", end_section=True)
-    for name, figure, good in findings.figures():
-        mark = "" if good and name not in VERDICTS else "bold green" if good else "bold red"
-        table.add_row(name, figure, style=mark)
+    findings.add_rows(table)
     console.print(table)
-    for example in findings.examples:
-        console.print(f"  {example}", style="red", markup=False)
+    for problem in findings.problems:
+        console.print(f"  {problem}", style="red", markup=False)
 
 
 def write_page(findings: Findings, target: Path) -> None:
@@ -141,7 +129,13 @@ def write_page(findings: Findings, target: Path) -> None:
 def page(findings: Findings, run: Circumstances | None = None) -> str:
     """The page as HTML; `run`: of this process by default."""
     run = run or Circumstances.now()
-    verdict = "Nothing lost, nothing diverged." if findings.good else "Data was lost or has diverged."
+    verdict = "Nothing lost, nothing diverged."
+    if not findings.good:
+        verdict = (
+            f"The run ended early: {findings.failure}"
+            if findings.failure
+            else "Data was lost or has diverged."
+        )
     stories: list[dict[str, object]] = []
     if findings.timeline.snapshots:
         stories.append(
@@ -163,18 +157,23 @@ def page(findings: Findings, run: Circumstances | None = None) -> str:
             }
         )
     cards = "".join(
-        f'<div class="card {"" if name not in VERDICTS else "fine" if good else "alarm"}">'
-        f"<b>{escape(figure)}</b><span>{escape(name)}</span></div>"
-        for name, figure, good in sorted(findings.figures(), key=lambda item: item[0] not in VERDICTS)
+        f'<div class="card {kind}"><b>{escape(figure)}</b><span>{escape(name)}</span></div>'
+        for name, figure, kind in (
+            *(
+                (name, f"{count:,}", "alarm" if count else "fine")
+                for name, count in findings.failures().items()
+            ),
+            *((name, figure, "") for name, figure in findings.facts().items()),
+        )
     )
-    examples = "".join(f"<li>{escape(example)}</li>" for example in findings.examples)
+    examples = "".join(f"<li>{escape(problem)}</li>" for problem in findings.problems)
     return _PAGE.format(
         style=console_text("look.css") + _STYLE,
         script=console_text("ownership.js").replace("\nexport ", "\n") + _SCRIPT,
         stories=msgspec.json.encode(stories).decode().replace("<", "\\u003c"),
         pictures="" if stories else '<div class="sheet"><p>There are no samples.</p></div>',
         title=escape(f"Holdfast: {findings.rows:,} {findings.title}"),
-        verdict=verdict,
+        verdict=escape(verdict),
         mood="good" if findings.good else "bad",
         story=escape(_story(findings)),
         cards=cards,

@@ -40,6 +40,7 @@ from holdfast_lab.fuzz.crowds import TurnMeter
 from holdfast_lab.fuzz.hostile import CLIENTS, HTTP, MEMBERS, OWN, Facts, Talk, talk
 from holdfast_lab.fuzz.rule_oracle import fuzz_rules
 from holdfast_lab.fuzz.secured import channel_of, config_of, connected
+from holdfast_lab.processes.campaign import Campaign, CampaignVerdict, run_campaign
 from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
 
 THREADS = 4
@@ -80,11 +81,10 @@ class Plan:
     """
 
 
-@dataclass(slots=True)
-class Verdict:
+@dataclass
+class Verdict(CampaignVerdict):
     said: int = 0
     talks: int = 0
-    wrong: list[str] = field(default_factory=list)
     rest_ms: float = 0.0
     """The client's p99 at rest."""
     under_ms: float = 0.0
@@ -93,7 +93,6 @@ class Verdict:
     """Growth of the member that grew most."""
     turn_ms: float = 0.0
     """Longest processor time of a member between two answers to another client."""
-    seconds: float = 0.0
     doors: dict[str, int] = field(default_factory=dict)
     """Counts of the members."""
 
@@ -101,6 +100,23 @@ class Verdict:
     def slower(self) -> float:
         """Factor by which the client waits longer."""
         return self.under_ms / max(self.rest_ms, FLOOR_MS)
+
+    def facts(self) -> dict[str, str]:
+        return {
+            "messages": f"{self.said:,} in {self.talks:,} exchanges, {self.seconds:.0f} s",
+            "memory grew by at most": f"{self.grown_bytes // MEGABYTE} MB",
+            "sets and gets of the client": f"{self.operations:,}",
+            "its p99": f"{self.under_ms:.1f} ms, at rest {self.rest_ms:.1f} ms ({self.slower:.1f} times)",
+            "longest turn": f"{self.turn_ms:.1f} ms of a member's processor between two answers",
+            **{what: f"{count:,}" for what, count in sorted(self.doors.items())},
+        }
+
+    def failures(self) -> dict[str, int]:
+        return {
+            "wrong": len(self.problems),
+            f"the client waits more than {SLOWER_MAX:g} times as long": int(self.slower > SLOWER_MAX),
+            **super().failures(),
+        }
 
 
 # -- the client
@@ -191,7 +207,7 @@ class Canary:
 class Stranger:
     """One thread that sends exchanges."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Fuzz) -> None:
         self._run = run
         self._lingering: deque[socket.socket] = deque()
         self.number = -1
@@ -255,20 +271,57 @@ def _drain(connection: socket.socket, wait_s: float) -> None:
 # -- the run
 
 
-class Run:
-    """One cluster and its strangers."""
+class Fuzz(Campaign[Verdict]):
+    """One cluster, and threads that send it malformed messages, in a single round."""
 
-    def __init__(self, plan: Plan, cluster: LocalCluster, facts: Facts) -> None:
+    rounds = 1
+
+    def __init__(self, plan: Plan, console: Console, keep: Path | None = None) -> None:
+        super().__init__(Verdict(), console, keep)
         self.plan = plan
-        self.facts = facts
-        self._cluster = cluster
         self._lock = threading.Lock()
         self._next = plan.only if plan.only is not None else 0
-        self._began_s = time.monotonic()
         self._over = False
-        self.verdict = Verdict()
+
+    def prepare(self, stack: ExitStack, folder: Path) -> None:
+        plan = self.plan
+        secret = secrets.token_hex(16) if plan.secret else ""
+        config = f'[cluster]\nname = "fuzzed"\n[security]\nmember_secret = "{secret}"\n' + config_of(plan.tls)
+        cluster = self._cluster = stack.enter_context(LocalCluster(3, config, log_dir=folder, tls=plan.tls))
+        status = cluster.wait_settled()
         self._http = {member.name: str(cluster.status(member)["http"]) for member in cluster.members}
-        """HTTP ports by member."""
+        client = self._client = Canary(cluster.client_addresses(), plan.tls)
+        stack.callback(client.close)
+        uuids = tuple(row["uuid"] for row in status["members"])
+        self.facts = Facts("fuzzed", status["partitions"]["count"], uuids, secret)
+        time.sleep(plan.rest_s / 3)
+        client.ask()
+        time.sleep(plan.rest_s)
+        self.verdict.rest_ms, _, faults = client.ask()
+        self.verdict.problems += faults
+        self._meters = [
+            TurnMeter(member.pid, (host, int(port)), plan.tls)
+            for member in cluster.members
+            for host, _, port in (member.client_address.rpartition(":"),)
+        ]
+        self._began_s = time.monotonic()
+
+    def round(self, number: int) -> str:
+        self._say_all()
+        return f"{self.verdict.said:,} messages"
+
+    def judge(self) -> None:
+        verdict = self.verdict
+        verdict.turn_ms = max(meter.take_ms() for meter in self._meters)
+        for meter in self._meters:
+            meter.close()
+        verdict.under_ms, verdict.operations, faults = self._client.ask()
+        verdict.problems += [f"the client: {fault}" for fault in faults]
+        for member in self._cluster.alive:
+            with suppress(HoldfastError, OSError):
+                for what, count in self._cluster.status(member).get("rejections", {}).items():
+                    verdict.doors[what] = verdict.doors.get(what, 0) + count
+        verdict.problems += [what for what in verdict.doors if what.startswith((FAULTY, "read failed"))]
 
     def next_talk(self) -> int | None:
         """Number of the next exchange; None at the end."""
@@ -297,7 +350,7 @@ class Run:
             self.verdict.said += said.count
             self.verdict.talks += 1
 
-    def say_all(self) -> None:
+    def _say_all(self) -> None:
         """Send everything, and check the members all the time."""
         strangers = [Stranger(self) for _ in range(THREADS if self.plan.only is None else 1)]
         rest = {member.name: _resident(member) for member in self._cluster.members}
@@ -306,20 +359,20 @@ class Run:
         while True:
             talking = any(stranger.thread.is_alive() for stranger in strangers)
             self._look(rest)
-            if self.verdict.wrong:
+            if self.verdict.problems:
                 self._over = True
                 numbers = ", ".join(str(stranger.number) for stranger in strangers)
-                self.verdict.wrong.append(
+                self.verdict.problems.append(
                     f"talks under way or just over: {numbers} (--only NUMBER says one again)"
                 )
-            if self.verdict.wrong or not talking:
+            if self.verdict.problems or not talking:
                 break
             time.sleep(LOOK_S)
         for stranger in strangers:
             stranger.thread.join(HANG_S)
 
     def _look(self, rest: dict[str, int]) -> None:
-        wrong = self.verdict.wrong
+        wrong = self.verdict.problems
         for member in self._cluster.members:
             if not member.alive:
                 wrong.append(
@@ -362,78 +415,19 @@ def _resident(member: ManagedMember) -> int:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-def fuzz(plan: Plan, log_dir: Path | None = None) -> Verdict:
-    secret = secrets.token_hex(16) if plan.secret else ""
-    config = f'[cluster]\nname = "fuzzed"\n[security]\nmember_secret = "{secret}"\n'
-    config += config_of(plan.tls)
-    with ExitStack() as stack:
-        cluster = stack.enter_context(LocalCluster(3, config, log_dir=log_dir, tls=plan.tls))
-        status = cluster.wait_settled()
-        client = Canary(cluster.client_addresses(), plan.tls)
-        stack.callback(client.close)
-        uuids = tuple(row["uuid"] for row in status["members"])
-        run = Run(plan, cluster, Facts("fuzzed", status["partitions"]["count"], uuids, secret))
-        verdict = run.verdict
-        time.sleep(plan.rest_s / 3)
-        client.ask()
-        time.sleep(plan.rest_s)
-        verdict.rest_ms, _, faults = client.ask()
-        verdict.wrong += faults
-        meters = [
-            TurnMeter(member.pid, (host, int(port)), plan.tls)
-            for member in cluster.members
-            for host, _, port in (member.client_address.rpartition(":"),)
-        ]
-        began_s = time.monotonic()
-        run.say_all()
-        verdict.seconds = time.monotonic() - began_s
-        verdict.turn_ms = max(meter.take_ms() for meter in meters)
-        for meter in meters:
-            meter.close()
-        verdict.under_ms, verdict.operations, faults = client.ask()
-        verdict.wrong += [f"the client: {fault}" for fault in faults]
-        for member in cluster.alive:
-            with suppress(HoldfastError, OSError):
-                for what, count in cluster.status(member).get("rejections", {}).items():
-                    verdict.doors[what] = verdict.doors.get(what, 0) + count
-        verdict.wrong += [what for what in verdict.doors if what.startswith((FAULTY, "read failed"))]
-    return verdict
-
-
 def main(plan: Plan, logs: Path | None) -> int:
     """Run, and print the findings; returns the exit status."""
     console = Console(highlight=False, soft_wrap=True)
     if plan.users:
         return _main_of_users(plan, logs, console)
-    console.print(f"fuzzing three members with {plan.messages:,} messages, seed {plan.seed}", markup=False)
     folder = logs or Path(tempfile.mkdtemp(prefix="holdfast-fuzz-"))
-    verdict = fuzz(plan, folder)
-    console.print(
-        f"{verdict.said:,} messages in {verdict.talks:,} talks, {verdict.seconds:.0f} s; memory grew by at most "
-        f"{verdict.grown_bytes // MEGABYTE} MB",
-        markup=False,
+    status = run_campaign(
+        Fuzz(plan, console, folder),
+        f"fuzzing three members with {plan.messages:,} messages, seed {plan.seed}",
     )
-    console.print(
-        f"the client beside it: {verdict.operations:,} sets and gets, p99 {verdict.under_ms:.1f} ms, at rest "
-        f"{verdict.rest_ms:.1f} ms ({verdict.slower:.1f} times)",
-        markup=False,
-    )
-    console.print(
-        f"the longest turn: {verdict.turn_ms:.1f} ms of a member's processor between two answers",
-        markup=False,
-    )
-    for what, count in sorted(verdict.doors.items()):
-        console.print(f"  {count:>9,} {what}", markup=False)
-    for wrong in verdict.wrong:
-        console.print(f"WRONG: {wrong}", markup=False)
-    if verdict.slower > SLOWER_MAX:
-        console.print(
-            f"SLOW: the client waits more than {SLOWER_MAX:g} times as long as at rest", markup=False
-        )
-    if verdict.wrong:
+    if status:
         console.print(f"the members' logs are in {folder}; again with --seed {plan.seed}", markup=False)
-        return 1
-    return int(verdict.slower > SLOWER_MAX)
+    return status
 
 
 def _main_of_users(plan: Plan, logs: Path | None, console: Console) -> int:
@@ -449,4 +443,4 @@ def _main_of_users(plan: Plan, logs: Path | None, console: Console) -> int:
     return int(bool(found.wrong))
 
 
-__all__ = ["CLIENTS", "MEMBERS", "OWN", "Plan", "Verdict", "fuzz", "main"]
+__all__ = ["CLIENTS", "MEMBERS", "OWN", "Fuzz", "Plan", "Verdict", "main"]

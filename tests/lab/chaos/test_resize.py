@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -19,18 +20,22 @@ from holdfast_lab.processes.latency import Log, Operation, judge
 from holdfast_lab.processes.local_cluster import ClusterError, ManagedMember
 
 
-class Run:
-    """Stands for a run: finds what it is told to find."""
+class Run(resize.Resize):
+    """A run without processes: one round, with the given findings or failure."""
 
     found: Verdict | Exception
 
-    def __init__(self, *_: object) -> None:
-        pass
+    def prepare(self, stack: ExitStack, folder: Path) -> None:
+        self.rounds = 1
+        if isinstance(self.found, Verdict):
+            self.verdict = self.found
 
-    def run(self) -> Verdict:
+    def round(self, number: int) -> str:
         if isinstance(self.found, Exception):
             raise self.found
-        return self.found
+        return "found"
+
+    def judge(self) -> None: ...
 
 
 def measured() -> Verdict:
@@ -95,7 +100,7 @@ def test_what_the_map_in_the_zone_waited_is_told_by_itself() -> None:
     log.add(Operation(1.0, 0.002, True, True, 0))
     log.add(Operation(1.0, 0.777, True, True, 1))
     console = Console(width=140, record=True, quiet=False, file=io.StringIO())
-    resize.show(Verdict(measured=judge([log], ["client-1", resize.ZONED_CLIENT], [])), console)
+    resize.show_waits(judge([log], ["client-1", resize.ZONED_CLIENT], []), console)
     everything, zoned = console.export_text().split("of this for the map in the zone")
     assert "2.0" in everything
     assert "777.0" in zoned
