@@ -28,7 +28,7 @@ SHOWN = 10
 
 @dataclass(kw_only=True)
 class CampaignVerdict:
-    """What a campaign found. Subclasses add figures."""
+    """Findings of a campaign. Subclasses add figures."""
 
     rounds: int = 0
     seconds: float = 0.0
