@@ -80,6 +80,15 @@ def test_commands_that_get_no_answer_refer_to_cluster_safe(
     assert ("`holdfast cluster safe`" in told.output) is referred
 
 
+def test_an_error_of_the_system_is_one_line_and_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", "/backup")
+
+    monkeypatch.setattr(operator_command, "Client", fails)
+    told = CliRunner().invoke(holdfast, ["data", "get", "flights", "a"])
+    assert (told.exit_code, told.output) == (1, "Error: [Errno 13] Permission denied: '/backup'\n")
+
+
 def test_the_package_can_be_run_as_a_module() -> None:
     told = subprocess.run(
         [sys.executable, "-m", "holdfast", "--version"],

@@ -503,6 +503,26 @@ def test_a_watch_that_is_refused_fails(cluster: LocalCluster) -> None:
     )
 
 
+REAL = {
+    DONE: ["cluster", "safe", "--wait", "1min"],
+    FAILED: ["data", "get", "m", "nothing"],
+    MISUSED: ["cluster", "safe", "--wait", "1 fortnight"],
+    OPEN: ["cluster", "state", "frozen", "--timeout", "0"],
+}
+
+
+@pytest.mark.parametrize("status", REAL)
+def test_a_process_ends_with_the_status(cluster: LocalCluster, status: int, folder: Path) -> None:
+    address = cluster.members[0].client_address
+    assert run("data put", ["m", "k", "v"], tmp=folder, address=address).exit_code == DONE
+    told = subprocess.run(
+        [*COMMAND, *REAL[status], "-a", address], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert told.returncode == status, told.stderr
+    assert "Traceback" not in told.stderr
+    assert run("cluster state", ["active"], tmp=folder, address=address).exit_code == DONE
+
+
 STAND: list[tuple[str, list[str]]] = [
     ("cluster state", ["frozen", "--timeout", "0"]),
     ("member promote", ["{lite}", "--timeout", "0"]),

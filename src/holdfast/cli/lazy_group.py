@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from difflib import get_close_matches
 from importlib import import_module
@@ -74,6 +75,12 @@ class LazyGroup(click.Group):
                     "`holdfast cluster safe` says whether members are missing, and what to do.", err=True
                 )
             ctx.exit(exit_statuses.status_of(error))
+        except OSError as error:
+            # A reader that closed the pipe is no failure to report; click ends the command quietly.
+            if error.errno == errno.EPIPE:
+                raise
+            click.echo(f"Error: {error}", err=True)
+            ctx.exit(exit_statuses.FAILED)
 
 
 def explained(command: click.Command, statuses: exit_statuses.Table, *path: str) -> click.Command:

@@ -11,13 +11,8 @@ from queue import Empty, Queue
 from typing import Any
 
 from holdfast.cli.answers import MemberResult
-from holdfast.cli.exit_statuses import FAILED, MISUSED, OPEN
 from holdfast.client.operator import MemberStatus
 from holdfast.errors import HoldfastError, Standing, Unknown, Unreachable
-
-EXIT_FAILED = FAILED
-EXIT_MISUSED = MISUSED
-EXIT_STANDING = OPEN
 
 TELL_S = 1.0
 """Least time between two lines about one member."""

@@ -20,7 +20,7 @@ from rich.text import Text
 from holdfast.cli.addresses import address_option
 from holdfast.cli.answers import json_option
 from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.orders import EXIT_FAILED, EXIT_STANDING
+from holdfast.cli.exit_statuses import DONE, FAILED, OPEN
 from holdfast.cli.paths import LocalPath
 from holdfast.cli.spark import SparkSettings, optional_spark, show_progress, spark_job
 from holdfast.client.blocking import Client
@@ -43,8 +43,6 @@ KEYS_SHOWN = 20
 WIDTH = 140
 """Width of a table without a terminal, so that it is not folded at 80 columns."""
 
-EXIT_CLEAN = 0
-EXIT_UNCHECKED = EXIT_STANDING
 """No difference was found, but something could not be compared."""
 
 
@@ -264,14 +262,14 @@ def _on_spark(
 
 @contextmanager
 def _unchecked() -> Iterator[None]:
-    """Exit with `EXIT_UNCHECKED` if the cluster cannot be asked: nothing was checked, which is no conflict."""
+    """Exit with `OPEN` if the cluster cannot be asked: nothing was checked, which is no conflict."""
     try:
         yield
     except (ConfigError, Denied, Unreachable):
         raise
     except HoldfastError as failed:
         click.echo(f"Error: {failed}", err=True)
-        sys.exit(EXIT_UNCHECKED)
+        sys.exit(OPEN)
 
 
 def _verify(client: Client, scope: Scope) -> Report:
@@ -303,7 +301,7 @@ class _Progress:
 
 
 def _status(report: Report) -> int:
-    return EXIT_FAILED if report.differs else EXIT_CLEAN if report.sound else EXIT_UNCHECKED
+    return FAILED if report.differs else DONE if report.sound else OPEN
 
 
 # -- output

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.orders import EXIT_FAILED
+from holdfast.cli.exit_statuses import FAILED
 from holdfast.cli.paths import LocalPath
 from holdfast.cli.spark import show_progress, spark_job, spark_options
 from holdfast.cli.whatif import check_folders
@@ -73,4 +73,4 @@ def campaign(
             click.echo(json.dumps(run))
     else:
         click.echo(str(result))
-    sys.exit(0 if result.ok else EXIT_FAILED)
+    sys.exit(0 if result.ok else FAILED)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.answers import json_option
-from holdfast.cli.orders import EXIT_FAILED
+from holdfast.cli.exit_statuses import FAILED
 from holdfast.cli.paths import LocalPath
 from holdfast.cli.rendering import tell_json
 from holdfast.errors import ConfigError
@@ -107,10 +107,10 @@ def replay(*, record: Path, member: str | None, partition: int | None, as_json: 
                         told.tell(happened)
         except recording.RecordBroken as broken:
             click.echo(f"{record}: {broken}", err=True)
-            sys.exit(EXIT_FAILED)
+            sys.exit(FAILED)
         except Differs as differs:
             click.echo(f"{record}: not as it was: {differs}", err=True)
-            sys.exit(EXIT_FAILED)
+            sys.exit(FAILED)
     if tells and not told.found:
         raise ConfigError(f"--member {member!r} is not allowed: the record has no such member")
     for life, digest in run.hashes().items():
