@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.cli.baseline import BaselineShown
+from holdfast.cli import baseline
 from holdfast.cli.plan_live import Cluster, Events
 from holdfast.cli.status import of_baseline
 from holdfast.core.placement.affinity import rendezvous
@@ -27,7 +27,7 @@ def told(*members: dict[str, Any], **changed: Any) -> dict[str, Any]:
 
 
 def shown(seen: dict[str, Any]) -> list[Any]:
-    return list(BaselineShown(baseline=seen.get("baseline")).view())
+    return list(baseline.shown(seen).view())
 
 
 def test_without_one_there_is_nothing_to_say() -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import click
+import msgspec
 
 from holdfast.cli.action_commands import add_actions
 from holdfast.cli.answers import Answer
 from holdfast.cli.operator_command import Call, operator_command
 from holdfast.cli.rendering import Shown
-from holdfast.cli.status import ask, of_baseline
+from holdfast.cli.status import Status, ask, of_baseline
 from holdfast.core.model.result_columns import duration
 
 
@@ -30,22 +30,52 @@ def baseline() -> None:
     """
 
 
-class BaselineShown(Answer):
-    """The baseline with its history and the next adjustment; null if the cluster has none."""
+class BaselineMember(msgspec.Struct):
+    """A member of the baseline; without a UUID it is absent."""
 
-    baseline: dict[str, Any] | None
+    consistent_id: str
+    group: str
+    uuid: str
+    away: bool
+
+    def __str__(self) -> str:
+        state = "here" if self.uuid else "away, its places are kept" if self.away else "not here"
+        return f"{self.consistent_id}: {state}"
+
+
+class Baseline(msgspec.Struct):
+    """The members that own data, their history, and the next adjustment."""
+
+    members: list[BaselineMember]
+    outside: list[str]
+    adjust_ms: int | None
+    adjusts_in_ms: int | None
+    changes: int
+    history: list[str]
+
+
+class BaselineShown(Answer):
+    """The baseline; null if the cluster has none."""
+
+    baseline: Baseline | None
 
     def view(self) -> Iterable[Shown]:
         found = self.baseline
-        if not found:
+        if found is None:
             return ["no baseline: every member owns data as soon as it joins"]
-        adjust_ms = found["adjust_ms"]
-        auto = "off" if adjust_ms is None else f"{duration(adjust_ms / 1000)} after the last join or leave"
-        lines = [f"auto-adjust: {auto}", f"changed {found['changes']} times, last to {found['history'][-1]}"]
-        for each in found["members"]:
-            state = "here" if each["uuid"] else "away, its places are kept" if each["away"] else "not here"
-            lines.append(f"  {each['consistent_id']}: {state}")
-        return lines + list(of_baseline({"baseline": found}))
+        after = (
+            "off"
+            if found.adjust_ms is None
+            else f"{duration(found.adjust_ms / 1000)} after the last join or leave"
+        )
+        lines = [f"auto-adjust: {after}", f"changed {found.changes} times, last to {found.history[-1]}"]
+        lines += [f"  {each}" for each in found.members]
+        return lines + list(of_baseline({"baseline": msgspec.to_builtins(found)}))
+
+
+def shown(seen: Status) -> BaselineShown:
+    """The baseline in a status."""
+    return msgspec.convert({"baseline": seen.get("baseline")}, BaselineShown)
 
 
 @operator_command(baseline, short_help="Show its members, absent ones, and the next adjustment.")
@@ -55,7 +85,7 @@ def show(call: Call) -> BaselineShown:
     \b
       holdfast cluster baseline show
     """
-    return BaselineShown(baseline=ask(call.address, call.credentials).get("baseline"))
+    return shown(ask(call.address, call.credentials))
 
 
 add_actions(baseline, "cluster baseline")
