@@ -11,7 +11,8 @@ def upgrade(call: Call, *, level: int | None) -> Done:
 ```
 
 The command returns an `Answer`, or yields several: one line of JSON each with `--json`, otherwise lines and tables. The
-exit status is that of the answer; a generator may return another one at its end.
+exit status is that of the answer; a generator may return another one at its end. A command that prints by itself
+returns the exit status.
 """
 
 from __future__ import annotations
@@ -154,8 +155,8 @@ def finish(found: Any, *, as_json: bool) -> int:
     tell = tell_json if as_json else show
     if isinstance(found, Generator):
         return _print_each(found, tell)
-    if found is None:
-        return DONE
+    if isinstance(found, int):
+        return found
     tell(found)
     return exit_status_of(found)
 
@@ -188,9 +189,14 @@ class Answers(NamedTuple):
     many: bool
 
 
-def answers_of(function: Callable[..., Any]) -> Answers:
-    """The answers that a function is annotated with: `A`, `A | B`, `Iterator[A]`, `Generator[A, None, int]`."""
+def answers_of(function: Callable[..., Any]) -> Answers | None:
+    """The answers that a function is annotated with: `A`, `A | B`, `Iterator[A]`, `Generator[A, None, int]`.
+
+    None for a function that prints by itself, and returns the exit status.
+    """
     found = get_type_hints(function, include_extras=True)["return"]
+    if found is int:
+        return None
     many = get_origin(found) in (Iterator, Generator)
     kind = get_args(found)[0] if many else found
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,11 +16,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.addresses import address_option
-from holdfast.cli.answers import json_option
-from holdfast.cli.credentials import Credentials, credentials
 from holdfast.cli.exit_statuses import DONE, FAILED, OPEN
+from holdfast.cli.operator_command import Call, operator_command
 from holdfast.cli.paths import LocalPath
+from holdfast.cli.rendering import tell_json
 from holdfast.cli.spark import SparkSettings, optional_spark, show_progress, spark_job
 from holdfast.client.blocking import Client
 from holdfast.client.holdings import check_maps
@@ -43,60 +41,36 @@ KEYS_SHOWN = 20
 WIDTH = 140
 """Width of a table without a terminal, so that it is not folded at 80 columns."""
 
-"""No difference was found, but something could not be compared."""
-
 
 @dataclass(frozen=True, slots=True)
 class Scope:
     """The replicas that a command is about."""
 
-    address: str
-    credentials: Credentials
+    call: Call
     maps: tuple[str, ...]
     partitions: tuple[int, ...]
 
     def client(self) -> Client:
-        known = self.credentials
-        return Client(
-            self.address,
-            username=known.username,
-            password=known.password,
-            token=known.token,
-            tls=known.tls,
-            timeout_s=ANSWER_S,
-        )
+        return self.call.client(ANSWER_S)
 
 
 def _scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `scope`."""
+    """Give a command `scope`, from its call and options."""
 
     @functools.wraps(command)
-    def with_scope(
-        *,
-        address: str,
-        credentials: Credentials,
-        maps: tuple[str, ...],
-        partitions: tuple[int, ...],
-        **others: Any,
-    ) -> Any:
-        return command(scope=Scope(address, credentials, maps, partitions), **others)
+    def with_scope(call: Call, *, maps: tuple[str, ...], partitions: tuple[int, ...], **others: Any) -> Any:
+        return command(scope=Scope(call, maps, partitions), **others)
 
-    made = credentials(with_scope)
-    for option in (
-        json_option,
-        click.option(
-            "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this partition."
-        ),
-        click.option(
-            "--map", "maps", metavar="NAME", multiple=True, help="Only this map. Default: all maps."
-        ),
-        address_option,
-    ):
-        made = option(made)
-    return made
+    partition = click.option(
+        "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this partition."
+    )
+    only = click.option(
+        "--map", "maps", metavar="NAME", multiple=True, help="Only this map. Default: all maps."
+    )
+    return only(partition(with_scope))
 
 
-@click.command("verify")
+@operator_command(name="verify")
 @_scope_options
 @click.option("--keys", is_flag=True, help="Also find the keys that differ.")
 @click.option(
@@ -121,9 +95,8 @@ def verify_command(
     members: tuple[str, ...],
     folders: tuple[Path, ...],
     spark: SparkSettings | None,
-    as_json: bool,
     keys: bool,
-) -> None:
+) -> int:
     r"""Compare every backup with its primary, the replicas of zones with each other, and the partition tables of all
     members. Changes nothing.
 
@@ -143,7 +116,7 @@ def verify_command(
     if scope.partitions and (members or folders or spark):
         raise ConfigError("--partition is for a comparison of the cluster without Spark")
     if spark:
-        report = _on_spark(spark, scope, members, folders, keys=keys, quiet=as_json)
+        report = _on_spark(spark, scope, members, folders, keys=keys, quiet=scope.call.as_json)
     elif folders:
         files = FilesSource.of(folders, scope.maps)
         report = verify_source(files)
@@ -152,14 +125,14 @@ def verify_command(
     else:
         with _unchecked():
             report = _compare(scope, members, keys=keys)
-    if as_json:
-        click.echo(json.dumps(report.plain()))
+    if scope.call.as_json:
+        tell_json(report)
     else:
         _show(report)
-    sys.exit(_status(report))
+    return _status(report)
 
 
-@click.command("repair")
+@operator_command(name="repair")
 @click.option(
     "--strategy",
     required=True,
@@ -179,8 +152,7 @@ def repair_command(
     strategy: Strategy,
     tie: str | None,
     dry_run: bool,
-    as_json: bool,
-) -> None:
+) -> int:
     r"""Find copies that differ, as `holdfast verify` does, repair them, and verify again.
 
     \b
@@ -201,7 +173,7 @@ def repair_command(
     with _unchecked(), scope.client() as client:
         report = _verify(client, scope)
         plans = list(make_plans(client, report, strategy, tie=bool(tie)))
-        if not as_json:
+        if not scope.call.as_json:
             _show(report)
             _show_plans(plans, report.names, dry_run=dry_run)
             _show_skipped(report)
@@ -209,11 +181,11 @@ def repair_command(
         if not dry_run and any(not plan.left for plan in plans):
             outcome = carry_out(client, plans, progress=_Progress("repaired").tell)
             after = _verify(client, scope)
-    if as_json:
-        click.echo(json.dumps(_plain_repair(report, plans, outcome, after, dry_run=dry_run)))
+    if scope.call.as_json:
+        tell_json(_plain_repair(report, plans, outcome, after, dry_run=dry_run))
     elif plans and not dry_run:
         _show_outcome(plans, outcome, after)
-    sys.exit(_status(after))
+    return _status(after)
 
 
 # -- questions
@@ -223,7 +195,7 @@ def _compare(scope: Scope, members: tuple[str, ...], *, keys: bool) -> Report:
     """Compare the cluster, or only these members, in this process."""
     told = _Progress("read")
     if members:
-        known = replace(scope.credentials.for_client(), operates=False)
+        known = replace(scope.call.credentials.for_client(), operates=False)
         listed = ListedSource(Access(members, known, ANSWER_S, __version__), scope.maps)
         report = verify_source(listed)
         if keys:
@@ -250,13 +222,13 @@ def _on_spark(
 
         return verify_on_spark(
             session,
-            scope.address,
+            scope.call.address,
             members=members,
             files=folders,
             maps=scope.maps,
             keys=keys,
             progress=show_progress(quiet=quiet),
-            **scope.credentials.options(),
+            **scope.call.credentials.options(),
         )
 
 
