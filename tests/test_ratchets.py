@@ -130,6 +130,21 @@ def sizes(path: Path, text: str) -> Counts:
     return found
 
 
+def of_cython(path: Path, text: str) -> Counts:
+    """Functions of a `.pyx` file above the limits of lines or complexity (C901), which ruff cannot read."""
+    found: Counts = {}
+    bare = re.sub(r'"""(?s:.*?)"""|"[^"\n]*"|#.*', lambda it: "\n" * it[0].count("\n"), text)
+    heads = r"^([ ]*)(?:cdef|cpdef|def)\b[^=\n]*?(\w+)\((?:[^()]|\([^()]*\))*\)[^:\n]*:\n((?:\1[ ]+.*\n|\n)*)"
+    for head in re.finditer(heads, bare, re.MULTILINE):
+        lines = head[0].rstrip().count("\n") + 1
+        complexity = 1 + len(re.findall(r"\b(?:if|elif|for|while|except|case)\b", head[3]))
+        if lines > FUNCTION_LINES_MAX:
+            found[f"{place(path)} {head[2]} lines"] = lines
+        if complexity > COMPLEXITY_MAX:
+            found[f"{place(path)} {head[2]} C901"] = complexity
+    return found
+
+
 def snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
@@ -174,6 +189,8 @@ def counted() -> dict[str, Counts]:
         size.update(sizes(path, text))
         names.update(misnamed(path, text))
         words[folder(path)] += dialect(text)
+    for path in sorted(SOURCE.rglob("*.pyx")):
+        size.update(of_cython(path, path.read_text(encoding="utf-8")))
     for path in pages():
         words[folder(path)] += dialect(path.read_text(encoding="utf-8"))
     return {
@@ -229,6 +246,15 @@ def test_each_kind_of_count_is_seen_to_rise(tmp_path: Path) -> None:
     assert list(sizes(path, long)) == ["holdfast/other.py f lines"]
     assert list(sizes(path, many)) == ["holdfast/other.py A methods"]
     assert list(sizes(path, wide)) == ["holdfast/other.py A attributes"]
+    c = path.with_suffix(".pyx")
+    assert of_cython(c, "cdef int f(a, int b) except -1:\n" + "    pass\n" * FUNCTION_LINES_MAX) == {
+        "holdfast/other.pyx f lines": FUNCTION_LINES_MAX + 1
+    }
+    odd = (
+        "cdef class A:\n    def f(self):\n        pass  # if\n\n    cdef g(self):\n"
+        + "        if a: pass\n" * 15
+    )
+    assert of_cython(c, odd) == {"holdfast/other.pyx g C901": 16}
     assert misnamed(path, wide) == {"holdfast/other.py A": 1}
     assert misnamed(path.with_name("a.py"), wide) == {}
     assert dialect('"""What is kept. Whoever is told so begins anew, of which nobody knows."""') == 6

@@ -410,48 +410,6 @@ def test_a_value_that_came_apart_is_not_copied() -> None:
         assert primary.copies[0].maps["alone"].state.entries[KEYS[0]] is apart
 
 
-def test_only_large_writes_that_have_not_come_whole_may_have_their_value_apart() -> None:
-    longest = (1 << 17, 1 << 17)
-
-    def asked(kind: int, value: bytes, key: bytes = KEYS[0]) -> bytes:
-        return request(kind, "m", key, value, partition=0, ttl_ms=-1, word=0, number=1)
-
-    value = int_data(0)[:4] + bytes(frame_parser.APART_BYTES)
-    whole = asked(SET, value)
-    begin = len(whole) - len(value)
-    for end in range(begin + frame_parser.TYPE_BYTES):
-        assert value_to_come(whole[:end], 0, longest) == (0, 0)
-    for end in range(begin + frame_parser.TYPE_BYTES, len(whole), 997):
-        assert value_to_come(b"xyz" + whole[:end], 3, longest) == (begin + 3, len(value))
-    assert value_to_come(whole, 0, longest) == (0, 0), "it is whole"
-    assert value_to_come(asked(GET, value), 0, longest) == (0, 0)
-    small = asked(SET, value[: frame_parser.APART_BYTES - 1])
-    assert value_to_come(small[:-1], 0, longest) == (0, 0)
-    too_long = asked(SET, int_data(0)[:4] + bytes(1 << 17))
-    assert value_to_come(too_long[:-1], 0, longest) == (0, 0), "it is refused by name, elsewhere"
-    part = bytearray(whole[:-1])
-    part[5] &= 0x7F
-    assert value_to_come(bytes(part), 0, longest) == (0, 0), "a later part of a message in parts"
-    part[5] ^= 0xC0
-    assert value_to_come(bytes(part), 0, longest) == (0, 0), "the first part of one"
-    wide = (1 << 30, 1 << 30)
-    for size in (32 * 1024 - 1, 32 * 1024, 1 << 24, (1 << 24) + 1):
-        said = bytearray(whole[: begin + 2000])
-        struct.pack_into("<i", said, begin - frame_parser.DATA_AT, size + frame_parser.DATA_AT)
-        apart = 32 * 1024 <= size <= 1 << 24
-        assert value_to_come(bytes(said), 0, wide) == ((begin, size) if apart else (0, 0))
-    long_key = asked(SET, value, int_data(0)[:4] + bytes(1 << 17))
-    assert value_to_come(long_key[:-1], 0, longest) == (0, 0)
-
-
-@settings(max_examples=400, deadline=None)
-@given(buffers(), st.integers(0, 200))
-def test_what_is_said_of_a_value_to_come_is_so_whatever_came(arrived: list[bytes], at: int) -> None:
-    for data in arrived:
-        begin, size = value_to_come(data, at, LONGEST)
-        assert (begin, size) == (0, 0) or at < begin <= len(data) - frame_parser.TYPE_BYTES < begin + size
-
-
 @needs_compiler
 def test_ordinary_entries_do_not_take_the_lanes_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the comparison above would compare a thing with itself."""

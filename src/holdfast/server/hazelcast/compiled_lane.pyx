@@ -371,11 +371,7 @@ cdef class PrimarySink:
         if type(state.entries) is not EntryTable or updates.hwm != updates.lwm:
             return UNDONE
         table = state.entries
-        if not self.times_known:
-            self.ttl_ms, self.max_idle_ms = self.lane.lifetimes(self.name)
-            self.times_known = True
-        ttl_ms = self.ttl_ms if frame.ttl_ms < 0 else frame.ttl_ms
-        max_idle_ms = self.max_idle_ms if frame.max_idle_ms < 0 else frame.max_idle_ms
+        ttl_ms, max_idle_ms = self.times_of(frame)
         ending = ttl_ms != 0 or max_idle_ms != 0
         observed = held.changes or self.listened
         # The records of a change stream have the old value: `report` makes them.
@@ -407,6 +403,16 @@ cdef class PrimarySink:
         if unsent is not None:
             self.pack(frame, held, unsent)
         return old
+
+    cdef inline (long long, long long) times_of(self, const Frame *frame) except *:
+        """Time to live and maximum idle time of what is stored: the request's, or the map's own."""
+        if not self.times_known:
+            self.ttl_ms, self.max_idle_ms = self.lane.lifetimes(self.name)
+            self.times_known = True
+        return (
+            self.ttl_ms if frame.ttl_ms < 0 else frame.ttl_ms,
+            self.max_idle_ms if frame.max_idle_ms < 0 else frame.max_idle_ms,
+        )
 
     cdef inline int pack(self, const Frame *frame, Replica held, UnsentPuts unsent) except -1:
         cdef unsigned char *to = longer(unsent.sizes, PAIR)

@@ -1,0 +1,220 @@
+"""The parser of the data lane reads a message as the general way does, or leaves it."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.server.hazelcast.one_member import int_data
+from tests.server.hazelcast.test_lane_ways import GET as GETS
+from tests.server.hazelcast.test_lane_ways import KEYS, REQUESTS, SET, VALUES, buffers, request
+from tests.server.hazelcast.test_lane_ways import LONGEST as LIMITS
+
+from holdfast.errors import ProtocolError, TooLarge
+from holdfast.server.hazelcast.frame_parser import (
+    APART_BYTES,
+    CORRELATION_AT,
+    DATA_AT,
+    HASH_AT,
+    LONGEST_MS,
+    NOTHING,
+    SHORTEST_DATA,
+    TYPE_BYTES,
+    Parsed,
+    parse,
+    value_to_come,
+)
+from holdfast.server.hazelcast.keyed_requests import (
+    BY_KIND,
+    COUNTED,
+    KEYED,
+    LANE_ROWS,
+    READS_COUNTED,
+    Form,
+    LaneRow,
+)
+from holdfast.server.hazelcast.maps import MESSAGES
+from holdfast.wire.hazelcast.hazelcast_frames import Scan
+from holdfast.wire.hazelcast.layouts import UNNAMED, Call
+from holdfast.wire.hazelcast.refusals import CallRefused
+
+LONGEST = 1 << 20
+
+
+def parsed(data: bytes, at: int = 0, longest: tuple[int, int] = (LONGEST, LONGEST)) -> Parsed:
+    return parse(data, at, len(data), len(data), *longest)
+
+
+def generally(data: bytes, at: int) -> tuple[int, Call]:
+    """Where the message ends, and how the general way reads it."""
+    scan = Scan()
+    scan.begin(at)
+    end = scan.look(data, 1 << 24)
+    kind = struct.unpack_from("<i", data, at + 6)[0]
+    return end, MESSAGES[kind].layout.decode(data, at, end)
+
+
+def agree(data: bytes, at: int, found: Parsed) -> None:
+    end, row, partition, ttl_ms, max_idle_ms, name_at, key_at, key_end, value_at = found
+    assert row is not None
+    also_end, call = generally(data, at)
+    assert end == also_end <= len(data)
+    name = data[name_at:key_at] or UNNAMED.encode()
+    assert (row.kind, partition, name) == (call.kind, call.partition, call.name.encode())
+    assert data[key_at + DATA_AT : key_end] == call.key
+    assert int.from_bytes(data[key_at + HASH_AT : key_at + DATA_AT], "big", signed=True) == call.key_hash
+    assert struct.unpack_from("<q", data, at + CORRELATION_AT)[0] == call.correlation
+    if row.stores:
+        assert data[value_at:end] == call.value
+        assert (ttl_ms, max_idle_ms) == (call.ttl_ms, call.max_idle_ms)
+    else:
+        assert value_at == key_end == end
+
+
+@given(REQUESTS)
+def test_each_message_of_the_table_is_read_as_on_the_general_way(message: bytes) -> None:
+    kind = struct.unpack_from("<i", message, 6)[0]
+    partition = struct.unpack_from("<i", message, 18)[0]
+    row = BY_KIND.get(kind)
+    found = parsed(b"xyz" + message, 3)
+    if row is None or partition < 0:
+        assert found == NOTHING
+    elif found[1] is not None or not row.stores:
+        agree(b"xyz" + message, 3, found)
+    else:
+        times = struct.unpack_from(f"<{(row.head - 30) // 8}q", message, 30)
+        assert any(not -1 <= one <= LONGEST_MS for one in times), "that is all that may be wrong with it"
+
+
+@settings(max_examples=200, deadline=None)
+@given(buffers(), st.integers(0, 300))
+def test_hostile_bytes_are_left_or_read_as_on_the_general_way(arrived: list[bytes], begin: int) -> None:
+    for data in arrived:
+        for start in (0, min(begin, len(data))):
+            at, found = start, parsed(data, start)
+            while found[1] is not None:
+                try:
+                    agree(data, at, found)
+                except (CallRefused, ProtocolError, TooLarge, UnicodeDecodeError):
+                    # A name that is no text belongs to no map, so the lane goes no further.
+                    with pytest.raises(UnicodeDecodeError):
+                        data[found[5] : found[6]].decode()
+                at, found = found[0], parsed(data, found[0])
+
+
+@pytest.mark.parametrize("row", LANE_ROWS, ids=lambda row: hex(row.kind))
+def test_a_message_that_is_cut_off_is_left(row: LaneRow) -> None:
+    whole = request(
+        row.kind, "m", KEYS[0], VALUES[0], partition=1, ttl_ms=LONGEST_MS, word=7, number=9, max_idle_ms=0
+    )
+    assert parsed(whole)[1] is row
+    for end in range(len(whole)):
+        assert parse(whole[:end], 0, end, end, LONGEST, LONGEST) == NOTHING
+
+
+def changed(whole: bytes, at: int, form: str, value: int) -> bytes:
+    told = bytearray(whole)
+    struct.pack_into(form, told, at, value)
+    return bytes(told)
+
+
+PUT = request(0x010100, "m", KEYS[0], VALUES[0], partition=0, ttl_ms=5, word=0, number=1)
+GET = request(0x010200, "m", KEYS[0], VALUES[0], partition=0, ttl_ms=5, word=0, number=1)
+NAME_AT, KEY_AT = 38, 45
+
+
+@pytest.mark.parametrize(
+    ("at", "form", "value"),
+    [
+        (0, "<i", 37), (0, "<i", 46), (4, "<H", 0x4000), (4, "<H", 0x8000), (4, "<H", 0xE000), (6, "<i", 0x010400),
+        (6, "<i", 0x020100), (18, "<i", -1), (30, "<q", -2), (30, "<q", LONGEST_MS + 1), (NAME_AT, "<i", 5),
+        (NAME_AT, "<i", -1), (NAME_AT + 4, "<H", 0x0400), (KEY_AT, "<i", SHORTEST_DATA - 1), (KEY_AT, "<i", -7),
+        (KEY_AT + 4, "<H", 0x2000), (KEY_AT + 10, "<i", 0), (KEY_AT, "<i", 1 << 30), (NAME_AT, "<i", 0x7FFF_FFFF),
+    ],
+)  # fmt: skip
+def test_whatever_is_odd_is_left(at: int, form: str, value: int) -> None:
+    assert parsed(PUT)[1] is not None
+    assert parsed(changed(PUT, at, form, value)) == NOTHING
+
+
+def test_the_value_is_the_last_frame() -> None:
+    value_at = parsed(PUT)[8] - DATA_AT
+    for at, form, value in (
+        (value_at, "<i", SHORTEST_DATA - 1),
+        (value_at + 4, "<H", 0),
+        (value_at + 10, "<i", 0),
+        (value_at, "<i", 1 << 30),
+        (value_at, "<i", -1),
+    ):
+        assert parsed(changed(PUT, at, form, value)) == NOTHING
+    assert parsed(changed(GET, KEY_AT - 8 + 4, "<H", 0)) == NOTHING, "the key is, of a read"
+
+
+def test_lengths_are_limited_for_what_is_stored() -> None:
+    end, _, _, _, _, _, key_at, key_end, value_at = parsed(PUT)
+    key, value = key_end - key_at, end - value_at + DATA_AT
+    assert parsed(PUT, longest=(key, value))[1] is not None
+    assert parsed(PUT, longest=(key - 1, value)) == parsed(PUT, longest=(key, value - 1)) == NOTHING
+    assert parsed(GET, longest=(0, 0))[1] is not None
+
+
+def test_a_value_may_end_behind_the_buffer_and_nothing_else() -> None:
+    end, value_at = parsed(PUT)[0], parsed(PUT)[8]
+    head = PUT[: value_at + 4]
+    assert parse(head, 0, len(head), end, LONGEST, LONGEST)[0] == end
+    assert parse(head, 0, len(head), end - 1, LONGEST, LONGEST) == NOTHING
+    short = PUT[: value_at + 3]
+    assert parse(short, 0, len(short), end, LONGEST, LONGEST) == NOTHING
+
+
+def test_one_table_has_every_keyed_request() -> None:
+    assert {row.kind for row in KEYED} <= MESSAGES.keys()
+    assert len({row.kind for row in KEYED}) == len(KEYED)
+    reads = {row.counter for row in LANE_ROWS if row.reads}
+    assert reads == set(range(READS_COUNTED)) < {row.counter for row in LANE_ROWS} == set(range(len(COUNTED)))
+    forms = {row.kind: row.form for row in KEYED}
+    assert all(row.answers_value is (forms[row.kind] is Form.VALUE) for row in LANE_ROWS)
+
+
+def test_only_large_writes_that_have_not_come_whole_may_have_their_value_apart() -> None:
+    longest = (1 << 17, 1 << 17)
+
+    def asked(kind: int, value: bytes, key: bytes = KEYS[0]) -> bytes:
+        return request(kind, "m", key, value, partition=0, ttl_ms=-1, word=0, number=1)
+
+    value = int_data(0)[:4] + bytes(APART_BYTES)
+    whole = asked(SET, value)
+    begin = len(whole) - len(value)
+    for end in range(begin + TYPE_BYTES):
+        assert value_to_come(whole[:end], 0, longest) == (0, 0)
+    for end in range(begin + TYPE_BYTES, len(whole), 997):
+        assert value_to_come(b"xyz" + whole[:end], 3, longest) == (begin + 3, len(value))
+    assert value_to_come(whole, 0, longest) == (0, 0), "it is whole"
+    assert value_to_come(asked(GETS, value), 0, longest) == (0, 0)
+    small = asked(SET, value[: APART_BYTES - 1])
+    assert value_to_come(small[:-1], 0, longest) == (0, 0)
+    too_long = asked(SET, int_data(0)[:4] + bytes(1 << 17))
+    assert value_to_come(too_long[:-1], 0, longest) == (0, 0), "it is refused by name, elsewhere"
+    part = bytearray(whole[:-1])
+    part[5] &= 0x7F
+    assert value_to_come(bytes(part), 0, longest) == (0, 0), "a later part of a message in parts"
+    part[5] ^= 0xC0
+    assert value_to_come(bytes(part), 0, longest) == (0, 0), "the first part of one"
+    wide = (1 << 30, 1 << 30)
+    for size in (32 * 1024 - 1, 32 * 1024, 1 << 24, (1 << 24) + 1):
+        said = bytearray(whole[: begin + 2000])
+        struct.pack_into("<i", said, begin - DATA_AT, size + DATA_AT)
+        apart = 32 * 1024 <= size <= 1 << 24
+        assert value_to_come(bytes(said), 0, wide) == ((begin, size) if apart else (0, 0))
+    long_key = asked(SET, value, int_data(0)[:4] + bytes(1 << 17))
+    assert value_to_come(long_key[:-1], 0, longest) == (0, 0)
+
+
+@settings(max_examples=400, deadline=None)
+@given(buffers(), st.integers(0, 200))
+def test_what_is_said_of_a_value_to_come_is_so_whatever_came(arrived: list[bytes], at: int) -> None:
+    for data in arrived:
+        begin, size = value_to_come(data, at, LIMITS)
+        assert (begin, size) == (0, 0) or at < begin <= len(data) - TYPE_BYTES < begin + size
