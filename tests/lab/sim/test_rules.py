@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,24 @@ def test_with_all_rules_in_force_the_same_runs_are_good(seed: int, power_cuts: b
 def test_every_rule_is_tried() -> None:
     assert SEED.keys() | SHOWN_BY.keys() == RULES.keys()
     assert SHOWN_BY.keys() >= DIRECTED
-    for rule, path in SHOWN_BY.items():
-        test = (ROOT / path).read_text(encoding="utf-8")
-        assert f'ablated("{rule}")' in test
+    idle = [rule for rule, path in SHOWN_BY.items() if not is_shown_by(rule, ROOT / path)]
+    assert idle == [], "no test there, or only slow ones"
+
+
+def is_shown_by(rule: str, path: Path) -> bool:
+    """Whether a test of this file, which is no slow one, runs without the rule."""
+    tests = [ast.unparse(node) for node in ast.parse(path.read_text(encoding="utf-8")).body]
+    return any(f"ablated('{rule}')" in test and "mark.slow" not in test for test in tests)
+
+
+def test_a_slow_test_shows_nothing_in_the_normal_run(tmp_path: Path) -> None:
+    test = '@ablated("fence")\ndef test_it(): ...\n'
+    path = tmp_path / "test.py"
+    for text, shown in (
+        (test, True),
+        (f"@pytest.mark.slow\n{test}", False),
+        (f"@pytest.mark.slow\n{test}{test}", True),
+    ):
+        path.write_text(text)
+        assert is_shown_by("fence", path) is shown
+    assert not is_shown_by("term", path)
