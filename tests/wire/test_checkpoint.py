@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import mmh3
@@ -142,19 +144,25 @@ def test_large_values_and_many_rows_have_pages_of_their_own(monkeypatch: pytest.
 
 
 def test_more_bytes_than_one_array_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond 2 GiB pyarrow answers chunks where it else answers an array."""
-    real = pa.array
-
-    def chunked(cells: list[bytes], kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
-        if kind != pa.binary():
-            return real(cells, kind)
-        middle = len(cells) // 2
-        return pa.chunked_array([real(cells[:middle], kind), real(cells[middle:], kind)], type=kind)
-
+    """One array holds 2 GiB; a cell that is longer than the limit has one of its own."""
     snapshot = example()
-    monkeypatch.setattr(pa, "array", chunked)
-    name, data = encode_checkpoint(snapshot, 2, STORE)
-    assert read_checkpoint(name, data)[1] == snapshot
+    whole = encode_checkpoint(snapshot, 2, STORE)
+    monkeypatch.setattr(checkpoint, "_ARRAY_BYTES", 5)
+    assert len(checkpoint._cells([b"123", b"45", b"6", b"7890123"])) == 3
+    assert read_checkpoint(*encode_checkpoint(snapshot, 2, STORE))[1] == snapshot
+    assert read_checkpoint(*whole)[1] == snapshot
+
+
+def test_a_checkpoint_costs_no_member_the_import_of_pandas() -> None:
+    code = (
+        "import sys; from holdfast.core.model.journal_entries import MapSnapshot, Snapshot; "
+        "from holdfast.wire.checkpoint import encode_checkpoint, read_checkpoint; "
+        "held = MapSnapshot('m', [(1, 1)], b'', [b'k'], [b'v'], [5], [6], [7]); "
+        "read_checkpoint(*encode_checkpoint(Snapshot(0, 0, [held]), 1, 'store')); "
+        "print('pandas' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "False\n"
 
 
 # -- damage
