@@ -218,3 +218,32 @@ def test_what_is_said_of_a_value_to_come_is_so_whatever_came(arrived: list[bytes
     for data in arrived:
         begin, size = value_to_come(data, at, LIMITS)
         assert (begin, size) == (0, 0) or at < begin <= len(data) - TYPE_BYTES < begin + size
+
+
+def test_the_layout_is_that_of_the_protocol() -> None:
+    assert (CORRELATION_AT, DATA_AT, HASH_AT, SHORTEST_DATA, LONGEST_MS) == (10, 10, 6, 14, 1 << 41)
+    assert NOTHING == (0, None, 0, 0, 0, 0, 0, 0, 0)
+
+
+def test_keys_and_values_may_be_types_alone() -> None:
+    """An empty payload, as of null-like objects of some serialisers: the shortest frames that there are."""
+    alone = int_data(0)[:4]
+    for kind in (GETS, SET):
+        whole = request(kind, "m", alone, alone, partition=0, ttl_ms=0, word=0, number=1)
+        agree(whole, 0, parsed(whole))
+
+
+def test_a_first_frame_of_another_length_is_of_another_version() -> None:
+    longer = request(
+        0x014400, "m", KEYS[0], VALUES[0], partition=0, ttl_ms=5, word=0, number=1, max_idle_ms=LONGEST_MS
+    )
+    assert parsed(longer)[4] == LONGEST_MS
+    assert parsed(changed(longer, 6, "<i", SET)) == NOTHING
+    assert parsed(changed(PUT, 4, "<H", 0xC001))[1] is not None, (
+        "flags that say nothing of fragments do not matter"
+    )
+
+
+def test_a_key_is_at_least_a_type() -> None:
+    key_at = parsed(GET)[6]
+    assert parsed(changed(GET, key_at, "<i", SHORTEST_DATA - 1)) == NOTHING

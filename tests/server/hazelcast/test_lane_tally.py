@@ -79,6 +79,17 @@ def test_in_the_buckets_of_a_histogram(way: str, times: list[int]) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_each_bucket_begins_where_that_of_a_histogram_does(way: str) -> None:
+    for bit in range(8, 38):
+        for took_ns in ((1 << bit) - 1, 1 << bit, (1 << bit) + (1 << (bit - 2))):
+            tally, kept = WAYS[way].code.LaneTally(), LatencyHistogram()
+            serve(WAYS[way], tally, GET)
+            tally.close(lambda took_ns=took_ns: took_ns, 0)  # type: ignore[misc]
+            kept.add(took_ns, 1)
+            assert tally.figures() == [("get", kept.counts, took_ns)]
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_writes_that_are_held_back_count_when_they_are_answered(way: str) -> None:
     tally = WAYS[way].code.LaneTally()
     serve(WAYS[way], tally, GET, GET, SET, SET, SET, DELETE)
