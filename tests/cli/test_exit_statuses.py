@@ -390,6 +390,7 @@ def test_a_cluster_that_cannot_be_reached_is_status_4(path: str, tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.spark
+@pytest.mark.timeout(900)
 def test_jobs_without_a_cluster_or_without_credentials(tmp_path: Path) -> None:
     data = tmp_path / "rows.csv"
     data.write_text("id,name\n1,a\n", encoding="utf-8")

@@ -106,7 +106,7 @@ def changes(
       holdfast changes flights --from snapshot --once
       holdfast changes flights --to-map flights_copy --checkpoint /var/lib/flights-copy
     """
-    _check(to, to_map, to_address, checkpoint, value_format, bad)
+    _check(call, to, to_map, to_address, checkpoint, value_format, bad)
     from holdfast.spark.pipeline import changes as pipeline
 
     title = f"changes of {name}"
@@ -154,6 +154,7 @@ def changes(
 
 
 def _check(
+    call: Call,
     to: tuple[str, str] | None,
     to_map: str | None,
     to_address: str | None,
@@ -161,7 +162,10 @@ def _check(
     value_format: str | None,
     bad: str,
 ) -> None:
-    """Check options that exclude or need each other. Raises ConfigError."""
+    """Check options that exclude or need each other, and that the cluster answers, before Spark starts and hides why.
+
+    Raises ConfigError, Unreachable, Denied.
+    """
     if to is not None and to_map is not None:
         raise ConfigError("give --to or --to-map, not both")
     if to_map is not None and checkpoint is None:
@@ -174,6 +178,8 @@ def _check(
         )
     if to_address is not None and to_map is None:
         raise ConfigError("--to-address goes with --to-map")
+    with call.client() as client:
+        client.table()
 
 
 def _print(
