@@ -822,7 +822,7 @@ def test_spark_that_is_missing_is_named_before_anything_starts(
 
 JOBS = (
     "load pyproject.toml --map m --key id", "read m", "verify --spark", "export --to x", "export verify x",
-    "changes m", "analyse .", "whatif --members 3", "campaign --seeds 0..1", "demo",
+    "changes m", "analyse .", "plan --spark --members 3", "campaign --seeds 0..1", "demo",
 )  # fmt: skip
 
 WITHOUT_PYSPARK = """

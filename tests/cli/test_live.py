@@ -33,11 +33,11 @@ def test_status_of_a_real_cluster_that_loses_a_member() -> None:
         assert "silent" in shown or "not safe" in shown
 
 
-def foretold(cluster: LocalCluster, *events: str) -> list[dict[str, Any]]:
+def foretold(cluster: LocalCluster, event: str) -> list[dict[str, Any]]:
     """What `holdfast plan --live` says, asked of a member that does not lead."""
     address = cluster.alive[-1].client_address
     told = CliRunner().invoke(
-        holdfast, ["plan", "--live", address, *events, "--json"], catch_exceptions=False
+        holdfast, ["plan", "--live", "-a", address, "--scenario", event, "--json"], catch_exceptions=False
     )
     assert told.exit_code == 0, told.stderr
     assert told.stderr == ""
@@ -55,13 +55,22 @@ def test_what_plan_foretells_of_a_real_cluster_comes_true() -> None:
         members=3, config="[cluster]\nheartbeat_ms = 200\nsuspect_after_ms = 10000\n"
     ) as cluster:
         before = cluster.wait_settled(120)
-        plans = foretold(cluster, "--join", "1")
+        plans = foretold(cluster, "join:1")
         summary = CliRunner().invoke(
             holdfast,
-            ["plan", "--live", cluster.alive[0].client_address, "--join", "1", "--summary", "--json"],
+            [
+                "plan",
+                "--live",
+                "-a",
+                cluster.alive[0].client_address,
+                "--scenario",
+                "join:1",
+                "--summary",
+                "--json",
+            ],
         )
         counted = sum(len(each["migrations"]) for each in plans)
-        assert json.loads(summary.stdout)["migrations"] == counted > 0
+        assert json.loads(summary.stdout.splitlines()[-1])["migrations"] == counted > 0
         assert cluster.status()["table"] == before["table"]
 
         joined = cluster.start_member()
@@ -76,7 +85,7 @@ def test_what_plan_foretells_of_a_real_cluster_comes_true() -> None:
             each["versionIncrement"] for each in plans
         )
 
-        plans = foretold(cluster, "--crash", joined.name)
+        plans = foretold(cluster, f"crash:{joined.name}")
         cluster.kill(joined)
         last = cluster.wait_settled(60)
         assert rows(cluster) == [each["intermediateStates"][-1] for each in plans]
@@ -84,7 +93,7 @@ def test_what_plan_foretells_of_a_real_cluster_comes_true() -> None:
         assert last["migrations"]["completed"] - after["migrations"]["completed"] == counted > 0
         assert any(each["promotion"] for each in plans)
 
-        plans = foretold(cluster, "--drain", cluster.members[2].uuid[:8])
+        plans = foretold(cluster, f"drain:{cluster.members[2].uuid[:8]}")
         cluster.drain(cluster.members[2])
         cluster.wait_settled(60)
         assert rows(cluster) == [each["intermediateStates"][-1] for each in plans]

@@ -14,14 +14,14 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.core.placement.test_every_table import COUNTS
 
-from holdfast.cli import plan_live as whatif
 from holdfast.cli.main import holdfast
-from holdfast.cli.plan_live import Cluster
 from holdfast.core.model.migration import MigrationKind
 from holdfast.core.placement.affinity import rendezvous
 from holdfast.core.placement.layout import Candidate, arrange
 from holdfast.core.placement.planner import plan
 from holdfast.errors import NotReady
+from holdfast.planning import live_cluster
+from holdfast.planning.live_cluster import LiveCluster
 
 KEYS = [
     "type",
@@ -210,25 +210,42 @@ def test_a_summary_has_the_figures_of_all() -> None:
     given = tables(("ABCD", "BDC-"), ("ABC-", "CABD"), ("----", "A---"), ("-BC-", "DBC-"), ("ABCD", "ABCD"))
     told = run("--summary", given=given)
     for line in (
-        "partitions        5, of which 3 change",
-        "migrations        4: 1 MOVE, 1 COPY, 1 SHIFT DOWN, 1 SHIFT UP",
-        "promotions        1",
-        "cancelled cycles  1",
-        "lost partitions   1: 2",
+        "4 migrations in 3 partitions (1 SHIFT UP, 1 MOVE, 1 COPY, 1 SHIFT DOWN), 3 of them with 192.0 MiB",
+        "192.0 MiB; 1 promotions",
+        "1 partitions lost: 2; 1 cycles cancelled, 0 slots not made, 0 cleared; version +8",
         "A          3        2          3        2",
     ):
         assert line in told.stdout
-    (total,) = data(given, "--summary")
-    assert total["types"] == {"MOVE": 1, "COPY": 1, "SHIFT DOWN": 1, "SHIFT UP": 1, "EXCHANGE": 0}
+    now, total = data(given, "--summary")
+    assert (now["step"], now["text"], now["migrations"]) == (-1, "as it is", 0)
+    assert total["kinds"] == {"MOVE": 1, "COPY": 1, "SHIFT DOWN": 1, "SHIFT UP": 1}
     assert (total["partitions"], total["changed"], total["migrations"], total["copies"]) == (5, 3, 4, 3)
-    assert (total["versionIncrement"], total["lost"]) == (3 + 1 + 4, [2])
-    assert total["members"][3] == {
-        "member": "D",
-        "ownedBefore": 0,
-        "ownedAfter": 1,
-        "replicasBefore": 2,
-        "replicasAfter": 4,
-    }
+    assert (total["increment"], total["lost_partitions"]) == (3 + 1 + 4, [2])
+    of_d = [next(each for each in one["loads"] if each["member"] == "D") for one in (now, total)]
+    assert [(each["owned"], each["replicas"]) for each in of_d] == [(0, 2), (1, 4)]
+
+
+def test_a_scenario_changes_members_and_settings_of_a_file() -> None:
+    given = {"current": [["A", "B"], ["B", "A"]], "members": ["A", "B"], "backups": 1}
+    found = data(given, "--scenario", "crash:A,join:C+backups:0")
+    assert [each["partition"] for each in found] == [0, 1, 0, 1]
+    assert {owner for each in found[:2] for owner in each["intermediateStates"][-1]} == {"B", None}
+    last = [each["intermediateStates"][-1] for each in found[2:]]
+    assert all(row[1:] == [None] * (len(row) - 1) for row in last), "no backups"
+    assert sorted(row[0] for row in last) == ["B", "join-1"]
+    ranked = data(given, "--scenario", "placement:rendezvous")
+    assert [tuple(each["target"]) for each in ranked] == rendezvous(
+        range(2), [()] * 2, [Candidate("A"), Candidate("B")], 2
+    )
+    wrong = run("--scenario", "join:1", given=tables(("AB", "BA")))
+    assert (wrong.exit_code, "--scenario and target are given" in wrong.stderr) == (2, True)
+
+
+def test_numbers_are_planned_without_spark() -> None:
+    told = run("--members", "6", "--groups", "3", "--partitions", "90", "--scenario", "crash-zone", "--json")
+    now, after = map(json.loads, told.stdout.splitlines())
+    assert (now["members"], after["members"], after["fewest"], after["lost"]) == (6, 4, 2, 0)
+    assert sum(each["replicas"] for each in after["loads"]) == 3 * 90 - 90, "two groups are left"
 
 
 # -- bad input
@@ -357,12 +374,12 @@ def test_a_byte_order_mark_does_no_harm() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--join", "1"], "--join, --drain and --crash need --live"),
-        (["--drain", "A"], "need --live"),
-        (["--group", "x"], "--group needs --join"),
-        (["table.json", "--live", "127.0.0.1:1"], "both table.json and --live are given"),
-        (["--live", "127.0.0.1:1", "--join", "0"], "--join"),
-        (["--live", "nonsense:x"], "must be HOST:PORT"),
+        (["table.json", "--live"], "FILE, --live and --members exclude each other"),
+        (["--members", "3", "--live"], "exclude each other"),
+        (["--members", "3", "--scenario", "join:0"], "join:0 is not allowed"),
+        (["--members", "3", "--scenario", "explode"], "is not known"),
+        (["--members", "3", "--to", "folder"], "need --spark"),
+        (["--live", "-a", "nonsense:x"], "must be HOST:PORT"),
     ],
 )
 def test_options_that_do_not_go_together(arguments: list[str], message: str) -> None:
@@ -372,7 +389,7 @@ def test_options_that_do_not_go_together(arguments: list[str], message: str) -> 
 
 
 def test_a_cluster_that_does_not_answer() -> None:
-    told = run("--live", "127.0.0.1:1")
+    told = run("--live", "-a", "127.0.0.1:1")
     assert told.exit_code == 4
     assert told.stderr.startswith("Error: no member answers")
     assert len(told.stderr.splitlines()) == 1
@@ -419,7 +436,7 @@ def member(uuid: str, **changes: object) -> dict[str, object]:
     } | changes
 
 
-def cluster(**changes: object) -> Cluster:
+def cluster(**changes: object) -> LiveCluster:
     """Three members, as the master tells."""
     members = [member("aaaa1"), member("bbbb2"), member("cccc3")]
     rows = arrange([()] * 12, [Candidate(str(each["uuid"])) for each in members], 2)
@@ -432,7 +449,7 @@ def cluster(**changes: object) -> Cluster:
         "partitions": {"count": 12, "replicas": 2, "holders": 2, "lost": "wait"},
         "migrations": {"active": 0, "queued": 0},
     }
-    return Cluster({**status, **changes}, rows)
+    return LiveCluster({**status, **changes}, rows)
 
 
 @pytest.fixture
@@ -440,7 +457,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Make a cluster answer."""
 
     def answer(**changes: object) -> None:
-        monkeypatch.setattr(whatif, "_ask", lambda *_: cluster(**changes))
+        monkeypatch.setattr(live_cluster, "_ask", lambda *_: cluster(**changes))
 
     return answer
 
@@ -450,19 +467,19 @@ Tell = Callable[..., None]
 
 def test_live_names_members_as_people_do_and_by_uuid_for_machines(told: Tell) -> None:
     told()
-    shown = run("--live", "--drain", "name-b", "--crash", "cccc").stdout
+    shown = run("--live", "--scenario", "drain:name-b+crash:cccc").stdout
     assert (
         shown.splitlines()[0] == "cluster dev, table version 24; assumed: name-b is drained, name-c crashes"
     )
     assert "aaaa1" not in shown
-    lines = run("--live", "--json", "--join", "2").stdout.splitlines()
+    lines = run("--live", "--json", "--scenario", "join:2").stdout.splitlines()
     owners = {json.loads(line)["intermediateStates"][-1][0] for line in lines}
     assert owners == {"aaaa1", "bbbb2", "cccc3", "join-1", "join-2"}
 
 
 def test_live_without_any_event_is_what_the_master_has_to_do_now(told: Tell) -> None:
     told()
-    shown = run("--live", "127.0.0.1:5701")
+    shown = run("--live", "-a", "127.0.0.1:5701")
     assert shown.stdout.splitlines()[2] == "partitions 0 to 11: nothing to do"
     assert shown.stderr == ""
     told(members=[member("aaaa1"), member("bbbb2", leaving=True), member("cccc3")])
@@ -479,17 +496,17 @@ def test_live_plans_by_the_placement_of_the_cluster(told: Tell) -> None:
     """Members are ranked by the consistent ids that the cluster tells, and new ones by the names that are given."""
     called = {"aaaa1": "one", "bbbb2": "two", "cccc3": "three"}
     told(partitions=RANKED, members=[member(uuid, consistent_id=name) for uuid, name in called.items()])
-    shown = run("--live", "--json", "--join", "2", "--name", "four", "--name", "five")
-    assert "Note: all of it is taken to happen at once" in shown.stderr
+    shown = run("--live", "--json", "--scenario", "join:four+join:five")
+    assert "Note: events joined by + happen at once" in shown.stderr
     assert "depends on its name" not in shown.stderr
     here = [
         Candidate(uuid, "", name) for uuid, name in [*called.items(), ("join-1", "four"), ("join-2", "five")]
     ]
     lines = [json.loads(line) for line in shown.stdout.splitlines()]
     assert [tuple(each["target"]) for each in lines] == rendezvous(range(12), [()] * 12, here, 2)
-    assert "new one with --name" in run("--live", "--join", "1").stderr
+    assert "give it as join:NAME" in run("--live", "--scenario", "join:1").stderr
     told()
-    assert "--name" not in run("--live", "--join", "1").stderr, "even does not look at names"
+    assert "join:NAME" not in run("--live", "--scenario", "join:1").stderr, "even does not look at names"
 
 
 def test_a_file_may_ask_for_rows_by_rendezvous() -> None:
@@ -505,75 +522,81 @@ def test_a_file_may_ask_for_rows_by_rendezvous() -> None:
 
 def test_live_keeps_groups_apart_and_lite_members_empty(told: Tell) -> None:
     told(members=[member("aaaa1", group="x"), member("bbbb2", group="y"), member("cccc3", lite=True)])
-    for line in run("--live", "--json", "--join", "1", "--group", "x").stdout.splitlines():
+    for line in run("--live", "--json", "--scenario", "join:1@x").stdout.splitlines():
         final = json.loads(line)["intermediateStates"][-1]
         assert {"x" if owner in ("aaaa1", "join-1") else owner for owner in final} == {"x", "bbbb2"}
-    assert "new members with --group" in run("--live", "--join", "1").stderr
+    spread = run("--live", "--json", "--scenario", "join:1").stdout.splitlines()
+    assert any("join-1" in json.loads(line)["intermediateStates"][-1] for line in spread), (
+        "in the first group"
+    )
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("scenario", "message"),
     [
-        (["--drain", "nobody"], "'nobody' is no member: name-a aaaa1, name-b bbbb2, name-c cccc3"),
-        (["--crash", "aaa"], "'aaa' is no member"),
-        (["--crash", "name-a", "--drain", "aaaa1"], "name-a cannot both crash and be drained"),
-        (["--join", "3", "--group", "x", "--group", "y"], "--group is given 2 times"),
-        (["--join", "2", "--name", "four"], "--name is given 1 times: give it for each of 2"),
-        (["--name", "four"], "--name needs --join"),
-        (["--crash", "name-a", "--crash", "name-b", "--crash", "name-c"], "no member would be left"),
+        ("drain:nobody", "'nobody' is no member: name-a aaaa1, name-b bbbb2, name-c cccc3"),
+        ("crash:aaa", "'aaa' is no member"),
+        ("crash:name-a+drain:aaaa1", "aaaa1 cannot both crash and be drained"),
+        ("join:@x", "give join:N, join:NAME or join:N@GROUP"),
+        ("crash:name-a+crash:name-b+crash:name-c", "no member would be left"),
+        ("backups:7", "give a number from 0 to 6"),
+        ("placement:best", "give even or rendezvous"),
     ],
 )
-def test_live_refuses_what_makes_no_sense(told: Tell, arguments: list[str], message: str) -> None:
+def test_live_refuses_what_makes_no_sense(told: Tell, scenario: str, message: str) -> None:
     told()
-    shown = run("--live", "127.0.0.1:5701", *arguments)
+    shown = run("--live", "--scenario", scenario)
     assert (shown.exit_code, shown.stdout) == (2, "")
     assert message in shown.stderr
 
 
 def test_live_says_when_a_name_is_not_enough(told: Tell) -> None:
     told(members=[member("aaaa1"), member("bbbb2", name="same"), member("bbbb3", name="same")])
-    assert "'same' names several members: same bbbb2, same bbbb3" in run("--live", "--crash", "same").stderr
-    assert "'bbbb' names several members" in run("--live", "--crash", "bbbb").stderr
-    assert run("--live", "--crash", "bbbb2").exit_code == 0
+    assert (
+        "'same' names several members: same bbbb2, same bbbb3"
+        in run("--live", "--scenario", "crash:same").stderr
+    )
+    assert "'bbbb' names several members" in run("--live", "--scenario", "crash:bbbb").stderr
+    assert run("--live", "--scenario", "crash:bbbb2").exit_code == 0
 
 
 def test_live_warns_of_what_the_plan_does_not_show(told: Tell) -> None:
     told(migrations={"active": 2, "queued": 3})
     assert "Note: 5 migrations are under way" in run("--live").stderr
     told()
-    shown = run("--live", "--crash", "name-a", "--crash", "name-b").stderr
+    shown = run("--live", "--scenario", "crash:name-a+crash:name-b").stderr
     assert "no majority" in shown
     assert "at once" in shown
     told(quorum="any")
-    assert "no majority" not in run("--live", "--crash", "name-a", "--crash", "name-b").stderr
+    assert "no majority" not in run("--live", "--scenario", "crash:name-a+crash:name-b").stderr
 
 
 def test_live_says_that_partitions_wait_or_begin_anew(told: Tell) -> None:
     told()
     assert (
         "LOST        no member holds it: nothing"
-        in run("--live", "--crash", "name-a", "--crash", "name-b").stdout
+        in run("--live", "--scenario", "crash:name-a+crash:name-b").stdout
     )
     told(partitions={"replicas": 2, "holders": 2, "lost": "accept"})
-    shown = run("--live", "--crash", "name-a", "--crash", "name-b").stdout
+    shown = run("--live", "--scenario", "crash:name-a+crash:name-b").stdout
     assert "EMPTY       name-c" in shown
     assert "restarts empty on name-c" in shown
 
 
 def test_live_asks_the_master_or_says_that_it_could_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ask(address: str, *_: object) -> Cluster:
+    def ask(address: str, *_: object) -> LiveCluster:
         asked.append(address)
         if address == "127.0.0.1:5701" and deaf:
             raise NotReady("no answer")
         return cluster(is_master=address == "127.0.0.1:5701")
 
     asked: list[str] = []
-    monkeypatch.setattr(whatif, "_ask", ask)
+    monkeypatch.setattr(live_cluster, "_ask", ask)
     deaf = False
-    assert run("--live", "127.0.0.1:5709").stderr == ""
+    assert run("--live", "-a", "127.0.0.1:5709").stderr == ""
     assert asked == ["127.0.0.1:5709", "127.0.0.1:5701"]
     deaf = True
-    assert "the master does not answer (no answer)" in run("--live", "127.0.0.1:5709").stderr
+    assert "the master does not answer (no answer)" in run("--live", "-a", "127.0.0.1:5709").stderr
 
 
 # -- what is written about it
@@ -610,4 +633,4 @@ def test_the_counts_of_the_proof_are_those_of_the_test() -> None:
 def test_help_has_examples_as_they_are_typed() -> None:
     told = run("--help").output
     assert "\\b" not in told
-    assert "\n  holdfast plan --live --join 1 --summary\n" in told
+    assert "\n    holdfast plan --live --scenario join:1 --summary\n" in told

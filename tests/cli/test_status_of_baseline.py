@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.cli import baseline
-from holdfast.cli.plan_live import Cluster, Events
 from holdfast.cli.status import of_baseline
 from holdfast.core.placement.affinity import rendezvous
+from holdfast.core.placement.dryrun import Outlook
+from holdfast.core.placement.layout import Candidate
+from holdfast.planning.live_cluster import LiveCluster
+from holdfast.planning.walk import outlooks
 
 
 def member(name: str, *, here: bool = True, away: bool = False) -> dict[str, Any]:
@@ -72,7 +75,7 @@ def test_when_it_is_adjusted_and_because_of_whom() -> None:
     assert "because a member is lite now" in shown(lite)[-1]
 
 
-def cluster(baseline: dict[str, Any] | None) -> Cluster:
+def cluster(baseline: dict[str, Any] | None) -> LiveCluster:
     """Three members, of which m3 is outside, and six partitions."""
     members = [
         {
@@ -93,24 +96,27 @@ def cluster(baseline: dict[str, Any] | None) -> Cluster:
         "migrations": {"active": 0, "queued": 0},
         "quorum": "majority",
     }
-    plain = Cluster(status | {"baseline": None}, [(None, None)] * 6)
-    here = [one for one in plain.candidates() if one.uuid != "m4-uuid"]
+    here = [Candidate(f"{name}-uuid", "", name) for name in ("m1", "m2", "m3")]
     rows = rendezvous(range(6), [(None, None)] * 6, here, 2)
-    return Cluster(status | {"baseline": baseline}, rows)
+    return LiveCluster(status | {"baseline": baseline}, rows)
+
+
+def fates(planned: LiveCluster, scenario: str) -> list[Outlook]:
+    return [one for _, _, found in outlooks(planned.question([scenario]), planned.strategy) for one in found]
 
 
 def test_plan_gives_nobody_outside_anything_and_keeps_places() -> None:
     fixed = told(member("m1"), member("m2"), member("m3"), outside=["m4"])["baseline"]
     planned = cluster(fixed)
-    assert all(outlook.plan.target == outlook.before for outlook in planned.outlooks(Events()))
-    joined = list(planned.outlooks(Events(join=1, names=("m9",))))
+    assert all(outlook.plan.target == outlook.before for outlook in fates(planned, "now"))
+    joined = fates(planned, "join:m9")
     assert all(outlook.plan.target == outlook.before for outlook in joined)
-    crashed = list(planned.outlooks(Events(crash=("m2",))))
+    crashed = fates(planned, "crash:m2")
     assert not any(outlook.plan.steps for outlook in crashed)
     assert any(None in outlook.plan.target for outlook in crashed)
-    back = list(planned.outlooks(Events(crash=("m2",), join=1, names=("m2",))))
+    back = fates(planned, "crash:m2+join:m2")
     for outlook in back:
         assert {*outlook.plan.target} == {"join-1" if one == "m2-uuid" else one for one in outlook.before}
-    assert any("present baseline" in line for line in planned.warnings(Events()))
+    assert any("present baseline" in line for line in planned.warnings(planned.question(["now"])))
     at_once = told(member("m1"), member("m2"), member("m3"), adjust_ms=0)["baseline"]
-    assert any(outlook.plan.steps for outlook in cluster(at_once).outlooks(Events(crash=("m2",))))
+    assert any(outlook.plan.steps for outlook in fates(cluster(at_once), "crash:m2"))

@@ -7,8 +7,9 @@ from contextlib import AsyncExitStack
 
 from tests.cluster.crew import until
 
-from holdfast.cli.plan_live import Cluster, Events
 from holdfast.config import load
+from holdfast.planning.live_cluster import LiveCluster
+from holdfast.planning.walk import outlooks
 from holdfast.runtime.in_process.embedded import Member
 
 PARTITIONS = 31
@@ -53,11 +54,13 @@ def test_copies_share_a_host_only_until_there_is_another() -> None:
 
             await until(lambda: not shared() and not members[0].cluster_unsafe_reason())
             # The forecast groups members as the master does: by it everybody is where he should be.
-            cluster = Cluster(
+            cluster = LiveCluster(
                 members[0]._node.status(),
                 [row.replicas for row in members[0]._node.member.picture.assignments],
             )
-            assert len({one.group for one in cluster.grouped(cluster.candidates())}) == 2
-            assert not any(outlook.plan.migrations for outlook in cluster.outlooks(Events()))
+            question = cluster.question(["now"])
+            assert len(set((question.hosts or {}).values())) == 2
+            ((_, _, found),) = [(*one, list(fates)) for *one, fates in outlooks(question, cluster.strategy)]
+            assert not any(outlook.plan.migrations for outlook in found)
 
     asyncio.run(asyncio.wait_for(story(), 120))

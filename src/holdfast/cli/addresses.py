@@ -54,23 +54,3 @@ def address_argument(command: Command) -> Command:
     with_address = address_option(with_address)
     with_address = click.argument("argument", required=False, cls=_Unmentioned)(with_address)
     return cast("Command", with_address)
-
-
-NAMED_BY_OPTION = "-"
-"""Value of `--live` without an address of its own."""
-
-
-def live_option(meaning: str) -> Callable[[Command], Command]:
-    """`--live`, with `-a` like everywhere else: the command is given an address, or None without `--live`."""
-
-    def decorated(command: Command) -> Command:
-        @functools.wraps(command)
-        def with_live(*, live: str | None, address: str, **others: Any) -> Any:
-            chosen = address if live == NAMED_BY_OPTION else live
-            return command(address=chosen, **others)
-
-        with_live = address_option(with_live)
-        option = click.option("--live", is_flag=False, flag_value=NAMED_BY_OPTION, metavar="", help=meaning)
-        return cast("Command", option(with_live))
-
-    return decorated

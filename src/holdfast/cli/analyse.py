@@ -11,9 +11,8 @@ import msgspec
 
 from holdfast.cli.exit_statuses import DONE, FAILED
 from holdfast.cli.operator_command import Call, operator_command
-from holdfast.cli.paths import LocalPath
+from holdfast.cli.paths import LocalPath, check_folders
 from holdfast.cli.spark import show_progress, spark_job, spark_options
-from holdfast.cli.whatif import check_folders
 from holdfast.errors import ConfigError
 
 NAMES = ("writers", "largest", "hottest", "growth", "gaps", "damage")

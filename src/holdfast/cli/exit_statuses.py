@@ -106,7 +106,6 @@ STATUSES: Table = {
     "journal print": _FILES,
     "analyse": _reads("no damage and no missing update found", "a file is damaged, or an update is missing"),
     "plan": _asks("a plan is shown", "rejected"),
-    "whatif": _asks("the estimate is shown", "the job failed, or rejected"),
     "zone create": _CHANGES,
     "zone alter": _CHANGES,
     "zone rename": _CHANGES,

@@ -1,136 +1,383 @@
-"""`holdfast plan`: steps between two partition tables, or the plans of a running cluster."""
+"""`holdfast plan`: what joins, drains, crashes and changed settings would do to a cluster, a table, or numbers."""
 
 from __future__ import annotations
 
-import json
+import math
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
 import click
 
-from holdfast.cli.addresses import live_option
-from holdfast.cli.credentials import Credentials, credentials
-from holdfast.cli.paths import LocalPath
-from holdfast.cli.plan_input import EXAMPLE, parse
-from holdfast.cli.plan_live import Events, look
-from holdfast.cli.plan_timeline import Label, Summary, as_data, as_text
-from holdfast.core.placement.dryrun import Outlook
+from holdfast.cli.operator_command import Call, operator_command
+from holdfast.cli.option_structs import into
+from holdfast.cli.paths import LocalPath, check_folders
+from holdfast.cli.spark import SparkSettings, optional_spark, show_progress, spark_job
 from holdfast.errors import ConfigError
+from holdfast.planning.amounts import Sizes, parse_rate, parse_sizes, parse_time
+from holdfast.planning.forecast import Figures, Forecast, Hazards, Network, as_text, ask, foresee
+from holdfast.planning.live_cluster import LiveCluster, live_sizes, look
+from holdfast.planning.risk import Failures
+from holdfast.planning.strategies import ARRANGE, STRATEGIES
+from holdfast.planning.table_file import EXAMPLE, Tables, parse
+from holdfast.planning.timeline import Label, PartitionPlan, as_data, timeline
+from holdfast.planning.walk import BLOCK, Question, outlooks
 
 
-@click.command
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """A cluster by its numbers."""
+
+    members: int | None
+    groups: int
+    partitions: int
+    copies: int
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Assumptions of durations and risks."""
+
+    size: str
+    seed: int
+    bandwidth: str
+    parallel: int
+    round_trip: str
+    mtbf: str
+    group_mtbf: str | None
+    detect: str
+    repair: str | None
+
+    def network(self) -> Network:
+        round_trip_s = parse_time(self.round_trip, "--round-trip")
+        return Network(parse_rate(self.bandwidth), self.parallel, round_trip_s=round_trip_s)
+
+    def hazards(self) -> Hazards:
+        """Raises ConfigError."""
+        group_s = parse_time(self.group_mtbf, "--group-mtbf") if self.group_mtbf else math.inf
+        failures = Failures(parse_time(self.mtbf, "--mtbf"), group_s)
+        if not failures.mtbf_s or not failures.group_mtbf_s:
+            raise ConfigError("--mtbf and --group-mtbf must be more than 0")
+        repair_s = parse_time(self.repair, "--repair") if self.repair else None
+        return Hazards(failures, parse_time(self.detect, "--detect"), repair_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Other layouts and orders of steps."""
+
+    strategies: tuple[str, ...]
+    orders: bool
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    summary: bool
+    moves: Path | None
+    to: Path | None
+
+
+NUMBERS = into(
+    "numbers",
+    Numbers,
+    click.option("--members", type=click.IntRange(1), metavar="N", help="Plan for a cluster of N members."),
+    click.option(
+        "--groups",
+        type=click.IntRange(0),
+        default=0,
+        metavar="N",
+        help="Zones or hosts over which these members are spread.",
+    ),
+    click.option("--partitions", type=click.IntRange(1), default=10_000, show_default=True, metavar="N"),
+    click.option(
+        "--copies",
+        type=click.IntRange(1, 7),
+        default=3,
+        show_default=True,
+        metavar="N",
+        help="Copies of each partition, including the owner's.",
+    ),
+)
+MODEL = into(
+    "model",
+    Model,
+    click.option(
+        "--size",
+        default="64MiB",
+        show_default=True,
+        metavar="SIZE",
+        help="Size of a partition: 64MiB, uniform:1MiB..20MiB, lognormal:10MiB,1.5, file:PATH, or, with --live, "
+        "entries:128 (bytes per entry).",
+    ),
+    click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random choices."),
+    click.option(
+        "--bandwidth",
+        default="1Gbit",
+        show_default=True,
+        metavar="RATE",
+        help="Per second, member and direction: 1Gbit or 100MB.",
+    ),
+    click.option(
+        "--parallel",
+        type=click.IntRange(1),
+        default=10,
+        show_default=True,
+        help="Value of partitions.parallel_migrations.",
+    ),
+    click.option(
+        "--round-trip",
+        default="1ms",
+        show_default=True,
+        metavar="TIME",
+        help="Round-trip time between two members.",
+    ),
+    click.option(
+        "--mtbf",
+        default="90d",
+        show_default=True,
+        metavar="TIME",
+        help="Mean time between crashes of a member.",
+    ),
+    click.option(
+        "--group-mtbf", metavar="TIME", help="Mean time between crashes of a whole group.  [default: never]"
+    ),
+    click.option(
+        "--detect",
+        default="10s",
+        show_default=True,
+        metavar="TIME",
+        help="Time from a crash until the cluster starts to restore copies.",
+    ),
+    click.option(
+        "--repair",
+        metavar="TIME",
+        help="Time from a crash until all copies are restored.  [default: computed]",
+    ),
+)
+COMPARISON = into(
+    "comparison",
+    Comparison,
+    click.option(
+        "--strategy",
+        "strategies",
+        multiple=True,
+        type=click.Choice(STRATEGIES),
+        help="Layouts to compare; may be repeated.  [default: arrange, or the placement of the cluster or file]",
+    ),
+    click.option("--orders", is_flag=True, help="Also compare other orders of the steps."),
+    click.option(
+        "--block",
+        type=click.IntRange(1),
+        default=BLOCK,
+        show_default=True,
+        metavar="N",
+        help="With --members: number of partitions that are placed together.",
+    ),
+)
+OUTPUT = into(
+    "output",
+    Output,
+    click.option(
+        "--summary",
+        is_flag=True,
+        help="Show figures of each step instead of the steps of each partition. Implied by --members and --spark.",
+    ),
+    click.option(
+        "--moves",
+        type=LocalPath(path_type=Path),
+        metavar="FOLDER",
+        help="With --spark: write every migration as Parquet into this new or empty folder.",
+    ),
+    click.option(
+        "--to",
+        type=LocalPath(path_type=Path),
+        metavar="FOLDER",
+        help="With --spark: write the figures as Parquet into this new or empty folder.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """The one input model: a question, and how to call its members."""
+
+    question: Question
+    strategies: tuple[str, ...]
+    label: Label = str
+    heading: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@operator_command()
 @click.argument("file", required=False, type=LocalPath(path_type=Path, allow_dash=True))
-@live_option("Plan for a running cluster, through the member that -a names.")
-@click.option("--join", type=click.IntRange(1, 10_000), metavar="N", help="Suppose that N members join.")
+@click.option("--live", is_flag=True, help="Plan for the running cluster that -a names.")
+@NUMBERS
 @click.option(
-    "--group",
-    "groups",
+    "--scenario",
+    "scenarios",
     multiple=True,
-    metavar="NAME",
-    help="Group of the joining members: once for all, or one for each.",
+    metavar="STEPS",
+    help="Steps of a scenario; may be repeated.  [default: now; with --members join:1]",
 )
-@click.option(
-    "--name",
-    "names",
-    multiple=True,
-    metavar="NAME",
-    help="Name of each joining member; with placement rendezvous its partitions depend on it.",
-)
-@click.option(
-    "--drain", multiple=True, metavar="NAME", help="Suppose that this member is drained; may be repeated."
-)
-@click.option(
-    "--crash", multiple=True, metavar="NAME", help="Suppose that this member crashes; may be repeated."
-)
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON for each partition, for scripts.")
-@click.option("--summary", is_flag=True, help="Show totals of all partitions; for large tables.")
-@credentials
+@MODEL
+@COMPARISON
+@OUTPUT
+@optional_spark("Plan on Spark: for clusters of any size.")
 def plan(
-    file: Path | None,
+    call: Call,
     *,
-    address: str | None,
-    join: int | None,
-    groups: tuple[str, ...],
-    names: tuple[str, ...],
-    drain: tuple[str, ...],
-    crash: tuple[str, ...],
-    as_json: bool,
-    summary: bool,
-    credentials: Credentials,
-) -> None:
-    r"""Show every step by which partitions would move, and every state on the way. Moves nothing.
+    file: Path | None,
+    live: bool,
+    numbers: Numbers,
+    scenarios: tuple[str, ...],
+    model: Model,
+    comparison: Comparison,
+    output: Output,
+    spark: SparkSettings | None,
+) -> Iterator[PartitionPlan | Figures]:
+    r"""Show what a scenario would do: every step of every partition, or the cost of each step. Moves nothing.
 
-    FILE (default: standard input) is JSON: `current` has one row per partition, of member names or null, the owner
-    first. Give either the wanted rows as `target`, or `members` and `backups` from which the master would compute
-    them, with `placement` "even" or "rendezvous". Members in `current` but not in `members` count as crashed.
+    Steps of a scenario are separated by commas, or joined by + if they happen at once: now, join:N, join:NAME@GROUP,
+    drain:N|NAME, crash:N|NAME, crash-zone[:N|NAME], rolling-restart[:N], backups:N, placement:even|rendezvous.
+
+    Instead of --live or --members, FILE (default: standard input) has the table as JSON: `current` rows of member
+    names, the owner first, and either the wanted rows as `target`, or `members` and `backups` to compute them from.
 
     \b
-      {"current": [["A", "B", null]], "target": [["A", "C", "B"]]}
       {"current": [["A", "B"]], "members": ["A", "B", "C"], "backups": 1, "leaving": ["B"], "lite": ["C"]}
 
     \b
-      holdfast plan table.json
-      holdfast plan --live --join 1 --summary
+      holdfast plan --live --scenario join:1 --summary
+      holdfast plan --members 1000 --partitions 1000000 --scenario drain:20,join:20 --spark
     """
-    events = Events(join or 0, groups, drain, crash, names)
-    if groups and not join:
-        raise ConfigError("--group needs --join: it is the group of the members that join")
-    if names and not join:
-        raise ConfigError("--name needs --join: it is the name of the members that join")
-    if address is None:
-        if join or drain or crash:
-            raise ConfigError(
-                "--join, --drain and --crash need --live: in a file, change members and leaving instead"
-            )
-        _from_file(file, as_json=as_json, summary=summary)
+    if (file is not None) + live + (numbers.members is not None) > 1:
+        raise ConfigError("FILE, --live and --members exclude each other: give one of them")
+    if (output.moves or output.to) and not spark:
+        raise ConfigError("--moves and --to need --spark")
+    check_folders(output.to, output.moves)
+    network, hazards = model.network(), model.hazards()
+    if live:
+        given = _of_cluster(call, scenarios, model, comparison)
+    elif numbers.members is not None:
+        given = _of_numbers(numbers, scenarios, model, comparison)
+    else:
+        given = _of_file(file, scenarios, model, comparison)
+    for note in given.notes:
+        click.echo(f"Note: {note}", err=True)
+    if spark or output.summary or numbers.members is not None:
+        if spark:
+            found = _on_spark(spark, given, network, hazards, output, quiet=call.as_json)
+        else:
+            found = foresee(given.question, given.strategies, network, hazards)
+        if call.as_json:
+            yield from found.figures
+        else:
+            for line in (given.heading, *as_text(found, given.label)):
+                click.echo(line)
         return
-    if file is not None:
-        raise ConfigError(f"both {file} and --live are given: leave one out")
-    cluster = look(address, credentials)
-    outlooks = cluster.outlooks(events)
-    for warning in cluster.warnings(events):
-        click.echo(f"Note: {warning}", err=True)
-    if not as_json:
-        assumed = [f"{each.uuid} joins" for each in events.newcomers()]
-        assumed += [f"{cluster.label(cluster.find(text))} is drained" for text in drain]
-        assumed += [f"{cluster.label(cluster.find(text))} crashes" for text in crash]
-        click.echo(
-            f"cluster {cluster.status['cluster']}, table version {cluster.status['table']['version']}; "
-            f"assumed: {', '.join(assumed) or 'no change'}\n"
-        )
-    _print(outlooks, cluster.label, as_json=as_json, summary=summary)
+    if not call.as_json and given.heading:
+        click.echo(given.heading)
+    yield from _steps(given, as_json=call.as_json)
 
 
-def _from_file(file: Path | None, *, as_json: bool, summary: bool) -> None:
-    if file is None or str(file) == "-":
-        stream: TextIO | None = sys.stdin
-        if stream is None or (file is None and stream.isatty()):
-            raise ConfigError(f"give a FILE, or pipe JSON such as {EXAMPLE} in; see holdfast plan --help")
-        tables = parse(stream.buffer.read(), "standard input")
-    else:
-        try:
-            data = file.read_bytes()
-        except OSError as error:
-            raise ConfigError(f"cannot read {file}: {error.strerror}") from error
-        tables = parse(data, str(file))
-    for name, count in tables.gone.items():
-        rows = f"{count} row{'s' * (count != 1)}"
-        click.echo(f"Note: {name} is in {rows} of current but not in members: taken as crashed", err=True)
-    _print(tables.outlooks(), str, as_json=as_json, summary=summary)
-
-
-def _print(outlooks: Iterator[Outlook], label: Label, *, as_json: bool, summary: bool) -> None:
-    """Print each partition as soon as it is planned, or one summary."""
-    if summary:
-        total = Summary()
-        for outlook in outlooks:
-            total.add(outlook)
-        click.echo(json.dumps(total.as_data()) if as_json else "\n".join(total.as_text(label)))
-    elif as_json:
-        for outlook in outlooks:
-            click.echo(json.dumps(as_data(outlook)))
-    else:
-        for block in as_text(outlooks, label):
+def _steps(given: Input, *, as_json: bool) -> Iterator[PartitionPlan]:
+    """Show each partition as soon as it is planned."""
+    several = sum(len(scenario.steps) for scenario in given.question.scenarios) > 1
+    for number, step, found in outlooks(given.question, given.strategies[0]):
+        if as_json:
+            yield from map(as_data, found)
+            continue
+        if several:
+            click.echo(f"{given.question.scenarios[number].text}: {step.text}\n")
+        for block in timeline(found, given.label):
             click.echo(block)
+
+
+# -- inputs
+
+
+def _of_numbers(numbers: Numbers, scenarios: tuple[str, ...], model: Model, comparison: Comparison) -> Input:
+    assert numbers.members is not None, "checked by the caller"
+    strategies = comparison.strategies or (ARRANGE,)
+    question = ask(
+        scenarios or ("join:1",),
+        members=numbers.members,
+        groups=numbers.groups,
+        partitions=numbers.partitions,
+        copies=numbers.copies,
+        sizes=parse_sizes(model.size, model.seed),
+        block=comparison.block,
+        orders=comparison.orders,
+    )
+    return Input(question, strategies)
+
+
+def _of_cluster(call: Call, scenarios: tuple[str, ...], model: Model, comparison: Comparison) -> Input:
+    known = call.credentials.for_client()
+    cluster = look(call.address, known)
+    sizes = live_sizes(model.size, cluster, call.address, known, model.seed)
+    question = cluster.question(scenarios or ("now",), sizes, orders=comparison.orders)
+    return Input(
+        question,
+        comparison.strategies or (cluster.strategy,),
+        cluster.label,
+        f"cluster {cluster.status['cluster']}, table version {cluster.status['table']['version']}; "
+        f"assumed: {_assumed(cluster, question)}\n",
+        tuple(cluster.warnings(question)),
+    )
+
+
+def _assumed(cluster: LiveCluster, question: Question) -> str:
+    words: list[str] = []
+    for scenario in question.scenarios:
+        for step in scenario.steps:
+            words += [f"{each.uuid} joins" for each in step.join]
+            words += [f"{cluster.label(uuid)} is drained" for uuid in step.drain]
+            words += [f"{cluster.label(uuid)} crashes" for uuid in step.crash]
+            words += [f"{step.backups} backups"] if step.backups is not None else []
+            words += [f"placement {step.placement}"] if step.placement else []
+    return ", ".join(words) or "no change"
+
+
+def _of_file(file: Path | None, scenarios: tuple[str, ...], model: Model, comparison: Comparison) -> Input:
+    tables = _tables(file)
+    notes = [
+        f"{name} is in {count} row{'s' * (count != 1)} of current but not in members: taken as crashed"
+        for name, count in tables.gone.items()
+    ]
+    sizes: Sizes = parse_sizes(model.size, model.seed)
+    question = tables.question(scenarios or ("now",), sizes, orders=comparison.orders)
+    return Input(question, comparison.strategies or (tables.strategy,), notes=tuple(notes))
+
+
+def _tables(file: Path | None) -> Tables:
+    if file is None or str(file) == "-":
+        stream = sys.stdin
+        if stream is None or (file is None and stream.isatty()):
+            raise ConfigError(
+                f"give --live, --members, a FILE, or pipe JSON such as {EXAMPLE} in; see holdfast plan --help"
+            )
+        return parse(stream.buffer.read(), "standard input")
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from error
+    return parse(data, str(file))
+
+
+def _on_spark(
+    spark: SparkSettings, given: Input, network: Network, hazards: Hazards, output: Output, *, quiet: bool
+) -> Forecast:
+    with spark_job(spark.master, spark.memory, "plan") as session:
+        from holdfast.spark.pipeline.forecast_job import foresee_on_spark, frame, moves
+
+        progress = show_progress(quiet=quiet)
+        found = foresee_on_spark(session, given.question, given.strategies, network, hazards, progress)
+        if output.moves is not None:
+            planned = moves(session, given.question, given.strategies)
+            planned.write.mode("append").parquet(str(output.moves))
+        if output.to is not None:
+            frame(session, found).write.mode("append").parquet(str(output.to))
+        return found

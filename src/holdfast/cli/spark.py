@@ -86,8 +86,8 @@ def optional_spark(meaning: str) -> Callable[[Callable[..., Any]], Callable[...,
 
     def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
-        def with_spark(*, on_spark: bool, master: str, memory: str, **others: Any) -> Any:
-            return command(spark=SparkSettings(master, memory) if on_spark else None, **others)
+        def with_spark(*call: Any, on_spark: bool, master: str, memory: str, **others: Any) -> Any:
+            return command(*call, spark=SparkSettings(master, memory) if on_spark else None, **others)
 
         return _settings(with_spark, click.option("--spark", "on_spark", is_flag=True, help=meaning))
 

@@ -260,13 +260,15 @@ def count_bytes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def plans(spark: SparkSession) -> list[list[str]]:
     """Planning times for a large cluster in seconds, by partitions."""
-    from holdfast.spark.foresight.whatif import what_if
+    from holdfast.planning.forecast import ask
+    from holdfast.spark.pipeline.forecast_job import foresee_on_spark
 
     found = []
     for count in PARTITIONS:
-        answer = what_if(spark, [SCENARIO], members=MEMBERS, groups=GROUPS, partitions=count, copies=COPIES)
+        question = ask([SCENARIO], members=MEMBERS, groups=GROUPS, partitions=count, copies=COPIES)
+        answer = foresee_on_spark(spark, question)
         figures = answer.find(SCENARIO)
-        click.echo(f"  what if, {count} partitions: {answer.seconds:.1f} s", err=True)
+        click.echo(f"  plan, {count} partitions: {answer.seconds:.1f} s", err=True)
         found.append(
             [
                 f"{count:,}",
@@ -284,7 +286,7 @@ def plans(spark: SparkSession) -> list[list[str]]:
 @click.option("--rows", default=4_000_000, show_default=True, help="Rows of 16-byte key and 100-byte value.")
 @click.option("--rounds", default=3, show_default=True, help="How often everything is done.")
 @click.option(
-    "--plans/--no-plans", "with_plans", default=True, show_default=True, help="What-if figures too."
+    "--plans/--no-plans", "with_plans", default=True, show_default=True, help="Plans of large clusters, too."
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Page whose part is written.")
 def main(rows: int, rounds: int, out: Path | None, *, with_plans: bool) -> None:
@@ -348,7 +350,7 @@ def page(bench: Bench, figures: list[list[str]], rounds: int, load_average: floa
     )
     if figures:
         text += (
-            f"\n### What-if\n\n{MEMBERS:,} members in {GROUPS} groups, {COPIES} copies, `{SCENARIO}`, "
+            f"\n### Plans\n\n{MEMBERS:,} members in {GROUPS} groups, {COPIES} copies, `{SCENARIO}`, "
             "on `local[2]`:\n\n"
             f"{report.table(PLANS_HEAD, figures)}\n"
         )

@@ -9,9 +9,8 @@ from pathlib import Path
 import click
 
 from holdfast.cli.exit_statuses import FAILED
-from holdfast.cli.paths import LocalPath
+from holdfast.cli.paths import LocalPath, check_folders
 from holdfast.cli.spark import show_progress, spark_job, spark_options
-from holdfast.cli.whatif import check_folders
 from holdfast_lab.cli.simulate import parse_seeds
 
 

@@ -30,7 +30,7 @@ def with_members(before: str, members: str, replicas: int, **options: object) ->
 def test_a_row_with_an_owner_is_just_planned() -> None:
     outlook = one("ABC", "DAC")
     assert outlook.plan == plan(0, row("ABC"), row("DAC"))
-    assert (outlook.promoted, outlook.lost, outlook.gone, outlook.anew) == (-1, False, [], None)
+    assert (outlook.promoted, outlook.lost, outlook.gone, outlook.restarts_on) == (-1, False, [], None)
     assert states(outlook) == ["ABC", "DBC", "DAC"]
     assert outlook.increment == 2
 
@@ -72,7 +72,7 @@ def test_a_survivor_that_does_not_hold_every_map_waits_unless_losses_are_accepte
     assert waiting.plan.steps == []
     assert states(waiting) == ["--C"]
     accepted = with_members("ABC", "CDE", 3, holders=2, heirs=["C", "D", "E"])
-    assert (accepted.lost, accepted.promoted, accepted.anew) == (True, 2, None)
+    assert (accepted.lost, accepted.promoted, accepted.restarts_on) == (True, 2, None)
     assert states(accepted)[:2] == ["--C", "C--"]
     assert not with_members("ABC", "CDE", 3, holders=3).lost
 
@@ -80,7 +80,7 @@ def test_a_survivor_that_does_not_hold_every_map_waits_unless_losses_are_accepte
 def test_a_lost_partition_begins_anew_if_losses_are_accepted() -> None:
     rows = [row("AB"), row("AB")]
     found = list(forecast(rows, set("CD"), [Candidate("C"), Candidate("D")], 2, heirs=["C", "D"]))
-    assert [outlook.anew for outlook in found] == ["C", "D"]
+    assert [outlook.restarts_on for outlook in found] == ["C", "D"]
     assert [states(outlook) for outlook in found] == [["--", "C-", "CD"], ["--", "D-", "DC"]]
     assert all(outlook.lost for outlook in found)
 

@@ -11,7 +11,6 @@ from tests.lab.sim.test_forecast import Foretold
 from tests.sampled_cases import sampled
 
 from holdfast.actions.drain import Drain
-from holdfast.cli.plan_live import Events
 from holdfast.config import Settings
 from holdfast.core.events import ActionRequested
 from holdfast.core.model.migration import ReplicaList
@@ -128,13 +127,13 @@ def test_everybody_again_from_their_files() -> None:
 
 def test_what_plan_foretells_of_such_a_cluster_comes_true() -> None:
     stage = Stage(4, settings=ranked(1), spare=1)
-    foretold = Foretold(stage, Events(join=1, names=(stage.cluster.addresses[4].host,)))
+    foretold = Foretold(stage, f"join:{stage.cluster.addresses[4].host}")
     newcomer = stage.cluster.start(4)
     assert foretold.came_true(newcomer.driver.member.me)
-    foretold = Foretold(stage, Events(crash=(stage.processes[2].driver.member.me,)))
+    foretold = Foretold(stage, f"crash:{stage.processes[2].driver.member.me}")
     stage.processes[2].crash()
     assert foretold.came_true()
-    foretold = Foretold(stage, Events(drain=(newcomer.driver.member.me,)))
+    foretold = Foretold(stage, f"drain:{newcomer.driver.member.me}")
     newcomer.step(partial(newcomer.driver.handle, ActionRequested(Drain())))
     assert foretold.came_true()
 

@@ -47,7 +47,7 @@ class Outlook(msgspec.Struct, frozen=True):
         ]
 
     @property
-    def anew(self) -> str | None:
+    def restarts_on(self) -> str | None:
         """The member that starts the lost partition empty, because the operator accepts losses."""
         begun = self.promoted == NONE and self.plan.current != self.left
         return self.plan.current[0] if begun else None

@@ -26,7 +26,7 @@ from holdfast.core.partition_table.table_replication import TableReplication
 from holdfast.core.placement.planner import Plan
 from holdfast.core.placement.revival import Claim
 from holdfast.core.routing.lost_partitions import LostPartitions
-from holdfast.spark.foresight.strategies import plan_carelessly
+from holdfast.planning.strategies import plan_carelessly
 from holdfast_lab.sim.ablations.place import Place, always, nothing
 from holdfast_lab.sim.replacing import Method
 

@@ -1,4 +1,4 @@
-"""What-ifs as Spark jobs, and against real members."""
+"""Plans as Spark jobs, and against real members."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ import pytest
 from click.testing import CliRunner
 from tests.command_lines import group_of
 
-from holdfast.cli.credentials import Credentials
 from holdfast.cli.main import holdfast
-from holdfast.cli.plan_live import look
-from holdfast.cli.whatif import check_folders, from_live, live_sizes, named
+from holdfast.cli.paths import check_folders
 from holdfast.client.blocking import Client
-from holdfast.client.connection import Connection
-from holdfast.client.connection import Credentials as ClientCredentials
+from holdfast.client.connection import Connection, Credentials
 from holdfast.client_core.routing import parse_addresses
 from holdfast.core.model.partition_events import Kind
-from holdfast.spark.foresight import blocks
-from holdfast.spark.foresight.whatif import ask, moves, what_if
+from holdfast.planning.forecast import ask, foresee
+from holdfast.planning.live_cluster import live_sizes, look
+from holdfast.spark.pipeline.forecast_job import foresee_on_spark, frame, moves
 from holdfast.wire import own
 from holdfast_lab.processes.local_cluster import LocalCluster
 
@@ -32,29 +30,19 @@ pytestmark = pytest.mark.spark
 Move = tuple[int, str, str | None, int, int, str, int, int]
 
 
-def test_a_what_if_on_spark_is_what_one_process_finds(spark: SparkSession) -> None:
+def test_a_plan_on_spark_is_what_one_process_finds(spark: SparkSession) -> None:
     table = {"members": 30, "groups": 5, "partitions": 900, "copies": 3}
     told = []
-    result = what_if(spark, ["join:3", "crash-zone"], **table, block=100, orders=True, progress=told.append)
+    question = ask(["join:3", "crash-zone"], **table, block=100, orders=True)
+    result = foresee_on_spark(spark, question, progress=told.append)
     assert result.tasks == 9 and told[-1].tasks_done == 9
     # A block is counted once for each of its states: as it is, and after the one step, in both scenarios.
     assert told[-1].partitions == 4 * 900
-    question = ask(["join:3", "crash-zone"], **table, block=100, orders=True)
-    alone = [
-        row
-        for share in blocks.shares(question, ["arrange"], 2)
-        for batch in blocks.work(question, share)
-        for row in batch.to_pylist()
-    ]
-    found = result.find("join:3")
-    assert (
-        found.migrations
-        == sum(row["migrations"] for row in alone if (row["scenario"], row["step"]) == (0, 0))
-        > 0
-    )
-    frame = result.frame(spark)
-    assert frame.count() == 4
-    assert frame.where("step = 0 and scenario = 'crash-zone'").first()["fewest"] == 2  # type: ignore[index]
+    assert result.figures == foresee(question).figures
+    assert result.find("join:3").migrations > 0
+    rows = frame(spark, result)
+    assert rows.count() == 4
+    assert rows.where("step = 0 and scenario = 'crash-zone'").first()["fewest"] == 2  # type: ignore[index]
     text = str(result)
     assert "crash-zone, by arrange" in text and "copies at the worst moment" in text
 
@@ -62,7 +50,7 @@ def test_a_what_if_on_spark_is_what_one_process_finds(spark: SparkSession) -> No
 def news(cluster: LocalCluster, after: own.Heard | None = None) -> own.Heard:
     """What the oldest member tells: from now on, or since then."""
     address = parse_addresses(cluster.alive[0].client_address)[0]
-    connection = Connection(address, ClientCredentials(None, None, None, None), 5.0)
+    connection = Connection(address, Credentials(), 5.0)
     try:
         last = after.last if after is not None else None
         return connection.ask(own.Watch(connection.next_number(), last), own.Heard)
@@ -96,11 +84,9 @@ def executed(heard: own.Heard) -> list[Move]:
 def foretold(spark: SparkSession, cluster: LocalCluster, scenario: str) -> tuple[list[Move], int]:
     """The migrations that Spark foretells from the table as it is now, in the order of each partition."""
     seen = look(cluster.alive[-1].client_address, Credentials())
-    table = from_live(seen)
-    text = named(scenario, seen)
-    question = ask([text], **table)
+    question = seen.question([scenario])
     rows = sorted(moves(spark, question).collect(), key=lambda row: (row["partition"], row["place"]))
-    result = what_if(spark, [text], **table).find(text)
+    result = foresee_on_spark(spark, question).figures[-1]
     assert result.migrations == len(rows)
     assert result.fewest == seen.status["partitions"]["replicas"]
     return [
@@ -159,7 +145,7 @@ def test_the_command_writes_figures_and_migrations(tmp_path: Path) -> None:
 
     told = subprocess.run(
         [
-            sys.executable, "-c", "from holdfast.cli.main import main; main()", "whatif",
+            sys.executable, "-c", "from holdfast.cli.main import main; main()", "plan", "--spark",
             "--members", "6", "--groups", "3", "--partitions", "300", "--scenario", "crash-zone,join:2",
             "--json", "--to", str(tmp_path / "figures"), "--moves", str(tmp_path / "moves"),
         ],
@@ -175,7 +161,7 @@ def test_the_command_writes_figures_and_migrations(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["--scenario", "explode"], "is not known"),
-        (["--members", "2", "--groups", "5"], "cannot be"),
+        (["--groups", "500"], "cannot be"),
         (["--bandwidth", "fast"], "1Gbit"),
         (["--mtbf", "0s"], "more than 0"),
         (["--size", "entries:9"], "is not allowed"),
@@ -187,15 +173,20 @@ def test_the_command_writes_figures_and_migrations(tmp_path: Path) -> None:
         (["--bandwidth", "1e999Gbit"], "is not allowed"),
     ],
 )
-def test_wrong_options_are_told_before_spark_starts(arguments: list[str], words: str) -> None:
-    told = CliRunner().invoke(holdfast, ["whatif", *arguments])
+def test_wrong_options_are_told_before_anything_is_planned(arguments: list[str], words: str) -> None:
+    told = CliRunner().invoke(holdfast, ["plan", "--members", "100", *arguments])
     assert told.exit_code == 2
     assert words in told.stderr
 
 
 @pytest.mark.parametrize(
     "command",
-    [["whatif", "--to"], ["whatif", "--moves"], ["campaign", "--seeds", "1", "--to"], ["analyse", "--to"]],
+    [
+        ["plan", "--spark", "--to"],
+        ["plan", "--spark", "--moves"],
+        ["campaign", "--seeds", "1", "--to"],
+        ["analyse", "--to"],
+    ],
 )
 def test_a_folder_with_something_in_it_is_refused_and_left_alone(tmp_path: Path, command: list[str]) -> None:
     stopped = tmp_path / "stopped"
@@ -218,7 +209,7 @@ def test_a_folder_with_something_in_it_is_refused_and_left_alone(tmp_path: Path,
 def test_figures_and_migrations_want_folders_of_their_own(tmp_path: Path) -> None:
     for moves_to in (tmp_path / "out", tmp_path / "out" / "moves"):
         told = CliRunner().invoke(
-            holdfast, ["whatif", "--to", str(tmp_path / "out"), "--moves", str(moves_to)]
+            holdfast, ["plan", "--spark", "--to", str(tmp_path / "out"), "--moves", str(moves_to)]
         )
         assert told.exit_code == 2 and "use separate folders" in told.stderr
     # What is not there yet, or empty, may be written to; nothing is made before Spark starts.

@@ -1,24 +1,32 @@
-"""Scenarios: members join, drain, crash, or are restarted one after the other.
+"""Scenarios: members join, drain, crash, or are restarted one after the other, and settings change.
 
 A scenario is a list of steps separated by commas, which happen in turn; events joined by `+` happen at once:
 
-    join:100            100 members join, spread over the groups
+    now                 nothing happens: the steps that the cluster has to take anyway
+    join:100            100 members join, spread over the groups; join:100@GROUP all in that group;
+                        join:NAME[@GROUP] a member with this name, on which placement by rendezvous depends
     drain:20            the first 20 members leave in order; drain:NAME that member
     crash:2             the first 2 members crash; crash:NAME that member
     crash-zone          all members of the first group crash; crash-zone:2 of the first two, crash-zone:NAME of that one
     rolling-restart     each group in turn (without groups each member) leaves in order and comes back empty;
                         rolling-restart:5 five members at a time
+    backups:2           each partition has two backups from now on
+    placement:even      the layout is `even`, or `rendezvous`, from now on
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import cast, get_args
 
+from holdfast.config.schema import Placement
 from holdfast.core.placement.layout import Candidate
 from holdfast.errors import ConfigError
+from holdfast.planning.risk import COPIES_MAX
 
-FORMS = "join:N, drain:N|NAME, crash:N|NAME, crash-zone[:N|NAME], rolling-restart[:N]"
+FORMS = "now, join:N|NAME[@GROUP], drain:N|NAME, crash:N|NAME, crash-zone[:N|NAME], rolling-restart[:N], "
+FORMS += "backups:N, placement:even|rendezvous"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +38,9 @@ class Step:
     """Members that are new, or come back empty."""
     drain: tuple[str, ...] = ()
     crash: tuple[str, ...] = ()
+    backups: int | None = None
+    """Number of backups from this step on; None: as before."""
+    placement: Placement | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +60,11 @@ def synthetic(members: int, groups: int) -> tuple[Candidate, ...]:
     )
 
 
-def parse(text: str, members: Sequence[Candidate]) -> Scenario:
-    """A scenario for these members. Raises ConfigError, which describes the syntax."""
+def parse(text: str, members: Sequence[Candidate], others: Collection[str] = ()) -> Scenario:
+    """A scenario for these members. `others`: members that hold nothing, and may drain or crash by name.
+
+    Raises ConfigError, which describes the syntax.
+    """
     here = list(members)
     steps: list[Step] = []
     joined = 0
@@ -63,7 +77,7 @@ def parse(text: str, members: Sequence[Candidate]) -> Scenario:
                 )
             steps += _rolling(parts[0][2], here)
             continue
-        step = _Step(part.strip(), here, joined)
+        step = _Step(part.strip(), here, joined, others)
         for kind, _, rest in parts:
             step.add(kind, rest)
         joined = step.joined
@@ -79,14 +93,17 @@ class _Step:
     text: str
     here: list[Candidate]
     joined: int
+    others: Collection[str]
     join: list[Candidate] = field(default_factory=list)
     drain: list[str] = field(default_factory=list)
     crash: list[str] = field(default_factory=list)
+    backups: int | None = None
+    placement: Placement | None = None
 
     def add(self, kind: str, rest: str) -> None:
         match kind:
             case "join":
-                self.join += _newcomers(_count(kind, rest), self.here, self.joined + len(self.join))
+                self.join += _newcomers(rest, self.here, self.joined + len(self.join))
             case "drain":
                 self.drain += self._members(kind, rest)
             case "crash":
@@ -96,6 +113,20 @@ class _Step:
                 self.crash += [
                     each.uuid for each in self.here if each.group in zones and each.uuid not in self.gone
                 ]
+            case "now" if not rest:
+                pass
+            case "backups":
+                if not rest.isdecimal() or int(rest) >= COPIES_MAX:
+                    raise ConfigError(
+                        f"backups:{rest} is not allowed: give a number from 0 to {COPIES_MAX - 1}"
+                    )
+                self.backups = int(rest)
+            case "placement":
+                if rest not in get_args(Placement):
+                    raise ConfigError(
+                        f"placement:{rest} is not allowed: give {' or '.join(get_args(Placement))}"
+                    )
+                self.placement = cast("Placement", rest)
             case _:
                 raise ConfigError(f"the scenario {kind!r} is not known: {FORMS}")
 
@@ -105,8 +136,10 @@ class _Step:
 
     def _members(self, kind: str, rest: str) -> list[str]:
         free = [each.uuid for each in self.here if each.uuid not in self.gone]
-        if rest in free:
+        if rest in free or (rest in self.others and rest not in self.gone):
             return [rest]
+        if rest in self.gone:
+            raise ConfigError(f"{rest} cannot both crash and be drained: leave one out")
         count = _count(kind, rest, f"no member has that name: {', '.join(free[:5])}, …")
         if count > len(free):
             raise ConfigError(f"{kind}:{rest}: there are only {len(free)} members")
@@ -127,14 +160,21 @@ class _Step:
 
     def made(self) -> Step:
         self.joined += len(self.join)
-        return Step(self.text, tuple(self.join), tuple(self.drain), tuple(self.crash))
+        return Step(
+            self.text, tuple(self.join), tuple(self.drain), tuple(self.crash), self.backups, self.placement
+        )
 
 
-def _newcomers(count: int, here: Sequence[Candidate], number: int) -> list[Candidate]:
-    """New members, spread over the present groups."""
-    groups = list(dict.fromkeys(each.group for each in here if each.group))
+def _newcomers(rest: str, here: Sequence[Candidate], number: int) -> list[Candidate]:
+    """New members, in the given group or spread over the present groups."""
+    who, at, group = rest.partition("@")
+    if not who or (at and not group):
+        raise ConfigError(f"join:{rest} is not allowed: give join:N, join:NAME or join:N@GROUP")
+    name = "" if who.isdecimal() else who
+    count = 1 if name else _count("join", who)
+    groups = [group] if group else list(dict.fromkeys(each.group for each in here if each.group))
     return [
-        Candidate(f"join-{number + each + 1}", groups[(number + each) % len(groups)] if groups else "")
+        Candidate(f"join-{number + each + 1}", groups[(number + each) % len(groups)] if groups else "", name)
         for each in range(count)
     ]
 

@@ -1,4 +1,4 @@
-"""Work of one task of a what-if: a block of partitions, through all steps of a scenario.
+"""Walks through the steps of a scenario, over a block of the partitions.
 
 Assignments are made and changed by the members' own functions (`dryrun.forecast`). A layout is one computation
 over all assignments, so a table that is too large for one task is cut into blocks, each laid out by itself over
@@ -14,21 +14,35 @@ import gc
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-import pyarrow as pa
+import msgspec
 
+from holdfast.config.schema import Placement
+from holdfast.core.model.baseline import BaselineMember
 from holdfast.core.model.migration import NONE, Migration, ReplicaList
-from holdfast.core.placement.dryrun import Outlook, forecast
-from holdfast.core.placement.layout import Candidate, Layout
+from holdfast.core.placement.affinity import LayoutOf, layout_of
+from holdfast.core.placement.dryrun import Outlook, dry_run, forecast
+from holdfast.core.placement.kept_places import keeping_places, places_of
+from holdfast.core.placement.layout import Candidate, Layout, by_hosts
 from holdfast.core.placement.planner import keeps, promise
-from holdfast.spark.foresight.amounts import Sizes, mixed
-from holdfast.spark.foresight.risk import COPIES_MAX, SHAPE_BITS, SHAPE_NUMBER, Shape
-from holdfast.spark.foresight.scenarios import Scenario, Step
-from holdfast.spark.foresight.strategies import careless_states, layout, published_states
+from holdfast.errors import ConfigError
+from holdfast.planning.amounts import Sizes, mixed
+from holdfast.planning.risk import COPIES_MAX, SHAPE_BITS, SHAPE_NUMBER, Shape
+from holdfast.planning.scenarios import Scenario, Step
+from holdfast.planning.strategies import (
+    PLACEMENTS,
+    STRATEGIES,
+    careless_states,
+    layout,
+    published_states,
+    strategy_of,
+)
 
 WATCHED = 64
-"""For so many members, evenly chosen, it is counted with whom they share partitions."""
+"""Members, evenly chosen, for which it is counted with whom they share partitions."""
+
+BLOCK = 20_000
+"""Default number of partitions that are laid out together: a table up to this size is one block."""
 
 NOW = -1
 """Number of the step before the first: the present cluster."""
@@ -40,44 +54,40 @@ SCALARS = (
     "copies",
     "promotions",
     "lost",
+    "cycles",
     "cleared",
     "left_out",
+    "increment",
     "bytes",
     "dips",
 )
+MEMBERS = ("owned", "held", "stored", "sent", "received", "ends")
 ORDERS = ("published", "careless")
-LISTS = ("owned", "held", "stored", "sent", "received", "ends", "lowest", "alone", *ORDERS, "sets", "weak")
 ALONE = 64
 """Migrations of one partition are counted up to this, for `alone`; more count as the last."""
-DDL = ", ".join(
-    ["strategy string", "scenario int", "step int", "block int"]
-    + [f"{name} bigint" for name in (*SCALARS, "cpu_us")]
-    + [f"{name} array<bigint>" for name in LISTS]
-    + ["partners array<binary>"]
-)
-SCHEMA = pa.schema(
-    [pa.field("strategy", pa.string())]
-    + [pa.field(name, pa.int32()) for name in ("scenario", "step", "block")]
-    + [pa.field(name, pa.int64()) for name in (*SCALARS, "cpu_us")]
-    + [pa.field(name, pa.list_(pa.int64())) for name in LISTS]
-    + [pa.field("partners", pa.list_(pa.binary()))]
-)
+LOST_LISTED = 1000
+"""Lost partitions of a block that are listed."""
 
-_MOVE_NUMBERS = ("source_current", "source_new", "destination_current", "destination_new")
-MOVES_SCHEMA = pa.schema(
-    [pa.field(name, pa.string()) for name in ("strategy", "scenario")]
-    + [pa.field(name, pa.int32()) for name in ("step", "partition", "place")]
-    + [pa.field(name, pa.string()) for name in ("kind", "owner", "source", "destination")]
-    + [pa.field(name, pa.int32()) for name in _MOVE_NUMBERS]
-    + [pa.field("bytes", pa.int64())]
-)
-MOVES_DDL = "strategy string, scenario string, step int, partition int, place int, " + ", ".join(
-    ["kind string", "owner string", "source string", "destination string"]
-    + [f"{name} int" for name in _MOVE_NUMBERS]
-    + ["bytes bigint"]
-)
-"""One row for each migration; `place`: its position among those of the partition; `owner`: supplier of the content.
-"""
+
+class Part(msgspec.Struct):
+    """Figures of one step of one block. Lists are by number of the member."""
+
+    strategy: str
+    scenario: int
+    step: int
+    counts: dict[str, int]
+    kinds: dict[str, int]
+    """Migrations by kind."""
+    members: dict[str, list[int]]
+    lowest: list[int]
+    orders: dict[str, list[int]]
+    alone: list[int]
+    partners: list[bytes]
+    sets: list[int]
+    weak: list[int]
+    lost_partitions: list[int]
+    cpu_us: int = 0
+
 
 _HASH_MASK = (1 << 63 - SHAPE_BITS) - 1
 
@@ -90,7 +100,7 @@ class Question:
     copies: int
     scenarios: tuple[Scenario, ...]
     sizes: Sizes
-    block: int
+    block: int = BLOCK
     """Partitions that are laid out together."""
     rows: tuple[ReplicaList, ...] | None = None
     """The present table; None: the members lay it out first."""
@@ -102,6 +112,14 @@ class Question:
     """Whether lost partitions begin again empty instead of waiting."""
     orders: bool = False
     """Whether other orders of steps are examined."""
+    target: tuple[ReplicaList, ...] | None = None
+    """Rows to get to, instead of those that the members would lay out."""
+    hosts: dict[str, str] | None = None
+    """UUID -> host, if members without a group are grouped by host."""
+    baseline: tuple[Candidate, ...] | None = None
+    """Members that own data (fixed baseline); None: all."""
+    away: frozenset[str] = frozenset()
+    """Consistent ids of absent members of the baseline, whose places are kept."""
 
     @property
     def blocks(self) -> int:
@@ -124,7 +142,9 @@ class Share:
 
 
 def shares(question: Question, strategies: Sequence[str], slots: int) -> list[Share]:
-    """A task for each block, and for each scenario if there are too few blocks."""
+    """A task for each block, and for each scenario if there are too few blocks. Raises ConfigError."""
+    if unknown := [each for each in strategies if each not in STRATEGIES]:
+        raise ConfigError(f"the strategy {unknown[0]!r} is not known: {', '.join(STRATEGIES)}")
     every = tuple(range(len(question.scenarios)))
     apart = question.blocks < 2 * slots
     return [
@@ -135,83 +155,53 @@ def shares(question: Question, strategies: Sequence[str], slots: int) -> list[Sh
     ]
 
 
-def work(question: Question, share: Share) -> Iterator[pa.RecordBatch]:
-    """One record for each scenario and step of this share.
+def work(question: Question, share: Share) -> Iterator[Part]:
+    """The figures of each scenario and step of this share.
 
     Garbage collection is off, because millions of small tuples come and go, none of them in a cycle.
     """
     began_s, looking = time.process_time(), gc.isenabled()
     gc.disable()
     try:
-        for told in _steps(question, share):
+        for part in _parts(question, share):
             now_s = time.process_time()
-            told["cpu_us"] = round((now_s - began_s) * 1e6)
+            part.cpu_us = round((now_s - began_s) * 1e6)
             began_s = now_s
-            yield pa.RecordBatch.from_pylist([told], schema=SCHEMA)
+            yield part
     finally:
         if looking:
             gc.enable()
 
 
-def _steps(question: Question, share: Share) -> Iterator[dict[str, Any]]:
-    numbers = range(share.block, question.partitions, question.blocks)
+def _parts(question: Question, share: Share) -> Iterator[Part]:
     start: list[ReplicaList] | None = None
     for scenario in share.scenarios:
-        walk = Walk(question, share, question.scenarios[scenario], numbers)
+        walk = Walk(question, share, scenario)
         if start is None:
             start = walk.first_rows()
         for step, tally in walk.steps(start):
-            told = {"strategy": share.strategy, "scenario": scenario, "step": step, "block": share.block}
-            yield told | tally.record()
+            yield tally.part(share.strategy, scenario, step)
 
 
-def moves(question: Question, share: Share) -> Iterator[pa.RecordBatch]:
-    """Every migration of this share, a batch for each scenario and step."""
-    numbers = range(share.block, question.partitions, question.blocks)
-    for number in share.scenarios:
-        scenario = question.scenarios[number]
-        walk = Walk(question, share, scenario, numbers)
-        own = {name: uuid for uuid, name in walk.name.items()}
-        for step, outlooks in walk.outlooks(walk.first_rows()):
-            told = {"strategy": share.strategy, "scenario": scenario.text, "step": step}
-            rows = [
-                told | {"partition": partition} | row
-                for partition, size, outlook in zip(numbers, walk.sizes, outlooks, strict=True)
-                for row in _moves(outlook, size, own)
-            ]
-            yield pa.RecordBatch.from_pylist(rows, schema=MOVES_SCHEMA)
-
-
-def _moves(outlook: Outlook, size: int, own: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """The migrations of one partition, with members by their own names."""
-
-    def name(member: str | None) -> str | None:
-        return None if member is None else own.get(member, member)
-
-    place = 0
-    for step, row in zip(outlook.plan.steps, outlook.plan.states(), strict=False):
-        if isinstance(step, Migration):
-            yield {
-                "place": place,
-                "kind": step.kind.value,
-                "owner": name(row[0]),
-                "source": name(step.source),
-                "destination": name(step.destination),
-                **{field: getattr(step, field) for field in _MOVE_NUMBERS},
-                "bytes": size if step.destination_current == NONE else 0,
-            }
-            place += 1
+def outlooks(question: Question, strategy: str) -> Iterator[tuple[int, Step, Iterator[Outlook]]]:
+    """The fate of every partition in each step of each scenario, all partitions laid out together. Read each iterator
+    completely before the next one.
+    """
+    for number, scenario in enumerate(question.scenarios):
+        walk = Walk(question, Share(strategy, (number,), 0), number)
+        for step, found in walk.outlooks(walk.first_rows()):
+            yield number, scenario.steps[step], found
 
 
 class Walk:
-    def __init__(
-        self, question: Question, share: Share, scenario: Scenario, partitions: Sequence[int]
-    ) -> None:
+    def __init__(self, question: Question, share: Share, scenario: int) -> None:
         self.question = question
-        self.scenario = scenario
-        self.partitions = partitions
+        self.scenario = question.scenarios[scenario]
+        self.partitions = range(share.block, question.partitions, question.blocks)
         self.strategy = share.strategy
-        everyone = question.everyone(scenario)
+        self.copies = question.copies
+        self._away = set(question.away)
+        everyone = question.everyone(self.scenario)
         names = block_names(everyone, len(question.members), share.block, question.blocks)
         self.name = {each.uuid: name for each, name in zip(everyone, names, strict=True)}
         # In the fixed order of member numbers.
@@ -220,7 +210,7 @@ class Walk:
             for each, name in zip(everyone, names, strict=True)
         ]
         self.known = {each.uuid: each for each in self.order}
-        self.sizes = [question.sizes.of(partition) for partition in partitions]
+        self.sizes = [question.sizes.of(partition) for partition in self.partitions]
 
     def first_rows(self) -> list[ReplicaList]:
         question = self.question
@@ -241,8 +231,8 @@ class Walk:
         yield NOW, now
         for number, outlooks in self.outlooks(rows):
             tally = Tally(self.order)
-            for outlook, size in zip(outlooks, self.sizes, strict=True):
-                tally.add(outlook, size, orders=self.question.orders)
+            for partition, outlook, size in zip(self.partitions, outlooks, self.sizes, strict=True):
+                tally.add(partition, outlook, size, orders=self.question.orders)
             yield number, tally
 
     def outlooks(self, rows: list[ReplicaList]) -> Iterator[tuple[int, Iterator[Outlook]]]:
@@ -260,29 +250,69 @@ class Walk:
 
     def _events(self, step: Step, holding: list[str], present: set[str]) -> tuple[list[str], set[str]]:
         """Members that may hold partitions, and all present members, after this step's events."""
+        if step.backups is not None:
+            self.copies = step.backups + 1
+        if step.placement:
+            self.strategy = strategy_of(step.placement)
         crashed = {self.name.get(uuid, uuid) for uuid in step.crash}
         gone = crashed | {self.name.get(uuid, uuid) for uuid in step.drain}
-        come = [self.name[each.uuid] for each in step.join]
+        baseline = self.question.baseline
+        owning = {each.consistent_id for each in baseline} if baseline is not None else None
+        joined = [each for each in step.join if owning is None or each.consistent_id in owning]
+        self._away |= {each.consistent_id for each in baseline or () if each.uuid in step.crash}
+        self._away -= {each.consistent_id for each in joined}
+        come = [self.name[each.uuid] for each in joined]
         return [each for each in holding if each not in gone] + come, (present - crashed) | set(come)
 
     def _outlooks(
         self, rows: list[ReplicaList], candidates: Sequence[Candidate], present: set[str]
     ) -> Iterator[Outlook]:
         question = self.question
-        heirs = [each.uuid for each in candidates] if question.accept else []
+        if question.target is not None:
+            return dry_run(rows, [self._named(question.target[partition]) for partition in self.partitions])
+        places = places_of(
+            [
+                BaselineMember(each.consistent_id, each.group)
+                for each in question.baseline or ()
+                if each.consistent_id in self._away
+            ]
+        )
+        if question.hosts is not None:
+            hosts = {self.name.get(uuid, uuid): host for uuid, host in question.hosts.items()}
+            candidates = by_hosts(candidates, hosts, self.copies, len(places))
+        placement = PLACEMENTS.get(self.strategy)
         return forecast(
             rows,
             present,
             candidates,
-            question.copies,
+            self.copies,
             holders=question.holders,
-            heirs=heirs,
-            layout=self._layout,
+            heirs=[each.uuid for each in candidates] if question.accept else [],
+            layout=self._keeping(placement, places) if places and placement else self._layout,
         )
+
+    def _keeping(self, placement: Placement, places: Sequence[Candidate]) -> LayoutOf:
+        kept = keeping(placement, places)
+        return lambda numbers: kept([self.partitions[number] for number in numbers])
 
     def _layout(self, numbers: Sequence[int]) -> Layout:
         """The strategy's layout for some assignments of the block."""
         return layout(self.strategy, [self.partitions[number] for number in numbers], self.order)
+
+
+def keeping(placement: Placement, away: Sequence[Candidate]) -> LayoutOf:
+    """The master's layout, which keeps the places of absent members."""
+
+    def of(partitions: Sequence[int]) -> Layout:
+        def wanted(
+            rows: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int
+        ) -> list[ReplicaList]:
+            targets = layout_of(placement)(partitions)(rows, [*candidates, *away], replicas)
+            return keeping_places(partitions, rows, targets, candidates, away, placement)
+
+        return wanted
+
+    return of
 
 
 def _noting(outlooks: Iterator[Outlook], after: list[ReplicaList]) -> Iterator[Outlook]:
@@ -311,6 +341,8 @@ class Tally:
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SCALARS, 0))
     lowest: list[int] = field(default_factory=lambda: [0] * (COPIES_MAX + 1))
     """Number of partitions by number of copies at the worst moment."""
+    kinds: dict[str, int] = field(default_factory=dict)
+    lost_partitions: list[int] = field(default_factory=list)
     others: dict[str, list[int]] = field(
         # For another order: partitions below both numbers of copies, old and new; without a way; and `lowest`.
         default_factory=lambda: {name: [0] * (COPIES_MAX + 3) for name in ORDERS}
@@ -335,9 +367,7 @@ class Tally:
         self.numbers = {each.uuid: number for number, each in enumerate(self.order)}
         self.groups = [each.group for each in self.order]
         self.partners = dict.fromkeys(range(0, len(self.order), -(-len(self.order) // self.watched)), 0)
-        self.members = {
-            name: [0] * len(self.order) for name in ("owned", "held", "stored", "sent", "received", "ends")
-        }
+        self.members = {name: [0] * len(self.order) for name in MEMBERS}
 
     def add_idle(self, row: ReplicaList, size: int) -> None:
         self.counts["partitions"] += 1
@@ -345,10 +375,13 @@ class Tally:
         self.lowest[copies] += 1
         self.weak.add(code)
 
-    def add(self, outlook: Outlook, size: int, *, orders: bool) -> None:
+    def add(self, number: int, outlook: Outlook, size: int, *, orders: bool) -> None:
+        """`number`: of the partition, in the whole table."""
         found = outlook.plan
         if outlook.lost:
             self.counts["lost"] += 1
+            if len(self.lost_partitions) < LOST_LISTED:
+                self.lost_partitions.append(number)
         if not found.steps and found.current is found.target and outlook.before == found.target:
             self.add_idle(found.target, size)
             return
@@ -356,6 +389,8 @@ class Tally:
         counts["partitions"] += 1
         counts["changed"] += outlook.left != found.target
         counts["promotions"] += outlook.promoted != NONE
+        counts["cycles"] += len(found.cycles)
+        counts["increment"] += outlook.increment
         counts["left_out"] += len(outlook.left_out)
         counts["cleared"] += len(found.cleared)
         states = [outlook.left, *found.states()]
@@ -380,6 +415,7 @@ class Tally:
     def _move(self, step: Migration, row: ReplicaList, size: int) -> None:
         """Count a migration: the owner sends the content, unless the destination has it."""
         self.counts["migrations"] += 1
+        self.kinds[step.kind.value] = self.kinds.get(step.kind.value, 0) + 1
         members = self.members
         to = self.numbers[step.destination]
         owner = self.numbers.get(row[0], -1)
@@ -440,19 +476,23 @@ class Tally:
             shape = tuple(sorted((groups.count(group) for group in dict.fromkeys(groups)), reverse=True))
         return (hash(tuple(holders)) & _HASH_MASK) << SHAPE_BITS | SHAPE_NUMBER[shape]
 
-    def record(self) -> dict[str, Any]:
-        return {
-            **self.counts,
-            **self.members,
-            "lowest": self.lowest,
-            "alone": self.alone,
-            **self.others,
-            "partners": [
-                some.to_bytes(-(-some.bit_length() // 8), "little") for some in self.partners.values()
-            ],
-            "sets": list(self.sets),
-            "weak": list(self.weak),
-        }
+    def part(self, strategy: str, scenario: int, step: int) -> Part:
+        partners = [some.to_bytes(-(-some.bit_length() // 8), "little") for some in self.partners.values()]
+        return Part(
+            strategy,
+            scenario,
+            step,
+            self.counts,
+            self.kinds,
+            self.members,
+            self.lowest,
+            self.others,
+            self.alone,
+            partners,
+            list(self.sets),
+            list(self.weak),
+            self.lost_partitions,
+        )
 
 
 def partner_counts(parts: Sequence[Sequence[bytes]]) -> list[int]:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, get_args
 
 from holdfast.config.schema import Placement
 from holdfast.core.model.migration import ReplicaList
-from holdfast.core.placement.affinity import layout_of
-from holdfast.core.placement.dryrun import SLOTS_MAX, Outlook, dry_run, forecast
+from holdfast.core.placement.dryrun import SLOTS_MAX
 from holdfast.core.placement.layout import Candidate
 from holdfast.errors import ConfigError
+from holdfast.planning.amounts import Sizes
+from holdfast.planning.forecast import ask
+from holdfast.planning.strategies import strategy_of
+from holdfast.planning.walk import Question
 
 BACKUPS_MAX = SLOTS_MAX - 1
 WITH_TARGET = ("current", "target")
@@ -23,7 +27,7 @@ EXAMPLE = '{"current": [["A", "B", null]], "target": [["A", "C", "B"]]}'
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What to plan: steps to a target, or to a layout for these members."""
+    """A table from a file: with the rows to get to, or the members that lay it out."""
 
     current: list[ReplicaList]
     target: list[ReplicaList] | None = None
@@ -37,25 +41,31 @@ class Tables:
     @property
     def gone(self) -> dict[str, int]:
         """Holders that are not members any more, with their number of assignments."""
-        if self.target is not None:
-            return {}
         present = set(self.members)
-        found: dict[str, int] = {}
-        for row in self.current:
-            for name in row:
-                if name is not None and name not in present:
-                    found[name] = found.get(name, 0) + 1
-        return found
+        held = Counter(name for row in self.current for name in row if name is not None)
+        return {} if self.target is not None else {name: held[name] for name in held if name not in present}
 
-    def outlooks(self) -> Iterator[Outlook]:
-        """The fate of each partition."""
+    @property
+    def strategy(self) -> str:
+        return strategy_of(self.placement)
+
+    def question(self, scenarios: Sequence[str], sizes: Sizes | None = None, **more: Any) -> Question:
+        """The question for these scenarios. Raises ConfigError."""
         if self.target is not None:
-            return dry_run(self.current, self.target)
-        candidates = [
-            Candidate(name, self.groups.get(name, "")) for name in self.members if name not in set(self.idle)
-        ]
-        layout = layout_of(self.placement)
-        return forecast(self.current, set(self.members), candidates, self.backups + 1, layout=layout)
+            if list(scenarios) != ["now"]:
+                raise ConfigError("--scenario and target are given: give the target, or members and backups")
+            names = dict.fromkeys(name for row in [*self.current, *self.target] for name in row if name)
+            table: dict[str, Any] = {
+                "members": [Candidate(name) for name in names],
+                "copies": len(self.target[0]),
+                "target": tuple(self.target),
+            }
+        else:
+            idle = set(self.idle)
+            here = [Candidate(name, self.groups.get(name, "")) for name in self.members if name not in idle]
+            table = {"members": here, "copies": self.backups + 1, "others": frozenset(idle)}
+        # The table is laid out as a whole, however large it is.
+        return ask(scenarios, rows=self.current, sizes=sizes, block=len(self.current), **table, **more)
 
 
 def parse(data: bytes, origin: str) -> Tables:

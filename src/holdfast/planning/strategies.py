@@ -30,6 +30,11 @@ PLACEMENTS: dict[str, Placement] = {ARRANGE: "even", RENDEZVOUS: "rendezvous"}
 """Layouts of clusters with this placement."""
 
 
+def strategy_of(placement: Placement) -> str:
+    """The strategy that is the layout of members with this placement."""
+    return next(name for name, one in PLACEMENTS.items() if one == placement)
+
+
 def layout(strategy: str, partitions: Sequence[int], order: Sequence[Candidate]) -> Layout:
     """The layout of this name for these partitions. `order`: all members, in a fixed order."""
     if strategy in PLACEMENTS:

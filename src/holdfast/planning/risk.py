@@ -21,7 +21,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from holdfast.spark.foresight.amounts import YEAR_S
+from holdfast.planning.amounts import YEAR_S
 
 COPIES_MAX = 7
 

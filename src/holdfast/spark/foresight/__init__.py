@@ -1,1 +1,0 @@
-"""Forecasts for clusters of any size: joins, drains, crashes and restarts, planned on Spark."""
