@@ -295,6 +295,19 @@ def test_each_kind_in_each_map(way: Way, name: str, word: int, ttl_ms: int) -> N
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["m", "told"])
+def test_observers_hear_the_same_of_many_writes_of_one_buffer(way: Way, name: str) -> None:
+    """Each with its own number, in their order, also when one of them takes the lane's methods."""
+    whole = b"".join(
+        request(kind, name, key, VALUES[1], partition=0, ttl_ms=-1, word=word, number=1)
+        for word in (0, 7, 0)
+        for kind in (SET, PUT, REMOVE, SET)
+        for key in KEYS[1:3]
+    )
+    agree(way, [whole, whole], 1 << 30, listening=True)
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_cut_anywhere(way: Way) -> None:
     """A message that has not come whole is left, whatever is missing: nothing is read behind the buffer's end."""
     whole = b"".join(
