@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from holdfast.errors import HoldfastError
 from holdfast.wire.values import to_stored
 from holdfast_lab.chaos import chaos
 from holdfast_lab.fuzz import fuzz
+from holdfast_lab.processes.campaign import CampaignVerdict
 from holdfast_lab.processes.local_cluster import LocalCluster
 
 BROKEN = 11
@@ -28,17 +30,26 @@ def run(*arguments: str | Path) -> Result:
 
 
 class Run:
-    """Stands for a run of `python -m holdfast_lab chaos`: finds what it is told to find."""
+    """Replaces the processes of a campaign: one round, with the given findings or failure."""
 
-    found: chaos.Verdict | Exception
+    found: CampaignVerdict | Exception
+    verdict: CampaignVerdict
 
-    def __init__(self, *_: object, **__: object) -> None:
-        pass
-
-    def run(self) -> chaos.Verdict:
+    def prepare(self, stack: ExitStack, folder: Path) -> None:
         if isinstance(self.found, Exception):
             raise self.found
-        return self.found
+        self.verdict = self.found
+
+    def round(self, number: int) -> str:
+        return "found"
+
+    def judge(self) -> None: ...
+
+
+class ChaosRun(Run, chaos.Chaos): ...
+
+
+class FuzzRun(Run, fuzz.Fuzz): ...
 
 
 @pytest.mark.parametrize(
@@ -48,18 +59,23 @@ class Run:
 )
 def test_chaos(monkeypatch: pytest.MonkeyPatch, found: Any, status: int) -> None:
     monkeypatch.setattr(Run, "found", found, raising=False)
-    monkeypatch.setattr(chaos, "Chaos", Run)
+    monkeypatch.setattr(chaos, "Chaos", ChaosRun)
     assert run("chaos", "--nemesis", "kill", "--rounds", "1").exit_code == status
 
 
 @pytest.mark.parametrize(
     ("found", "status"),
-    [(fuzz.Verdict(), 0), (fuzz.Verdict(wrong=["a member has ended"]), 1), (fuzz.Verdict(under_ms=1e6), 1)],
+    [
+        (fuzz.Verdict(), 0),
+        (fuzz.Verdict(problems=["a member has ended"]), 1),
+        (fuzz.Verdict(under_ms=1e6), 1),
+    ],
     ids=["good", "wrong", "slow"],
 )
-def test_fuzz(monkeypatch: pytest.MonkeyPatch, found: fuzz.Verdict, status: int) -> None:
-    monkeypatch.setattr(fuzz, "fuzz", lambda plan, folder: found)
-    assert run("fuzz", "--messages", "1").exit_code == status
+def test_fuzz(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, found: fuzz.Verdict, status: int) -> None:
+    monkeypatch.setattr(Run, "found", found, raising=False)
+    monkeypatch.setattr(fuzz, "Fuzz", FuzzRun)
+    assert run("fuzz", "--messages", "1", "--logs", tmp_path).exit_code == status
 
 
 @pytest.mark.slow
