@@ -16,7 +16,13 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast import actions
-from holdfast.actions.operator_action import AnsweredAction, OperatorAction, ProcessAction, Target
+from holdfast.actions.operator_action import (
+    AnsweredAction,
+    OperatorAction,
+    OperatorQuery,
+    ProcessAction,
+    Target,
+)
 from holdfast.actions.reference import described, reference_page
 from holdfast.actions.registry import ACTIONS, action_of, read_action
 from holdfast.cli.exit_statuses import all_commands
@@ -25,7 +31,7 @@ from holdfast.config.permissions import ACTIONS as PERMISSIONS
 from holdfast.errors import ProtocolError
 
 PAGE = Path(__file__).parents[2] / "docs" / "actions.md"
-FRAMEWORK = {"__init__", "operator_action", "reference", "registry"}
+FRAMEWORK = {"__init__", "member_process", "operator_action", "reference", "registry"}
 
 
 def test_every_module_declares_actions_and_all_are_registered() -> None:
@@ -53,6 +59,9 @@ def test_a_declaration_is_complete(kind: type[OperatorAction]) -> None:
     if declared.command:
         assert f"holdfast {declared.command}" in kind.__doc__, "the help has an example"
         assert declared.summary
+    if issubclass(kind, OperatorQuery):
+        assert kind.answer is not OperatorQuery.answer
+        return
     if not issubclass(kind, ProcessAction):
         assert kind.apply is not OperatorAction.apply
     if not issubclass(kind, AnsweredAction | ProcessAction):
@@ -71,7 +80,8 @@ def test_every_command_exists_with_its_options() -> None:
         if kind.declared.command:
             command = known[kind.declared.command]
             names = {parameter.name for parameter in command.params}
-            assert {"address", "timeout_s", "as_json"} <= names
+            assert {"address", "as_json"} <= names
+            assert ("timeout_s" in names) is not issubclass(kind, OperatorQuery)
             assert {field.name for field in msgspec.structs.fields(kind)} <= names
             assert ("yes" in names) is (kind.question is not OperatorAction.question)
             if kind.declared.target is Target.MEMBERS:
@@ -93,6 +103,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "baseline-remove": {"members": ["four"]},
     "configure": {"settings": {"limits.connections": "2000"}},
     "evict": {"members": ["a-uuid"]},
+    "kill-client": {"client": 17},
     "refill": {"partition": 3, "member": "a-uuid"},
     "state": {"state": "frozen"},
 }

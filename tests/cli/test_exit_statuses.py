@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from tests.command_lines import group_of
 from tests.json_answers import check, path_of
 
+from holdfast.cli.action_commands import ACTION_STATUSES
 from holdfast.cli.exit_statuses import (
     ALIASES,
     BROKEN,
@@ -38,7 +39,13 @@ from holdfast_lab.processes.local_cluster import LocalCluster
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "commands.md"
 COMMANDS = all_commands(holdfast) | all_commands(holdfast_lab)
-ALL_STATUSES = STATUSES | LAB_STATUSES
+PRODUCT_STATUSES = {
+    path: (STATUSES | ACTION_STATUSES)[path]
+    for path in all_commands(holdfast)
+    if path in STATUSES | ACTION_STATUSES
+}
+"""In the order of the help."""
+ALL_STATUSES = PRODUCT_STATUSES | LAB_STATUSES
 NOBODY = "127.0.0.1:1"
 CONFIG = """
 [cluster]
@@ -58,11 +65,13 @@ password = "geheim"
 
 SILENT = {
     "status": [],
+    "top": ["--once"],
     "cluster state": [],
     "cluster accept-loss": ["--yes"],
     "cluster reset-lost": ["--yes"],
     "cluster shutdown": ["--yes"],
     "cluster safe": [],
+    "cluster restart": ["--yes"],
     "member evict": ["x", "--yes"],
     "cluster upgrade": ["--yes"],
     "cluster baseline show": [],
@@ -100,6 +109,8 @@ SILENT = {
     "data size": ["m"],
     "data scan": ["m"],
     "data maps": [],
+    "client list": [],
+    "client kill": ["x", "7"],
     "config set": ["limits.connections=7"],
     "verify": [],
     "repair": ["--strategy", "primary"],
@@ -114,6 +125,7 @@ SILENT_ON_SPARK = {
 
 WELL: list[tuple[str, list[str]]] = [
     ("status", []),
+    ("top", ["--once", "--interval", "0.05"]),
     ("status", ["--rates", "--interval", "0.05"]),
     ("data put", ["m", "4711", '{"a": 1}', "--key-type", "int", "--value-type", "json", "--ttl", "3600"]),
     ("data put", ["m", "other", "text"]),
@@ -150,6 +162,7 @@ WELL: list[tuple[str, list[str]]] = [
     ("metastore remove", ["k"]),
     ("metastore status", []),
     ("transactions list", []),
+    ("client list", []),
     ("backup", ["--to", "{tmp}/backup"]),
     ("restore", ["{tmp}/backup", "--no-spark", "--rename", "m=again"]),
     ("config set", ["limits.connections=900", "limits.idle_timeout_ms=60000"]),
@@ -200,6 +213,13 @@ ELSEWHERE = {
         UNREACHABLE,
     ): "tests/runtime/test_join_timeout.py::test_a_member_that_finds_no_cluster_in_time_ends",
     ("start", BROKEN): "tests/cluster/test_control.py::test_an_error_inside_a_member_ends_its_process",
+    (
+        "cluster restart",
+        DONE,
+    ): "tests/cluster/test_supervisor.py::test_members_are_restarted_one_after_the_other",
+    ("cluster restart", OPEN): "tests/actions/test_restart.py::"
+    "test_a_member_ends_with_the_status_of_a_restart_when_it_has_left",
+    ("client kill", DONE): "tests/actions/test_clients.py::test_clients_are_listed_and_ended",
     ("cluster accept-loss", DONE): "tests/cluster/test_persistence.py",
     ("cluster accept-loss", OPEN): "tests/cluster/test_lost_for_clients.py",
     ("cluster reset-lost", DONE): "tests/cluster/test_lost_for_clients.py",
@@ -329,7 +349,7 @@ def test_what_is_tested_elsewhere_is_there() -> None:
 
 def test_help_and_documentation_tell_the_same(request: pytest.FixtureRequest) -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
-    for statuses in (STATUSES, LAB_STATUSES):
+    for statuses in (PRODUCT_STATUSES, LAB_STATUSES):
         table = as_table(statuses)
         if request.config.getoption("--rewrite"):
             row = re.escape(table.splitlines()[2].split(" | ")[0])

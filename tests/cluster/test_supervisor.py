@@ -7,8 +7,10 @@ import random
 import re
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -16,6 +18,7 @@ from typing import Any, cast
 import pytest
 from click.testing import CliRunner
 
+from holdfast.aio import BlockingClient
 from holdfast.cli.main import holdfast
 from holdfast.client.blocking import Client
 from holdfast.config import load
@@ -262,3 +265,30 @@ def test_what_cannot_be_is_refused_before_anything_starts(arguments: list[str], 
 def test_ports_must_be_known() -> None:
     with pytest.raises(ConfigError, match="each must know the others"):
         places(load(None, {}, {"member.member_port": 0}), 2)
+
+
+@pytest.mark.slow
+def test_members_are_restarted_one_after_the_other(tmp_path: Path) -> None:
+    """Under load: no write fails and none is lost, and each process is another one than before."""
+    with running(tmp_path, 3) as one:
+        one.until(one.whole)
+        doors = [f"{HOST}:{one.first + one.count + number}" for number in range(one.count)]
+        stop, written = threading.Event(), list[int]()
+
+        def write() -> int:
+            with BlockingClient(doors) as client:
+                flights = client.map("m")
+                while not stop.is_set():
+                    flights.put(len(written), "v")
+                    written.append(len(written))
+                return int(flights.size())
+
+        with ThreadPoolExecutor(1) as threads:
+            size = threads.submit(write)
+            words = ["cluster", "restart", "--yes", "--json", "-a", ",".join(doors), "--timeout", "2min"]
+            told = CliRunner().invoke(holdfast, words)
+            stop.set()
+            assert told.exit_code == 0, told.output + one.said()
+            assert size.result(60) == len(written) > 0
+        assert [len(one.pids(name)) for name in ("t-1", "t-2", "t-3")] == [2, 2, 2]
+        assert one.whole()

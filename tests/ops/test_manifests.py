@@ -164,7 +164,7 @@ def test_the_unit_lets_a_member_drain_and_does_not_start_what_cannot_be() -> Non
     assert int(service["TimeoutStopSec"]) >= load().partitions.drain_timeout_s + 30
     assert service["KillSignal"] == "SIGTERM"
     assert service["RestartPreventExitStatus"].split() == ["1", "2"]
-    assert service["RestartForceExitStatus"].split() == ["4", "70"]
+    assert service["RestartForceExitStatus"].split() == ["4", "70", "75"]
     program, command, *arguments = service["ExecStart"].split()
     assert (Path(program).name, command) == ("holdfast", "start")
     start.make_context("start", arguments)

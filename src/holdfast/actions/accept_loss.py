@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.actions.operator_action import Declaration, MemberProcess, OperatorAction, must_be_member
+from holdfast.actions.member_process import MemberProcess
+from holdfast.actions.operator_action import Declaration, OperatorAction, must_be_member
 from holdfast.config.permissions import Action
 from holdfast.errors import Refused
 

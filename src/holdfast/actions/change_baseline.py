@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
+from holdfast.actions.member_process import MemberProcess
 from holdfast.actions.operator_action import (
     TIMEOUT_MS_MAX,
     Declaration,
     Listed,
-    MemberProcess,
     Name,
     OperatorAction,
     must_be_member,

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
-from holdfast.actions.operator_action import Declaration, MemberProcess, Name, ProcessAction, Target
+from holdfast.actions.member_process import MemberProcess
+from holdfast.actions.operator_action import Declaration, Name, ProcessAction, Target
 from holdfast.config.permissions import Action
 from holdfast.errors import Refused
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.actions.operator_action import Declaration, MemberProcess, OperatorAction, Target
+from holdfast.actions.member_process import MemberProcess
+from holdfast.actions.operator_action import Declaration, OperatorAction, Target
 from holdfast.config.permissions import Action
 
 if TYPE_CHECKING:

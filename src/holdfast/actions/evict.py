@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from holdfast.actions.member_process import MemberProcess
 from holdfast.actions.operator_action import (
     Declaration,
     Listed,
-    MemberProcess,
     Name,
     OperatorAction,
     must_be_member,

@@ -16,9 +16,10 @@ from holdfast.config.permissions import Action, Kind
 from holdfast.errors import NotReady, Refused
 
 if TYPE_CHECKING:
-    from holdfast.config import Settings
+    from holdfast.actions.member_process import MemberProcess
     from holdfast.core.member import Member
     from holdfast.core.member_view import MemberView
+    from holdfast.wire.answers import Fate
 
 PARTITIONS_MAX: Final = 65_536
 """No cluster has more partitions."""
@@ -39,6 +40,7 @@ class Target(StrEnum):
 
     CLUSTER = "any member"
     """Any member, and another one if that is lost before it answers."""
+    MEMBER = "the member that is named"
     MEMBERS = "the members that are named"
     EACH = "every member"
     SOME = "every member, or those that are named"
@@ -81,18 +83,9 @@ class Declaration(NamedTuple):
     """Message of the command while a member is not done; empty: the partition replicas that are left."""
 
 
-class MemberProcess(Protocol):
-    """The process of a member, for actions that are not about its protocols alone."""
-
-    @property
-    def settings(self) -> Settings: ...
-
-    @property
-    def has_files(self) -> bool:
-        """Whether it keeps data in files."""
-
-    def change_settings(self, given: Mapping[str, str]) -> None:
-        """Change all of these settings, or raise ConfigError and change none."""
+class ActionDone(Protocol):
+    def __call__(self, fate: Fate, message: str, value: msgspec.Struct | None = None) -> None:
+        """The action has this result; `value`: the answer to a query."""
 
 
 class OperatorAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -133,6 +126,9 @@ class OperatorAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Raise Refused, with advice, or NotReady if the member cannot carry it out now. Called once, first."""
         must_be_member(view)
 
+    def begin(self, process: MemberProcess) -> None:
+        """Prepare the process, once, after `check`."""
+
     def apply(self, member: Member, reply: Callable[[object], None]) -> None:
         """Begin to carry it out. `reply`: for an `AnsweredAction`."""
         raise NotImplementedError
@@ -169,6 +165,20 @@ class ProcessAction(OperatorAction, frozen=True):
 
     def carry_out(self, process: MemberProcess) -> None:
         """Carry it out. Raises HoldfastError if it is rejected; nothing has changed then."""
+        raise NotImplementedError
+
+
+class OperatorQuery(OperatorAction, frozen=True):
+    """A question about one member: it changes nothing, and is not in the audit log."""
+
+    result: ClassVar[type[msgspec.Struct]]
+    """The type of its answer, whose columns (`core.model.result_columns`) are those of its table."""
+
+    def check(self, view: MemberView, process: MemberProcess) -> None:
+        """The process can be asked in any state of the member."""
+
+    def answer(self, process: MemberProcess) -> msgspec.Struct:
+        """The answer, made at once."""
         raise NotImplementedError
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from holdfast.actions.member_process import MemberProcess
 from holdfast.actions.operator_action import (
     Declaration,
-    MemberProcess,
     OperatorAction,
     Target,
     must_not_leave,

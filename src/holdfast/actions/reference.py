@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.actions.operator_action import OperatorAction
+from holdfast.actions.operator_action import OperatorAction, OperatorQuery
 
 
 def help_of(kind: type[OperatorAction]) -> str:
@@ -68,6 +68,7 @@ def reference_page(kinds: Collection[type[OperatorAction]]) -> str:
         "sends it to another member), in Holdfast's own protocol, in the audit log and in traces. `GET /v1/actions`",
         'lists them with JSON schemas. The response is `{"result": "done", "message": "…"}`: `done` (200), `accepted`',
         "(202: not finished in time, and the cluster continues with it) or `rejected` (409: it has no effect).",
+        "A query changes nothing: `GET /v1/queries/NAME`, with its fields in the query string.",
         "",
         "| action | command | sent to | permission | timeout | after the timeout |",
         "|---|---|---|---|---|---|",
@@ -75,6 +76,7 @@ def reference_page(kinds: Collection[type[OperatorAction]]) -> str:
     for kind in kinds:
         declared, name = kind.declared, kind.declared.name
         after = "withdrawn" if declared.withdrawn else "continues"
+        after = "query" if issubclass(kind, OperatorQuery) else after
         command = f"`holdfast {declared.command}`" if declared.command else ""
         permission = f"`{declared.kind} * {declared.permission}`"
         cells = [

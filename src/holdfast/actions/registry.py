@@ -49,9 +49,9 @@ def read_action(name: str, fields: bytes | msgspec.Raw) -> OperatorAction:
         raise ProtocolError(f"these are no fields of the action {name}: {error}") from None
 
 
-def action_of(name: str, content: Any) -> OperatorAction:
-    """The action with these fields, as they come from JSON. Raises ProtocolError."""
+def action_of(name: str, content: Any, *, strict: bool = True) -> OperatorAction:
+    """The action with these fields, as they come from JSON; not `strict`: from text. Raises ProtocolError."""
     try:
-        return msgspec.convert(content, action_named(name))
+        return msgspec.convert(content, action_named(name), strict=strict)
     except msgspec.ValidationError as error:
         raise ProtocolError(f"these are no fields of the action {name}: {error}") from None

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from holdfast.actions.member_process import MemberProcess
 from holdfast.actions.operator_action import (
     Declaration,
-    MemberProcess,
     OperatorAction,
     must_be_member,
     must_not_shut_down,

@@ -13,12 +13,14 @@ import click
 import msgspec
 from msgspec import Meta
 
-from holdfast.actions.operator_action import OperatorAction, Target
+from holdfast.actions.operator_action import OperatorAction, OperatorQuery, Target
 from holdfast.actions.reference import help_of
 from holdfast.actions.registry import ACTIONS
 from holdfast.cli.answers import Answer, Done, MemberResult
+from holdfast.cli.exit_statuses import CHANGES, SHOWS, STANDS, Meanings, Table
 from holdfast.cli.operator_command import CONTINUES, Call, operator_command
 from holdfast.cli.orders import Give, given_up, still_here, together
+from holdfast.cli.query_commands import add_query
 from holdfast.cli.settings import pairs
 from holdfast.cli.status import Status, ask, doors_of, find_member
 from holdfast.cli.unit_types import Seconds
@@ -46,6 +48,9 @@ def add_actions(group: click.Group, path: str, shows: Mapping[str, Show] | None 
 
 
 def _add(group: click.Group, name: str, kind: Kind, show: Show | None) -> None:
+    if issubclass(kind, OperatorQuery):
+        add_query(group, name, kind)
+        return
     declared = kind.declared
 
     def command(call: Call, **given: Any) -> Any:
@@ -57,7 +62,7 @@ def _add(group: click.Group, name: str, kind: Kind, show: Show | None) -> None:
     command.__annotations__["return"] = answer if show is None else get_type_hints(show)["return"] | answer
     for parameter in reversed(_parameters(kind, shows=show is not None)):
         parameter(command)
-    operator_command(
+    made = operator_command(
         group,
         name,
         timeout_s=declared.timeout_s,
@@ -66,6 +71,19 @@ def _add(group: click.Group, name: str, kind: Kind, show: Show | None) -> None:
         short_help=declared.summary,
         help=help_of(kind),
     )(command)
+    made.statuses = statuses_of(kind)  # type: ignore[attr-defined]
+
+
+def statuses_of(kind: Kind) -> Meanings:
+    """The exit statuses of the command."""
+    if issubclass(kind, OperatorQuery):
+        return SHOWS
+    return CHANGES if kind.declared.withdrawn else STANDS
+
+
+ACTION_STATUSES: Table = {
+    kind.declared.command: statuses_of(kind) for kind in ACTIONS.values() if kind.declared.command
+}
 
 
 def _only_shows(kind: Kind, given: dict[str, Any]) -> bool:
@@ -83,6 +101,8 @@ def _parameters(kind: Kind, *, shows: bool) -> list[Callable[[Any], Any]]:
     found = [_parameter(name, *field, optional=shows) for name, field in _fields(kind).items()]
     if target is Target.MEMBERS:
         found.insert(0, click.argument("members", nargs=-1, required=True, metavar="MEMBER..."))
+    if target is Target.MEMBER:
+        found.insert(0, click.argument("members", nargs=1, required=True, metavar="MEMBER"))
     if target is Target.SOME:
         found.append(
             click.option(
@@ -210,6 +230,8 @@ class _Sending:
         declared, timeout_s = self._kind.declared, self._call.timeout_s
         if "members" in self._kind.__struct_fields__:
             given["members"] = members
+        if isinstance(members, str):
+            members = (members,)
         values = {name: value for name, value in given.items() if value is not None}
         action = msgspec.convert(
             {name: self._read(name, value) for name, value in values.items()}, self._kind

@@ -15,6 +15,7 @@ from holdfast.cli.exit_statuses import FAILED, status_of
 from holdfast.cli.levels import show_levels
 from holdfast.cli.operator_command import Call, operator_command
 from holdfast.cli.rendering import Shown
+from holdfast.cli.restart import add_restart
 from holdfast.cli.unit_types import SECONDS
 from holdfast.cli.watch import watch
 from holdfast.errors import Denied, HoldfastError
@@ -93,6 +94,7 @@ def safe(call: Call, *, wait_s: float) -> Generator[Safety, None, int | None]:
     return status if reason else None
 
 
+add_restart(cluster)
 cluster.add_command(watch)
 cluster.add_command(baseline)
 add_actions(cluster, "cluster", {"state": show_state, "upgrade": show_levels})

@@ -91,8 +91,9 @@ def explained(command: click.Command, statuses: exit_statuses.Table, *path: str)
     command.help = (command.help or "").replace("\\b\n", "\b\n")
     words = " ".join((*path, command.name or ""))
     words = exit_statuses.ALIASES.get(words, words)
-    if words in statuses:
-        command.epilog = exit_statuses.epilog(statuses[words])
+    meanings = getattr(command, "statuses", None) or statuses.get(words)
+    if meanings:
+        command.epilog = exit_statuses.epilog(meanings)
     for inner in command.commands.values() if isinstance(command, click.Group) else ():
         explained(inner, statuses, *path, command.name or "")
     return command

@@ -11,8 +11,10 @@ from holdfast.version import __version__
 COMMANDS = {
     "start": Entry("start:start", "Run one member."),
     "status": Entry("status:status", "Show members, partitions and safety."),
+    "top": Entry("top:top", "Show rates, latency, memory and clients of each member."),
     "cluster": Entry("cluster:cluster", "Manage the cluster: state, safety, baseline, upgrade, shutdown."),
     "member": Entry("member:member", "Drain, promote, demote and evict members."),
+    "client": Entry("client:client", "List the connections of clients, and end them."),
     "data": Entry("data:data", "Read maps and change single entries."),
     "verify": Entry(
         "verify:verify_command", "Check that replicas are equal: of a cluster, of members, or in files."

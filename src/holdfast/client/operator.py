@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast.actions.operator_action import TIMEOUT_MS_MAX, OperatorAction
+from holdfast.actions.operator_action import TIMEOUT_MS_MAX, OperatorAction, OperatorQuery
 from holdfast.client.blocking_retries import BlockingRetries
 from holdfast.client.connection import Broken, Connection, Credentials, ask_status
 from holdfast.core.model.ids import Address
@@ -43,6 +43,22 @@ def act(
     Standing if it was accepted but is not finished in time, Unknown if the member was lost before it answered,
     NotReady if it cannot be reached; and Denied.
     """
+    return _acted(address, credentials, action, timeout_s, progress).message
+
+
+def ask(address: Address, credentials: Credentials, query: OperatorQuery, *, timeout_s: float) -> Any:
+    """The answer of the member at this address to a query, of its `result` type. Raises as `act`."""
+    answer = _acted(address, credentials, query, timeout_s, None)
+    return msgspec.msgpack.decode(answer.value, type=query.result)
+
+
+def _acted(
+    address: Address,
+    credentials: Credentials,
+    action: OperatorAction,
+    timeout_s: float,
+    progress: Callable[[MemberStatus], None] | None,
+) -> own.Acted:
     try:
         connection = Connection(address, credentials, ANSWER_S)
     except Broken as broken:
@@ -53,7 +69,8 @@ def act(
         deadline = time.monotonic() + timeout_s + LATE_S
         while not connection.has_answer(number) and time.monotonic() < deadline:
             try:
-                progress(ask_status(connection))
+                if progress is not None:
+                    progress(ask_status(connection))
                 connection.wait(number, LOOK_S)
             except Broken:
                 if not connection.has_answer(number):
@@ -75,7 +92,7 @@ def act(
         raise Standing(
             f"{answer.message}. The command was accepted, and the cluster carries it out as soon as possible"
         )
-    return answer.message
+    return answer
 
 
 def request_of(number: int, action: OperatorAction, timeout_s: float) -> own.Act:

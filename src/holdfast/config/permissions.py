@@ -69,6 +69,9 @@ class Action(StrEnum):
     UPGRADE = "upgrade"
     EVICT = "evict"
     CONFIGURE = "configure"
+    CLIENTS = "clients"
+    KILL_CLIENT = "kill-client"
+    RESTART = "restart"
 
 
 ACTIONS: Final[dict[Kind, dict[Action, str]]] = {
@@ -123,6 +126,9 @@ ACTIONS: Final[dict[Kind, dict[Action, str]]] = {
         Action.UPGRADE: "raise the feature level of the cluster",
         Action.EVICT: "remove a member whose process has ended, at once",
         Action.CONFIGURE: "change settings of members while they run",
+        Action.CLIENTS: "see the connections of clients, with their users and addresses",
+        Action.KILL_CLIENT: "end connections of clients",
+        Action.RESTART: "restart members, one after the other",
     },
 }
 """Actions of each kind, with descriptions."""

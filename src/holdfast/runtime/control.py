@@ -8,25 +8,36 @@ later.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from holdfast.actions.drain import Drain
-from holdfast.actions.operator_action import AnsweredAction, OperatorAction, ProcessAction
+from holdfast.actions.member_process import ClientConnection, MemberLoad
+from holdfast.actions.operator_action import (
+    ActionDone,
+    AnsweredAction,
+    OperatorAction,
+    OperatorQuery,
+    ProcessAction,
+)
 from holdfast.config import Settings
 from holdfast.core.events import ActionRequested, ActionWithdrawn
 from holdfast.core.member import Member
 from holdfast.engine.driver import Driver
 from holdfast.errors import HoldfastError, Refused
+from holdfast.observe.latency_histogram import LatencyHistogram
 from holdfast.runtime.live_settings import LiveSettings
 from holdfast.runtime.memory import Gauge
+from holdfast.runtime.supervision import RESTART
+from holdfast.server.door import Door
+from holdfast.server.hazelcast.lane_tally import LaneTally
+from holdfast.server.operation_times import OperationTimes, latencies_of
 from holdfast.wire.answers import Fate
 
 POLL_S = 0.02
 LAST_ANSWERS_S = 1.0
 """Time for pending actions to be answered when the member ends."""
-
-ActionDone = Callable[[Fate, str], None]
 
 
 class Operated(Protocol):
@@ -36,10 +47,19 @@ class Operated(Protocol):
     ended: asyncio.Event
     ended_because: str
     broken: BaseException | None
+    times: OperationTimes
+    tally: LaneTally
+
+    @property
+    def stall_s(self) -> float: ...
 
     @property
     def gauge(self) -> Gauge:
         """The member's memory."""
+
+    @property
+    def door(self) -> Door:
+        """The connections of clients."""
 
     def guard(self, step: Callable[[], None]) -> None:
         """Run a step; an error in it stops the member."""
@@ -57,6 +77,11 @@ class Control:
         self._driver = node.driver
         self._view = node.member.picture
         self._tasks: set[asyncio.Task[None]] = set()
+        self._begun_s = time.monotonic()
+        self.supervisor = ""
+        """The program that starts the process again when it ends; empty: none."""
+        self.exit_status = 0
+        """The exit status of the process, when the member has left."""
 
     # -- what actions see of the process
 
@@ -68,9 +93,41 @@ class Control:
     def has_files(self) -> bool:
         return self._driver.journal is not None
 
+    def restart_at_end(self) -> None:
+        """End with the status after which a supervisor starts the process again."""
+        self.exit_status = RESTART
+
     def change_settings(self, given: Mapping[str, str]) -> None:
         """Change all of these settings, or raise ConfigError and change none."""
         self.live.change(given)
+
+    def clients(self) -> list[ClientConnection]:
+        """The connections of clients, oldest first."""
+        return self._node.door.described()
+
+    def load(self) -> MemberLoad:
+        """Counters since the start."""
+        node, whole = self._node, LatencyHistogram()
+        for one in latencies_of(node.times, node.tally).values():
+            whole.absorb(one.counts, one.sum_ns)
+        memory, picture = node.gauge, self._view
+        return MemberLoad(
+            round((time.monotonic() - self._begun_s) * 1000),
+            whole.count,
+            whole.sum_ns,
+            whole.counts,
+            round(time.process_time() * 1000),
+            round(1000 * node.stall_s, 1),
+            memory.used,
+            memory.limit.size,
+            len(node.door.connections),
+            picture.is_master,
+            picture.info.lite,
+        )
+
+    def end_client(self, number: int, reason: str) -> bool:
+        """End the connection with this number; returns whether there is one."""
+        return self._node.door.end(number, reason)
 
     # -- carrying out
 
@@ -83,6 +140,7 @@ class Control:
         if not (ends and self._node.ended.is_set()):
             self._node.check()
             action.check(self._view, self)
+            action.begin(self)
         if isinstance(action, ProcessAction):
             action.carry_out(self)
         elif isinstance(action, AnsweredAction):
@@ -160,6 +218,10 @@ class Control:
 
     async def _answer(self, action: OperatorAction, timeout_ms: int, done: ActionDone) -> None:
         try:
+            if isinstance(action, OperatorQuery):
+                self._node.check()
+                done(Fate.DONE, "", action.answer(self))
+                return
             message = await self.run(action, timeout_ms / 1000)
         except HoldfastError as refused:
             done(Fate.REJECTED, str(refused))

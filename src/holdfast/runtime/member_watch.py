@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 
-from holdfast.actions.operator_action import OperatorAction
+from holdfast.actions.operator_action import ActionDone, OperatorAction
 from holdfast.config import Settings
 from holdfast.core.effects import Note
 from holdfast.core.member_view import MemberView
@@ -22,7 +21,6 @@ from holdfast.runtime.logs.slow_operations import SlowOperations
 from holdfast.runtime.logs.traces import Traces
 from holdfast.runtime.stalls import StallGauge
 from holdfast.server.audit_events import AuditEvent
-from holdfast.wire import own
 
 log = logging.getLogger("holdfast")
 
@@ -60,9 +58,7 @@ class MemberWatch:
         if self._traces is not None:
             self._traces.audited(event)
 
-    def action(
-        self, action: OperatorAction, done: Callable[[own.Fate, str], None]
-    ) -> Callable[[own.Fate, str], None]:
+    def action(self, action: OperatorAction, done: ActionDone) -> ActionDone:
         return self._traces.action(action, done) if self._traces is not None else done
 
     def note(self, note: Note) -> None:

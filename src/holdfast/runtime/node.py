@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.actions.operator_action import OperatorAction
+from holdfast.actions.operator_action import ActionDone, OperatorAction
 from holdfast.config import Settings, is_loopback, missing_for_open_address
 from holdfast.core.events import MemoryRoom
 from holdfast.core.hosted_services import Service, with_services
@@ -34,7 +34,7 @@ from holdfast.errors import (
     Unknown,
 )
 from holdfast.observe.status import EntriesHeld, status_of
-from holdfast.runtime.control import ActionDone, Control
+from holdfast.runtime.control import Control
 from holdfast.runtime.data_lane import data_lane
 from holdfast.runtime.disk.data_directory import DataDirectory
 from holdfast.runtime.doors.clients import Door
@@ -373,6 +373,11 @@ class Node(MemberGrid):
 
     def _on_room(self, room: Room) -> None:
         self.guard(lambda: self.driver.handle(MemoryRoom(room)))
+
+    @property
+    def door(self) -> Door:
+        """The connections of clients."""
+        return self._door
 
     @property
     def gauge(self) -> Gauge:

@@ -10,6 +10,7 @@ down the cluster.
 | 1      | it ended before its data was safe elsewhere, or was evicted |
 | 2      | not started: a setting is wrong, a port is in use, or the cluster rejects this member |
 | 4      | it found no cluster within `cluster.join_timeout_ms` |
+| 75     | it has left, and is to be started again (`holdfast cluster restart`) |
 | 70     | stopped by an error inside the member, or of its disk |
 """
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 from typing import Any
 
@@ -30,6 +32,7 @@ from holdfast.runtime.memory import prepare
 from holdfast.runtime.node import Node
 from holdfast.runtime.open_files import room_for_sockets
 from holdfast.runtime.stalls import CollectorControl
+from holdfast.runtime.supervision import supervisor_of
 
 log = logging.getLogger("holdfast")
 
@@ -73,6 +76,7 @@ async def _run(settings: Settings) -> int:
     except JournalBroken as error:
         log.critical("this member stops: %s", error)
         return BROKEN
+    node.control.supervisor = supervisor_of(os.environ)
     call_log_of(node.member.picture.info.name)
     loop.set_exception_handler(failed)
     leaving = asyncio.Event()
@@ -113,7 +117,7 @@ async def _run(settings: Settings) -> int:
             return 1
         leaving_log.tell_why()
         log.info("%s", node.ended_because)
-        return 0
+        return node.control.exit_status
     finally:
         for task in (told, ready, *waits):
             task.cancel()

@@ -3,7 +3,7 @@
 Each member is a process like that of `holdfast start`, with its own ports, name and directory. Signals are passed on to
 all members: the first drains them, a second ends them at once. A member that dies is restarted, with a growing delay if
 it dies soon; the others keep running, because their memory holds the data. A member that an operator let leave stays
-away. If the supervisor is killed, its members drain.
+away; one that `holdfast cluster restart` let leave is started again. If the supervisor is killed, its members drain.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from holdfast.config import Settings
 from holdfast.errors import ConfigError
 from holdfast.runtime.logs.process_log import begin_log
 from holdfast.runtime.memory import limit_of
+from holdfast.runtime.supervision import RESTART, SUPERVISED_BY
 
 log = logging.getLogger("holdfast")
 
@@ -112,6 +113,7 @@ def belong() -> None:
     """Called first in a member's process: bind to the core, and drain when the supervisor dies."""
     parent, core = sys.argv.pop(1).split("/")
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    os.environ[SUPERVISED_BY] = "holdfast"
     if os.getppid() != int(parent):
         sys.exit(UNSAFE)
     if core:
@@ -171,6 +173,9 @@ class Supervisor:
                 log.error("member %s %s: it could not be started, so all others end", one.place.name, how)
                 self.stop()
                 return
+            if code == RESTART:
+                log.info("member %s has left to be restarted", one.place.name)
+                continue
             if time.monotonic() - began_s >= WAIT_MAX_S:
                 one.wait_s = WAIT_S
             log.error("member %s %s; it is started again in %g s", one.place.name, how, one.wait_s)

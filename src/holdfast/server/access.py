@@ -390,6 +390,7 @@ HTTP: dict[str, tuple[str, ...]] = {
     "GET /cluster": ("cluster", "status"),
     "GET /v1/actions": ("known",),
     "POST /v1/actions/*": ("action",),
+    "GET /v1/queries/*": ("action",),
     "GET /console": ("open",),
     "GET /console/*": ("open",),
     "GET /console/api/me": ("known",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.actions.operator_action import TIMEOUT_MS_MAX, OperatorAction
+from holdfast.actions.operator_action import TIMEOUT_MS_MAX, OperatorAction, OperatorQuery
 from holdfast.server.access import action_rejection
 from holdfast.server.audit_events import AuditEvent, AuditKind
 from holdfast.server.grid import Grid
@@ -15,7 +15,8 @@ def denial(grid: Grid, rights: Rights, peer: str, action: OperatorAction) -> str
     if reason := action_rejection(rights, action):
         grid.audit(AuditEvent(AuditKind.REFUSED, rights.user, peer, name, reason))
         return reason
-    grid.audit(AuditEvent(AuditKind.ORDER, rights.user, peer, name, action.audit_line()))
+    if not isinstance(action, OperatorQuery):
+        grid.audit(AuditEvent(AuditKind.ORDER, rights.user, peer, name, action.audit_line()))
     return ""
 
 

@@ -18,8 +18,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from typing import Protocol
 
+from holdfast.actions.member_process import ClientConnection as ClientOfMember
 from holdfast.config import LimitSettings
 from holdfast.core.member_view import ReplicationBacklog
 from holdfast.core.model.ids import MILLISECOND
@@ -35,6 +37,7 @@ from holdfast.server.logins import net_of
 from holdfast.server.own_session import OwnSession
 from holdfast.server.plain import KnownNames, Plain
 from holdfast.server.quota import Quota
+from holdfast.server.session_client import STRANGER, SessionClient
 from holdfast.wire import doors
 
 PREAMBLE_BYTES = 3
@@ -151,7 +154,12 @@ class Session(Protocol):
     def silent_ns(self) -> int:
         """For how long nothing has come."""
 
+    def client(self) -> SessionClient:
+        """The client that has logged in."""
 
+
+_NUMBERS = count(1)
+"""Numbers of connections, for operators."""
 LetIn = Callable[[bool], str]
 """Why a client that has proved who it is may not come in all the same; empty: it may. Takes whether it operates."""
 Make = Callable[[Callable[[bytes], None], Callable[[str], None], Flow, LetIn, str], Session]
@@ -319,6 +327,7 @@ class Door:
 
     def knock(self, connection: ClientConnection) -> None:
         """A stranger has connected."""
+        connection.number, connection.since_ns = next(_NUMBERS), self.clock()
         assert connection not in self.connections, "a connection is made once"
         self.connections[connection] = None
         oldest = self._half_open.add(connection, net_of(connection.peer))
@@ -368,6 +377,21 @@ class Door:
         self.connections.pop(connection, None)
         for kind in (self._half_open, self._clients, self._operators):
             kind.remove(connection)
+
+    # -- for operators
+
+    def described(self) -> list[ClientOfMember]:
+        """All connections, oldest first."""
+        now_ns = self.clock()
+        return [connection.described(now_ns) for connection in self.connections]
+
+    def end(self, number: int, reason: str) -> bool:
+        """End the connection with this number; returns whether there is one."""
+        for connection in self.connections:
+            if connection.number == number:
+                connection.close(reason)
+                return True
+        return False
 
     # -- turns
 
@@ -493,7 +517,9 @@ class ClientConnection:
         "_transport",
         "_unread",
         "_why",
+        "number",
         "peer",
+        "since_ns",
         "unread",
     )
 
@@ -515,6 +541,9 @@ class ClientConnection:
         self._why = ""
         self.peer = ""
         """The client's address, for the log."""
+        self.number = 0
+        """Its number in this process."""
+        self.since_ns = 0
         self.unread = 0
         """Bytes of unread answers and unfinished requests, when last counted."""
 
@@ -690,6 +719,22 @@ class ClientConnection:
         if self._door.pressure.crowded:
             return -1 if unread else 0
         return self._door.limits.output_buffer_bytes - unread
+
+    def described(self, now_ns: int) -> ClientOfMember:
+        """This connection, for operators."""
+        session = self._session
+        client = session.client() if session is not None and session.admitted else STRANGER
+        return ClientOfMember(
+            self.number,
+            self.peer,
+            client.user,
+            client.kind,
+            client.name,
+            (now_ns - self.since_ns) // MILLISECOND,
+            0 if session is None else session.silent_ns() // MILLISECOND,
+            self.count(),
+            client.transactions,
+        )
 
     def count(self) -> int:
         """Count what this connection keeps here; answers `unread`."""

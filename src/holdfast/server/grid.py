@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from holdfast.actions.operator_action import OperatorAction
+from holdfast.actions.operator_action import ActionDone, OperatorAction
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.metastore_questions import MetastoreAnswer, MetastoreQuestion
 from holdfast.core.model.operations import Done, EntryEvent, Outcome, Request
@@ -28,7 +28,6 @@ from holdfast.observe.map_figures import MemberCount
 from holdfast.observe.status import EntriesHeld
 from holdfast.server.audit_events import AuditEvent
 from holdfast.server.logins import Login, LoginDone
-from holdfast.wire import own
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +245,7 @@ class Grid(Protocol):
 
     # -- what an operator wants, and hears
 
-    def act(self, action: OperatorAction, timeout_ms: int, done: Callable[[own.Fate, str], None]) -> None:
+    def act(self, action: OperatorAction, timeout_ms: int, done: ActionDone) -> None:
         """Carry out an action of an operator; `done` is called once: when it is done, or with the reason why not
         within this time.
         """

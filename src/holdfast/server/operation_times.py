@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from holdfast.core.model.operations import Done, Op, Outcome, Request, Status
 from holdfast.core.model.zone_batches import ZoneBatchDone
@@ -16,6 +17,25 @@ ONE_READ = frozenset({Op.GET, Op.CONTAINS_KEY, Op.ENTRY_VIEW})
 
 def operation_name(op: Op) -> str:
     return op.name.lower().replace("_", "-")
+
+
+class LaneFigures(Protocol):
+    """Counts of the data lane."""
+
+    def figures(self) -> Iterable[tuple[str, Sequence[int], int]]:
+        """By operation: requests by duration, and their durations together."""
+
+
+def latencies_of(times: OperationTimes, lane: LaneFigures) -> dict[str, LatencyHistogram]:
+    """Durations by operation, of requests inside and outside the data lane."""
+    found = times.latencies()
+    for name, counts, sum_ns in lane.figures():
+        together = LatencyHistogram()
+        together.absorb(counts, sum_ns)
+        if (known := found.get(name)) is not None:
+            together.absorb(known.counts, known.sum_ns)
+        found[name] = together
+    return found
 
 
 class OperationTimes:

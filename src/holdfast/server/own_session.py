@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import assert_never
 
+import msgspec
+
 from holdfast.actions.registry import read_action
 from holdfast.config import LimitSettings
 from holdfast.core.model.operations import Outcome
@@ -27,6 +29,7 @@ from holdfast.server.grid import Grid
 from holdfast.server.handshake import Capabilities, Handshake
 from holdfast.server.question_checks import request_rejection
 from holdfast.server.reply_channel import BYTES_PER_UNIT, ReplyChannel
+from holdfast.server.session_client import SessionClient
 from holdfast.server.transaction_questions import TransactionQuestions
 from holdfast.wire import own
 
@@ -197,6 +200,11 @@ class OwnSession:
         """Whether the client has logged in and has a place."""
         return self._handshake.admitted
 
+    def client(self) -> SessionClient:
+        """The client, for operators."""
+        kind = "operator" if self._handshake.operates else "holdfast"
+        return SessionClient(kind, self._handshake.rights.user, "", len(self._transactions.begun))
+
     @property
     def coming(self) -> int:
         """Bytes that have arrived and were not decoded."""
@@ -286,9 +294,9 @@ class OwnSession:
         if not replies.may_wait(question.id):
             return
 
-        def done(fate: own.Fate, message: str) -> None:
+        def done(fate: own.Fate, message: str, value: msgspec.Struct | None = None) -> None:
             replies.answered()
-            replies.send(own.Acted(question.id, fate, message))
+            replies.send(own.Acted(question.id, fate, message, msgspec.Raw(msgspec.msgpack.encode(value))))
 
         replies.handed_over = True
         self._grid.act(action, question.timeout_ms, replies.on_done("Act", question.id, done))

@@ -208,6 +208,8 @@ class Acted(msgspec.Struct, frozen=True, array_like=True, tag=83):
     fate: Fate
     message: str
     """The effect; or why there is none, and what to do."""
+    value: msgspec.Raw = msgspec.Raw(b"\xc0")
+    """The answer to a query."""
 
 
 class Heard(msgspec.Struct, frozen=True, array_like=True, tag=73):

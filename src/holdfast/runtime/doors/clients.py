@@ -8,6 +8,7 @@ from dataclasses import replace
 from time import monotonic_ns
 from typing import TYPE_CHECKING, cast
 
+from holdfast.actions.member_process import ClientConnection as ClientOfMember
 from holdfast.config import LimitSettings
 from holdfast.runtime.doors.strangers import Strangers
 from holdfast.server import door
@@ -77,8 +78,16 @@ class PolledConnection(door.ClientConnection):
         self.begin(wire, peer)
 
     def _look(self) -> None:
+        self._note_activity()
+        super()._look()
+
+    def described(self, now_ns: int) -> ClientOfMember:
+        """This connection, for operators."""
+        self._note_activity()
+        return super().described(now_ns)
+
+    def _note_activity(self) -> None:
         if self._wire.heard():
             # The data lane served the client without the session; an empty call tells the session that the client is
             # active.
             self._receive(b"")
-        super()._look()

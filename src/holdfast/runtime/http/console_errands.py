@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from holdfast.actions.operator_action import OperatorAction
+import msgspec
+
+from holdfast.actions.operator_action import ActionDone, OperatorAction, OperatorQuery
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Credentials
-from holdfast.client.operator import act
+from holdfast.client.operator import act, ask
 from holdfast.core.model.ids import Address
 from holdfast.errors import HoldfastError, Standing
 from holdfast.replica_comparison.comparison_report import Report, describe
@@ -30,6 +32,8 @@ ACTIONS_AT_A_TIME: Final = 8
 VERIFY_S: Final = 60.0
 FINDINGS: Final = 100
 """Differing copies that are listed."""
+
+ForwardedResult = tuple[own.Fate, str, msgspec.Struct | None]
 
 
 class ConsoleErrands:
@@ -72,7 +76,7 @@ class ConsoleErrands:
         uuid: str,
         action: OperatorAction,
         timeout_ms: int,
-        done: Callable[[own.Fate, str], None],
+        done: ActionDone,
     ) -> None:
         found = [info for info in self._host.member.picture.members() if info.uuid == uuid]
         if not found:
@@ -82,22 +86,24 @@ class ConsoleErrands:
         address = Address(found[0].client_host, found[0].client_port)
         credentials = self._credentials(request)
 
-        def give() -> tuple[own.Fate, str]:
+        def carried_out() -> ForwardedResult:
+            timeout_s = timeout_ms / 1000
             try:
-                message = act(address, credentials, action, timeout_s=timeout_ms / 1000)
+                if isinstance(action, OperatorQuery):
+                    return own.Fate.DONE, "", ask(address, credentials, action, timeout_s=timeout_s)
+                return own.Fate.DONE, act(address, credentials, action, timeout_s=timeout_s), None
             except Standing as standing:
-                return own.Fate.ACCEPTED, str(standing)
+                return own.Fate.ACCEPTED, str(standing), None
             except (HoldfastError, OSError) as failed:
-                return own.Fate.REJECTED, str(failed)
-            return own.Fate.DONE, message
+                return own.Fate.REJECTED, str(failed), None
 
         self._under_way += 1
 
-        def over(work: asyncio.Future[tuple[own.Fate, str]]) -> None:
+        def over(work: asyncio.Future[ForwardedResult]) -> None:
             self._under_way -= 1
-            done(*_result(work, (own.Fate.REJECTED, "this member is shutting down")))
+            done(*_result(work, (own.Fate.REJECTED, "this member is shutting down", None)))
 
-        self._loop.run_in_executor(self._threads, give).add_done_callback(over)
+        self._loop.run_in_executor(self._threads, carried_out).add_done_callback(over)
 
     def verify(self, request: HttpRequest, done: Callable[[dict[str, object]], None]) -> None:
         if self._verifying:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from holdfast.actions.operator_action import OperatorAction
+from holdfast.actions.operator_action import ActionDone, OperatorAction
 from holdfast.core.model.partition_events import News
 from holdfast.observe.happenings import Happenings
 from holdfast.observe.map_figures import MemberCount
@@ -22,7 +22,6 @@ from holdfast.runtime.http.member_http import HttpHost
 from holdfast.server.http.console_routes import ConsoleFile
 from holdfast.server.http.http_messages import HttpRequest
 from holdfast.server.logins import Login
-from holdfast.wire import own
 
 if TYPE_CHECKING:
     from holdfast.runtime.http.cluster_survey import Said
@@ -135,7 +134,7 @@ class MemberConsole:
         uuid: str,
         action: OperatorAction,
         timeout_ms: int,
-        done: Callable[[own.Fate, str], None],
+        done: ActionDone,
     ) -> None:
         self._asked_of_others().act_at(request, uuid, action, timeout_ms, done)
 

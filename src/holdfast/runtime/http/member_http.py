@@ -17,7 +17,6 @@ from holdfast.config import Settings
 from holdfast.core.member import Member
 from holdfast.engine.driver import Driver
 from holdfast.observe.health import Health, unready_reason
-from holdfast.observe.latency_histogram import LatencyHistogram
 from holdfast.observe.member_metrics import ProcessStats
 from holdfast.observe.status import EntriesHeld, counting
 from holdfast.runtime.data_lane import DataLane
@@ -30,7 +29,7 @@ from holdfast.server.grid import Grid
 from holdfast.server.hazelcast.lane_tally import LaneTally
 from holdfast.server.http.http_messages import TOKEN_USER
 from holdfast.server.logins import Login, LoginDone, Logins
-from holdfast.server.operation_times import OperationTimes
+from holdfast.server.operation_times import OperationTimes, latencies_of
 from holdfast.version import __version__
 
 if TYPE_CHECKING:
@@ -146,13 +145,7 @@ class MemberHttp:
 
     def _process_stats(self) -> ProcessStats:
         host = self._host
-        latencies, failures = host.times.latencies(), host.times.failures()
-        for name, counts, sum_ns in host.tally.figures():
-            together = LatencyHistogram()
-            together.absorb(counts, sum_ns)
-            if (known := latencies.get(name)) is not None:
-                together.absorb(known.counts, known.sum_ns)
-            latencies[name] = together
+        latencies, failures = latencies_of(host.times, host.tally), host.times.failures()
         if host.tally.unknown:
             failures["write", "unknown"] = host.tally.unknown
         return ProcessStats(

@@ -13,10 +13,12 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.actions.operator_action import OperatorAction
+import msgspec
+
+from holdfast.actions.operator_action import ActionDone, OperatorAction
 from holdfast.config import Settings
 from holdfast.core.effects import Note
 from holdfast.core.member_view import MemberView
@@ -185,22 +187,20 @@ class Traces:
         if event.event is AuditKind.ORDER:
             self._by = event.user
 
-    def action(
-        self, action: OperatorAction, done: Callable[[own.Fate, str], None]
-    ) -> Callable[[own.Fate, str], None]:
+    def action(self, action: OperatorAction, done: ActionDone) -> ActionDone:
         """Begin a span for a command; returns the callback to use instead of `done`."""
         by, self._by = self._by, ""
         told: dict[str, str | int] = {"order": action.declared.name, "by": quoted(by, SHOWN_MAX)}
         span = self._begin_span("order", told, time.time_ns())
         self._orders.add(span)
 
-        def ended(fate: own.Fate, why: str) -> None:
+        def ended(fate: own.Fate, message: str, value: msgspec.Struct | None = None) -> None:
             if span in self._orders:
                 self._orders.discard(span)
                 span.set_attribute("holdfast.result", fate.name.lower())
-                span.set_attribute("holdfast.reason", quoted(why, SHOWN_MAX))
+                span.set_attribute("holdfast.reason", quoted(message, SHOWN_MAX))
                 span.end(time.time_ns())
-            done(fate, why)
+            done(fate, message, value)
 
         return ended
 

@@ -43,6 +43,7 @@ from holdfast.server.hazelcast.names import name_of
 from holdfast.server.hazelcast.reference_lane import LaneCode, Served
 from holdfast.server.hazelcast.zone_entry_sink import ZoneEntrySink, ZoneMap
 from holdfast.server.plain import KnownNames, Plain
+from holdfast.server.session_client import SessionClient, uuid_text
 from holdfast.wire.hazelcast.hazelcast_frames import (
     FRAME,
     REQUEST,
@@ -380,6 +381,11 @@ class HazelcastSession:
     @property
     def admitted(self) -> bool:
         return self._talk.authenticated
+
+    def client(self) -> SessionClient:
+        """The client, for operators."""
+        talk = self._talk
+        return SessionClient("hazelcast", talk.rights.user, uuid_text(talk.client), len(talk.transactions))
 
     @property
     def coming(self) -> int:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
 
-from holdfast.actions.operator_action import OperatorAction
+from holdfast.actions.operator_action import ActionDone, OperatorAction, OperatorQuery
 from holdfast.actions.reference import described
 from holdfast.actions.registry import ACTIONS, action_of
 from holdfast.errors import ProtocolError
@@ -22,7 +21,8 @@ from holdfast.server.http.http_messages import (
 from holdfast.server.http.routes import HttpMember, Route
 from holdfast.wire.answers import Fate
 
-PREFIX: Final = "/v1/actions/"
+ACTIONS_AT: Final = "/v1/actions/"
+QUERIES_AT: Final = "/v1/queries/"
 STATUS_OF: Final = {Fate.DONE: 200, Fate.ACCEPTED: 202, Fate.REJECTED: 409}
 """HTTP status by result of an action."""
 
@@ -36,7 +36,7 @@ class ActionForwarder(Protocol):
         uuid: str,
         action: OperatorAction,
         timeout_ms: int,
-        done: Callable[[Fate, str], None],
+        done: ActionDone,
     ) -> None:
         """Carry out an action at another member, with the requester's credentials. Raises BadRequest if it does not
         exist.
@@ -57,7 +57,11 @@ class ActionRoutes:
         self._forwarder = forwarder
 
     def all(self) -> list[Route]:
-        return [Route("GET", "/v1/actions", self.list), Route("POST", f"{PREFIX}*", self.act)]
+        return [
+            Route("GET", "/v1/actions", self.list),
+            Route("POST", f"{ACTIONS_AT}*", self.act),
+            Route("GET", f"{QUERIES_AT}*", self.ask),
+        ]
 
     def list(self, request: HttpRequest, responder: Responder) -> None:
         """All actions, with the JSON schemas of their fields."""
@@ -68,27 +72,54 @@ class ActionRoutes:
 
         `?timeout_ms=N`: how long to wait. `?member=UUID`: carry it out at that member.
         """
-        grid = self._member.grid
-        try:
-            action = action_of(request.path.removeprefix(PREFIX), request.json())
-        except ProtocolError as error:
-            raise BadRequest(str(error)) from None
-        timeout_ms = _timeout_ms(request, action)
+        name = request.path.removeprefix(ACTIONS_AT)
+        action = _read(name, request.json())
+        if isinstance(action, OperatorQuery):
+            raise BadRequest(f"{name} is a query: GET {QUERIES_AT}{name}")
+
+        def done(fate: Fate, message: str, value: msgspec.Struct | None = None) -> None:
+            assert value is None, "only a query has an answer"
+            result = ActionResult(fate.name.lower(), message)
+            responder.answer(json_answer(msgspec.to_builtins(result), STATUS_OF[fate]))
+
+        self._begin(request, responder, action, done)
+
+    def ask(self, request: HttpRequest, responder: Responder) -> None:
+        """Answer a query, with its fields in the query string, as JSON. `timeout_ms` and `member`: as for actions."""
+        name = request.path.removeprefix(QUERIES_AT)
+        fields = {key: value for key, value in request.query.items() if key not in ("member", "timeout_ms")}
+        query = _read(name, fields, strict=False)
+        if not isinstance(query, OperatorQuery):
+            raise BadRequest(f"{name} is an action: POST {ACTIONS_AT}{name}")
+
+        def done(fate: Fate, message: str, value: msgspec.Struct | None = None) -> None:
+            told = value if fate is Fate.DONE else ActionResult(fate.name.lower(), message)
+            responder.answer(json_answer(msgspec.to_builtins(told), STATUS_OF[fate]))
+
+        self._begin(request, responder, query, done)
+
+    def _begin(
+        self, request: HttpRequest, responder: Responder, action: OperatorAction, done: ActionDone
+    ) -> None:
+        grid, timeout_ms = self._member.grid, _timeout_ms(request, action)
         if reason := action_requests.denial(grid, request.rights, request.peer, action):
             responder.answer(text_answer(403, reason))
             return
         if problem := action_requests.problem(grid, action, timeout_ms):
             raise BadRequest(problem)
-
-        def done(fate: Fate, message: str) -> None:
-            result = ActionResult(fate.name.lower(), message)
-            responder.answer(json_answer(msgspec.to_builtins(result), STATUS_OF[fate]))
-
         uuid = request.query.get("member", "")
         if uuid in ("", grid.member_uuid):
             grid.act(action, timeout_ms, done)
         else:
             self._forwarder.act_at(request, uuid, action, timeout_ms, done)
+
+
+def _read(name: str, content: object, *, strict: bool = True) -> OperatorAction:
+    """Raises BadRequest."""
+    try:
+        return action_of(name, content, strict=strict)
+    except ProtocolError as error:
+        raise BadRequest(str(error)) from None
 
 
 def _timeout_ms(request: HttpRequest, action: OperatorAction) -> int:

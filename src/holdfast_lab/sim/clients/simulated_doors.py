@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from holdfast.actions.operator_action import OperatorAction
+from holdfast.actions.operator_action import ActionDone, OperatorAction
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.operations import Outcome, Request
 from holdfast.observe.status import EntriesHeld
@@ -111,7 +111,7 @@ class ProcessGrid(MemberGrid):
     def rejection(self, request: Request, size: int = 0) -> Outcome | None:
         return self.member.picture.rejection_here(request)
 
-    def act(self, action: OperatorAction, timeout_ms: int, done: Callable[[own.Fate, str], None]) -> None:
+    def act(self, action: OperatorAction, timeout_ms: int, done: ActionDone) -> None:
         done(own.Fate.REJECTED, "simulated members take no orders of clients")
 
     def faulty(self, kind: str, error: Exception) -> None:
