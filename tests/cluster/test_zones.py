@@ -217,7 +217,7 @@ def test_what_happens_to_a_zone_is_watched_and_its_replicas_are_compared(cluster
                 client.set("orders", text(f"k{number}"), text(f"v{number}"))
         found = run(cluster, "verify", "--map", "orders")
         assert found.exit_code == 0, found.output
-        assert "0 differ, 0 busy, 0 unreachable" in found.output
+        assert "0 differs, 0 older, 0 busy, 0 unreachable, 0 uncertain" in found.output
         assert run(cluster, "zone", "alter", "z", "--scale-down-s", "1").exit_code == 0
         watching.until(lambda: told("zone altered", changed={"scale_down_s": ["never", 1]}))
         cluster.kill(watched)
