@@ -105,6 +105,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "evict": {"members": ["a-uuid"]},
     "kill-client": {"client": 17},
     "refill": {"partition": 3, "member": "a-uuid"},
+    "set-map": {"name": "m", "settings": {"backups": "2"}},
     "state": {"state": "frozen"},
 }
 

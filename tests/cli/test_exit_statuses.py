@@ -83,6 +83,9 @@ SILENT = {
     "member demote": ["x"],
     "member promote": ["x"],
     "plan": ["--live"],
+    "map list": [],
+    "map show": ["m"],
+    "map set": ["m", "ttl=1h"],
     "zone create": ["z"],
     "zone alter": ["z", "--replicas", "1"],
     "zone rename": ["z", "y"],
@@ -148,6 +151,9 @@ WELL: list[tuple[str, list[str]]] = [
     ("repair", ["--strategy", "primary", "--dry-run"]),
     ("plan", ["--live", "--scenario", "join:1"]),
     ("plan", ["--live", "--scenario", "join:1", "--summary"]),
+    ("map set", ["m", "ttl=1h", "backups=1"]),
+    ("map list", []),
+    ("map show", ["m"]),
     ("zone create", ["z", "--replicas", "1"]),
     ("zone alter", ["z", "--replicas", "2"]),
     ("zone rename", ["z", "y"]),
@@ -206,6 +212,10 @@ LOCAL: dict[str, tuple[list[str], str]] = {
 """Commands that need no cluster: arguments, and what is piped in."""
 
 ELSEWHERE = {
+    (
+        "map set",
+        OPEN,
+    ): "tests/lab/sim/test_map_changes.py::test_an_order_that_was_accepted_waits_for_its_copies",
     ("start", DONE): "tests/cluster/test_control.py::test_members_are_drained_and_the_cluster_is_ended",
     ("start", FAILED): "tests/cluster/test_control.py::test_a_member_with_the_only_copies_is_not_let_go",
     (

@@ -102,6 +102,9 @@ class Seat:
     def is_assigned(self) -> bool:
         return self.table.assigned
 
+    def copies_proven(self) -> bool:
+        return False
+
     def active_migrations(self) -> list[tuple[Migration, int]]:
         return self.active
 

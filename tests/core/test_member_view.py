@@ -44,7 +44,7 @@ def test_what_it_shows_cannot_be_changed_or_is_made_for_who_asks(stage: Stage) -
             own.add(name)
     # Sessions look at the backlog and at losses with every buffer; the judges of zones look at every group and key of
     # the metastore.
-    assert own == {"backlog", "consensus", "losses"}
+    assert own == {"backlog", "consensus", "losses", "maps"}
 
 
 def _is_value(what: object) -> bool:

@@ -28,7 +28,7 @@ from holdfast.client.operator import act, act_at_any
 from holdfast.config.loading import live_text
 from holdfast.core.model.baseline import FIXED
 from holdfast.core.model.ids import Address
-from holdfast.errors import HoldfastError
+from holdfast.errors import ConfigError, HoldfastError
 
 DIGITS_MAX = 5
 """Most digits of a partition number: no cluster has more than 65,536."""
@@ -206,9 +206,21 @@ def read_settings(given: tuple[str, ...]) -> dict[str, str]:
     }
 
 
+def read_pairs(given: tuple[str, ...]) -> dict[str, str]:
+    """Settings as KEY=VALUE, in any form. Raises ConfigError."""
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"{text!r} is not allowed: it must be SETTING=VALUE")
+        found[name] = value
+    return found
+
+
 READERS: dict[str, Callable[[Any], Any]] = {
     "partitions": read_partitions,
     "settings": read_settings,
+    "pairs": read_pairs,
 }
 """How the text of a parameter becomes the value of a field, by `reads` of its declaration."""
 

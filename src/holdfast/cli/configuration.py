@@ -62,6 +62,7 @@ class Setting(msgspec.Struct, frozen=True):
     variable: str
     secret: bool
     live: bool
+    in_use: bool
 
 
 class Schema(Answer):
@@ -98,7 +99,16 @@ def show(_: Call, file: Path | None) -> Schema | ValidFile:
         return ValidFile(given=len(settings_from(file, {}).given), file=str(file))
     return Schema(
         settings=[
-            Setting(key.dotted, key.default, key.allowed, key.meaning, key.variable, key.secret, key.live)
+            Setting(
+                key.dotted,
+                key.default,
+                key.allowed,
+                key.meaning,
+                key.variable,
+                key.secret,
+                key.live,
+                key.in_use,
+            )
             for key in schema()
         ]
     )
@@ -122,6 +132,7 @@ def as_toml() -> str:
         for key in keys:
             value = "{}" if key.default == {} else json.dumps(key.readable(key.default))
             live = "; can be changed while members run: holdfast config set" if key.live else ""
+            live += "; can be changed while the map is used: holdfast map set" if key.in_use else ""
             lines += [f"# {key.meaning}", f"# {key.allowed}; {key.variable}{live}", f"# {key.name} = {value}"]
             if (section, key.name) == ("limits", "memory_bytes"):
                 found = limit_of(0)

@@ -104,6 +104,8 @@ STATUSES: Table = {
     "zone reset": CHANGES,
     "zone list": SHOWS,
     "zone show": {**SHOWS, FAILED: "unknown zone, or rejected"},
+    "map list": SHOWS,
+    "map show": SHOWS,
     "zone explain": _LOCAL,
     "metastore get": _KEY,
     "metastore scan": SHOWS,

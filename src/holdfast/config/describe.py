@@ -25,6 +25,8 @@ class Key(NamedTuple):
     secret: bool
     live: bool
     """Whether it can be changed while a member runs."""
+    in_use: bool
+    """Whether `holdfast map set` can change it while the map is used."""
 
     @property
     def unit(self) -> UnitOf | None:
@@ -61,7 +63,10 @@ def keys_of(section: str, table: type[Section]) -> tuple[Key, ...]:
         default = field.default if made is msgspec.NODEFAULT else made()
         secret, live = bool(extra.get("secret")), bool(extra.get("live"))
         allowed = str(extra.get("allowed") or _allowed(kind, unit_of(field.name)))
-        keys.append(Key(section, field.name, types[field.name], default, allowed, meaning, secret, live))
+        in_use = bool(extra.get("in_use"))
+        keys.append(
+            Key(section, field.name, types[field.name], default, allowed, meaning, secret, live, in_use)
+        )
     return tuple(keys)
 
 

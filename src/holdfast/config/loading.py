@@ -18,6 +18,7 @@ from holdfast.config.local_paths import uri_reason
 from holdfast.config.schema import (
     BACKUPS_MAX,
     DEFAULT_MAP,
+    INTERNAL,
     NAMED,
     OWN_ATTRIBUTES,
     PREFIX,
@@ -35,6 +36,8 @@ FRAME_OVERHEAD_BYTES: Final = 65_536
 CHANGES_BYTES_LEAST: Final = 16_384
 """Less than this holds only some dozens of changes."""
 NAME_MAX: Final = 250
+MILLISECONDS: Final = "_ms"
+"""End of the name of a key whose unit that is."""
 _PLAIN: Final = re.compile(r"\s*[+-]?\d+\s*", re.ASCII)
 """A number without a unit."""
 
@@ -82,6 +85,56 @@ def changed(settings: Settings, given: Mapping[str, str]) -> Settings:
     mistakes.look_at(found)
     mistakes.tell()
     return found
+
+
+def map_values(name: str, given: Mapping[str, str]) -> dict[str, int]:
+    """The settings of an order to change this map while it is used (`holdfast map set`): `backups=2`, `ttl=1h`.
+
+    Raises one ConfigError that lists all mistakes.
+    """
+    mistakes = _Mistakes()
+    values: dict[str, int] = {}
+    for field, text in given.items():
+        with mistakes.noting():
+            key = _find_key_in_use(name, field)
+            values[key.name] = int(str(_convert(key, text, "the order", strict=False)))
+    mistakes.tell()
+    return values
+
+
+def check_map(settings: Settings, name: str, values: Mapping[str, int]) -> None:
+    """Raise one ConfigError that lists all conflicts if a map with these settings cannot get these values in use."""
+    if name.startswith(INTERNAL):
+        raise ConfigError(f"{name} is a map of Holdfast's own: its settings follow those of the other maps")
+    chosen = settings.map(name)
+    if chosen.raft_zone:
+        raise ConfigError(
+            f"map {name} is in the zone {chosen.raft_zone!r}: its settings are read when a member starts, and its "
+            "number of replicas is that of the zone (holdfast zone alter)"
+        )
+    mistakes = _Mistakes()
+    for field, value in values.items():
+        dotted = f"maps.{name}.{field}"
+        with mistakes.noting(dotted):
+            _convert(_find_key_in_use(name, field), value, "the order", strict=True)
+    maps = {**settings.maps, name: msgspec.structs.replace(chosen, **values)}
+    mistakes.look_at(msgspec.structs.replace(settings, maps=maps))
+    mistakes.tell()
+
+
+def _find_key_in_use(map_name: str, name: str) -> Key:
+    """The key of a map with this name, with or without its unit."""
+    known = MapSettings.__struct_fields__
+    name = name + MILLISECONDS if name + MILLISECONDS in known else name
+    key = find_key(f"maps.{map_name}.{name}", "the order")
+    if not key.in_use:
+        changeable = ", ".join(each.name for each in keys_of("maps", MapSettings) if each.in_use)
+        raise ConfigError(
+            f"{key.dotted} cannot be changed while the map is used: stop the cluster (holdfast cluster shutdown), "
+            "change it in the files of all members, and start them again. These can be changed in use: "
+            f"{changeable}"
+        )
+    return key
 
 
 def find_live_key(dotted: str, origin: str) -> Key:

@@ -39,6 +39,9 @@ PREFIX: Final = "HOLDFAST_"
 DEFAULT_MAP: Final = "default"
 """The entry of `maps` from which every other map takes the keys it does not set itself."""
 
+COPIES: Final = ("backups", "async_backups")
+"""Keys of a map that say how many copies it has."""
+
 INTERNAL: Final = "__"
 """Names of maps that Holdfast keeps for itself begin so."""
 TRANSACTIONS_MAP: Final = INTERNAL + "transactions"
@@ -228,13 +231,19 @@ class MapSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["maps
     """Settings of one map, or 'default' for all maps without a table of their own."""
 
     backups: Backups = about(
-        1, "Sync backups: copies besides the owner's that hold a write before it is acknowledged."
+        1,
+        "Sync backups: copies besides the owner's that hold a write before it is acknowledged.",
+        in_use=True,
     )
-    async_backups: Backups = about(0, "Async backups: further copies that a write does not wait for.")
+    async_backups: Backups = about(
+        0, "Async backups: further copies that a write does not wait for.", in_use=True
+    )
     ttl_ms: LifetimeMilliseconds = about(
-        0, "Time to live: entries expire this long after their last write; 0: never."
+        0, "Time to live: entries expire this long after their last write; 0: never.", in_use=True
     )
-    max_idle_ms: LifetimeMilliseconds = about(0, "Entries expire this long after their last use; 0: never.")
+    max_idle_ms: LifetimeMilliseconds = about(
+        0, "Entries expire this long after their last use; 0: never.", in_use=True
+    )
 
     journal: Literal["off", "sync", "lazy"] = about(
         "off",

@@ -19,6 +19,10 @@ LIVE = {"live": True}
 """
 
 
+IN_USE = {"in_use": True}
+"""Marks keys of a map that can be changed for the whole cluster while the map is used (`holdfast map set`)."""
+
+
 class Described(NamedTuple):
     """A key in the body of a section: `SectionMeta` makes it an annotation and a default."""
 
@@ -26,9 +30,11 @@ class Described(NamedTuple):
     meta: Meta
 
 
-def about(default: Any, description: str, *, live: bool = False) -> Any:
-    """A key whose type alone says which values it allows. `live`: see `LIVE`."""
-    return Described(default, Meta(description=description, extra=LIVE if live else None))
+def about(default: Any, description: str, *, live: bool = False, in_use: bool = False) -> Any:
+    """A key whose type alone says which values it allows. `live`: see `LIVE`; `in_use`: see `IN_USE`."""
+    return Described(
+        default, Meta(description=description, extra=LIVE if live else IN_USE if in_use else None)
+    )
 
 
 def whole(default: int, least: int, most: int, description: str, *, live: bool = False) -> Any:

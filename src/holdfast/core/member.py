@@ -72,7 +72,6 @@ class Member:
         plain or compiled parts.
         """
         self.me = identity.info.uuid
-        self.settings = settings
         self.out = Outbox(self)
         self.log = Log(self.out, on=bool(settings.persistence.directory))
         self.table = Table(settings.partitions.count)
@@ -81,7 +80,8 @@ class Member:
             settings.cluster.heartbeat_ms * MILLISECOND, settings.cluster.suspect_after_ms * MILLISECOND
         )
         majority = settings.cluster.quorum == "majority"
-        self.membership = Membership(identity, timing, self.out, self, majority=majority)
+        self.membership = Membership(identity, timing, self.out, self, majority=majority, settings=settings)
+        settings = self.settings = self.membership.maps.settings
         self.table_replication = TableReplication(
             self.table, settings, self.membership, self.out, self.log, self
         )
@@ -110,6 +110,7 @@ class Member:
             entries=ways.entries,
             puts=ways.puts,
         )
+        self.copies.rely_on(self.membership.maps.proven)
         self.recovered = recovered
         if recovered is not None:
             self.copies.revive(recovered.copies)
@@ -171,8 +172,9 @@ class Member:
             self.activation,
             self.router,
         )
+        replicas = 1 + settings.replica_backups()
         self.migrations = MigrationMaster(
-            settings, self.out, self.membership, self.table_replication, 1 + settings.replica_backups()
+            self.membership.maps.proven, self.out, self.membership, self.table_replication, replicas
         )
         self.last_holder = LastHolder(self.me, settings, self.out, rows, self.membership, self.copies)
         self.brought_back = ReturningMember(
@@ -195,10 +197,8 @@ class Member:
         self.changes = ChangeStreams(settings, self.out, self.lane, self.copies, journal=self.log.on)
         self._changed = False
         self.picture = MemberView(
-            settings,
             self.out,
             membership=self.membership,
-            table=self.table,
             table_replication=self.table_replication,
             migrations=self.migrations,
             copies=self.copies,
@@ -263,6 +263,22 @@ class Member:
         view = self.membership.view
         if view is not None and self.membership.master is not None:
             self.out.send(self.membership.master, m.ResetLost(view.number, list(partitions), list(maps)))
+
+    def on_maps(self, notice: n.ViewInstalled) -> None:
+        """The view has the changed settings of maps."""
+        new, maps = notice.new, self.membership.maps
+        if new is None or new.maps == maps.changes:
+            return
+        # Before the change, too: maps that were left over would be taken for filled ones.
+        self._keep_maps()
+        maps.change(new.maps, self.out, first=notice.old is None)
+        self._keep_maps()
+        self.lane.settings_changed()
+        self.migrations.resize(1 + self.settings.replica_backups())
+
+    def _keep_maps(self) -> None:
+        for partition in self.copies.held:
+            self.copies.keep_maps_of(partition, self.table.rows[partition].index_of(self.me))
 
     def on_durable(self, event: e.Durable) -> None:
         self.log.on_durable(event.number)
@@ -377,6 +393,7 @@ class Member:
         self.copies.sweep()
         self.changes.sweep()
         self.repair.forgetting.sweep()
+        self.repair.map_copies.sweep()
         self.agreed.sweep()
         self.transactions.sweep()
         if self.copies.stale and self.table.assigned and not self.picture.cluster_unsafe_reason():
@@ -398,6 +415,10 @@ class Member:
     def may_demote(self, member: MemberId) -> bool:
         """On the master: whether this member may become a lite one."""
         return self.migrations.may_demote(member)
+
+    def copies_proven(self) -> bool:
+        """On the master: whether replicas hold what the present step of a change of maps wants."""
+        return self.repair.map_copies.proven_by_all(self.picture.unsafe_reason(), self.table_replication)
 
     def unsafe_reason(self) -> str:
         """Why a crash could cost something now; empty if it could not, as far as this member knows."""
@@ -456,6 +477,12 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.ResetLost: lambda member, _, message: member.migrations.reset_lost(message.partitions, message.maps),
     m.BaselineWanted: lambda member, _, message: member.membership.orders.on_baseline_wanted(message),
     m.LevelWanted: lambda member, _, message: member.membership.orders.on_level_wanted(message),
+    m.MapChangeWanted: lambda member, _, message: member.membership.map_orders.on_wanted(message),
+    m.MapChangeAsked: lambda member, sender, message: member.membership.map_orders.on_asked(sender, message),
+    m.MapChangeJudged: lambda member, sender, message: member.membership.map_orders.on_judged(
+        sender, message
+    ),
+    m.MapChangeRefused: lambda member, _, message: member.membership.map_orders.on_refused(message),
     m.EvictMembersWithoutMajority: lambda member, _, message: (
         member.membership.evictions.on_evict_members_without_majority(message)
     ),
@@ -572,6 +599,8 @@ EVENTS: dict[type[e.Event], Callable[[Member, Any], object]] = {
 NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     n.ViewInstalled: (
         lambda member, it: member.note_changed(),
+        lambda member, it: member.on_maps(it),
+        lambda member, it: member.repair.map_copies.on_view(it),
         lambda member, it: member.log.on_view(it),
         lambda member, it: member.last_holder.on_view(it.new),
         lambda member, it: member.agreed.on_view(it),
@@ -594,6 +623,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     ),
     n.BeatHeard: (
         lambda member, it: member.table_replication.on_beat(it),
+        lambda member, it: member.repair.map_copies.on_beat(it),
         lambda member, it: member.serving.on_beat(),
         lambda member, it: member.migrations.look_at_departing(),
         lambda member, it: member.agreed.look_at_departing(),
@@ -618,6 +648,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
         lambda member, it: member.destination.on_assignment(it),
         lambda member, it: member.source.on_assignment(it),
         lambda member, it: member.repair.on_assignment(it),
+        lambda member, it: member.repair.map_copies.on_assignment(it),
         lambda member, it: member.serving.on_assignment(it),
         lambda member, it: member.destination.retry(it.partition),
         lambda member, it: member.copies.retry(it.partition),

@@ -11,10 +11,10 @@ from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Protocol
 
-from holdfast.config import Settings
 from holdfast.core.consensus_host import ConsensusHost
 from holdfast.core.hosted_services import MigrationEvent, Service
 from holdfast.core.membership.identity import Identity
+from holdfast.core.membership.maps_in_force import MapsInForce
 from holdfast.core.membership.membership import Membership
 from holdfast.core.migration.migration_master import MigrationMaster
 from holdfast.core.model.ids import MemberId
@@ -22,7 +22,7 @@ from holdfast.core.model.migration import Migration
 from holdfast.core.model.open_operations import Followed, OpenOperation
 from holdfast.core.model.operations import Outcome, Request
 from holdfast.core.model.partition_events import News, Number
-from holdfast.core.model.partition_table import Assignment, Table
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.sync_request import How
 from holdfast.core.model.views import ClusterState, Intent, MemberInfo, Room, View
 from holdfast.core.outbox import Outbox
@@ -65,11 +65,9 @@ class MemberView:
 
     def __init__(
         self,
-        settings: Settings,
         out: Outbox,
         *,
         membership: Membership,
-        table: Table,
         table_replication: TableReplication,
         migrations: MigrationMaster,
         copies: LocalReplicas,
@@ -87,7 +85,7 @@ class MemberView:
         self.me = membership.me
         self._out = out
         self._membership = membership
-        self._table = table
+        self._table = table_replication.table
         self._table_replication = table_replication
         self._migrations = migrations
         self._copies = copies
@@ -101,7 +99,16 @@ class MemberView:
         self._listeners = listeners
         self._agreed = agreed
         self._transactions = transactions
-        self._safety = Safety(settings, out, membership, table_replication, migrations, activation, lane)
+        self._safety = Safety(
+            membership.maps.settings,
+            out,
+            membership,
+            table_replication,
+            migrations,
+            activation,
+            lane,
+            repair.map_copies,
+        )
 
     @property
     def now_ns(self) -> int:
@@ -237,6 +244,11 @@ class MemberView:
         return self._out.level
 
     @property
+    def maps(self) -> MapsInForce:
+        """The settings of maps, and changes of them in use."""
+        return self._membership.maps
+
+    @property
     def known_by_all(self) -> bool:
         """Whether every member has said that it knows this view."""
         return self._membership.known_by_all
@@ -329,10 +341,6 @@ class MemberView:
     def held(self) -> Mapping[int, PartitionCopy]:
         """Its copies, by partition."""
         return MappingProxyType(self._copies.held)
-
-    def holds_at(self, name: str, index: int) -> bool:
-        """Whether a replica with this index holds the map or service."""
-        return self._copies.wanted(name, index)
 
     def counters(self, partition: int, index: int) -> Sequence[tuple[str, int, int]]:
         """Low watermarks, and their terms, of what its copy has of all that a replica with this index holds."""
@@ -439,6 +447,7 @@ class MemberView:
             self._destination,
             self._changes,
             self._repair,
+            self._repair.map_copies,
             self._table_replication,
             self._migrations,
             self._router,

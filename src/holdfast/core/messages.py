@@ -7,6 +7,7 @@ import msgspec
 from holdfast.core.model.baseline import Baseline
 from holdfast.core.model.ids import GroupNumber, MemberId
 from holdfast.core.model.levels import LOWEST
+from holdfast.core.model.map_changes import MapChanges
 from holdfast.core.model.migration import Migration
 from holdfast.core.model.operations import EntryEvent, Outcome, Request
 from holdfast.core.model.partition_events import News
@@ -35,6 +36,8 @@ class JoinRequest(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """The baseline of that cluster, with its history."""
     level: int = LOWEST
     """The feature level in force there, as far as it knows."""
+    maps: MapChanges = MapChanges()
+    """Settings of maps that were changed in use there, as far as it knows."""
 
 
 class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -211,6 +214,43 @@ class LevelWanted(msgspec.Struct, frozen=True, array_like=True, tag=67):
 
     view: int
     level: int
+
+
+class MapChangeWanted(msgspec.Struct, frozen=True, array_like=True, tag=69):
+    """To the master: the operator wants these settings of a map, if nothing has changed since version `after`."""
+
+    view: int
+    after: int
+    ticket: int
+    """Number of the order at the member of the operator; the same in each repetition."""
+    origin: MemberId
+    """The member of the operator, which hears of a refusal."""
+    name: str
+    values: dict[str, int]
+
+
+class MapChangeAsked(msgspec.Struct, frozen=True, array_like=True, tag=70):
+    """To all members: would this change of a map be accepted?"""
+
+    view: int
+    after: int
+    name: str
+    values: dict[str, int]
+
+
+class MapChangeJudged(msgspec.Struct, frozen=True, array_like=True, tag=71):
+    """To the master: the reason why the sender refuses the change; empty: it accepts it."""
+
+    view: int
+    after: int
+    why: str
+
+
+class MapChangeRefused(msgspec.Struct, frozen=True, array_like=True, tag=72):
+    """To the member of the operator: nothing was changed, and why."""
+
+    ticket: int
+    why: str
 
 
 class EvictMembersWithoutMajority(msgspec.Struct, frozen=True, array_like=True, tag=18):
@@ -659,6 +699,10 @@ Message = (
     | StateWanted
     | BaselineWanted
     | LevelWanted
+    | MapChangeWanted
+    | MapChangeAsked
+    | MapChangeJudged
+    | MapChangeRefused
     | EvictMembersWithoutMajority
     | EvictMembers
     | Holdings

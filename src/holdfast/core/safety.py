@@ -16,6 +16,7 @@ from holdfast.core.outbox import Outbox
 from holdfast.core.partition_table.table_replication import TableReplication
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.primary_activation import PrimaryActivation
+from holdfast.core.state_transfer.map_copies import MapCopies
 
 LATE_NS = 2 * SECOND
 """Records without acknowledgements of backups for so long are reported."""
@@ -34,7 +35,9 @@ class Safety:
         migrations: MigrationMaster,
         activation: PrimaryActivation,
         lane: Lane,
+        map_copies: MapCopies,
     ) -> None:
+        self._map_copies = map_copies
         self._settings = settings
         self._out = out
         self._membership = membership
@@ -78,6 +81,8 @@ class Safety:
         late_ns = self._out.now_ns - (self._lane.batches.oldest_ns or self._out.now_ns)
         if late_ns > LATE_NS:
             return f"backups have not acknowledged writes for {late_ns / SECOND:.1f} s"
+        if unproven := self._map_copies.unsafe_reason():
+            return unproven
         return self._master_busy() if membership.is_master else ""
 
     @property

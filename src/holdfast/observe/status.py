@@ -134,6 +134,7 @@ def status_of(
         "baseline": _baseline(member),
         "table": {"version": picture.table_version, "stamp": f"{picture.table_stamp:016x}"},
         "partitions": _partitions(member, counts),
+        "map_settings": picture.maps.listed(),
         "migrations": {
             **picture.migrations(),
             "process": _process(member),

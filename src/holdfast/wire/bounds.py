@@ -17,10 +17,11 @@ from typing import Any
 import msgspec
 
 from holdfast.config import TRANSACTIONS_MAP
-from holdfast.config.schema import ATTRIBUTES_MAX, BACKUPS_MAX
+from holdfast.config.schema import ATTRIBUTES_MAX, BACKUPS_MAX, COPIES
 from holdfast.core import messages as m
 from holdfast.core.model.baseline import HISTORY_KEPT, Baseline
 from holdfast.core.model.ids import GROUPS_FROM
+from holdfast.core.model.map_changes import CHANGEABLE, CHANGED_MAPS_MAX, MapChanges
 from holdfast.core.model.operations import REQUEST_ID_BYTES_MAX as ID_BYTES_MAX
 from holdfast.core.model.operations import EntryEvent, Op, Request, request_problem
 from holdfast.core.model.partition_events import News
@@ -147,6 +148,28 @@ def _baseline(baseline: Baseline) -> None:
         _require(len(text) <= NAME_MAX, f"a name of {len(text)} characters")
 
 
+def _map_values(name: str, values: dict[str, int]) -> None:
+    _require(0 < len(name) <= NAME_MAX, f"a map's name of {len(name)} characters")
+    _require(values.keys() <= CHANGEABLE, f"no settings of a map that can change: {sorted(values)}")
+    _numbers(*values.values())
+    _require(all(values.get(key, 0) <= BACKUPS_MAX for key in COPIES), "more backups than there can be")
+
+
+def _map_changes(changes: MapChanges) -> None:
+    _numbers(changes.version)
+    names = [change.name for change in changes.changes]
+    _require(names == sorted(set(names)), "changed maps out of order")
+    _require(len(names) <= CHANGED_MAPS_MAX, f"{len(names)} changed maps")
+    for change in changes.changes:
+        _map_values(change.name, change.values)
+        copies = change.copies
+        _require((copies is not None) is (set(COPIES) <= change.values.keys()), "copies without their step")
+        if copies is not None:
+            _numbers(copies.backups, copies.waits)
+            _require(copies.backups <= copies.waits < copies.holds <= 1 + BACKUPS_MAX, "impossible copies")
+            _require(copies.backups < copies.copies <= copies.holds, "impossible copies")
+
+
 def _view(view: View) -> None:
     _numbers(view.number, most=VIEW_MAX)
     _require(0 < view.level <= LEVEL_MAX, f"{view.level} is no feature level")
@@ -159,6 +182,7 @@ def _view(view: View) -> None:
     _stores(view.stores)
     if view.baseline is not None:
         _baseline(view.baseline)
+    _map_changes(view.maps)
 
 
 def _news(news: Iterable[News], count: int) -> None:
@@ -361,6 +385,24 @@ def _level_wanted(message: m.LevelWanted, _: int) -> None:
     _require(0 < message.level <= LEVEL_MAX, f"{message.level} is no feature level")
 
 
+def _map_change_wanted(message: m.MapChangeWanted, _: int) -> None:
+    _numbers(message.view, most=VIEW_MAX)
+    _numbers(message.after, message.ticket)
+    _none(uuid_problem(message.origin))
+    _map_values(message.name, message.values)
+
+
+def _map_change_asked(message: m.MapChangeAsked, _: int) -> None:
+    _numbers(message.view, most=VIEW_MAX)
+    _numbers(message.after)
+    _map_values(message.name, message.values)
+
+
+def _map_change_judged(message: m.MapChangeJudged, _: int) -> None:
+    _numbers(message.view, most=VIEW_MAX)
+    _numbers(message.after)
+
+
 def _reset(message: m.ResetLost, count: int) -> None:
     _partitions(message.partitions, count)
     _names_of_maps(message.maps)
@@ -393,6 +435,7 @@ def _join(message: m.JoinRequest, _: int) -> None:
     _require(0 < message.level <= LEVEL_MAX, f"{message.level} is no feature level")
     if message.baseline is not None:
         _baseline(message.baseline)
+    _map_changes(message.maps)
 
 
 def _joined(message: m.JoinAnswer, _: int) -> None:
@@ -536,6 +579,10 @@ _CHECKS: dict[type, Callable[[Any, int], None]] = {
     m.ResetLost: _reset,
     m.BaselineWanted: _baseline_wanted,
     m.LevelWanted: _level_wanted,
+    m.MapChangeWanted: _map_change_wanted,
+    m.MapChangeAsked: _map_change_asked,
+    m.MapChangeJudged: _map_change_judged,
+    m.MapChangeRefused: lambda message, _: _numbers(message.ticket),
     m.MigrationRequest: _request_of_migration,
     m.MigrationReady: _one,
     m.MigrationRefused: _one,

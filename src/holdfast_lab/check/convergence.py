@@ -123,8 +123,14 @@ def _replica(
     primary, copy = owner.held[partition], member.held.get(partition)
     if copy is None:
         return [f"partition {partition}: {member.info.name} holds no copy at index {index}"]
-    problems = [f"{name} does not belong" for name in copy.maps if not member.holds_at(name, index)]
-    passed_over = {excused, *_being_forgotten(primary, copy), *_being_forgotten(copy, primary)}
+    problems = [f"{name} does not belong" for name in copy.maps if not member.maps.holds(name, index)]
+    # The number of copies changes in steps, and the two may know different ones.
+    names = (*primary.maps, *primary.services, *copy.maps)
+    apart = {
+        excused,
+        *(name for name in names if not (owner.maps.proves(name, index) and member.maps.proves(name, index))),
+    }
+    passed_over = {*apart, *_being_forgotten(primary, copy), *_being_forgotten(copy, primary)}
     mine = [one for one in owner.counters(partition, index) if one[0] not in passed_over]
     theirs = [one for one in member.counters(partition, index) if one[0] not in passed_over]
     if mine != theirs:
@@ -133,7 +139,7 @@ def _replica(
     if primary.epoch != copy.epoch:
         problems.append("epochs differ")
     for name, held in primary.maps.items():
-        if not owner.holds_at(name, index) or name == excused:
+        if name in apart or not owner.maps.holds(name, index):
             continue
         other = copy.maps.get(name) or map_replica(name)
         if held.state.entries != other.state.entries:
@@ -145,7 +151,7 @@ def _replica(
             problems.append(f"what belongs to the entries of {name} differs")
     for name, service in primary.services.items():
         share = copy.services.get(name)
-        wanted = owner.holds_at(name, index) and name != excused
+        wanted = owner.maps.holds(name, index) and name not in apart
         if wanted and (share is None or share.state.digest() != service.state.digest()):
             problems.append(f"what {name} holds differs")
     return [f"partition {partition}: {what} at index {index}" for what in problems]

@@ -38,7 +38,7 @@ def _copies(member: MemberView) -> list[str]:
             problems.append(f"partition {partition}: keeps a copy that is not its own")
             continue
         for held in copy:
-            if not member.holds_at(held.name, index):
+            if not member.maps.holds(held.name, index):
                 problems.append(
                     f"partition {partition}: keeps map {held.name}, which index {index} does not hold"
                 )

@@ -76,6 +76,9 @@ class Above:
     def is_assigned(self) -> bool:
         return self._one.assigned
 
+    def copies_proven(self) -> bool:
+        return self._one.copies_proven
+
 
 class One:
     """One member, and what the others and its own machines are to it."""
@@ -95,6 +98,7 @@ class One:
         self.may_part: set[MemberId] = set()
         self.may_demote: set[MemberId] = set()
         self.safe = False
+        self.copies_proven = False
         self.rows: list[tuple[int, Assignment]] = []
         identity = Identity(who, "prod", {"partitions.count": "7"}, (), False, "new")
         self.membership = Membership(

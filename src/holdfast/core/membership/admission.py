@@ -19,10 +19,12 @@ from holdfast.core.messages import JoinRequest
 from holdfast.core.model.baseline import Baseline, is_beginning
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.levels import LOWEST, FeatureLevels
+from holdfast.core.model.map_changes import MapChanges, without_changed
 from holdfast.core.model.views import MemberInfo, View
 
 NOT_SET = "not set"
 SERVICE = re.compile(r"services\.(.+)\.(\w+)$")
+NO_CHANGES = MapChanges()
 CANDIDATE_NS = 2000 * MILLISECOND
 """A process that has not asked for so long is forgotten. A few times the interval of asking."""
 
@@ -51,14 +53,25 @@ def refusal(
                 f"the cluster is {view.state}: only members that have gone since then may come back"
                 f"{f' (at {gone})' if gone else ''}; set its state to active first: holdfast cluster state active"
             )
-    for key in sorted({*shared, *request.shared}):
-        ours, theirs = shared.get(key, NOT_SET), request.shared.get(key, NOT_SET)
+    changes = newest_maps(view, request.maps)
+    here, there = without_changed(shared, changes), without_changed(request.shared, changes)
+    for key in sorted({*here, *there}):
+        ours, theirs = here.get(key, NOT_SET), there.get(key, NOT_SET)
         if theirs != ours:
             service = SERVICE.match(key)
             if service:
                 return _other_service(service[1], service[2], shared, request.shared)
             return f"{key} is {ours} in this cluster, yours is {theirs}"
     return ""
+
+
+def newest_maps(view: View | None, known: MapChanges) -> MapChanges:
+    """Changed settings of maps, if a process that knows these is admitted: a stopped cluster learns of newer ones
+    while it recovers (membership/C-2).
+    """
+    ours = view.maps if view is not None else MapChanges()
+    recovers = view is None or view.recovering
+    return known if recovers and known.version > ours.version else ours
 
 
 def levels_problem(levels: FeatureLevels, level: int) -> str:
@@ -138,9 +151,16 @@ class Admission:
         """The baseline that each of them knows."""
         self._levels: dict[MemberId, int] = {}
         """The feature level that each of them has known in force."""
+        self._maps: dict[MemberId, MapChanges] = {}
+        """Changed settings of maps that each of them knows."""
 
     def ask(
-        self, info: MemberInfo, now_ns: int, baseline: Baseline | None = None, level: int = LOWEST
+        self,
+        info: MemberInfo,
+        now_ns: int,
+        baseline: Baseline | None = None,
+        level: int = LOWEST,
+        maps: MapChanges = NO_CHANGES,
     ) -> None:
         """A process asks to join, perhaps again. Of two at one address only the newer can be alive."""
         for uuid in [uuid for uuid, (other, _) in self._asked.items() if home(other) == home(info)]:
@@ -148,6 +168,7 @@ class Admission:
         self._asked[info.uuid] = (info, now_ns)
         self._baselines[info.uuid] = baseline
         self._levels[info.uuid] = level
+        self._maps[info.uuid] = maps
         assert len({home(other) for other, _ in self._asked.values()}) == len(self._asked), (
             "one at an address"
         )
@@ -200,6 +221,7 @@ class Admission:
     def _forget_baselines(self) -> None:
         self._baselines = {uuid: one for uuid, one in self._baselines.items() if uuid in self._asked}
         self._levels = {uuid: one for uuid, one in self._levels.items() if uuid in self._asked}
+        self._maps = {uuid: one for uuid, one in self._maps.items() if uuid in self._asked}
 
     def forgotten(self, now_ns: int) -> int:
         return sum(1 for _, asked_ns in self._asked.values() if asked_ns < now_ns - 2 * CANDIDATE_NS)
@@ -217,6 +239,14 @@ class Admission:
 
     def newest_level(self, view: View, members: list[MemberInfo]) -> int:
         return max([view.level, *(self._levels.get(info.uuid, LOWEST) for info in members)])
+
+    def newest_maps(self, view: View, members: list[MemberInfo]) -> MapChanges:
+        """Changed settings of maps if these members are admitted (membership/C-2)."""
+        newest = view.maps
+        for info in members:
+            known = newest_maps(view, self._maps.get(info.uuid, NO_CHANGES))
+            newest = known if known.version > newest.version else newest
+        return newest
 
     def admissible(
         self,

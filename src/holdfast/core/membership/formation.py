@@ -19,6 +19,7 @@ from holdfast.core.membership.identity import Identity
 from holdfast.core.model.baseline import Baseline
 from holdfast.core.model.ids import Address, MemberId
 from holdfast.core.model.levels import LOWEST
+from holdfast.core.model.map_changes import MapChanges
 from holdfast.core.model.views import FilesSeen, MemberInfo, View
 
 PATIENCE = 4
@@ -129,6 +130,7 @@ class Formation:
             recovering=True,
             baseline=baseline,
             level=max(identity.level, seen.level if seen is not None else LOWEST),
+            maps=seen.maps if seen is not None else MapChanges(),
         )
 
 

@@ -28,6 +28,7 @@ from holdfast.core.messages import JoinAnswer, JoinRequest, ViewDecided
 from holdfast.core.model.baseline import Baseline
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.levels import LOWEST
+from holdfast.core.model.map_changes import MapChanges
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import View
 from holdfast.core.outbox import Outbox
@@ -87,6 +88,7 @@ class Joining:
             self._membership.files.stores(self._membership.last_view, ()) if cluster_id else {},
             self._known_baseline() if cluster_id else None,
             self._known_level() if cluster_id else LOWEST,
+            self._known_maps() if cluster_id else MapChanges(),
         )
         for address in targets:
             self._out.send_datagram(address, request)
@@ -99,6 +101,10 @@ class Joining:
     def _known_level(self) -> int:
         view = self._membership.last_view or self._membership.identity.seen
         return max(self._membership.identity.level, view.level if view is not None else LOWEST)
+
+    def _known_maps(self) -> MapChanges:
+        view = self._membership.last_view or self._membership.identity.seen
+        return view.maps if view is not None else MapChanges()
 
     def _history_problem(self, request: JoinRequest) -> str:
         """membership/B-1, as a member of the cluster."""
@@ -210,7 +216,7 @@ class Joining:
         if not info.store or all(other.store != info.store for other in self._membership.view.members):
             # A process with the files of a member asks again when that member is gone; a copy was rejected above.
             assert info.uuid != self._membership.me, "no member asks itself"
-            self._candidates.ask(info, self._out.now_ns, request.baseline, request.level)
+            self._candidates.ask(info, self._out.now_ns, request.baseline, request.level, request.maps)
         return True
 
     def on_join_answer(self, sender: Address, answer: JoinAnswer) -> None:

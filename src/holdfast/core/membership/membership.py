@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from holdfast.config import Settings
 from holdfast.core.effects import CloseLink, OpenLink, Stop
 from holdfast.core.membership import admission
 from holdfast.core.membership.admission import Admission
@@ -22,6 +23,8 @@ from holdfast.core.membership.cluster_orders import ClusterOrders
 from holdfast.core.membership.evictions import Evictions
 from holdfast.core.membership.identity import Identity, Timing
 from holdfast.core.membership.joining import JOIN_INTERVAL_NS, Joining
+from holdfast.core.membership.map_orders import MapOrders
+from holdfast.core.membership.maps_in_force import MapsInForce
 from holdfast.core.membership.membership_status import MembershipState, MembershipStatus, MembershipStep
 from holdfast.core.membership.next_view import NextView, Permissions
 from holdfast.core.membership.view_agreement import ViewAgreement, is_quorum
@@ -73,15 +76,21 @@ class Membership(MembershipStatus):
         timing: Timing,
         out: Outbox,
         delegate: MembershipDelegate,
+        settings: Settings | None = None,
         *,
         majority: bool,
     ) -> None:
+        """`settings`: as configured."""
         super().__init__(identity, timing, out, majority=majority)
+        self.maps = MapsInForce(settings or Settings())
         out.level = LOWEST
         self._delegate = delegate
         self._candidates = Admission()
         self.joining = Joining(self, self._candidates, out)
-        self.next_view = NextView(self, self._candidates, out, delegate)
+        self.map_orders = MapOrders(self, self.maps, out, self)
+        self.next_view = NextView(
+            self, self._candidates, out, delegate, self.maps.configured, self.map_orders
+        )
         self._reached: dict[MemberId, int] = {}
         """While parting: the newest view that each other member has."""
         self.agreement = ViewAgreement(self.me, out, self)

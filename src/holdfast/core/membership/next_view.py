@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from holdfast.config import Settings
 from holdfast.core.membership import admission
 from holdfast.core.membership.admission import Admission
+from holdfast.core.membership.map_orders import CopyProofs, MapOrders, NextMaps
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.membership.next_baseline import DataPermissions, NextBaseline
 from holdfast.core.membership.next_level import NextLevel
@@ -22,7 +24,7 @@ from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.outbox import Outbox
 
 
-class Permissions(DataPermissions, Protocol):
+class Permissions(DataPermissions, CopyProofs, Protocol):
     def may_part(self, member: MemberId) -> bool:
         """As master: whether this member may leave: it holds nothing any more, and all members know that."""
 
@@ -31,7 +33,13 @@ class Permissions(DataPermissions, Protocol):
 
 class NextView:
     def __init__(
-        self, membership: MembershipStatus, candidates: Admission, out: Outbox, permissions: Permissions
+        self,
+        membership: MembershipStatus,
+        candidates: Admission,
+        out: Outbox,
+        permissions: Permissions,
+        settings: Settings,
+        map_orders: MapOrders,
     ) -> None:
         self._membership = membership
         self._candidates = candidates
@@ -40,6 +48,7 @@ class NextView:
         self._minority_reported = False
         self._baseline = NextBaseline(membership, candidates, out, permissions)
         self._level = NextLevel(membership, candidates, out)
+        self._maps = NextMaps(settings, candidates, map_orders, permissions)
 
     def may_propose(self, candidate: MemberId) -> bool:
         """membership/A-4, for this member as an acceptor."""
@@ -82,8 +91,9 @@ class NextView:
         if recovering or not members:
             missing = admission.awaited(view, members)
         level = self._level.wanted(view, members, missing)
-        now = (view.members, view.state, view.ending, view.recovering, view.baseline, view.level)
-        same = (members, state, ending, recovering, baseline, level) == now
+        maps = self._maps.wanted(view, members)
+        now = (view.members, view.state, view.ending, view.recovering, view.baseline, view.level, view.maps)
+        same = (members, state, ending, recovering, baseline, level, maps) == now
         if same and not self._long_fenced(agreement):
             return None
         number = max(view.number, self._membership.numbers_from) + 1
@@ -100,6 +110,7 @@ class NextView:
             recovering,
             baseline,
             level,
+            maps,
         )
 
     def _next_members(self, view: View, without: set[MemberId]) -> list[MemberInfo]:

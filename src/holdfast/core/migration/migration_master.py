@@ -191,6 +191,12 @@ class MigrationMaster:
             self._resume_ns = self._out.now_ns + delay_ns
             self._out.timer(TimerName.DELAY, delay_ns)
 
+    def resize(self, replicas: int) -> None:
+        """Settings of maps have changed; partitions are to have so many replicas."""
+        self.returns.resize(replicas)
+        self._planning = None
+        self.planning.resize(replicas)
+
     # -- the next thing to do
 
     def control(self) -> None:

@@ -124,6 +124,11 @@ class Planning:
         self.complete = False
         self.planned.clear()
 
+    def resize(self, replicas: int) -> None:
+        """Settings of maps have changed; partitions are to have so many replicas."""
+        self._replicas = replicas
+        self.discard()
+
     def steps(self) -> Generator[None]:
         """Make the plan in parts, because the master serves requests in between."""
         candidates = self._candidates()
@@ -134,6 +139,7 @@ class Planning:
         head = self.table_replication.head
         # A partition that waits for its copies (migration/M-2) keeps its assignment, even if a colder replica lives.
         lost = self._failover.lost
+        self._widen()
         here = [p for p, row in enumerate(head) if p not in lost and row.owner in present]
         before = list(head)
         current = [tuple(m if m in present else None for m in head[p].replicas) for p in here]
@@ -150,6 +156,17 @@ class Planning:
             self._announce()
         if cleared:
             self.table_replication.propose(cleared)
+
+    def _widen(self) -> None:
+        """Give assignments the indices that further copies of maps need (model/C-1); they are empty at first."""
+        narrow = {
+            partition: row.changed(row.replicas + (None,) * (self._replicas - len(row.replicas)))
+            for partition, row in enumerate(self.table_replication.head)
+            if row.version and len(row.replicas) < self._replicas
+            if partition not in self._under_way.all and partition not in self._failover.lost
+        }
+        if narrow:
+            self.table_replication.propose(narrow)
 
     def _candidates(self) -> list[Candidate]:
         holders = self._membership.data_members()

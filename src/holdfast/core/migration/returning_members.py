@@ -96,8 +96,7 @@ class ReturningMembers:
         self._settings = settings
         self._out = out
         self._membership = membership
-        self._width = width
-        self._holders = settings.holders()
+        self.resize(width)
         self._policy = settings.cluster.on_missing_data_dirs
         self._patience_ns = PATIENCE * settings.cluster.suspect_after_ms * MILLISECOND
         self._holdings: dict[MemberId, Holdings] = {}
@@ -109,6 +108,11 @@ class ReturningMembers:
         self.accepted = False
         """Whether the operator accepts the loss of what is missing."""
         self._reported_reason = ""
+
+    def resize(self, width: int) -> None:
+        """Settings of maps have changed; rows are to have so many indices."""
+        self._width = width
+        self._holders = self._settings.holders()
 
     # -- events
 
@@ -212,7 +216,8 @@ class ReturningMembers:
 
     def revive(self, partition: int, row: Assignment) -> Assignment | None:
         """migration/X-2: the assignment with the members that have returned with copies; None: none has."""
-        return self._revived(partition, row, row.version + self._width + 1, stopped=False)
+        width = max(self._width, len(row.replicas))
+        return self._revived(partition, row, row.version + width + 1, stopped=False)
 
     def _revived(self, partition: int, row: Assignment, version: int, *, stopped: bool) -> Assignment | None:
         claims = self._claims(partition, row)

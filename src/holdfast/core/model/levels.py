@@ -10,6 +10,7 @@ has the one in force. A member sends and writes at that level, and reads any lev
 | 2 | the same build | an operator may evict a member that has ended (membership/V-9) |
 | 3 | the first build that forgets maps | destroyed maps are forgotten, and begin again by a record (journal format 3) |
 | 3 | the same build | two members exchange their slots in one migration (EXCHANGE) |
+| 4 | the first build that changes maps in use | settings of maps are part of the view (membership/C-1) |
 
 To add a level: add a line here and in `SEGMENT_FORMATS`, raise `HIGHEST`, and check `Outbox.level` where the new thing
 is sent or written (`docs/upgrading.md`).
@@ -23,7 +24,7 @@ from typing import Final
 import msgspec
 
 LOWEST: Final = 1
-HIGHEST: Final = 3
+HIGHEST: Final = 4
 PACKED: Final = 2
 """From this level on stores are packed."""
 EVICTS: Final = 2
@@ -32,8 +33,10 @@ FORGETS: Final = 3
 """From this level on members forget maps that are empty, and begin them again."""
 EXCHANGES: Final = 3
 """From this level on the master plans EXCHANGE migrations."""
+CHANGES_MAPS: Final = 4
+"""From this level on an operator can change settings of maps in use."""
 
-SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3}
+SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3, 4: 3}
 """Level -> format of journal segments."""
 
 

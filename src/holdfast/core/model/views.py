@@ -10,6 +10,7 @@ from holdfast.config.addresses import format_address
 from holdfast.core.model.baseline import Baseline
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.levels import LOWEST, OF_THIS_BUILD, FeatureLevels
+from holdfast.core.model.map_changes import MapChanges
 
 
 @unique
@@ -162,6 +163,8 @@ class View(PlainView, frozen=True, array_like=True):
     """The members that own data; None: all present ones."""
     level: int = LOWEST
     """The feature level in force, for everything that members send and write (`core.model.levels`)."""
+    maps: MapChanges = MapChanges()
+    """Settings of maps that were changed in use."""
 
     def is_outside(self, info: MemberInfo) -> bool:
         """Whether this member owns nothing because it is not in the baseline (membership/B-3)."""

@@ -526,6 +526,13 @@ class Lane:
         """During a `done(False)` callback: the reason for the unknown outcome."""
         return self.batches.unknown_because
 
+    def settings_changed(self) -> None:
+        """Settings of maps have changed (`settings`): apply them to maps that this member serves."""
+        self._defaults.clear()
+        for copy in self.leading:
+            if copy is not None:
+                self.retarget(copy)
+
     def retarget(self, copy: PartitionCopy) -> None:
         retarget(copy, self.targets, self.batches, self._out)
 

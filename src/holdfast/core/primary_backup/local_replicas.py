@@ -73,6 +73,7 @@ class LocalReplicas:
         self._unkept: list[tuple[int, str, bytes, int]] = []
         """Cuts in that message that this member could not keep."""
         self._settings = settings
+        self._proven = settings
         self.request_ids = settings.replication.request_ids
         """How many requests a copy remembers."""
         self._collectors = collectors
@@ -244,7 +245,10 @@ class LocalReplicas:
                 before = held.counter if held is not None else 0
                 if record.change is Change.BEGIN and (held is None or held.is_before(section.term, record)):
                     before = counter - 1
-                elif held is None and not self.wanted(name, index):
+                elif held is None and (
+                    not self.wanted(name, index)
+                    or (counter > 1 and _is_unfilled(self._settings, self._proven, name, index, copy))
+                ):
                     # The destination of a migration to a hotter index: only its staging replica takes this map. Records
                     # that are sent again leave out what all others have acknowledged, so their counters may jump.
                     before = NEVER
@@ -255,7 +259,10 @@ class LocalReplicas:
             before = of_maps.get(each.map)
             if before is None:
                 mine = copy.maps.get(each.map)
-                before = mine.counter if mine is not None else 0 if self.wanted(each.map, index) else NEVER
+                skipped = not self.wanted(each.map, index) or (
+                    each.start > 0 and _is_unfilled(self._settings, self._proven, each.map, index, copy)
+                )
+                before = mine.counter if mine is not None else NEVER if skipped else 0
             if each.start > before:
                 return True
             of_maps[each.map] = max(before, each.end)
@@ -271,7 +278,10 @@ class LocalReplicas:
     def _write_puts(self, copy: PartitionCopy, section: Section, puts: Puts) -> None:
         held = copy.maps.get(puts.map)
         if held is None:
-            if not self.wanted(puts.map, self._rows[section.partition].index_of(self._me)):
+            index = self._rows[section.partition].index_of(self._me)
+            if not self.wanted(puts.map, index):
+                return
+            if puts.start > 0 and _is_unfilled(self._settings, self._proven, puts.map, index, copy):
                 return
             held = self.open(copy, puts.map)
         if not held.apply_puts(section.term, puts, self._out.now_ns, held.changes or self._tail_bytes):
@@ -291,6 +301,9 @@ class LocalReplicas:
             held = copy.find(record)
             if held is None:
                 if record.change is Change.CALL or not self.wanted(record.map, index):
+                    continue
+                first = record.counter == 1 or record.change is Change.BEGIN
+                if not first and _is_unfilled(self._settings, self._proven, record.map, index, copy):
                     continue
                 held = self.open(copy, record.map)
             if record.change is Change.BEGIN and held.is_before(section.term, record):
@@ -365,8 +378,11 @@ class LocalReplicas:
 
     def wanted(self, name: str, index: int) -> bool:
         """Whether a replica with this index holds data of the map."""
-        chosen = self._settings.object(name)
-        return 0 <= index <= chosen.backups + chosen.async_backups
+        return 0 <= index < self._settings.object(name).copies
+
+    def rely_on(self, proven: Settings) -> None:
+        """Failover relies on these settings, not on all that replicas hold (model/C-1)."""
+        self._proven = proven
 
     # -- assignments
 
@@ -423,7 +439,7 @@ class LocalReplicas:
         assert partition not in self.held, "a held copy is not replaced by an earlier one"
         self.held[partition] = copy
         # Its files may be from a time when its index was lower and it held more maps.
-        self._keep_maps_of(partition, row.index_of(self._me))
+        self.keep_maps_of(partition, row.index_of(self._me))
         for name in [name for name in copy.services if not self.wanted(name, row.index_of(self._me))]:
             del copy.services[name]
         for held in copy:
@@ -472,14 +488,15 @@ class LocalReplicas:
     def commit(self, event: MigrationEvent) -> None:
         """A source keeps only the maps of its new index."""
         if event.endpoint is Endpoint.SOURCE and (event.new >= 0 or event.partition not in self._in_exile):
-            self._keep_maps_of(event.partition, event.new)
+            self.keep_maps_of(event.partition, event.new)
 
     def rollback(self, event: MigrationEvent) -> None:
         """A destination keeps only the maps of its current index."""
         if event.endpoint is Endpoint.DESTINATION:
-            self._keep_maps_of(event.partition, event.current)
+            self.keep_maps_of(event.partition, event.current)
 
-    def _keep_maps_of(self, partition: int, index: int) -> None:
+    def keep_maps_of(self, partition: int, index: int) -> None:
+        """Drop maps that a replica with this index does not hold."""
         copy = self.held.get(partition)
         if copy is not None:
             for name in [name for name in copy.maps if not self.wanted(name, index)]:
@@ -527,3 +544,11 @@ class LocalReplicas:
     def returned(self) -> None:
         """This member is back and knows the newest assignments; copies taken from it now are not kept as bases."""
         self._in_exile.clear()
+
+
+def _is_unfilled(settings: Settings, proven: Settings, name: str, index: int, copy: PartitionCopy) -> bool:
+    """Whether a replica with this index is still to be filled with the map, because the map has got more copies
+    (model/C-1): only a staging replica takes its records. Otherwise the first record would leave a gap, and records of
+    other maps would wait behind it.
+    """
+    return name not in copy.maps and proven.object(name).copies <= index < settings.object(name).copies

@@ -35,6 +35,7 @@ from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.primary_backup.primary_activation import PrimaryActivation
 from holdfast.core.state_transfer.forgetting import Forgetting
+from holdfast.core.state_transfer.map_copies import MapCopies
 from holdfast.core.state_transfer.source import Source
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import AnyReplica
@@ -73,6 +74,8 @@ class AntiEntropy:
         self.forgetting = Forgetting(me, out, rows, copies, lane, log, source)
         """Forgets empty maps, which each round looks for."""
         self._parallel = settings.replication.parallel_repairs
+        self.map_copies = MapCopies(me, out, rows, source, membership, self._parallel)
+        """Fills replicas of maps that get more copies."""
         self._step_ns = settings.replication.anti_entropy_ms * MILLISECOND // TICKS
         self._tick = 0
         self._checked = -1

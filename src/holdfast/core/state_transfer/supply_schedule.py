@@ -41,6 +41,11 @@ class SupplySchedule:
         return None
 
     @property
+    def newest(self) -> int:
+        """The ticket of the newest supply."""
+        return self._tickets
+
+    @property
     def has_room(self) -> bool:
         """Whether a queued supply can start."""
         return len(self.running) < self._parallel

@@ -1,0 +1,228 @@
+"""Orders of operators to change settings of a map in use, and the choice of the next view's changes.
+
+- membership/C-1: A change is taken by all members or by none. The member of the operator sends the order to the master,
+  the master asks every member of its view, and only when all accept it does the next view contain it. One that refuses
+  says why, and nothing changes. The order names the version of the changes that its sender has seen, so it is carried
+  out once. The caller repeats it; an order is void in a later view, and some time after the last repetition.
+- membership/C-2: Changes are never forgotten while a member knows them: each view has those of the view before. A
+  cluster that was stopped as a whole goes on with the newest ones that its members' files have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from holdfast.config import Settings
+from holdfast.config.loading import check_map
+from holdfast.config.schema import COPIES
+from holdfast.core.membership.admission import Admission
+from holdfast.core.membership.desired_state import ORDER_NS
+from holdfast.core.membership.maps_in_force import MapsInForce, OperatorOrder
+from holdfast.core.membership.membership_status import MembershipStatus
+from holdfast.core.messages import (
+    MapChangeAsked,
+    MapChangeJudged,
+    MapChangeRefused,
+    MapChangeWanted,
+)
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.levels import CHANGES_MAPS
+from holdfast.core.model.map_changes import CHANGED_MAPS_MAX, MapChanges, targets
+from holdfast.core.model.views import MemberInfo, Room, View
+from holdfast.core.outbox import Outbox
+from holdfast.errors import ConfigError
+
+
+class MapOrdersDelegate(Protocol):
+    """The machine that proposes views."""
+
+    def consider(self) -> None:
+        """Propose a next view if one is wanted."""
+
+
+class CopyProofs(Protocol):
+    def copies_proven(self) -> bool:
+        """As master: whether every member has proved that its replicas hold what the present view wants
+        (model/C-1).
+        """
+
+
+class MapOrders:
+    """Sends orders to the master, judges those of others and, as the master, collects the judgements."""
+
+    def __init__(
+        self, status: MembershipStatus, maps: MapsInForce, out: Outbox, delegate: MapOrdersDelegate
+    ) -> None:
+        self._status = status
+        self._maps = maps
+        self._out = out
+        self._delegate = delegate
+        self._ordered: MapChangeWanted | None = None
+        """As master: the order that members are asked about, or that all have accepted."""
+        self._repeated_ns = 0
+        """As master: when it was last repeated."""
+        self._accepted_by: set[MemberId] = set()
+        self._tickets = 0
+
+    # -- the member of the operator
+
+    def order(self, name: str, values: Mapping[str, int]) -> None:
+        """Order these settings of a map. The caller repeats the order; a new one replaces it."""
+        view = self._status.view
+        if view is None or not self._status.admitted:
+            return
+        mine = self._maps.order_of(name, values, self._out.now_ns)
+        if mine is None:
+            self._tickets += 1
+            mine = self._maps.order = OperatorOrder(name, dict(values), self._tickets)
+        mine.repeated_ns = self._out.now_ns
+        if is_in(view, name, values):
+            mine.taken = True
+        elif mine.taken:
+            mine.refusal = f"another order has changed {name} in the meantime"
+        elif not mine.refusal:
+            mine.refusal = level_problem(view)
+        if mine.taken or mine.refusal:
+            # An older master would not know the message.
+            return
+        wanted = MapChangeWanted(
+            view.number, view.maps.version, mine.ticket, self._status.me, name, dict(values)
+        )
+        self._out.send(view.members[0].uuid, wanted)
+
+    def on_refused(self, message: MapChangeRefused) -> None:
+        mine = self._maps.order
+        if mine is not None and message.ticket == mine.ticket:
+            mine.refusal = message.why
+
+    # -- every member
+
+    def on_asked(self, sender: MemberId, message: MapChangeAsked) -> None:
+        view = self._status.view
+        if view is not None and view.number == message.view and sender == self._status.master:
+            why = self.problem(view, message.name, message.values)
+            self._out.send(sender, MapChangeJudged(view.number, message.after, why))
+
+    def problem(self, view: View, name: str, values: Mapping[str, int]) -> str:
+        """The reason why this member refuses these settings; empty: it takes them."""
+        changes = view.maps
+        if changes.find(name) is None and len(changes.changes) >= CHANGED_MAPS_MAX:
+            return f"{CHANGED_MAPS_MAX} maps have changed settings already, and there can be no more"
+        present = targets(self._maps.configured, changes)
+        try:
+            check_map(present, name, values)
+        except ConfigError as wrong:
+            return str(wrong)
+        before = present.map(name).copies
+        after = 1 + sum(values.get(key, getattr(present.map(name), key)) for key in COPIES)
+        if after > before and self._status.intents.short.get(self._status.me, Room.PLENTY) is not Room.PLENTY:
+            return (
+                f"{self._status.info.name} is short of memory, and more copies need more: raise its "
+                "limits.memory_bytes (holdfast config set), or add members first"
+            )
+        return ""
+
+    # -- the master
+
+    def on_wanted(self, order: MapChangeWanted) -> None:
+        """Ask every member (membership/C-1)."""
+        view = self._status.view
+        if view is None or not self._status.is_master or order.view != view.number or view.ending:
+            return
+        if order.after != view.maps.version:
+            return
+        if why := self._rejection(view, order):
+            self._refuse(order, why)
+            return
+        if self._ordered != order:
+            self._ordered = order
+            self._accepted_by = set()
+        self._repeated_ns = self._out.now_ns
+        asked = MapChangeAsked(view.number, order.after, order.name, order.values)
+        for info in view.members:
+            if info.uuid not in self._accepted_by:
+                self._out.send(info.uuid, asked)
+
+    def _rejection(self, view: View, order: MapChangeWanted) -> str:
+        if why := level_problem(view):
+            return why
+        if set(COPIES) & order.values.keys() and not view.state.migrates:
+            return (
+                f"the cluster is {view.state}, so no copies can be made or dropped: set its state to active first "
+                "(holdfast cluster state active)"
+            )
+        present = self._present(view)
+        if present is not None and present != order:
+            return "another order about a map is under way: try again"
+        return ""
+
+    def on_judged(self, sender: MemberId, message: MapChangeJudged) -> None:
+        view = self._status.view
+        order = self._present(view) if view is not None else None
+        if view is None or order is None or message.view != view.number or message.after != order.after:
+            return
+        if message.why:
+            self._ordered = None
+            self._refuse(order, message.why)
+            return
+        self._accepted_by.add(sender)
+        if self.accepted(view) is not None:
+            self._delegate.consider()
+
+    def _refuse(self, order: MapChangeWanted, why: str) -> None:
+        self._out.note("change of a map refused", map=order.name, reason=why)
+        self._out.send(order.origin, MapChangeRefused(order.ticket, why))
+
+    def _present(self, view: View) -> MapChangeWanted | None:
+        """As master: the order of this view that is repeated and not carried out."""
+        order = self._ordered
+        if order is None or order.view != view.number or order.after != view.maps.version:
+            return None
+        return order if self._out.now_ns - self._repeated_ns <= ORDER_NS else None
+
+    def accepted(self, view: View) -> MapChangeWanted | None:
+        """As master: the order that all members of this view have accepted."""
+        order = self._present(view)
+        return order if order and {info.uuid for info in view.members} <= self._accepted_by else None
+
+
+def is_in(view: View, name: str, values: Mapping[str, int]) -> bool:
+    """Whether a view has these settings of a map."""
+    known = view.maps.find(name)
+    return known is not None and values.items() <= known.values.items()
+
+
+def level_problem(view: View) -> str:
+    """The reason why no map can be changed in use yet; empty: it can."""
+    if view.level >= CHANGES_MAPS:
+        return ""
+    return (
+        f"settings of maps can be changed in use from feature level {CHANGES_MAPS} on, and the cluster is at "
+        f"{view.level}: raise it first (holdfast cluster upgrade)"
+    )
+
+
+class NextMaps:
+    def __init__(
+        self,
+        settings: Settings,
+        candidates: Admission,
+        orders: MapOrders,
+        permissions: CopyProofs,
+    ) -> None:
+        self._settings = settings
+        self._candidates = candidates
+        self._orders = orders
+        self._permissions = permissions
+
+    def wanted(self, view: View, members: list[MemberInfo]) -> MapChanges:
+        """The changed settings of maps in the next view with these members."""
+        changes = self._candidates.newest_maps(view, members)
+        order = self._orders.accepted(view)
+        asked = {info.uuid for info in view.members}
+        if order is not None and {info.uuid for info in members} <= asked:
+            return changes.ordered(self._settings, order.name, order.values)
+        if not changes.done and members == view.members and self._permissions.copies_proven():
+            return changes.advanced()
+        return changes

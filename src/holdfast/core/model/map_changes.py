@@ -1,0 +1,201 @@
+"""Settings of maps that an operator has changed while the cluster runs (`holdfast map set`).
+
+They are part of the view, so all members change them together, members with files write them down, and a member that
+joins gets them. A changed setting wins over the members' configuration files.
+
+- model/C-1: The number of copies changes in steps, each a view of its own. `Copies` has what each step may rely
+  on: `backups` and `copies` are proven, and failover relies on them; primaries wait for `waits` sync backups; `holds`
+  copies hold the map. A new order lowers what failover and writes rely on at once, and raises `holds`. When every
+  member has proved that its replicas hold the map, writes wait for the new number of backups; when every member has
+  proved it once more, failover relies on it, and copies that are not needed any more are dropped.
+
+Example: map `m` has 1 backup, and replica index 2 of partition 7 exists for another map. `map set m backups=2` cannot
+count index 2 as a copy of `m` at once: it holds nothing of `m`. If failover relied on it, a crash of the first two
+members would make it the primary, and all entries of `m` in partition 7 were lost. If writes waited for it at once,
+they would wait until it was filled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.config import MapSettings, Settings
+from holdfast.config.describe import keys_of
+from holdfast.config.schema import COPIES, DEFAULT_MAP
+
+CHANGEABLE = frozenset(key.name for key in keys_of("maps", MapSettings) if key.in_use)
+"""Keys of a map that can be changed in use."""
+CHANGED_MAPS_MAX = 256
+"""At most so many maps have changed settings: every view contains them."""
+
+
+class Copies(msgspec.Struct, frozen=True, array_like=True):
+    """How many copies of a map there are, and how far each use of them may rely on it (model/C-1)."""
+
+    backups: int
+    """Sync backups that failover relies on."""
+    copies: int
+    """Copies, with the owner's and those of async backups, that failover relies on."""
+    waits: int
+    """Sync backups that a write waits for."""
+    holds: int
+    """Copies that hold the map, and get its updates."""
+
+    @classmethod
+    def of(cls, chosen: MapSettings) -> Copies:
+        return cls(chosen.backups, chosen.copies, chosen.backups, chosen.copies)
+
+    def ordered(self, backups: int, copies: int) -> Copies:
+        """After an order to have so many."""
+        return Copies(
+            min(self.backups, backups),
+            min(self.copies, copies),
+            min(self.waits, backups),
+            max(self.holds, copies),
+        )
+
+    def advanced(self, backups: int, copies: int) -> Copies:
+        """After every member has proved what the present step wants."""
+        if self.waits < backups:
+            return replace(self, waits=backups)
+        return Copies(backups, copies, backups, copies)
+
+
+class MapChange(msgspec.Struct, frozen=True, array_like=True):
+    name: str
+    values: dict[str, int]
+    """Key of `MapSettings` -> value. It has both of `COPIES` or none."""
+    copies: Copies | None = None
+    """None: the number of copies was not changed."""
+
+    @property
+    def done(self) -> bool:
+        return self.copies is None or self.copies == self.target
+
+    @property
+    def target(self) -> Copies | None:
+        if self.copies is None:
+            return None
+        backups = self.values["backups"]
+        copies = 1 + backups + self.values["async_backups"]
+        return Copies(backups, copies, backups, copies)
+
+    def advanced(self) -> MapChange:
+        target = self.target
+        if self.copies is None or target is None:
+            return self
+        return replace(self, copies=self.copies.advanced(target.backups, target.copies))
+
+
+class MapChanges(msgspec.Struct, frozen=True, array_like=True):
+    """All changed settings of maps, by name."""
+
+    version: int = 0
+    """Number of orders so far."""
+    changes: tuple[MapChange, ...] = ()
+
+    def find(self, name: str) -> MapChange | None:
+        return next((change for change in self.changes if change.name == name), None)
+
+    @property
+    def done(self) -> bool:
+        """Whether every change is complete."""
+        return all(change.done for change in self.changes)
+
+    def ordered(self, settings: Settings, name: str, values: Mapping[str, int]) -> MapChanges:
+        """After an order about this map. `settings`: as configured, without changes."""
+        known = self.find(name)
+        merged = {**(known.values if known is not None else {}), **values}
+        copies = known.copies if known is not None else None
+        if set(COPIES) & values.keys():
+            wanted = target_of(settings, self, name)
+            for key in COPIES:
+                merged.setdefault(key, getattr(wanted, key))
+            copies = self.copies_of(settings, name).ordered(
+                merged["backups"], 1 + merged["backups"] + merged["async_backups"]
+            )
+        others = [change for change in self.changes if change.name != name]
+        changes = sorted([*others, MapChange(name, merged, copies)], key=lambda change: change.name)
+        return MapChanges(self.version + 1, tuple(changes))
+
+    def advanced(self) -> MapChanges:
+        """After every member has proved what the present steps want."""
+        return MapChanges(self.version, tuple(change.advanced() for change in self.changes))
+
+    def copies_of(self, settings: Settings, name: str) -> Copies:
+        """The copies of a map, in their present step."""
+        for found in (name,) if name in settings.maps else (name, DEFAULT_MAP):
+            change = self.find(found)
+            if change is not None and change.copies is not None:
+                return change.copies
+        return Copies.of(settings.map(name))
+
+    def hidden(self) -> set[str]:
+        """Dotted keys whose configured values have no effect."""
+        return {f"maps.{change.name}.{key}" for change in self.changes for key in change.values}
+
+
+def target_of(settings: Settings, changes: MapChanges, name: str) -> MapSettings:
+    """The settings of a map when all changes are complete."""
+    chosen = settings.map(name)
+    for found in (name,) if name in settings.maps else (DEFAULT_MAP, name):
+        change = changes.find(found)
+        if change is not None:
+            chosen = replace(chosen, **change.values)
+    return chosen
+
+
+def targets(settings: Settings, changes: MapChanges) -> Settings:
+    """The settings when all changes are complete."""
+    return replace(settings, maps={name: chosen for name, chosen, _ in _each(settings, changes)})
+
+
+def maps_in_force(settings: Settings, changes: MapChanges) -> dict[str, MapSettings]:
+    """The settings for requests and replicas, by configured name."""
+    return {
+        name: replace(chosen, backups=copies.waits, async_backups=copies.holds - 1 - copies.waits)
+        for name, chosen, copies in _each(settings, changes)
+    }
+
+
+def proven_maps(settings: Settings, changes: MapChanges) -> dict[str, MapSettings]:
+    """The settings that failover may rely on, by configured name."""
+    return {
+        name: replace(chosen, backups=copies.backups, async_backups=copies.copies - 1 - copies.backups)
+        for name, chosen, copies in _each(settings, changes)
+    }
+
+
+def _each(settings: Settings, changes: MapChanges) -> list[tuple[str, MapSettings, Copies]]:
+    names = [*settings.maps, *(change.name for change in changes.changes if change.name not in settings.maps)]
+    return [(name, target_of(settings, changes, name), changes.copies_of(settings, name)) for name in names]
+
+
+def without_changed(shared: Mapping[str, str], changes: MapChanges) -> dict[str, str]:
+    """Shared settings, as they are compared when a process joins, without those that were changed in use.
+
+    A process that has no table for a changed map takes the other keys of that map from `default`.
+    """
+    found = dict(shared)
+    usual = f"maps.{DEFAULT_MAP}."
+    for change in changes.changes:
+        own = f"maps.{change.name}."
+        if change.name != DEFAULT_MAP and not any(key.startswith(own) for key in shared):
+            found |= {
+                own + key.removeprefix(usual): at for key, at in _with_defaults(shared, changes).items()
+            }
+    for key in changes.hidden():
+        found.pop(key, None)
+    return found
+
+
+def _with_defaults(shared: Mapping[str, str], changes: MapChanges) -> dict[str, str]:
+    usual = f"maps.{DEFAULT_MAP}."
+    found = {key: at for key, at in shared.items() if key.startswith(usual)}
+    changed = changes.find(DEFAULT_MAP)
+    if changed is not None:
+        found |= {usual + key: str(value) for key, value in changed.values.items() if usual + key in found}
+    return found
