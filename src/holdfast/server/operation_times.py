@@ -26,10 +26,10 @@ class LaneFigures(Protocol):
         """By operation: requests by duration, and their durations together."""
 
 
-def latencies_of(times: OperationTimes, lane: LaneFigures) -> dict[str, LatencyHistogram]:
+def latencies_of(times: OperationTimes, tally: LaneFigures) -> dict[str, LatencyHistogram]:
     """Durations by operation, of requests inside and outside the data lane."""
     found = times.latencies()
-    for name, counts, sum_ns in lane.figures():
+    for name, counts, sum_ns in tally.figures():
         together = LatencyHistogram()
         together.absorb(counts, sum_ns)
         if (known := found.get(name)) is not None:
