@@ -6,10 +6,12 @@ That commands print what their schema says, `tests/json_answers.py` checks whene
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+import msgspec.inspect
 import pytest
 
 from holdfast.cli.answers import Answer
@@ -32,7 +34,8 @@ COMMANDS = {
 def schema(name: str, answers: Answers) -> dict[str, Any]:
     """The schema of what the command with this name prints."""
     made, found = msgspec.json.schema_components(answers.kinds, ref_template="#/$defs/{name}")
-    components = {title: all_required(one) for title, one in found.items()}
+    omitting = names_omitting_defaults(answers.kinds)
+    components = {title: one if title in omitting else all_required(one) for title, one in found.items()}
     first = made[0]
     if len(made) == 1:
         if "$ref" in first:
@@ -44,6 +47,31 @@ def schema(name: str, answers: Answers) -> dict[str, Any]:
     told = {"title": f"{name} --json", "description": f"{about} {FORMS[answers.many]}".strip()}
     rest = {"$defs": dict(sorted(components.items()))} if components else {}
     return {"$schema": DIALECT, **told, **first, **rest}
+
+
+def names_omitting_defaults(kinds: Sequence[Any]) -> set[str]:
+    """Structs that are printed without the fields that have their default, such as assignments of zones."""
+    found: set[str] = set()
+    left: list[Any] = list(msgspec.inspect.multi_type_info(kinds))
+    seen: set[type] = set()
+    while left:
+        kind = left.pop()
+        if isinstance(kind, msgspec.inspect.StructType):
+            if kind.cls in seen:
+                continue
+            seen.add(kind.cls)
+            if kind.cls.__struct_config__.omit_defaults:
+                found.add(kind.cls.__name__)
+            left += [field.type for field in kind.fields]
+        elif isinstance(kind, msgspec.inspect.UnionType):
+            left += kind.types
+        else:
+            parts = (
+                getattr(kind, name, None) for name in ("item_type", "key_type", "value_type", "item_types")
+            )
+            for part in parts:
+                left += part if isinstance(part, tuple) else [part] if part is not None else []
+    return found
 
 
 def all_required(component: dict[str, Any]) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def test_what_plan_foretells_of_real_members_by_their_names_comes_true(tmp_path:
     with LocalCluster(3, CONFIG, log_dir=tmp_path) as cluster:
         before = cluster.wait_settled()
         assert {each["consistent_id"] for each in before["members"]} == {"m1", "m2", "m3"}
-        plans = foretold(cluster, "--join", "1", "--name", "m4")
+        plans = foretold(cluster, "join:m4")
         joined = cluster.start_member()
         assert joined.name == "m4"
         after = cluster.wait_settled()

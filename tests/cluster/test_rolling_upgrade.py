@@ -98,7 +98,7 @@ def test_what_is_new_waits_until_all_have_it_and_the_operator_wants_it(tmp_path:
 
         address = cluster.alive[0].client_address
         shown = cluster.holdfast("cluster", "upgrade", "--show", "-a", address).stdout
-        assert f"feature level {HIGHEST} in force; all members can do {NEXT}" in shown
+        assert f"feature level {HIGHEST} in force; all members support {NEXT}" in shown
         raised = cluster.holdfast("cluster", "upgrade", "--yes", "-a", address)
         assert raised.stdout == f"the cluster is at feature level {NEXT}\n", raised.stderr
         assert cluster.level() == NEXT

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.main import holdfast
+from holdfast.core.model.result_columns import size
 from holdfast.core.model.views import Room
 from holdfast.runtime.memory import Gauge, Limit, _room, container_bytes, limit_of
 
@@ -67,7 +68,7 @@ def test_what_is_given_wins_and_else_it_is_said_where_the_limit_is_from() -> Non
     assert found.size > 100 * MB
     assert "memory" in found.because or "RLIMIT_AS" in found.because
     shown = CliRunner().invoke(holdfast, ["config"]).output
-    assert f"# Here that is {found.size}: {found.because}." in shown
+    assert f"# Here that is {size(found.size)}: {found.because}." in shown
 
 
 def test_room_does_not_go_to_and_fro() -> None:

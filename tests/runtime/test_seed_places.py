@@ -35,10 +35,10 @@ class Told:
     def found_absent(self, seed: Address) -> None:
         self.absent += 1
 
-    def trouble(self, address: Address, why: str) -> None:
+    def record_failure(self, address: Address, why: str) -> None:
         self.troubles.append(why)
 
-    def no_trouble(self, address: Address) -> None:
+    def clear_failure(self, address: Address) -> None:
         self.troubles.clear()
 
 

@@ -309,12 +309,19 @@ def test_a_file_of_steps_is_explained_one_after_the_other() -> None:
     ]
     run = CliRunner()
     told = run.invoke(holdfast, ["zone", "explain", "--json", "-"], input=json.dumps(steps))
-    assert json.loads(told.output) == [
+    assert list(map(json.loads, told.stdout.splitlines())) == [
         {
+            "number": 0,
+            "op": "update_pending",
             "result": "PENDING_KEY_UPDATED",
             "after": {"stable": {"peers": ["A"]}, "pending": [{"peers": ["A", "B"]}], "trigger": 7},
         },
-        {"result": "FINISH_REBALANCE", "after": {"stable": {"peers": ["A", "B"]}, "trigger": 7}},
+        {
+            "number": 1,
+            "op": "conf_applied",
+            "result": "FINISH_REBALANCE",
+            "after": {"stable": {"peers": ["A", "B"]}, "trigger": 7},
+        },
     ]
     single = run.invoke(holdfast, ["zone", "explain", "--json", "-"], input=json.dumps(steps[0]))
     assert json.loads(single.output)["result"] == "PENDING_KEY_UPDATED"
