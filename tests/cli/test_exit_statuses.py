@@ -519,6 +519,16 @@ def test_a_watch_ends_with_ctrl_c(cluster: LocalCluster, path: str) -> None:
             process.kill()
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [("nonsense=2", "unknown key maps.m.nonsense"), ("backups=9", "it must be a whole number from 0 to 6")],
+)
+def test_a_wrong_setting_of_a_map_is_status_2_without_a_member(setting: str, message: str) -> None:
+    told = run("map set", ["m", setting], address="127.0.0.1:1")
+    assert told.exit_code == MISUSED
+    assert message in told.stderr
+
+
 def test_a_watch_that_is_refused_fails(cluster: LocalCluster) -> None:
     """The one thing that ends `cluster watch` by itself: it goes on when nobody answers."""
     member = cluster.members[0]

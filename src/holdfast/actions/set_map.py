@@ -17,7 +17,7 @@ from holdfast.actions.operator_action import (
     silent_members,
 )
 from holdfast.config.permissions import Action
-from holdfast.errors import Refused
+from holdfast.errors import ConfigError, Refused
 
 if TYPE_CHECKING:
     from holdfast.core.member import Member
@@ -59,6 +59,15 @@ class SetMap(OperatorAction, frozen=True):
         ),
     ]
 
+    def problem(self, partitions: int) -> str:
+        if not self.settings:
+            return "name at least one setting, such as backups=2"
+        try:
+            self.values()
+        except ConfigError as error:
+            return str(error)
+        return ""
+
     def values(self) -> dict[str, int]:
         """The settings as they are stored. Raises ConfigError."""
         from holdfast.config.loading import map_values
@@ -68,8 +77,6 @@ class SetMap(OperatorAction, frozen=True):
     def check(self, view: MemberView, process: MemberProcess) -> None:
         must_be_member(view)
         must_not_shut_down(view)
-        if not self.settings:
-            raise Refused("name at least one setting")
         from holdfast.config.loading import check_map
         from holdfast.core.model.map_changes import targets
 

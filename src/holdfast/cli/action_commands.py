@@ -13,7 +13,7 @@ import click
 import msgspec
 from msgspec import Meta
 
-from holdfast.actions.operator_action import OperatorAction, OperatorQuery, Target
+from holdfast.actions.operator_action import PARTITIONS_MAX, OperatorAction, OperatorQuery, Target
 from holdfast.actions.reference import help_of
 from holdfast.actions.registry import ACTIONS
 from holdfast.cli.answers import Answer, Done, MemberResult
@@ -248,6 +248,8 @@ class _Sending:
         action = msgspec.convert(
             {name: self._read(name, value) for name, value in values.items()}, self._kind
         )
+        if problem := action.problem(PARTITIONS_MAX):
+            raise ConfigError(problem)
         if not self._call.yes and (question := action.question(self.seen if self._asks else {})):
             self._call.confirm(question)
         if declared.target is not Target.CLUSTER:

@@ -74,8 +74,8 @@ def changed(settings: Settings, given: Mapping[str, str]) -> Settings:
     tables: dict[str, dict[str, Any]] = {}
     for dotted, text in given.items():
         with mistakes.noting(dotted):
-            key = find_live_key(dotted, "the order")
-            value = _convert(key, _spread(key, text, dotted), "the order", strict=False)
+            key = find_live_key(dotted, "the new settings")
+            value = _convert(key, _spread(key, text, dotted), "the new settings", strict=False)
             tables.setdefault(key.section, {})[key.name] = value
     sections = {
         section: msgspec.structs.replace(getattr(settings, section), **values)
@@ -97,7 +97,7 @@ def map_values(name: str, given: Mapping[str, str]) -> dict[str, int]:
     for field, text in given.items():
         with mistakes.noting():
             key = _find_key_in_use(name, field)
-            values[key.name] = int(str(_convert(key, text, "the order", strict=False)))
+            values[key.name] = int(str(_convert(key, text, "the new settings", strict=False)))
     mistakes.tell()
     return values
 
@@ -116,7 +116,7 @@ def check_map(settings: Settings, name: str, values: Mapping[str, int]) -> None:
     for field, value in values.items():
         dotted = f"maps.{name}.{field}"
         with mistakes.noting(dotted):
-            _convert(_find_key_in_use(name, field), value, "the order", strict=True)
+            _convert(_find_key_in_use(name, field), value, "the new settings", strict=True)
     maps = {**settings.maps, name: msgspec.structs.replace(chosen, **values)}
     mistakes.look_at(msgspec.structs.replace(settings, maps=maps))
     mistakes.tell()
@@ -126,7 +126,7 @@ def _find_key_in_use(map_name: str, name: str) -> Key:
     """The key of a map with this name, with or without its unit."""
     known = MapSettings.__struct_fields__
     name = name + MILLISECONDS if name + MILLISECONDS in known else name
-    key = find_key(f"maps.{map_name}.{name}", "the order")
+    key = find_key(f"maps.{map_name}.{name}", "the new settings")
     if not key.in_use:
         changeable = ", ".join(each.name for each in keys_of("maps", MapSettings) if each.in_use)
         raise ConfigError(
