@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 from tests.sampled_cases import sampled
 
-from holdfast_lab.sim.run import POWER_CUTS, Verdict, simulate
+from holdfast_lab.sim.run import POWER_CUTS, Verdict, _at_rest, simulate
 
 FOUND = {
     435: "a member that was cut off never heard that it was removed: whom it knew had left, and only it had the data",
@@ -80,3 +83,12 @@ def test_the_same_seed_gives_the_same_run_and_another_one_another(run: Verdict) 
     assert "FAULT" in text
     assert "view number=" in text
     assert simulate(3, journal="sync").trace_hash != run.trace_hash
+
+
+@pytest.mark.parametrize("kind", ["maps to be forgotten", "parked requests", "transactions", "nothing"])
+def test_a_cluster_rests_when_work_that_ends_by_itself_has_ended(kind: str) -> None:
+    """Seed 206 in short: housekeeping may begin at any time, and the judge waits for its end."""
+    under_way = {kind: 1} if kind != "nothing" else {}
+    member = SimpleNamespace(under_way=lambda: under_way)
+    cluster = cast("Any", SimpleNamespace(settled=lambda: True, pictures=lambda: [member]))
+    assert _at_rest(cluster, [], None) is (not under_way)
