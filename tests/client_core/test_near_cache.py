@@ -1,17 +1,16 @@
-"""Near caches: by themselves, fed by real members, and with events and answers that are held up on their way."""
+"""Near caches on a clock of the test, without members."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 from typing import Any
 
 import pytest
 
-from holdfast.aio import NearCache, NearCacheOptions
+from holdfast.aio import Client, NearCache, NearCacheOptions
 from holdfast.client_core.near_cache import ABSENT
 from holdfast.errors import ConfigError
-
-pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 H1, H2 = b"\0" + bytes(16), b"\0" + bytes(15) + b"\1"
 
@@ -144,3 +143,39 @@ def test_only_what_somebody_tells_the_changes_of_is_kept() -> None:
 
 
 # -- with real members
+
+
+class CountingLock:
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def __enter__(self) -> None:
+        self.taken += 1
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def test_every_call_takes_the_lock() -> None:
+    lock = CountingLock()
+    cache = NearCache(NearCacheOptions(), Clock(), lock)
+    cache.feed([True], lambda partition: False)
+    calls: list[Callable[[], object]] = [
+        lambda: cache.get(b"k"),
+        lambda: cache.reserve(b"k", 0),
+        lambda: cache.keep(b"k", object(), "v"),
+        lambda: cache.release(b"k", object()),
+        lambda: cache.forget([b"k"]),
+        cache.clear,
+        cache.values,
+        lambda: cache.invalidated(b"k", 0, b"h", 1),
+        lambda: cache.repair({0: (b"h", 1)}),
+    ]
+    for number, call in enumerate(calls, 2):
+        call()
+        assert lock.taken == number
+
+
+def test_caches_of_clients_have_a_real_lock() -> None:
+    cache = Client(near_caches={"m": NearCacheOptions()}).map("m").near_cache
+    assert cache is not None
+    assert isinstance(cache._lock, type(Lock()))
