@@ -33,12 +33,12 @@ Meanings = dict[int, str]
 Table = dict[str, Meanings]
 
 WRONG = {MISUSED: "invalid command line"}
-NOBODY = {UNREACHABLE: "no member can be reached"}
+UNANSWERED = {UNREACHABLE: "no member can be reached"}
 
 
 def _asks(done: str, failed: str, unfinished: str = "") -> Meanings:
     """Statuses of a command that contacts a cluster."""
-    return {DONE: done, FAILED: failed, **WRONG, **({OPEN: unfinished} if unfinished else {}), **NOBODY}
+    return {DONE: done, FAILED: failed, **WRONG, **({OPEN: unfinished} if unfinished else {}), **UNANSWERED}
 
 
 def _reads(done: str, failed: str) -> Meanings:

@@ -98,12 +98,13 @@ def ask_digests(
         return own.AskDigests(number, list(partitions), only)
 
     answers, silent = _ask_in_turns(client, wanted, question, own.Digests)
-    return {
-        (member, one.partition): one
+    held = (
+        ((member, one.partition), one)
         for member, parts in answers.items()
         for part in parts
         for one in part.held
-    }, silent
+    )
+    return dict(held), silent
 
 
 def ask_zone_digests(
@@ -118,12 +119,13 @@ def ask_zone_digests(
         return own.AskZoneDigests(number, zone, *places, only)
 
     answers, silent = _ask_in_turns(client, wanted, question, own.ZoneDigests)
-    return {
-        (member, one.partition): one
+    held = (
+        ((member, one.partition), one)
         for member, parts in answers.items()
         for part in parts
         for one in part.held
-    }, silent
+    )
+    return dict(held), silent
 
 
 def _ask_in_turns(

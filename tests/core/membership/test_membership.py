@@ -441,7 +441,7 @@ def test_a_member_that_is_not_parting_does_not_count_who_knows() -> None:
 def test_it_says_where_the_data_has_gone() -> None:
     for whole, rest, why in (
         (True, B, "left the cluster, which was shut down as a whole"),
-        (False, info("b", lite=True), "left the cluster; so have all who held data"),
+        (False, info("b", lite=True), "left the cluster; all other members that held data have left too"),
     ):
         one = One(A, A, rest)
         one.membership.install(view(rest, number=6, left=[a], ending=whole))
@@ -452,7 +452,7 @@ def test_it_says_where_the_data_has_gone() -> None:
     one.beat(B, wish=Intent.LEAVE, wish_number=1)
     one.membership.install(view(B, number=6, left=[a]))
     one.beat(B, 7)
-    assert one.done(Stop) == [Stop("left the cluster; so have all who held data")]
+    assert one.done(Stop) == [Stop("left the cluster; all other members that held data have left too")]
     one = parting(B, info("c", lite=True))
     one.beat(B, 7)
     assert one.done(Stop) == [Stop("left the cluster; everything it held is on other members")]

@@ -488,7 +488,11 @@ class Membership(MembershipStatus):
         stays = any(
             self.may_hold(info) and self.intents.of(info.uuid) is not Intent.LEAVE for info in self.members()
         )
-        rest = "everything it held is on other members" if stays else "so have all who held data"
+        rest = (
+            "everything it held is on other members"
+            if stays
+            else "all other members that held data have left too"
+        )
         self._out.effects.append(Stop(whole if self.ending else f"left the cluster; {rest}"))
 
 
