@@ -12,7 +12,7 @@ from holdfast.core.model.migration import Migration
 from holdfast.core.model.operations import EntryEvent, Outcome, Request
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.records import Puts, Record
+from holdfast.core.model.records import Puts, Record, after_wait, rest_of
 from holdfast.core.model.sync_request import Demand, How
 from holdfast.core.model.views import ClusterState, FilesSeen, Intent, MemberInfo, Room, View
 from holdfast.core.raft.raft_messages import RaftMessage
@@ -345,6 +345,13 @@ class Section(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """All its updates as single records."""
         return [*self.records, *(record for puts in self.puts for record in puts.records())]
 
+    def after_wait(self, waited_ns: int) -> Section:
+        """The section with the rest of its times to live."""
+        if not any(record.ttl_ms for record in self.records):
+            return self
+        records = [after_wait(record, waited_ns) for record in self.records]
+        return msgspec.structs.replace(self, records=records)
+
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A client that the backup itself notifies when it holds the records of these partitions."""
@@ -408,6 +415,11 @@ class FillEntries(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """The packed entries; they are not updates and have no numbers."""
         return Puts(self.map, 0, self.sizes, self.data)
 
+    def after_wait(self, waited_ns: int) -> FillEntries:
+        """The entries with the rest of their times to live."""
+        ttls_ms = [rest_of(ttl_ms, waited_ns) for ttl_ms in self.ttls_ms]
+        return msgspec.structs.replace(self, ttls_ms=ttls_ms) if ttls_ms else self
+
 
 class FillShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Pieces of a service's share in a chunk."""
@@ -443,6 +455,11 @@ class FillRecords(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Term and number of records, in order."""
     records: list[Record]
 
+    def after_wait(self, waited_ns: int) -> FillRecords:
+        """The updates with the rest of their times to live."""
+        records = [after_wait(record, waited_ns) for record in self.records]
+        return msgspec.structs.replace(self, records=records)
+
 
 class Fill(msgspec.Struct, frozen=True, array_like=True, tag=34):
     """A chunk of a partition's content, for a replica that is being filled."""
@@ -468,6 +485,12 @@ class Fill(msgspec.Struct, frozen=True, array_like=True, tag=34):
     """In the last chunk: recently applied requests (`Remembered.encode`)."""
     earlier: list[FillRecords] = []
     """For maps with change streams: updates whose effect is in the content, or in the receiver's base."""
+
+    def after_wait(self, waited_ns: int) -> Fill:
+        """The chunk with the rest of its times to live."""
+        maps = [part.after_wait(waited_ns) for part in self.maps]
+        records = [part.after_wait(waited_ns) for part in self.records]
+        return msgspec.structs.replace(self, maps=maps, records=records)
 
 
 class Filled(msgspec.Struct, frozen=True, array_like=True, tag=35):

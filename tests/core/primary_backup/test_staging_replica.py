@@ -101,7 +101,7 @@ def supplied(primary: Primary, staged: StagingReplica, wanted: How, limit: int) 
     choice = choose(Mine(held.proven_lineage(), held.counter, 10_000, 0, digests), base)
     missed = held.tail.since(choice.after) if choice.how is not How.FULL and held.tail is not None else []
     content = Content(
-        [ContentPart(held, choice.how, choice.ranges, missed, earlier_updates(held, choice, base))]
+        [ContentPart(held, choice.how, choice.ranges, missed, earlier_updates(held, choice, base))], 0
     )
     sequence = 0
     while (chunk := content.chunk(limit, 0)) is not None:
@@ -346,7 +346,7 @@ def test_what_it_begins_with_stays_as_it_was_when_it_was_compared(
         part = ContentPart(held, choice.how, choice.ranges, held.tail.since(6) if held.tail else [])
     else:
         part = ContentPart(held)
-    content = Content([part])
+    content = Content([part], 0)
     chunks = []
     while (chunk := content.chunk(40, 0)) is not None:
         chunks.append(chunk)

@@ -32,7 +32,7 @@ def test_every_entry_is_in_one_chunk_and_no_chunk_is_too_large(seed: int) -> Non
     largest = draw.choice([0, 10, 300, 3000])
     maps = [filled([draw.randint(0, largest) for _ in range(draw.choice([0, 1, 700]))]) for _ in range(3)]
     limit = draw.choice([1024, 5000, 100_000])
-    content = Content([ContentPart(held) for held in maps])
+    content = Content([ContentPart(held) for held in maps], 0)
     supplied: list[tuple[bytes, bytes]] = []
     chunks = 0
     while (chunk := content.chunk(limit, 0)) is not None:
@@ -53,7 +53,7 @@ def test_every_entry_is_in_one_chunk_and_no_chunk_is_too_large(seed: int) -> Non
 def test_what_is_removed_meanwhile_takes_nothing_else_with_it(gone: int) -> None:
     """The oldest entries go in the order in which they came, as in a queue."""
     held = filled([100] * 500)
-    content = Content([ContentPart(held)])
+    content = Content([ContentPart(held)], 0)
     first = content.chunk(1024, 0)
     assert first is not None
     supplied = entries_of(first)
@@ -66,7 +66,7 @@ def test_what_is_removed_meanwhile_takes_nothing_else_with_it(gone: int) -> None
 
 def test_a_chunk_has_the_values_of_its_moment() -> None:
     held = filled([100] * 50)
-    content = Content([ContentPart(held)])
+    content = Content([ContentPart(held)], 0)
     content.chunk(1024, 0)
     held.updates.set_absolute(7)
     for key in held.state.entries:

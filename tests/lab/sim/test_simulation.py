@@ -13,6 +13,7 @@ from holdfast_lab.sim.run import POWER_CUTS, Verdict, _at_rest, simulate
 FOUND = {
     435: "a member that was cut off never heard that it was removed: whom it knew had left, and only it had the data",
     245: "the reserved segment was made anew while it waited on a slow disk to get its own name: the member stopped",
+    20037: "missed updates waited 25 s for chunks before them to arrive: their entries lived so much longer",
     206: "the judge looked just as a map that had become empty was about to be forgotten",
     23: "the last holder was found dead just after the operator had accepted the loss, and nobody said it again",
     9: "a partition began empty because its loss was accepted; the judge knew only of losses that it had drawn",

@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from holdfast.core.model.ids import MILLISECOND
+
 FOREVER = 0
 """No time to live, no maximum idle time."""
 JournalMode = Literal["off", "sync", "lazy"]
@@ -57,6 +59,22 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """In a map with a change stream: the former value; None: there was none."""
     time_ms: int = 0
     """In a map with a change stream: when, in milliseconds since 1970 by the primary's clock."""
+
+
+def after_wait(record: Record, waited_ns: int) -> Record:
+    """The record with the rest of its time to live after it has waited for something, by this member's clock.
+
+    Example: update 19 gives an entry 60 s, and waits 25 s for update 18. Applied with 60 s, the entry would end 85 s
+    after it was written.
+    """
+    if not record.ttl_ms or record.change is Change.PIN:
+        return record
+    return msgspec.structs.replace(record, ttl_ms=rest_of(record.ttl_ms, waited_ns))
+
+
+def rest_of(ttl_ms: int, waited_ns: int) -> int:
+    """The rest of a time to live after a wait; at least 1 ms, because 0 means no end."""
+    return max(1, ttl_ms - waited_ns // MILLISECOND) if ttl_ms else ttl_ms
 
 
 class Puts(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -18,7 +18,7 @@ from operator import attrgetter
 
 from holdfast.core.messages import Replicate, Section
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.records import Record, one_by_one
+from holdfast.core.model.records import Record, after_wait, one_by_one
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.pending_acks import PendingAcks
 from holdfast.core.primary_backup.replication_targets import ReplicationTargets
@@ -41,7 +41,9 @@ def retarget(copy: PartitionCopy, targets: ReplicationTargets, batches: PendingA
         for held, update in batch.records[partition]:
             batch.wait_for(partition, held, batches.backlog.slow)
             for target in held.targets:
-                resent.setdefault(target, []).extend(one_by_one((update,)))
+                waited_ns = out.now_ns - batch.since_ns
+                records = [after_wait(record, waited_ns) for record in one_by_one((update,))]
+                resent.setdefault(target, []).extend(records)
         for name in sorted(batch.pending_reads.get(partition, ())):
             sync = targets.followers(partition, name)[1]
             batch.add_read(partition, name, sync)

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from holdfast.config import Settings
 from holdfast.core.hosted_services import Endpoint, HostedServices, MigrationEvent, Service
 from holdfast.core.journal.log import Log
@@ -92,7 +94,8 @@ class LocalReplicas:
         self.cuts = Cuts(me, settings, out, rows, lane)
         self._tail_bytes = settings.replication.tail_bytes
         self.services = HostedServices(me, self.held, self, services)
-        self._early: dict[int, list[tuple[MemberId, Replicate | Enlist]]] = {}
+        self._early: dict[int, list[tuple[MemberId, Replicate | Enlist, int]]] = {}
+        """Messages that came too early, by partition, with their senders and times of arrival."""
         self._untidied: list[int] = []
         """Partitions in which this round of sweeps still has to forget deadlines."""
 
@@ -342,12 +345,14 @@ class LocalReplicas:
         held.changes = chosen.changes_bytes
 
     def _keep(self, sender: MemberId, partition: int, message: Replicate | Enlist) -> None:
-        self._early.setdefault(partition, []).append((sender, message))
+        self._early.setdefault(partition, []).append((sender, message, self._out.now_ns))
 
     def retry(self, partition: int) -> None:
-        for sender, message in self._early.pop(partition, []):
+        for sender, message, came_ns in self._early.pop(partition, []):
             if isinstance(message, Replicate):
-                self.on_replicate(sender, message)
+                waited_ns = self._out.now_ns - came_ns
+                sections = [section.after_wait(waited_ns) for section in message.sections]
+                self.on_replicate(sender, msgspec.structs.replace(message, sections=sections))
             else:
                 self.on_enlist(sender, message)
 

@@ -28,7 +28,7 @@ from typing import Any, Final
 from holdfast.core.messages import Fill, FillEntries, FillPlan, FillRecords, FillShare
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.lifecycle import Lifecycle
-from holdfast.core.model.records import Change, Record
+from holdfast.core.model.records import Change, Record, after_wait
 from holdfast.core.model.sync_request import Base, Demand, How
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.chunk import Receiver
@@ -62,8 +62,8 @@ class FilledReplica:
         """How it is filled; None: not known yet."""
         self._receiver: Receiver = held.state.receiver()
         self._tail_bytes = tail_bytes
-        self._early: dict[int, tuple[int, Record]] = {}
-        """Records that wait for earlier ones, with their terms."""
+        self._early: dict[int, tuple[int, Record, int]] = {}
+        """Records that wait for earlier ones, with their terms and times of arrival."""
         self._earlier: list[tuple[int, Record]] = []
         """Updates that the content already contains; kept for change streams only."""
         self._in_order = False
@@ -115,8 +115,8 @@ class FilledReplica:
             ranges = frozenset(plan.ranges) if plan.how is How.RANGES else frozenset()
             self._receiver.begin(plan.counter if ranges else 0, ranges)
         early, self._early = self._early, {}
-        for _, (term, record) in sorted(early.items()):
-            self.take(record, term, now_ns)
+        for _, (term, record, came_ns) in sorted(early.items()):
+            self.take(after_wait(record, now_ns - came_ns), term, now_ns)
 
     # -- content
 
@@ -141,12 +141,12 @@ class FilledReplica:
         if record.change is Change.BEGIN and self.how is not None and held.is_before(term, record):
             self._begin_again(record)
         if self.how is None:
-            self._early[counter] = (term, record)
+            self._early[counter] = (term, record, now_ns)
         elif not self._in_order:
             if counter > self._begins and not held.updates.holds(counter):
                 self._do(record, term, now_ns)
         elif counter > held.counter:
-            self._early[counter] = (term, record)
+            self._early[counter] = (term, record, now_ns)
             self._go_on(now_ns)
 
     def _begin_again(self, record: Record) -> None:
@@ -168,7 +168,8 @@ class FilledReplica:
             turn = self._early.pop(held.counter + 1, None)
             if turn is None:
                 break
-            self._do(turn[1], turn[0], now_ns)
+            term, record, came_ns = turn
+            self._do(after_wait(record, now_ns - came_ns), term, now_ns)
         for counter in [counter for counter in self._early if counter <= held.counter]:
             del self._early[counter]
 

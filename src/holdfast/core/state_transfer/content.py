@@ -10,7 +10,7 @@ from collections import deque
 from typing import Any
 
 from holdfast.core.messages import FillPlan, FillRecords
-from holdfast.core.model.records import Record
+from holdfast.core.model.records import Record, after_wait
 from holdfast.core.model.sync_request import Base, How
 from holdfast.core.state_transfer.delta_or_full import Choice
 from holdfast.core.store.chunk import LOOK_MIN, Chunk, Portion
@@ -65,9 +65,11 @@ def earlier_updates(held: AnyReplica, choice: Choice | None, base: Base | None) 
 
 
 class Content:
-    __slots__ = ("_earlier", "_look", "_missed", "_plans", "_portions")
+    __slots__ = ("_chosen_ns", "_earlier", "_look", "_missed", "_plans", "_portions")
 
-    def __init__(self, parts: list[ContentPart]) -> None:
+    def __init__(self, parts: list[ContentPart], now_ns: int) -> None:
+        self._chosen_ns = now_ns
+        """When the missed updates were chosen, with the rest of their times to live."""
         found = [part.portion() for part in parts if part.how in (How.RANGES, How.FULL)]
         self._portions = deque(portion for portion in found if portion is not None)
         self._missed = deque((part.held.name, deque(part.missed)) for part in parts if part.missed)
@@ -86,9 +88,9 @@ class Content:
         chunk.plans, self._plans = self._plans, []
         room = True
         while room and self._missed:
-            room = _add_records(chunk, chunk.records, self._missed, limit)
+            room = _add_records(chunk, chunk.records, self._missed, limit, now_ns - self._chosen_ns)
         while room and self._earlier:
-            room = _add_records(chunk, chunk.earlier, self._earlier, limit)
+            room = _add_records(chunk, chunk.earlier, self._earlier, limit, 0)
         while room and self._portions:
             room = self._portions[0].add_to(chunk, limit, now_ns)
             if room:
@@ -99,9 +101,16 @@ class Content:
 
 
 def _add_records(
-    chunk: Chunk, parts: list[FillRecords], left: deque[tuple[str, deque[tuple[int, Record]]]], limit: int
+    chunk: Chunk,
+    parts: list[FillRecords],
+    left: deque[tuple[str, deque[tuple[int, Record]]]],
+    limit: int,
+    waited_ns: int,
 ) -> bool:
-    """Add updates of the first map until the chunk is full. Returns whether there is room for more."""
+    """Add updates of the first map until the chunk is full. Returns whether there is room for more.
+
+    They have waited for `waited_ns`, because a receiver acknowledges one chunk after the other.
+    """
     name, records = left[0]
     part = FillRecords(name, [], [])
     room = True
@@ -112,7 +121,7 @@ def _add_records(
             room = False
             break
         records.popleft()
-        part.records.append(record)
+        part.records.append(after_wait(record, waited_ns))
         if part.runs and part.runs[-1][0] == term:
             part.runs[-1] = (term, part.runs[-1][1] + 1)
         else:

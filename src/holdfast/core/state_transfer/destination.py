@@ -130,7 +130,8 @@ class Destination:
         self._membership = membership
         self._table_replication = table_replication
         self.staging = copies.staging
-        self._early: dict[int, list[tuple[MemberId, Fill]]] = {}
+        self._early: dict[int, list[tuple[MemberId, Fill, int]]] = {}
+        """Chunks that came before their assignment, by partition, with their senders and times of arrival."""
         self._checkpoints: dict[int, tuple[int, StagingReplica]] = {}
         """Checkpoints in progress, by ticket: partition and copy."""
 
@@ -141,7 +142,7 @@ class Destination:
         partition = fill.partition
         handling, why = CHUNKS.judge(self._found(sender, fill))
         if handling is Handling.WAITS:
-            self._early.setdefault(partition, []).append((sender, fill))
+            self._early.setdefault(partition, []).append((sender, fill, self._out.now_ns))
             return
         if handling is Handling.REFUSED:
             self._give_up(partition, sender, fill.ticket)
@@ -352,8 +353,8 @@ class Destination:
 
     def retry(self, partition: int) -> None:
         """Process chunks again that arrived before their assignment."""
-        for sender, fill in self._early.pop(partition, []):
-            self.on_fill(sender, fill)
+        for sender, fill, came_ns in self._early.pop(partition, []):
+            self.on_fill(sender, fill.after_wait(self._out.now_ns - came_ns))
 
     def on_view(self, notice: ViewInstalled) -> None:
         """Drop staging replicas whose sources have gone or have a new life.

@@ -122,7 +122,7 @@ class Selection:
                     ContentPart(held, choice.how, choice.ranges, self._missed(supply, held), earlier)
                 )
         assert supply.content is None and not supply.reading, "all is chosen, and it was not before"
-        supply.content = Content(parts)
+        supply.content = Content(parts, self._out.now_ns)
         assert not supply.missed, "what was missed is in the content"
 
     def _missed(self, supply: Supply, held: AnyReplica) -> list[tuple[int, Record]] | None:

@@ -26,6 +26,8 @@ from holdfast.core.store.expiry import Endings, Expiry
 from holdfast.core.store.heaped_endings import HeapedEndings
 from holdfast.core.store.state import Observer
 
+NEVER_TIMED = (Record("", 0, Change.EXPIRY), 0)
+"""No new time to live: older than every update."""
 TIDIED = 100
 """Ended entries of one map that a backup looks at in one call."""
 FOLD_AT = 256
@@ -477,8 +479,8 @@ class MapReceiver:
         self._told: dict[bytes, int] = {}
         self._latest = 0
         """The highest counter in `_told`."""
-        self._timed: dict[bytes, Record] = {}
-        """New times to live; they also apply to an older value that arrives later."""
+        self._timed: dict[bytes, tuple[Record, int]] = {}
+        """New times to live, and when they came; they also apply to an older value that arrives later."""
         self._chunks: list[tuple[int, Collection[bytes]]] = []
         self._newest = 0
         """The highest update counter of any chunk."""
@@ -535,9 +537,9 @@ class MapReceiver:
             if key in newer:
                 continue
             state.store(key, value, ttl_ms, max_idle_ms, key_hash, now_ns)
-            later = timed.get(key)
-            if later is not None and later.counter > counter:
-                state.schedule(key, later.ttl_ms, later.max_idle_ms, now_ns)
+            later, came_ns = timed.get(key, NEVER_TIMED)
+            if later.counter > counter:
+                state.schedule(key, later.ttl_ms, later.max_idle_ms, came_ns)
 
     def land(self) -> None:
         """Nothing to do: entries count as they come."""
@@ -558,13 +560,13 @@ class MapReceiver:
         self._state.apply(record, now_ns)
         if record.change is Change.EXPIRY:
             # The value may still come: it is stored with this time to live.
-            self._timed[key] = record
+            self._timed[key] = (record, now_ns)
             return
         self._told[key] = record.counter
         self._latest = max(self._latest, record.counter)
-        later = self._timed.get(key)
-        if later is not None and later.counter > record.counter:
-            self._state.apply(later, now_ns)
+        later, came_ns = self._timed.get(key, NEVER_TIMED)
+        if later.counter > record.counter:
+            self._state.apply(later, came_ns)
 
     def _is_new(self, key: bytes, counter: int) -> bool:
         """Whether this information about a key is not older than what is known."""
