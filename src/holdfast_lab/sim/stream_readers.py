@@ -168,12 +168,16 @@ class Reader:
     def _behind(self) -> list[int]:
         """Partitions with unread changes, including those that are not safe yet, and expired entries that the
         primary still has to remove: they are unreadable already, but their end is not delivered yet.
+
+        Lost partitions do not count: their history began again, so the reader may never reach it. Waiting for them
+        would end at a random moment, when another partition has perhaps just removed an expired entry.
         """
+        lost = {partition for partition, _ in self.cluster.lost}
         behind = []
         for member in self.cluster.members():
             for partition, copy in enumerate(member.picture.leading):
                 held = copy.maps.get(self.name) if copy is not None else None
-                if held is None:
+                if held is None or partition in lost:
                     continue
                 ended = any(
                     held.state.expired(key, member.picture.now_ns, touch=False) for key in held.state.expiries

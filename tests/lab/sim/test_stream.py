@@ -72,3 +72,17 @@ def test_forgotten_changes_are_soon_known_to_be_so_among_many_members() -> None:
     stage.world.run_until(stage.world.now_ns + 12 * SECOND, stop=lambda: reader.caught_up)
     assert reader.caught_up
     assert list(reader.gone) == [partition_of(wire_key("k"), 0, PARTITIONS)]
+
+
+def test_a_lost_partition_is_not_waited_for() -> None:
+    """Seed 20090: the wait for partitions that had begun again ended just after an entry had expired in another one."""
+    stage, reader = staged(2)
+    reader.start()
+    stage.put(stage.processes[0], "k", "a")
+    stage.wait(2)
+    assert reader.caught_up
+    partition = partition_of(wire_key("k"), 0, PARTITIONS)
+    reader.at[partition] = (99, 1)
+    assert not reader.caught_up
+    stage.cluster.lost.append((partition, stage.world.now_ns))
+    assert reader.caught_up
