@@ -169,7 +169,7 @@ _ALTERABLE = (
         "--scale-down-s",
         type=DELAY,
         metavar="TIME|never",
-        help="Delay before replicas of lost members are replaced, or never.  [never]",
+        help="Delay before replicas of lost members are replaced, or never.  [5min]",
     ),
     click.option(
         "--consistency",

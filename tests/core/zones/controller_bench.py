@@ -23,6 +23,7 @@ from holdfast.core.zones.descriptors import (
     Adjustment,
     ClusterTopology,
     DataMember,
+    MemberPlace,
     PlacementKind,
     ZoneSettings,
 )
@@ -31,6 +32,7 @@ from holdfast.core.zones.transitions import Consistency, LocalReplica, LocalStat
 from holdfast.core.zones.zone_commands import ZONE_FIELDS, altered, created, creation_keys, dropped
 from holdfast.core.zones.zone_controller import ZoneController
 from holdfast.core.zones.zone_keys import (
+    PLACES_KEY,
     TOPOLOGY_KEY,
     changes_to,
     encoded,
@@ -180,6 +182,10 @@ class Bench:
         put = PutKey(TOPOLOGY_KEY, encoded(value))
         self.metastore.invoke(self.metastore.read([]).guarded([put]), self.now)
         return self.metastore.revision
+
+    def places(self, places: Mapping[Node, MemberPlace]) -> None:
+        put = PutKey(PLACES_KEY, encoded(dict(places)))
+        self.metastore.invoke(self.metastore.read([]).guarded([put]), self.now)
 
     def create(self, settings: ZoneSettings, names: str) -> None:
         """The cluster has these members, and the zone; the controller has been told, and has nothing to do."""

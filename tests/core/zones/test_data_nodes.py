@@ -12,11 +12,20 @@ from holdfast.core.zones.data_nodes import (
     data_nodes_changes,
     data_nodes_of,
     filter_altered,
+    gone_replaced,
+    successors,
     timers_run_out,
     topology_changed,
     waits_altered,
 )
-from holdfast.core.zones.descriptors import NEVER, DataNodesEntry, ZoneSettings
+from holdfast.core.zones.descriptors import (
+    NEVER,
+    ClusterTopology,
+    DataMember,
+    DataNodesEntry,
+    MemberPlace,
+    ZoneSettings,
+)
 from holdfast.core.zones.zone_keys import zone_key
 
 SLOW = ZoneSettings("z", scale_up_s=10, scale_down_s=20)
@@ -122,3 +131,48 @@ def test_they_are_written_and_read() -> None:
         assert data_nodes_of(read, 1) == before
         assert store.invoke(read.guarded(data_nodes_changes(1, before, after))).answer == 1
         assert data_nodes_of(store.read(keys), 1) == after
+
+
+def topology(nodes: str, leaving: str = "") -> ClusterTopology:
+    members = tuple(DataMember(node, attributes={"disk": "hdd" if node == "Z" else "ssd"}) for node in nodes)
+    return ClusterTopology(7, members, tuple(leaving))
+
+
+PLACES = {node: MemberPlace(f"member {node.lower()}", f"h:{ord(node.lower())}") for node in "ABCD"}
+
+
+@pytest.mark.rule("zones/A-28")
+@pytest.mark.parametrize(
+    ("here", "places", "replaced"),
+    [
+        ("ABX", {"X": PLACES["C"]}, {"C": "X"}),
+        ("AXY", {"X": PLACES["C"], "Y": PLACES["B"]}, {"B": "Y", "C": "X"}),
+        ("AB", {}, {}),
+        # Only the same name at the same address counts.
+        ("ABX", {"X": MemberPlace("member c", "h:1")}, {}),
+        ("ABX", {"X": MemberPlace("another", PLACES["C"].address)}, {}),
+        # C is not out of the view yet.
+        ("ABCX", {"X": PLACES["C"]}, {}),
+        # The filter rejects the member, so the zone cannot use it.
+        ("ABZ", {"Z": PLACES["C"]}, {}),
+        # D was never a data node.
+        ("ABCX", {"X": PLACES["D"]}, {}),
+    ],
+)
+def test_a_member_at_the_place_of_a_data_node_that_has_gone_replaces_it(
+    here: str, places: dict[str, MemberPlace], replaced: dict[str, str]
+) -> None:
+    settings = ZoneSettings("z", filter={"disk": ("ssd",)}, scale_up_s=NEVER)
+    found = successors(begun(), settings, topology(here), {**PLACES, **places})
+    assert found == replaced
+    data = gone_replaced(begun(), found, 5)
+    assert data.latest == (frozenset("ABC") - replaced.keys()) | frozenset(replaced.values())
+
+
+@pytest.mark.rule("zones/A-28")
+def test_a_successor_that_leaves_replaces_nothing_and_places_of_unknown_members_do_not_count() -> None:
+    settings = ZoneSettings("z")
+    places = {**PLACES, "X": PLACES["C"]}
+    assert successors(begun(), settings, topology("ABX", leaving="X"), places) == {}
+    assert successors(begun(), settings, topology("ABX"), {}) == {}
+    assert gone_replaced(begun(), {}, 5) == begun()

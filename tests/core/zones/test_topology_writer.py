@@ -11,9 +11,10 @@ import pytest
 from holdfast.core.metastore.invoke import If, Invoked, Leaf, MetastoreEntry, PutKey
 from holdfast.core.model.ids import METASTORE_GROUP, MemberId
 from holdfast.core.model.views import MemberInfo, View
-from holdfast.core.zones.descriptors import ClusterTopology, DataMember
+from holdfast.core.zones.assignments import Node
+from holdfast.core.zones.descriptors import ClusterTopology, DataMember, DataNodesEntry, MemberPlace
 from holdfast.core.zones.topology_writer import TopologyWriter
-from holdfast.core.zones.zone_keys import TOPOLOGY_KEY, KeysRead, encoded
+from holdfast.core.zones.zone_keys import PLACES_KEY, TOPOLOGY_KEY, KeysRead, encoded, zone_key
 from holdfast.errors import NotReady
 
 A, B = (MemberInfo(MemberId(name), 1, "h", port, "h", port, name) for port, name in ((1, "a"), (2, "b")))
@@ -25,6 +26,10 @@ class Stage:
 
     reads: int = 0
     written: list[ClusterTopology] = field(default_factory=list)
+    places: dict[Node, MemberPlace] = field(default_factory=dict)
+    """As last written."""
+    awaited: tuple[Node, ...] = ()
+    """Data nodes of zone 1."""
     term: int | None = 3
     status: Any = None
 
@@ -34,24 +39,35 @@ class Stage:
         self.writer = TopologyWriter(self.status, self, groups)  # type: ignore[arg-type]
 
     def read(self, keys: list[bytes], asker: object) -> int:
-        assert (keys, asker) == ([TOPOLOGY_KEY], self.writer)
+        assert (keys, asker) == ([TOPOLOGY_KEY, PLACES_KEY], self.writer)
         self.reads += 1
         return self.reads
 
     def invoke(self, branch: If, asker: object) -> int:
         assert asker is self.writer
         assert isinstance(branch.then, Leaf)
-        (put,) = branch.then.changes
-        assert isinstance(put, PutKey)
-        entry = MetastoreEntry(put.key, put.value, 9)
-        found = KeysRead([entry], 9).value(TOPOLOGY_KEY, ClusterTopology)
-        assert found is not None
-        self.written.append(found)
+        for put in branch.then.changes:
+            assert isinstance(put, PutKey)
+            read = KeysRead([MetastoreEntry(put.key, put.value, 9)], 9)
+            if put.key == PLACES_KEY:
+                self.places = read.value(PLACES_KEY, dict[Node, MemberPlace]) or {}
+            else:
+                found = read.value(TOPOLOGY_KEY, ClusterTopology)
+                assert found is not None
+                self.written.append(found)
         return 99
 
+    def scan(self, prefix: bytes) -> list[MetastoreEntry]:
+        history = (DataNodesEntry(1, self.awaited),)
+        return [MetastoreEntry(zone_key(1, "history"), encoded(history), 4)]
+
     def answer(self, known: ClusterTopology | None) -> None:
-        value = None if known is None else encoded(known)
-        self.writer.on_read(self.reads, [MetastoreEntry(TOPOLOGY_KEY, value, 5)], 5)
+        entries = [(TOPOLOGY_KEY, known), (PLACES_KEY, self.places)]
+        self.writer.on_read(
+            self.reads,
+            [MetastoreEntry(key, None if value is None else encoded(value), 5) for key, value in entries],
+            5,
+        )
 
 
 def topology(number: int, *leaving: str) -> ClusterTopology:
@@ -112,3 +128,31 @@ def test_one_request_at_a_time_and_again_when_it_was_in_vain() -> None:
     stage.answer(None)
     stage.writer.on_invoked(99, Invoked(1, 7))
     assert stage.reads == 4
+
+
+@pytest.mark.rule("zones/A-28")
+def test_the_place_of_a_member_that_has_gone_is_kept_while_a_zone_waits_for_it() -> None:
+    stage = Stage(awaited=("a", "b"))
+    stage.writer.on_leading(3)
+    stage.answer(None)
+    both = {"a": MemberPlace("a", "h:1"), "b": MemberPlace("b", "h:2")}
+    assert stage.places == both
+    stage.writer.on_invoked(99, Invoked(1, 6))
+    stage.status.view = View(8, "c", [A])
+    stage.writer.on_members()
+    stage.answer(topology(7))
+    assert [member.node for member in stage.written[-1].members] == ["a"]
+    assert stage.places == both
+    stage.awaited = ("a",)
+    stage.status.view = View(9, "c", [A])
+    stage.writer.on_invoked(99, Invoked(1, 7))
+    stage.writer.on_members()
+    stage.answer(topology(7))
+    assert stage.places == {"a": both["a"]}
+
+
+def test_a_metastore_of_an_older_build_gets_the_places_of_its_members() -> None:
+    stage = Stage()
+    stage.writer.on_leading(3)
+    stage.answer(topology(7))
+    assert (stage.written, set(stage.places)) == ([], {"a", "b"})

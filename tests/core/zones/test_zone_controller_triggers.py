@@ -21,7 +21,7 @@ from tests.core.zones.test_transitions import at
 
 from holdfast.core.zones.assignments import ChainLink, PartitionKeys
 from holdfast.core.zones.data_nodes import NodesTimer
-from holdfast.core.zones.descriptors import NEVER, Adjustment, ZoneSettings
+from holdfast.core.zones.descriptors import NEVER, Adjustment, MemberPlace, ZoneSettings
 from holdfast.core.zones.rendezvous import EvenLayout, placed
 from holdfast.core.zones.zone_keys import (
     TOPOLOGY_KEY,
@@ -45,6 +45,24 @@ def test_a_timer_that_runs_is_kept_when_members_leave_meanwhile() -> None:
     bench.tick(60_000)
     bench.settle()
     assert bench.data_nodes().latest == set("AB")
+
+
+@pytest.mark.rule("zones/A-28")
+def test_a_successor_takes_the_place_of_a_data_node_at_once() -> None:
+    bench = made(ZoneSettings("z", partitions=1, replicas=3), "ABC")
+    place = MemberPlace("c", "h:1")
+    bench.places({"C": place})
+    bench.topology("AB")
+    bench.tell()
+    bench.settle()
+    assert bench.data_nodes().latest == set("ABC"), "C may come back"
+    bench.places({"C": place, "D": place})
+    bench.topology("ABD")
+    bench.tell()
+    bench.settle()
+    assert bench.data_nodes().latest == set("ABD")
+    assert bench.data_nodes().down is None
+    assert [one.nodes for one in bench.keys().pending] == [frozenset("ABD")]
 
 
 def test_a_cluster_of_which_nothing_is_known_has_no_members() -> None:

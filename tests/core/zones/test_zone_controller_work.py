@@ -41,6 +41,7 @@ from holdfast.core.zones.work_queue import (
 from holdfast.core.zones.zone_commands import created, creation_keys
 from holdfast.core.zones.zone_keys import (
     IDS_KEY,
+    PLACES_KEY,
     TOPOLOGY_KEY,
     encoded,
     part_key,
@@ -212,7 +213,7 @@ def test_what_is_read_for_data_nodes_and_for_a_partition() -> None:
         TOPOLOGY_KEY,
         *(zone_key(1, f) for f in ("descriptor", "history", "up", "down", "layout", "recovery")),
     ]
-    assert list(bench.asked.values()) == [zone, [*zone, *part_keys(1, 0)]]
+    assert list(bench.asked.values()) == [[*zone, PLACES_KEY], [*zone, *part_keys(1, 0)]]
 
 
 def test_a_member_that_leads_when_it_begins_looks_at_everything() -> None:

@@ -275,7 +275,12 @@ def test_a_zone_that_lacks_something_is_named(stage: Stage) -> None:
     assert stage.view.unsafe_reason() == ""
     del stage.members[C]
     assert stage.view.unsafe_reason() == (
-        "zone z: 2 of 2 partitions have a replica on an absent member. Start it again with its files, or let "
+        "zone z: 2 of 2 partitions have a replica on an absent member; other members replace it after 300 s "
+        "(scale_down_s), and a new member with its name and address at once"
+    )
+    stage.ask(AlterZone("z", [("scale_down_s", "never")]))
+    assert stage.view.unsafe_reason() == (
+        "zone z: 2 of 2 partitions have a replica on an absent member. Start it again at the same address, or let "
         "other members replace it: holdfast zone alter z --scale-down-s 60"
     )
     assert stage.view.way_out() == ""

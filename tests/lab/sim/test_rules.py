@@ -98,6 +98,7 @@ SHOWN_BY = {
     "keys-guarded": "tests/core/zones/test_zone_schedules.py",
     "clean-up": "tests/core/zones/test_zone_schedules.py",
     "zone-waits": "tests/lab/sim/test_zones.py",
+    "zone-successors": "tests/lab/sim/test_zone_successors.py",
     "lock-respected": "tests/lab/sim/test_transactions.py",
     "topology-compared": "tests/lab/sim/test_transactions.py",
     "seen-compared": "tests/lab/sim/test_transactions.py",

@@ -77,7 +77,7 @@ def test_what_operators_do_to_a_zone_is_told_once_each() -> None:
     stage.wait(20)
     news = told.news()
     [altered] = [event for event in news if event.kind is ZoneEventKind.ALTERED]
-    assert altered.changed == {"replicas": [2, 3], "scale_down_s": ["never", 5]}
+    assert altered.changed == {"replicas": [2, 3], "scale_down_s": [300, 5]}
     begun = [event for event in news if event.kind is ZoneEventKind.MOVE_BEGUN]
     moved = [event for event in news if event.kind is ZoneEventKind.ASSIGNED]
     for events in (begun, moved):

@@ -61,8 +61,9 @@ class ZoneStage(Stage):
         zone: ZoneSettings | None = None,
         settings: Settings | None = None,
         spare: int = 0,
+        named: bool = False,
     ) -> None:
-        super().__init__(hosts, settings=settings or zoned_settings(), spare=spare)
+        super().__init__(hosts, settings=settings or zoned_settings(), spare=spare, named=named)
         self.wait(10)
         count = self.settings.partitions.count
         self.create(zone or ZoneSettings("z", partitions=count, replicas=3))

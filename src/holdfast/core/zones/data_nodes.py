@@ -6,18 +6,23 @@ milliseconds of the metastore.
 - zones/A-10: The effect of a timer has the time at which the timer was due, whichever member noticed it and when.
 - zones/A-11: A member that returns before the scale-down timer expires was never away, and a member that leaves before
   the scale-up timer expires was never there.
+- zones/A-28: A present member with the name and the address of a data node that has gone replaces it at once. Example:
+  of the data nodes {A, B, C}, C is killed and starts again without files, as D. Without this rule the zone would wait
+  for C, with two replicas of three, until the scale-down timer expires; if B is lost by then, most voters are lost.
+  Name and address choose only the node to replace: D joins each group as a new replica, by a change of the peers to
+  which most of the old voters have to agree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
 
 from holdfast.core.metastore.invoke import PutKey, RemoveKey
 from holdfast.core.zones.assignments import Node
-from holdfast.core.zones.descriptors import NEVER, DataNodesEntry, ZoneSettings
+from holdfast.core.zones.descriptors import NEVER, ClusterTopology, DataNodesEntry, MemberPlace, ZoneSettings
 from holdfast.core.zones.zone_keys import KeysRead, encoded, zone_key
 
 HISTORY_MOST: Final = 32
@@ -121,6 +126,26 @@ def leavers_gone(data: DataNodes, leaving: Collection[Node], at_ms: int) -> Data
     left = data.latest - frozenset(leaving)
     if not left:
         return data
+    return msgspec.structs.replace(data, history=_with(data.history, left, at_ms))
+
+
+def successors(
+    data: DataNodes,
+    settings: ZoneSettings,
+    topology: ClusterTopology,
+    places: Mapping[Node, MemberPlace],
+) -> dict[Node, Node]:
+    """Data nodes that have gone -> the members that replace them (zones/A-28)."""
+    at = {places[node]: node for node in sorted(settings.taken(topology)) if node in places}
+    gone = sorted(data.latest - topology.nodes)
+    return {node: at[places[node]] for node in gone if node in places and places[node] in at}
+
+
+def gone_replaced(data: DataNodes, by: Mapping[Node, Node], at_ms: int) -> DataNodes:
+    """Replace data nodes by their successors at once, without timers."""
+    if not by:
+        return data
+    left = (data.latest - by.keys()) | frozenset(by.values())
     return msgspec.structs.replace(data, history=_with(data.history, left, at_ms))
 
 

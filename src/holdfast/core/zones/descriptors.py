@@ -13,6 +13,8 @@ from holdfast.core.zones.transitions import Consistency
 
 NEVER: Final = (1 << 31) - 1
 """Seconds of a timer that never expires."""
+SCALE_DOWN_S: Final = 300
+"""`scale_down_s` of a new zone. `ZoneSettings` keeps NEVER as its default: stored zones leave out what equals it."""
 PARTITIONS_MOST: Final = 65_000
 REPLICAS_MOST: Final = 64
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
@@ -47,6 +49,14 @@ class DataMember(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attributes: dict[str, str] = {}
 
 
+class MemberPlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Name and address of a member. A member with those of one that has gone is its successor (zones/A-28)."""
+
+    name: str
+    address: str
+    """Host and port for other members."""
+
+
 class ClusterTopology(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """The members of a view, written by the leader of the metastore's group."""
 
@@ -72,7 +82,7 @@ class ZoneSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     scale_up_s: int = 0
     """How long to wait for further members after one has joined."""
     scale_down_s: int = NEVER
-    """How long to wait for a member that has gone to come back."""
+    """How long to wait for a member that has gone to come back. New zones get `SCALE_DOWN_S`."""
     consistency: Consistency = Consistency.STRONG
     reset_after_s: int = 0
     """With high availability: wait so long for a majority before a reset. NEVER: only an operator resets."""

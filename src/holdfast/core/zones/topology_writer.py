@@ -12,13 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.config.addresses import format_address
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.metastore.invoke import Invoked, MetastoreEntry, PutKey
 from holdfast.core.metastore.metastore import Metastore
 from holdfast.core.model.ids import METASTORE_GROUP
+from holdfast.core.model.views import View
 from holdfast.core.multiraft.group_host import GroupHost, node_of
-from holdfast.core.zones.descriptors import ClusterTopology, DataMember
-from holdfast.core.zones.zone_keys import TOPOLOGY_KEY, KeysRead, encoded
+from holdfast.core.zones.assignments import Node
+from holdfast.core.zones.data_nodes import data_nodes_of
+from holdfast.core.zones.descriptors import ClusterTopology, DataMember, MemberPlace
+from holdfast.core.zones.zone_keys import (
+    PLACES_KEY,
+    TOPOLOGY_KEY,
+    ZONE_PREFIX,
+    KeysRead,
+    encoded,
+    zone_of,
+)
 from holdfast.errors import RequestError
 
 
@@ -49,7 +60,7 @@ class TopologyWriter:
         """The view or the wishes of its members have changed."""
         self._stale = True
         if self.leads and self._status.view is not None and self._ticket is None:
-            self._ticket = self._metastore.read([TOPOLOGY_KEY], self)
+            self._ticket = self._metastore.read([TOPOLOGY_KEY, PLACES_KEY], self)
 
     def on_read(self, ticket: int, entries: list[MetastoreEntry], revision: int) -> None:
         """Write the present topology if the one that was read is outdated."""
@@ -74,6 +85,16 @@ class TopologyWriter:
         read = KeysRead(entries, revision)
         known = read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
         self._stale = False
+        if known.view > view.number:
+            return
+        wanted, places = self._topology(view), read.value(PLACES_KEY, dict[Node, MemberPlace]) or {}
+        wanted_places = self._places(view, places)
+        changes = [PutKey(TOPOLOGY_KEY, encoded(wanted))] if known != wanted else []
+        changes += [PutKey(PLACES_KEY, encoded(wanted_places))] if places != wanted_places else []
+        if changes:
+            self._ticket = self._metastore.invoke(read.guarded(changes), self)
+
+    def _topology(self, view: View) -> ClusterTopology:
         departing = self._status.departing
         members = [
             DataMember(node_of(info), info.group, info.described())
@@ -82,7 +103,16 @@ class TopologyWriter:
         ]
         leaving = sorted(node_of(info) for info in view.members if info.uuid in departing)
         members.sort(key=lambda member: member.node)
-        wanted = ClusterTopology(view.number, tuple(members), tuple(leaving))
-        if known == wanted or known.view > wanted.view:
-            return
-        self._ticket = self._metastore.invoke(read.guarded([PutKey(TOPOLOGY_KEY, encoded(wanted))]), self)
+        return ClusterTopology(view.number, tuple(members), tuple(leaving))
+
+    def _places(self, view: View, known: dict[Node, MemberPlace]) -> dict[Node, MemberPlace]:
+        """The places of all members, and of those that have gone and are still data nodes of a zone (zones/A-28)."""
+        entries = self._metastore.scan(ZONE_PREFIX)
+        zones = sorted({named[0] for entry in entries if (named := zone_of(entry.key)) is not None})
+        read = KeysRead(entries)
+        awaited = {node for zone in zones for node in data_nodes_of(read, zone).latest}
+        here = {
+            node_of(info): MemberPlace(info.name, format_address(info.host, info.port))
+            for info in view.members
+        }
+        return {node: place for node, place in known.items() if node in awaited} | here

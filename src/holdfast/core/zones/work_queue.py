@@ -16,7 +16,7 @@ from enum import StrEnum, unique
 from typing import Final
 
 from holdfast.core.metastore.invoke import Branch
-from holdfast.core.zones.zone_keys import TOPOLOGY_KEY, part_keys, zone_key
+from holdfast.core.zones.zone_keys import PLACES_KEY, TOPOLOGY_KEY, part_keys, zone_key
 from holdfast.core.zones.zone_ports import ZoneGroups, ZoneStore, ZoneWorld
 
 RETRY_MS: Final = 200
@@ -158,4 +158,4 @@ def _keys_of(work: ZoneWork) -> list[bytes]:
     kind, zone, partition = work
     keys = [TOPOLOGY_KEY]
     keys += [zone_key(zone, field) for field in ("descriptor", "history", "up", "down", "layout", "recovery")]
-    return keys if kind is WorkKind.DATA_NODES else [*keys, *part_keys(zone, partition)]
+    return [*keys, PLACES_KEY] if kind is WorkKind.DATA_NODES else [*keys, *part_keys(zone, partition)]

@@ -2,6 +2,7 @@
 
     zones/ids                              the number of the newest zone
     zones/topology                         the members of the cluster
+    zones/places                           names and addresses of members, also of data nodes that have gone
     zones/name/NAME                        the number of the zone with this name
     zones/zone/ID/descriptor               the zone's settings
     zones/zone/ID/history, up, down        its data nodes, and the timers of those that join or leave
@@ -33,6 +34,7 @@ REMEMBERED: Final = 8_192
 ZONES: Final = b"zones/"
 IDS_KEY: Final = b"zones/ids"
 TOPOLOGY_KEY: Final = b"zones/topology"
+PLACES_KEY: Final = b"zones/places"
 ZONE_PREFIX: Final = b"zones/zone/"
 PART_PREFIX: Final = b"zones/part/"
 

@@ -182,7 +182,7 @@ class ZoneOrders:
         read, now_ms = self._read(order.name), self._out.wall_ms()
         match order:
             case CreateZone(name, given):
-                settings = ZoneSettings(name, partitions=self._count)
+                settings = ZoneSettings(name, partitions=self._count, scale_down_s=descriptors.SCALE_DOWN_S)
                 settings = msgspec.structs.replace(settings, **_settings(name, given))
                 _must_be_droppable(settings)
                 zone, branch = created(read, settings, now_ms)

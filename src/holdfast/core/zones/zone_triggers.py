@@ -10,8 +10,21 @@ import msgspec
 
 from holdfast.core.metastore.invoke import PutKey
 from holdfast.core.zones.assignments import Assignments, ChainLink, Node, PartitionKeys
-from holdfast.core.zones.data_nodes import data_nodes_changes, data_nodes_of, leavers_gone, topology_changed
-from holdfast.core.zones.descriptors import Adjustment, ClusterTopology, PlacementKind, ZoneDescriptor
+from holdfast.core.zones.data_nodes import (
+    data_nodes_changes,
+    data_nodes_of,
+    gone_replaced,
+    leavers_gone,
+    successors,
+    topology_changed,
+)
+from holdfast.core.zones.descriptors import (
+    Adjustment,
+    ClusterTopology,
+    MemberPlace,
+    PlacementKind,
+    ZoneDescriptor,
+)
 from holdfast.core.zones.rendezvous import EvenLayout, even_layout, placed_by
 from holdfast.core.zones.transitions import (
     Consistency,
@@ -22,6 +35,7 @@ from holdfast.core.zones.transitions import (
 )
 from holdfast.core.zones.work_queue import RETRY_MS, WorkKind, WorkQueue, WorkStep, ZoneWork
 from holdfast.core.zones.zone_keys import (
+    PLACES_KEY,
     TOPOLOGY_KEY,
     ZONE_PREFIX,
     KeysRead,
@@ -76,7 +90,9 @@ class ZoneTriggers:
         settings = zone.settings
         topology = read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
         before = data_nodes_of(read, zone.id)
+        places = read.value(PLACES_KEY, dict[Node, MemberPlace]) or {}
         after = leavers_gone(before, topology.leaving, self._queue.now)
+        after = gone_replaced(after, successors(after, settings, topology, places), self._queue.now)
         after = topology_changed(after, settings, settings.taken(topology), self._queue.now)
         changes = data_nodes_changes(zone.id, before, after)
         nodes = after.latest

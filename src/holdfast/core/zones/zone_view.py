@@ -182,9 +182,12 @@ class ZoneView:
             return ""
         wait_s = zone.settings.scale_down_s
         if wait_s < descriptors.NEVER:
-            return f"; other members replace it after {wait_s} s (scale_down_s)"
+            return (
+                f"; other members replace it after {wait_s} s (scale_down_s), and a new member with its name and "
+                "address at once"
+            )
         return (
-            ". Start it again with its files, or let other members replace it: "
+            ". Start it again at the same address, or let other members replace it: "
             f"holdfast zone alter {zone.settings.name} --scale-down-s {REPLACED_AFTER_S}"
         )
 

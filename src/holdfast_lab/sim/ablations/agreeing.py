@@ -22,9 +22,11 @@ from holdfast.core.raft.raft_messages import RaftEntry, RaftKind, RaftMessage
 from holdfast.core.raft.raft_state import RaftState
 from holdfast.core.raft.reconfiguration import Reconfiguration
 from holdfast.core.raft_partition import leader_routing
-from holdfast.core.zones import replica_duties
+from holdfast.core.zones import replica_duties, zone_triggers
 from holdfast.core.zones.adjusting import LocalCopy, ReplicaDuty
 from holdfast.core.zones.assignments import Node, PartitionKeys
+from holdfast.core.zones.data_nodes import DataNodes
+from holdfast.core.zones.descriptors import ClusterTopology, ZoneSettings
 from holdfast.core.zones.zone_host import ZoneHost
 from holdfast.core.zones.zone_keys import KeysRead
 from holdfast_lab.sim.ablations.place import Place, always, nothing
@@ -149,6 +151,14 @@ def _destroys_what_is_not_named(
     return duty
 
 
+def _has_gone(data: DataNodes, settings: ZoneSettings, topology: ClusterTopology, _: object) -> bool:
+    return bool(data.latest - topology.nodes)
+
+
+def _knows_no_successors(_: Method, *given: Any) -> dict[Node, Node]:
+    return {}
+
+
 AGREEING: dict[str, tuple[Place, ...]] = {
     "vote-durable": (Place(group_journal, "regained", _forgets_its_vote),),
     "append-durable": (Place(RaftState, "send", _says_at_once, when=_acknowledges),),
@@ -174,4 +184,5 @@ AGREEING: dict[str, tuple[Place, ...]] = {
     "keys-guarded": (Place(KeysRead, "guarded", _writes_unguarded),),
     "clean-up": (Place(replica_duties, "replica_duty", _destroys_what_is_not_named),),
     "zone-waits": (Place(ZoneHost, "may_part", always),),
+    "zone-successors": (Place(zone_triggers, "successors", _knows_no_successors, when=_has_gone),),
 }

@@ -66,6 +66,7 @@ _AGREED: dict[str, str] = {
     "keys-guarded": "What is written into the metastore counts only if nothing it goes by has changed.",
     "clean-up": "A replica is destroyed only when no assignments name it and its group does not move.",
     "zone-waits": "A member leaves only when no assignments of a zone name it.",
+    "zone-successors": "A member at the place of a data node that has gone for good replaces it at once.",
 }
 _TRANSACTIONS: dict[str, str] = {
     "lock-exclusive": "An entry that a transaction has locked is locked, read and written by no other transaction.",
