@@ -88,8 +88,8 @@ async def zoned(members: list[Member], **settings: int) -> None:
 def still(members: list[Member], partition: int) -> bool:
     """Whether all three replicas have all that was written."""
     found = list(replicas(members, partition).values())
-    whole = len(found) == 3 and all("orders" in one.state.maps for one in found)
-    return whole and len({one.state.maps["orders"].counter for one in found}) == 1
+    whole = len(found) == 3 and all("orders" in one.state.copies[partition].maps for one in found)
+    return whole and len({one.state.copies[partition].maps["orders"].counter for one in found}) == 1
 
 
 def replicas(members: list[Member], partition: int) -> dict[str, ZonePartition]:
@@ -154,7 +154,7 @@ def test_each_damage_to_a_replica_is_found_and_named() -> None:
                 named = replicas(members, partition)
                 name = list(named)[0 if kind == "leader" else 1 + partition % 2]
                 state = named[name].state
-                held = state.maps["orders"]
+                held = state.copies[partition].maps["orders"]
                 key = next(iter(held.state.entries))
                 match kind:
                     case "value" | "leader":
@@ -221,7 +221,7 @@ def test_it_decides_while_every_partition_is_written_all_the_time() -> None:
                 assert report.copies == 14
                 during = written - before
                 name = list(replicas(members, 4))[1]
-                hurt = replicas(members, 4)[name].state.maps["orders"].state.entries
+                hurt = replicas(members, 4)[name].state.copies[4].maps["orders"].state.entries
                 hurt[next(iter(hurt))] = to_stored("rotten")
                 hurt[to_stored("stray")] = to_stored("stray")
                 report = await look(members)

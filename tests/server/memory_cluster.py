@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from tests.server.hazelcast.one_member import Clock, OneLane, OneMemberGrid, Rows
+from tests.server.local_copies import LocalCopies
 
 from holdfast.config import MapSettings, Settings
 from holdfast.core.model.changes_since import Asked, ChangesSince
@@ -151,8 +152,9 @@ class MemoryMember(OneMemberGrid):
     def unfinished(self, partition: int) -> bool:
         return partition in self.waiting
 
-    def local_copy(self, partition: int) -> PartitionCopy | None:
-        return self.held.get(partition)
+    @property
+    def local_copies(self) -> LocalCopies:
+        return LocalCopies(self.held, self.lane.leading, self.now_ns())
 
     def map_names(self) -> list[str]:
         return sorted({held.name for copy in self.held.values() for held in copy if held.state.entries})

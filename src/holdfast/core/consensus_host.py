@@ -37,8 +37,8 @@ from holdfast.core.outbox import Outbox, Reply
 from holdfast.core.primary_backup.lane import EventSink
 from holdfast.core.raft.configuration import Configuration, NodeId
 from holdfast.core.raft_partition.leader_routing import LeaderRouting
-from holdfast.core.routing.pending import Waiting
-from holdfast.core.routing.request_refusals import RequestRefusals
+from holdfast.core.routing.router import Router
+from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.zones.zone_host import ZoneHost
 from holdfast.core.zones.zone_keys import ZONES
 from holdfast.core.zones.zone_orders import ZoneOrders
@@ -80,12 +80,14 @@ class ConsensusHost:
         log: Log,
         membership: MembershipStatus,
         event_sink: EventSink,
-        waiting: Waiting,
-        refusals: RequestRefusals,
+        router: Router,
+        entries: NewEntries,
         rows: Sequence[Assignment],
         recovered: dict[GroupNumber, RecoveredGroup],
     ) -> None:
-        """`waiting` and `refusals` are those of the router for all other maps; `rows` is the partition table."""
+        """`router`: that of all other maps. `entries`: makes the mapping of a map's entries. `rows`: the partition
+        table.
+        """
         self._on = settings.metastore.voters > 0
         self._out = out
         self._turn_ends = False
@@ -103,7 +105,7 @@ class ConsensusHost:
         self.metastore = Metastore(membership.me.encode(), out, self.groups)
         self.metastore.watch(self.voters)
         self.zones = LeaderRouting(
-            membership.me, settings, out, self.groups, membership, event_sink, waiting, refusals, self
+            membership.me, settings, out, self.groups, membership, event_sink, router, entries, self
         )
         """Executes requests on maps in zones."""
         self.zone_host = ZoneHost(out, membership, self.metastore, self.groups, self.zones, rows)

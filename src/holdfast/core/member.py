@@ -186,8 +186,8 @@ class Member:
             self.log,
             self.membership,
             self.listeners,
-            self.router.waiting,
-            self.router.refusals,
+            self.router,
+            ways.entries,
             rows,
             recovered.groups if recovered is not None else {},
         )

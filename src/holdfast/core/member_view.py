@@ -30,7 +30,7 @@ from holdfast.core.partition_table.table_replication import TableReplication
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.primary_backup.primary_activation import PrimaryActivation
-from holdfast.core.raft_partition.leader_routing import LedMaps, ZoneEntries
+from holdfast.core.raft_partition.copy_lookup import CopyLookup
 from holdfast.core.raft_partition.marked_copies import ReplicaAtMark
 from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.core.routing.router import Router
@@ -99,6 +99,8 @@ class MemberView:
         self._listeners = listeners
         self._agreed = agreed
         self._transactions = transactions
+        self.copies = CopyLookup(out, lane, copies, agreed.zones)
+        """Its copies by map and client partition, of both engines."""
         self._safety = Safety(
             membership.maps.settings,
             out,
@@ -555,18 +557,6 @@ class MemberView:
     def zones(self) -> list[dict[str, object]]:
         """How each zone stands, as far as this member knows."""
         return self._agreed.zones_told()
-
-    def zone_entries(self, name: str) -> ZoneEntries | None:
-        """What sessions may use of the zone in which this map lives; None: it lives in none that is known here."""
-        return self._agreed.zones.entries(name)
-
-    def zone_maps(self) -> frozenset[str]:
-        """Maps in zones of which a replica of this member has an entry."""
-        return self._agreed.zones.maps
-
-    def zone_maps_led(self) -> LedMaps:
-        """Of each partition of a zone that this member leads: its maps, by name."""
-        return self._agreed.zones.led_here()
 
     @property
     def node(self) -> str:

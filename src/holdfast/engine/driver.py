@@ -250,7 +250,7 @@ class Driver:
 
     def zone_entries(self, name: str) -> ZoneEntries | None:
         """The access of sessions to the zone of this map; None: this member knows no zone with it."""
-        return self.member.picture.zone_entries(name)
+        return self.member.picture.copies.zone_entries(name)
 
     def zone_batch(self, batch: ZoneBatch, done: Callable[[ZoneBatchDone], None]) -> None:
         """Execute the requests of one read buffer on maps of a zone.

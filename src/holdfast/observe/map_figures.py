@@ -53,7 +53,7 @@ def counting_maps(member: Member) -> Generator[None, None, MemberCount]:
     led = {copy.partition for copy in member.picture.leading if copy is not None}
     looked = 0
     held_here = [(partition in led, copy.maps) for partition, copy in member.picture.held.items()]
-    zoned = [(True, maps) for maps in member.picture.zone_maps_led()]
+    zoned = [(True, copy.maps) for copy, leads in member.picture.copies.in_zones() if leads]
     for at, (leads, maps) in enumerate([*held_here, *zoned]):
         in_zone = at >= len(held_here)
         for name, held in list(maps.items()):

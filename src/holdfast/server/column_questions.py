@@ -100,7 +100,7 @@ class ColumnQuestions:
             return None
         copy: PartitionCopy | None = self._grid.lane.leading[partition]
         if copy is None and question.any_copy:
-            copy = self._grid.local_copy(partition)
+            copy = self._grid.local_copies.outside_zones(partition)
         if copy is not None:
             return Scanned(question, copy.maps.get(question.map), self._grid.now_ns())
         detail = f"partition {partition} is not served here"

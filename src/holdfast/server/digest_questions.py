@@ -66,7 +66,7 @@ class DigestQuestions:
             if entries >= DIGEST_ENTRIES_MAX:
                 break
             answered += 1
-            copy = grid.local_copy(partition)
+            copy = grid.local_copies.outside_zones(partition)
             if copy is None:
                 continue
             parts = [_Snapshot(one) for one in copy if question.map is None or one.name == question.map]
@@ -128,7 +128,7 @@ class DigestQuestions:
         replies = self._replies
         if not replies.in_range(question.id, [question.partition]):
             return
-        copy = self._grid.local_copy(question.partition)
+        copy = self._grid.local_copies.outside_zones(question.partition)
         version = self._grid.row(question.partition).version
         if copy is None:
             replies.send(own.Ranges(question.id, version, 0, [], []))

@@ -17,6 +17,7 @@ from holdfast.core.model.transactions import TransactionId
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
 from holdfast.core.primary_backup.cuts import Cuts, Taken
+from holdfast.core.raft_partition.copy_lookup import FoundCopy
 from holdfast.core.raft_partition.leader_routing import ZoneEntries
 from holdfast.core.raft_partition.marked_copies import ReplicaAtMark
 from holdfast.core.routing.lost_partitions import LostPartitions
@@ -63,6 +64,19 @@ class Gathered(Protocol):
 
     def end(self) -> None:
         """Nobody wants it any more."""
+
+
+class LocalCopies(Protocol):
+    """The copies of a member, of both engines (`core.raft_partition.copy_lookup`)."""
+
+    def led(self, name: str, partition: int) -> FoundCopy | None:
+        """The copy that this member serves as primary or leader; None: another member does."""
+
+    def held(self, name: str, partition: int) -> FoundCopy | None:
+        """The copy of this member, whatever its role; None: it has none."""
+
+    def outside_zones(self, partition: int) -> PartitionCopy | None:
+        """The copy of all maps and services that live in no zone."""
 
 
 class StreamHeads(Protocol):
@@ -214,8 +228,9 @@ class Grid(Protocol):
     def map_names(self) -> list[str]:
         """Every map with at least one entry on this member, or configured."""
 
-    def local_copy(self, partition: int) -> PartitionCopy | None:
-        """Whatever copy this member holds of a partition, primary or backup; for audits."""
+    @property
+    def local_copies(self) -> LocalCopies:
+        """The copies of this member, by map and client partition."""
 
     @property
     def node(self) -> str:

@@ -19,10 +19,10 @@ from holdfast.core.model.views import View
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
 from holdfast.core.primary_backup.cuts import Cuts, Taken
+from holdfast.core.raft_partition.copy_lookup import CopyLookup
 from holdfast.core.raft_partition.leader_routing import ZoneEntries
 from holdfast.core.raft_partition.marked_copies import ReplicaAtMark
 from holdfast.core.routing.lost_partitions import LostPartitions
-from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.engine.driver import Driver
 from holdfast.engine.entry_lane import EntryLane
 from holdfast.observe.map_figures import MemberCount, SharedCounts, counting_maps
@@ -362,10 +362,13 @@ class MemberGrid:
             if held.state.entries
         }
         configured = {name for name in self.settings.maps if name != "default"}
-        return sorted(names | configured | self.member.picture.zone_maps())
+        for copy, _ in self.local_copies.in_zones():
+            names |= {name for name, held in copy.maps.items() if held.state.entries}
+        return sorted(names | configured)
 
-    def local_copy(self, partition: int) -> PartitionCopy | None:
-        return self.member.picture.held.get(partition)
+    @property
+    def local_copies(self) -> CopyLookup:
+        return self.member.picture.copies
 
     @property
     def node(self) -> str:

@@ -117,5 +117,7 @@ class ZoneOffices(Offices):
         self._map = map_name
 
     def look(self) -> None:
-        zones = [(member.me, member.picture.zone_entries(self._map)) for member in self.cluster.members()]
+        zones = [
+            (member.me, member.picture.copies.zone_entries(self._map)) for member in self.cluster.members()
+        ]
         self._note([(member, zone.serving) for member, zone in zones if zone is not None])

@@ -493,7 +493,7 @@ class _ZoneSession:
         if entries is None or replica is None:
             return False
         if request.op is Op.GET:
-            self._read.append((request, done, replica.look(request.map, request.key)))
+            self._read.append((request, done, replica.look(partition, request.map, request.key)))
         elif request.op in (Op.SET, Op.PUT, Op.REMOVE, Op.DELETE):
             self._wrote.setdefault(partition, []).append((request, done))
         else:

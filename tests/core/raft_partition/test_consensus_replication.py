@@ -208,7 +208,7 @@ def test_an_entry_ends_for_all_replicas_at_the_same_place_of_the_log() -> None:
     maps.replications[at].sweep()
     maps.end_step(at)
     maps.cluster.go(3)
-    assert [one.state.maps["m"].state.entries for one in maps.partitions] == [{}, {}, {}]
+    assert [one.state.copies[3].maps["m"].state.entries for one in maps.partitions] == [{}, {}, {}]
     assert maps.sinks[at].heard[-1][0] is EventKind.EXPIRED
     # A leader whose clock is behind does not take time back.
     process.out.epoch_ms -= 6000
@@ -229,6 +229,6 @@ def test_operations_on_whole_partitions_say_what_is_not_led_here() -> None:
     cleared = maps.whole(at, Request(Op.CLEAR, "m", [3]))
     maps.cluster.go(3)
     assert [(outcome.value, missed) for outcome, missed in cleared] == [(5, [])]
-    assert all(not one.state.maps["m"].state.entries for one in maps.partitions)
+    assert all(not one.state.copies[3].maps["m"].state.entries for one in maps.partitions)
     other = (at + 1) % 3
     assert maps.whole(other, asked)[0][1] == [2, 3]

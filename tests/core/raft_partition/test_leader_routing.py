@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
@@ -46,6 +47,14 @@ class Around:
     def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None: ...
 
 
+@dataclass
+class Others:
+    """The router of all other maps."""
+
+    waiting: Waiting
+    refusals: RequestRefusals
+
+
 class RoutingBench:
     """The routing of one member of a cluster of groups."""
 
@@ -61,8 +70,11 @@ class RoutingBench:
             self.process.groups,
             around,
             around,
-            Waiting(SETTINGS, out),
-            RequestRefusals(SETTINGS, [], ConsensusReplication(self.process)),  # type: ignore[arg-type]
+            Others(
+                Waiting(SETTINGS, out),
+                RequestRefusals(SETTINGS, [], ConsensusReplication(self.process)),  # type: ignore[arg-type]
+            ),
+            dict,
             around,
         )
 

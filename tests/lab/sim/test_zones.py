@@ -372,6 +372,27 @@ def _cut(stage: ZoneStage, one: Process, others: list[Process]) -> list[tuple[st
     return apart
 
 
+def test_copies_of_both_engines_are_found_by_map_and_partition(stage: ZoneStage) -> None:
+    key = "k1"
+    stage.zput(stage.processes[0], key, "v")
+    stage.wait(2)
+    partition = partition_of(wire_key(key), 0, 7)
+    leader = stage.leader(partition)
+    found = []
+    for process in stage.living():
+        copies = process.picture.copies
+        led, held = copies.led(ZONED, partition), copies.held(ZONED, partition)
+        assert (led is not None) is (process is leader)
+        if held is not None:
+            mine = held.copy.maps[ZONED]
+            found.append((mine.counter, mine.term, mine.state.entries[wire_key(key)]))
+            assert held.now_ns == stage.replicas(partition)[process].now_ns() > 10**18
+        other = copies.held("m", partition)
+        assert other is None or other.copy is process.picture.held[partition]
+        assert (copies.led("m", partition) is None) is (process.picture.leading[partition] is None)
+    assert len(found) == 3 and len(set(found)) == 1
+
+
 # -- what replicas keep of a mark, to be compared
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+from tests.server.local_copies import LocalCopies
 
 from holdfast.actions.operator_action import OperatorAction
 from holdfast.config import MapSettings, Settings
@@ -142,11 +143,11 @@ class OneReplica:
 
     def __init__(self, grid: OneMemberGrid, copy: PartitionCopy) -> None:
         self._grid = grid
-        self.state = StateMachine(copy.partition, 0)
-        self.state.maps = copy.maps
+        self.state = StateMachine(copy.partition, Settings())
+        self.state.copies[copy.partition] = copy
 
-    def look(self, name: str, key: bytes) -> bytes | None:
-        return self.state.look(name, key, self._grid.now // MILLISECOND)
+    def look(self, partition: int, name: str, key: bytes) -> bytes | None:
+        return self.state.look(partition, name, key, self._grid.now // MILLISECOND)
 
 
 class Clock:
@@ -394,25 +395,25 @@ class OneMemberGrid:
                 if self.fails is not None:
                     result.failed.append((partition, self.fails))
                 else:
-                    result.former.append(
-                        (partition, [replica.state.write(one, self._hear) for one in writes])
-                    )
+                    copy = replica.state.copies[partition]
+                    result.former.append((partition, replica.state.write(writes, copy, 1, self._hear)))
             if batch.reads:
                 result.unconfirmed = self.fails
             done(result)
 
-    def _hear(self, event: EntryEvent, name: str) -> None:
+    def _hear(self, event: EntryEvent) -> None:
         for listened, wanted, heard in list(self.listeners):
-            if listened == name and (wanted is None or wanted == event.key):
+            if listened == event.map and (wanted is None or wanted == event.key):
                 heard(msgspec.structs.replace(event, member=ME))
+
+    @property
+    def local_copies(self) -> LocalCopies:
+        return LocalCopies(dict(enumerate(self.copies)), self.lane.leading, self.now)
 
     def map_names(self) -> list[str]:
         return sorted(
             {name for copy in self.copies for name, held in copy.maps.items() if held.state.entries}
         )
-
-    def local_copy(self, partition: int) -> PartitionCopy | None:
-        return self.copies[partition]
 
     @property
     def node(self) -> str:

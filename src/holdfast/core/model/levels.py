@@ -11,6 +11,7 @@ has the one in force. A member sends and writes at that level, and reads any lev
 | 3 | the first build that forgets maps | destroyed maps are forgotten, and begin again by a record (journal format 3) |
 | 3 | the same build | two members exchange their slots in one migration (EXCHANGE) |
 | 4 | the first build that changes maps in use | settings of maps are part of the view (membership/C-1) |
+| 5 | the first build with one replica for both engines | updates of maps in zones have terms (raft_partition/Z-6) |
 
 To add a level: add a line here and in `SEGMENT_FORMATS`, raise `HIGHEST`, and check `Outbox.level` where the new thing
 is sent or written (`docs/upgrading.md`).
@@ -24,7 +25,7 @@ from typing import Final
 import msgspec
 
 LOWEST: Final = 1
-HIGHEST: Final = 4
+HIGHEST: Final = 5
 PACKED: Final = 2
 """From this level on stores are packed."""
 EVICTS: Final = 2
@@ -35,8 +36,10 @@ EXCHANGES: Final = 3
 """From this level on the master plans EXCHANGE migrations."""
 CHANGES_MAPS: Final = 4
 """From this level on an operator can change settings of maps in use."""
+ZONE_COUNTERS: Final = 5
+"""From this level on updates of maps in zones have terms."""
 
-SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3, 4: 3}
+SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3, 4: 3, 5: 3}
 """Level -> format of journal segments."""
 
 

@@ -15,10 +15,9 @@ their election. The rules of `router` apply unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
 from typing import Protocol, cast
 
 import msgspec
@@ -45,7 +44,7 @@ from holdfast.core.routing.backup_reads import Neighbours
 from holdfast.core.routing.pending import Asker, Peer, Waiting, answer
 from holdfast.core.routing.request_refusals import RequestRefusals
 from holdfast.core.routing.router import Router
-from holdfast.core.store.replica import MapReplica
+from holdfast.core.store.entry_mapping import NewEntries
 
 UNANSWERED_NS = SECOND
 """If a leader does not answer for so long, the replica here looks for it; a sleeping group has no heartbeats."""
@@ -64,8 +63,11 @@ class _NoOffers:
         return None
 
 
-LedMaps = list[Mapping[str, MapReplica]]
-"""Per partition that is led here: its maps, by name."""
+class OtherRouter(Protocol):
+    """The router of all other maps. Its limit of waiting requests, and its refusals, count for zones, too."""
+
+    waiting: Waiting
+    refusals: RequestRefusals
 
 
 class ZoneEntries:
@@ -130,25 +132,23 @@ class LeaderRouting:
         groups: GroupHost,
         neighbours: Neighbours,
         event_sink: EventSink,
-        waiting: Waiting,
-        refusals: RequestRefusals,
+        other: OtherRouter,
+        entries: NewEntries,
         watcher: ReplicaWatcher,
     ) -> None:
-        """`waiting` is shared with the other router, so that both have one limit; `refusals` are those of
-        that router.
-        """
+        """`entries`: makes the mapping of a map's entries."""
         self._me = me
         self._settings = settings
         self._out = out
         self._neighbours = neighbours
         self._event_sink = event_sink
-        self._waiting = waiting
-        self._refusals = refusals
+        self._waiting = other.waiting
+        self._refusals = other.refusals
         self._watcher = watcher
         self.listening = event_sink.listening
         self._some = any(chosen.raft_zone for chosen in settings.maps.values())
         self._groups = groups
-        self._replicas = ZoneReplicas(settings, out, groups, self)
+        self._replicas = ZoneReplicas(settings, out, groups, self, entries)
         self._zones: dict[int, _Zone] = {}
         self._by_name: dict[str, int] = {}
         self._clients: dict[GroupNumber, tuple[int, ZonePartition]] = {}
@@ -249,7 +249,7 @@ class LeaderRouting:
             found.replication.partitions.pop(client.partition, None)
 
     def holds(self, request: Request) -> bool:
-        return self._some and request.op not in SERVED and bool(self._settings.map(request.map).raft_zone)
+        return request.op not in SERVED and self.houses(request.map)
 
     def leader(self, number: GroupNumber) -> tuple[int, MemberId] | None:
         """The highest known term and its leader, for display."""
@@ -278,25 +278,37 @@ class LeaderRouting:
         log = hosted.group.log
         return ReplicaAtMark(log.applied, log.last, replica.marks.find(index))
 
-    @property
-    def maps(self) -> frozenset[str]:
-        return frozenset(
-            name
-            for _, client in self._clients.values()
-            for name, held in client.state.maps.items()
-            if held.state.entries
-        )
+    # -- copies
 
-    def led_here(self) -> LedMaps:
-        return [MappingProxyType(client.state.maps) for _, client in self._clients.values() if client.leads]
+    def houses(self, name: str) -> bool:
+        """Whether this map lives in a zone, known or not."""
+        return self._some and bool(self._settings.map(name).raft_zone)
+
+    def zone_of(self, name: str) -> int | None:
+        """The zone in which this map lives; None: in none that is known here."""
+        return self._by_name.get(self._settings.map(name).raft_zone) if self._some else None
+
+    def replica(self, name: str, partition: int) -> ZonePartition | None:
+        """The replica on this member that has this map and client partition."""
+        zone = self.zone_of(name)
+        return self._zones[zone].replication.partitions.get(partition) if zone is not None else None
+
+    def led_replica(self, name: str, partition: int) -> ZonePartition | None:
+        """The same, if this member leads its group and has applied all that earlier leaders acknowledged."""
+        replica = self.replica(name, partition)
+        if replica is None or not replica.leads or not self._groups.current(replica.number):
+            return None
+        return replica
+
+    def replicas(self) -> Iterator[ZonePartition]:
+        """All replicas on this member, of all zones."""
+        return (client for _, client in self._clients.values())
 
     # -- the fast path of sessions
 
     def entries(self, name: str) -> ZoneEntries | None:
         """The fast path for this map; None: it lives in no known zone."""
-        if not self._some:
-            return None
-        zone = self._by_name.get(self._settings.map(name).raft_zone)
+        zone = self.zone_of(name)
         return self._zones[zone].entries if zone is not None else None
 
     def take(self, token: Token, batch: ZoneBatch) -> None:

@@ -28,6 +28,8 @@ class ZoneCommand(msgspec.Struct, frozen=True, array_like=True):
     parts: tuple[ZoneRequests | ZoneWrites | ZoneMark, ...] = ()
     sweep: bool = False
     """Whether to remove all expired entries."""
+    counted: bool = False
+    """Whether updates have terms, from this command on (raft_partition/Z-6): all members know that."""
 
 
 encode_command = msgspec.msgpack.Encoder().encode

@@ -1,28 +1,34 @@
-"""Snapshot of a partition's state, as pieces.
+"""Snapshot of a partition's copy, as pieces.
 
-The first piece has the time, the request ids and the counters; every other one some entries of one map.
+The first piece has the time, the request ids, the counters and the lineages; every other one some entries of one map.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from holdfast.core.model.ids import MILLISECOND
-from holdfast.core.store.replica import MapReplica, map_replica
-from holdfast.core.store.request_ids import Remembered
+from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.store.partition_copy import PartitionCopy
 
 PIECE_ENTRIES = 500
 """Of a map in one piece."""
 
 
-class MapHead(msgspec.Struct, frozen=True, array_like=True):
+class CopyHead(msgspec.Struct, frozen=True, array_like=True):
     time_ms: int
     requests: bytes
     """Recently applied requests."""
     counters: list[tuple[str, int]]
     """Number of updates of each map."""
+    counted: bool = False
+    """Whether updates have terms (raft_partition/Z-6). False in snapshots of older builds, as the fields below."""
+    lineages: list[tuple[str, list[tuple[int, int]]]] = []
+    """For each map with updates of a known term."""
+    forgotten_to: int = 0
+    """See `PartitionCopy.forgotten_to`."""
 
 
 class MapPiece(msgspec.Struct, frozen=True, array_like=True):
@@ -36,17 +42,28 @@ class MapPiece(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_heads: msgspec.msgpack.Decoder[MapHead] = msgspec.msgpack.Decoder(MapHead)
+_heads: msgspec.msgpack.Decoder[CopyHead] = msgspec.msgpack.Decoder(CopyHead)
 _pieces: msgspec.msgpack.Decoder[MapPiece] = msgspec.msgpack.Decoder(MapPiece)
 _Taken = tuple[str, list[tuple[bytes, bytes]], dict[bytes, tuple[int, int]], dict[bytes, int]]
 
 
-def head_of(time_ms: int, requests: Remembered, maps: Mapping[str, MapReplica]) -> bytes:
-    counters = sorted((name, held.updates.lwm) for name, held in maps.items())
-    return _encoder.encode(MapHead(time_ms, requests.encode(), counters))
+def head_of(copy: PartitionCopy, time_ms: int, *, counted: bool) -> bytes:
+    """The first piece. `counted`: whether updates have terms."""
+    maps = sorted(copy.maps.items())
+    lineages = [(name, held.proven_lineage()) for name, held in maps]
+    return _encoder.encode(
+        CopyHead(
+            time_ms,
+            copy.requests.encode(),
+            [(name, held.counter) for name, held in maps],
+            counted,
+            [(name, lineage) for name, lineage in lineages if lineage],
+            copy.forgotten_to,
+        )
+    )
 
 
-def pieces_of(time_ms: int, requests: Remembered, maps: Mapping[str, MapReplica]) -> Iterator[bytes]:
+def pieces_of(copy: PartitionCopy, time_ms: int, *, counted: bool) -> Iterator[bytes]:
     """All pieces of the present state; later changes do not affect them, however slowly they are read."""
     taken = [
         (
@@ -55,9 +72,9 @@ def pieces_of(time_ms: int, requests: Remembered, maps: Mapping[str, MapReplica]
             {key: (e.ttl_ms, e.stored_ns) for key, e in held.state.expiries.items()},
             dict(held.state.hashes),
         )
-        for name, held in sorted(maps.items())
+        for name, held in sorted(copy.maps.items())
     ]
-    return _walk(head_of(time_ms, requests, maps), taken)
+    return _walk(head_of(copy, time_ms, counted=counted), taken)
 
 
 def _walk(head: bytes, taken: list[_Taken]) -> Iterator[bytes]:
@@ -81,21 +98,22 @@ def _walk(head: bytes, taken: list[_Taken]) -> Iterator[bytes]:
             )
 
 
-def restored(pieces: Sequence[bytes], requests: Remembered) -> tuple[int, dict[str, MapReplica]]:
-    """The time and the maps of these pieces. Adds the request ids to `requests`."""
-    maps: dict[str, MapReplica] = {}
+def restore(copy: PartitionCopy, pieces: Sequence[bytes]) -> tuple[int, bool]:
+    """Fill the new copy from these pieces. Returns the time in ms, and whether updates have terms."""
     if not pieces:
-        return 0, maps
+        return 0, False
     head = _heads.decode(pieces[0])
-    requests.merge(head.requests)
+    copy.requests.merge(head.requests)
+    copy.forgotten_to = head.forgotten_to
     for name, counter in head.counters:
-        held = maps[name] = map_replica(name)
-        held.updates.lwm = held.updates.hwm = counter
+        copy.open(name).updates = UpdateCounter(counter)
+    for name, lineage in head.lineages:
+        copy.maps[name].lineage = lineage
     for data in pieces[1:]:
         piece = _pieces.decode(data)
-        state = maps[piece.map].state
+        state = copy.maps[piece.map].state
         state.entries.update(zip(piece.keys, piece.values, strict=True))
         for place, ttl_ms, stored_ms in piece.expiries:
             state.schedule(piece.keys[place], ttl_ms, 0, stored_ms * MILLISECOND)
         state.hashes.update((piece.keys[place], word) for place, word in piece.hashes)
-    return head.time_ms, maps
+    return head.time_ms, head.counted

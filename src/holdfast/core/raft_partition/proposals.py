@@ -111,7 +111,7 @@ class Proposals:
                     last.requests.append(wanted)
                 else:
                     parts.append(ZoneRequests([wanted]))
-        index = self.place(ZoneCommand(self._out.wall_ms(), tuple(parts)), term)
+        index = self.place(self._zone.command(tuple(parts)), term)
         if index is None:
             for each, _ in callbacks:
                 each(NOT_LEADING)

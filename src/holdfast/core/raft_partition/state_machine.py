@@ -1,95 +1,151 @@
-"""State machine of a partition: the contents of its maps, as a function of the applied commands.
+"""State machine of a group: its copies of client partitions, as a function of the applied commands.
 
 - raft_partition/Z-3: A request with an id is applied once: the ids, with their answers, are part of the state.
 - raft_partition/Z-4: The time of a partition is set by its leaders, and never goes back, so an entry expires at the
   same index on all replicas. The leader also decides a map's default time to live, since settings may differ.
+- raft_partition/Z-6: Update counter, lineage and content of a map are a function of the log, so they are equal on all
+  replicas that have applied the same index. The term of an update is that of its log entry. Updates have terms from the
+  first command on that says so (`ZoneCommand.counted`), not from when a member is upgraded: a replica that was filled
+  by a snapshot of an older build then has the same lineage as one that has applied the log itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from holdfast.config import Settings
 from holdfast.core.model.decisions import Decision, Update
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import WHOLE, EntryEvent, EventKind, Op, Request, Value
 from holdfast.core.model.records import Change, Record
+from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.model.zone_batches import ZoneWrite
 from holdfast.core.operations.map_operations import decide, decide_whole
 from holdfast.core.raft_partition.marked_copies import MarkedCopy, digest_of, marked_map
-from holdfast.core.raft_partition.partition_snapshot import head_of, pieces_of, restored
-from holdfast.core.store.replica import MapReplica, map_replica
-from holdfast.core.store.request_ids import Remembered, mark_of
+from holdfast.core.raft_partition.partition_snapshot import head_of, pieces_of, restore
+from holdfast.core.store.entry_mapping import NewEntries
+from holdfast.core.store.partition_copy import PartitionCopy
+from holdfast.core.store.replica import MapReplica
+from holdfast.core.store.request_ids import mark_of
 
 ALL = 1 << 60
-EventCallback = Callable[[EntryEvent, str], None]
-"""Receives events of a map's entries."""
+EventCallback = Callable[[EntryEvent], None]
+"""Receives events of entries."""
 
 
 class StateMachine:
-    def __init__(self, partition: int, request_ids: int) -> None:
-        self.partition = partition
-        self._request_ids = request_ids
-        self.maps: dict[str, MapReplica] = {}
-        self.requests = Remembered(request_ids)
+    def __init__(self, partition: int, settings: Settings, entries: NewEntries = dict) -> None:
+        """`entries`: makes the mapping of a map's entries."""
+        self._settings = settings
+        self._entries = entries
+        self.copies = {partition: self._new_copy(partition)}
+        """By client partition; the group of a partition serves that one."""
         self.time_ms = 0
         """Time of the last command (raft_partition/Z-4)."""
+        self.counted = False
+        """Whether updates have terms, and counters outlive destroyed maps (raft_partition/Z-6)."""
+
+    def _new_copy(self, partition: int) -> PartitionCopy:
+        return PartitionCopy(partition, 0, self._settings.replication.request_ids, self._entries)
 
     def now_ns(self, wall_ms: int = 0) -> int:
-        """The partition's time, or `wall_ms` if that is later."""
+        """The group's time, or `wall_ms` if that is later."""
         return max(self.time_ms, wall_ms) * MILLISECOND
 
     # -- changes
 
-    def carry_out(self, request: Request, on_event: EventCallback | None) -> Value:
-        """Apply a request and return its answer; `on_event` gets the events."""
-        if request.id and self.requests.knows(request.id):
-            return self.requests.answer(request.id)
-        held = self.maps.get(request.map)
-        decision = self._decide(held, request, self.now_ns())
+    def carry_out(self, request: Request, term: int, on_event: EventCallback | None) -> Value:
+        """Apply a request of a log entry of this term, and return its answer; `on_event` gets the events."""
+        copy = self.copies[request.partitions[0]]
+        if request.id and copy.requests.knows(request.id):
+            return copy.requests.answer(request.id)
+        decision = self._decide(copy.maps.get(request.map), request, self.now_ns())
         if decision.updates:
-            held = held or self.maps.setdefault(request.map, map_replica(request.map))
+            held = self._open(copy, request.map, term)
             for update in decision.updates:
-                self._apply(held, update, on_event)
-        if request.op is Op.DESTROY:
+                self._apply(held, update, term, on_event)
+            held.state.settle()
+        if request.op is Op.DESTROY and request.map in copy.maps:
             # Every replica of the group does so at this place of the log.
-            self.maps.pop(request.map, None)
+            copy.forget(request.map)
+            if not self.counted:
+                copy.forgotten_to = 0
         if request.id and decision.updates:
-            self.requests.note(mark_of(request.id, decision.answer))
+            copy.requests.note(mark_of(request.id, decision.answer))
         return decision.answer
 
-    def write(self, write: ZoneWrite, on_event: EventCallback | None) -> bytes | None:
-        name, key, value, ttl_ms, key_hash = write
-        held = self.maps.get(name)
-        if held is None:
+    def write(
+        self, writes: Sequence[ZoneWrite], copy: PartitionCopy, term: int, on_event: EventCallback | None
+    ) -> list[bytes | None]:
+        """Apply writes of single entries, in a log entry of this term; returns the former values."""
+        former: list[bytes | None] = []
+        now_ns = self.now_ns()
+        held: MapReplica | None = None
+        plain = False
+        for write in writes:
+            name, key, value, ttl_ms, key_hash = write
+            if held is None or held.name != name:
+                if held is not None and held.state.touched:
+                    held.state.settle()
+                held = copy.maps.get(name) if value is None else None
+                if value is not None or held is not None:
+                    held = self._open(copy, name, term)
+                    plain = on_event is None and not held.changes
+            if held is None:
+                former.append(None)
+                continue
+            state = held.state
+            if not plain or state.expiries:
+                former.append(self._write(held, write, term, on_event))
+                continue
+            old = state.entries.get(key)
+            former.append(old)
             if value is None:
-                return None
-            held = self.maps[name] = map_replica(name)
+                if old is None:
+                    continue
+                state.drop(key)
+            elif ttl_ms or key_hash or state.touched is not None:
+                state.store(key, value, ttl_ms, 0, key_hash, now_ns)
+            else:
+                state.entries[key] = value
+            held.updates.next()
+        if held is not None and held.state.touched:
+            held.state.settle()
+        return former
+
+    def _write(
+        self, held: MapReplica, write: ZoneWrite, term: int, on_event: EventCallback | None
+    ) -> bytes | None:
+        _, key, value, ttl_ms, key_hash = write
         state = held.state
         old = state.entries.get(key)
         if old is not None and state.expiries and state.expired(key, self.now_ns()):
-            self._apply(held, Update(Change.REMOVE, key, kind=EventKind.EXPIRED), on_event)
+            self._apply(held, Update(Change.REMOVE, key, kind=EventKind.EXPIRED), term, on_event)
             old = None
-        if value is None and old is None:
-            return None
-        if on_event is not None:
-            kind = (
-                EventKind.REMOVED if value is None else EventKind.ADDED if old is None else EventKind.UPDATED
-            )
-            change = Change.REMOVE if value is None else Change.SET
-            self._apply(held, Update(change, key, value or b"", ttl_ms, 0, key_hash, kind), on_event)
-            return old
-        held.updates.next()
-        if value is None:
-            state.drop(key)
-        elif ttl_ms or key_hash or state.expiries or state.touched is not None:
-            state.store(key, value, ttl_ms, 0, key_hash, self.now_ns())
+        if value is not None:
+            kind = EventKind.ADDED if old is None else EventKind.UPDATED
+            update = Update(Change.SET, key, value, ttl_ms, 0, key_hash, kind)
+        elif old is not None:
+            update = Update(Change.REMOVE, key, kind=EventKind.REMOVED)
         else:
-            state.entries[key] = value
+            return None
+        self._apply(held, update, term, on_event)
         return old
 
-    def look(self, name: str, key: bytes, wall_ms: int) -> bytes | None:
+    def _open(self, copy: PartitionCopy, name: str, term: int) -> MapReplica:
+        """The map, which may be new. Its next updates are of this term."""
+        held = copy.maps.get(name)
+        if held is None:
+            held = copy.open(name)
+            held.updates = UpdateCounter(copy.forgotten_to)
+            held.changes = self._settings.map(name).changes_bytes
+        if self.counted:
+            held.enter(term)
+        return held
+
+    def look(self, partition: int, name: str, key: bytes, wall_ms: int) -> bytes | None:
         """The value of an entry that has not expired."""
-        held = self.maps.get(name)
+        held = self.copies[partition].maps.get(name)
         if held is None:
             return None
         state = held.state
@@ -99,7 +155,8 @@ class StateMachine:
 
     def read(self, request: Request, wall_ms: int) -> Value:
         """Answer a read. Expired entries stay until a command removes them."""
-        return self._decide(self.maps.get(request.map), request, self.now_ns(wall_ms)).answer
+        held = self.copies[request.partitions[0]].maps.get(request.map)
+        return self._decide(held, request, self.now_ns(wall_ms)).answer
 
     def _decide(self, held: MapReplica | None, request: Request, now_ns: int) -> Decision:
         state = held.state if held is not None else None
@@ -107,44 +164,65 @@ class StateMachine:
             return decide_whole(state, request, now_ns)
         return decide(state, request, now_ns)
 
-    def _apply(self, held: MapReplica, update: Update, on_event: EventCallback | None) -> None:
-        state, key = held.state, update.key
-        old = state.former(key)
+    def _apply(self, held: MapReplica, update: Update, term: int, on_event: EventCallback | None) -> None:
+        state, key, change = held.state, update.key, update.change
+        keeps = held.changes if self.counted else 0
+        old = state.former(key) if keeps or on_event is not None else None
         word = update.key_hash or state.hash_word(key)
         number = held.updates.next()
-        record = Record(
-            held.name, number, update.change, key, update.value, update.ttl_ms, 0, update.key_hash
-        )
+        record = Record(held.name, number, change, key, update.value, update.ttl_ms, 0, update.key_hash)
         state.apply(record, self.now_ns())
-        if on_event is not None and update.kind is not None:
-            value = (
-                update.value
-                if update.change is Change.SET
-                else old
-                if update.change is Change.EXPIRY
-                else None
+        if keeps:
+            known = old if change in (Change.SET, Change.REMOVE) else None
+            kept = Record(
+                held.name,
+                number,
+                change,
+                key,
+                update.value,
+                update.ttl_ms,
+                0,
+                update.key_hash,
+                b"",
+                known,
+                self.time_ms,
             )
-            on_event(EntryEvent(update.kind, held.name, "", key, value, old, 1, word), held.name)
+            held.keep(term, [kept], keeps)
+        if on_event is not None and update.kind is not None:
+            value = update.value if change is Change.SET else old if change is Change.EXPIRY else None
+            named = term if self.counted else 0
+            on_event(EntryEvent(update.kind, held.name, "", key, value, old, 1, word, number, named))
 
-    def sweep(self, on_event: EventCallback | None) -> None:
-        for held in self.maps.values():
-            for key in held.state.due(self.now_ns(), ALL):
-                self._apply(held, Update(Change.REMOVE, key, kind=EventKind.EXPIRED), on_event)
+    def sweep(self, term: int, on_event: EventCallback | None) -> None:
+        """Remove expired entries."""
+        for copy in self.copies.values():
+            for held in copy.maps.values():
+                if ended := held.state.due(self.now_ns(), ALL):
+                    self._open(copy, held.name, term)
+                for key in ended:
+                    self._apply(held, Update(Change.REMOVE, key, kind=EventKind.EXPIRED), term, on_event)
 
     def has_ended(self, wall_ms: int) -> bool:
-        return any(held.state.may_end(self.now_ns(wall_ms)) for held in self.maps.values())
+        now_ns = self.now_ns(wall_ms)
+        return any(held.state.may_end(now_ns) for copy in self.copies.values() for held in copy.maps.values())
 
-    # -- copies
+    # -- the whole state
 
     def marked(self, term: int, now_ns: int) -> MarkedCopy:
         """The present state, to be compared. `now_ns` is this member's clock."""
-        head = head_of(self.time_ms, self.requests, self.maps)
-        maps = tuple(marked_map(held) for _, held in sorted(self.maps.items()))
+        [copy] = self.copies.values()
+        head = head_of(copy, self.time_ms, counted=self.counted)
+        maps = tuple(marked_map(held) for _, held in sorted(copy.maps.items()))
         return MarkedCopy(term, now_ns, digest_of(head), maps)
 
     def pieces(self) -> Iterator[bytes]:
-        return pieces_of(self.time_ms, self.requests, self.maps)
+        [copy] = self.copies.values()
+        return pieces_of(copy, self.time_ms, counted=self.counted)
 
     def restore(self, pieces: Sequence[bytes]) -> None:
-        self.requests = Remembered(self._request_ids)
-        self.time_ms, self.maps = restored(pieces, self.requests)
+        [partition] = self.copies
+        copy = self._new_copy(partition)
+        self.time_ms, self.counted = restore(copy, pieces)
+        for held in copy.maps.values():
+            held.changes = self._settings.map(held.name).changes_bytes
+        self.copies = {partition: copy}

@@ -15,7 +15,6 @@ from holdfast.core.raft.raft_messages import RaftEntry
 from holdfast.core.raft.raft_state import LeaderElected
 from holdfast.core.raft_partition.marked_copies import MarkedCopies
 from holdfast.core.raft_partition.partition_commands import (
-    ZoneCommand,
     ZoneMark,
     ZoneWrites,
     decode_command,
@@ -34,7 +33,7 @@ class ZonePartition:
         self.partition = partition
         self._zone = zone
         self._out = zone.out
-        self.state = StateMachine(partition, zone.settings.replication.request_ids)
+        self.state = StateMachine(partition, zone.settings, zone.entries)
         self.term = 0
         """Term in which this member leads the group and serves requests; 0: it does not."""
         self.proposals = Proposals(number, zone)
@@ -50,9 +49,13 @@ class ZonePartition:
         """Requests without an answer."""
         return self.proposals.unanswered + self.reads.unanswered
 
-    def look(self, name: str, key: bytes) -> bytes | None:
+    def look(self, partition: int, name: str, key: bytes) -> bytes | None:
         """The local value of an entry; return it to a client only when the leader is confirmed."""
-        return self.state.look(name, key, self._out.wall_ms())
+        return self.state.look(partition, name, key, self._out.wall_ms())
+
+    def now_ns(self) -> int:
+        """The time by which entries expire here."""
+        return self.state.now_ns(self._out.wall_ms())
 
     def flush(self) -> None:
         self.proposals.flush(self.term)
@@ -60,7 +63,7 @@ class ZonePartition:
 
     def mark(self) -> tuple[int, int] | None:
         """Append a mark; returns its term and index, which it may still lose. None: this member does not lead."""
-        index = self.proposals.place(ZoneCommand(self._out.wall_ms(), (ZoneMark(),)), self.term)
+        index = self.proposals.place(self._zone.command((ZoneMark(),)), self.term)
         return None if index is None else (self.term, index)
 
     # -- the group
@@ -76,21 +79,23 @@ class ZonePartition:
     def _carry_out(self, entry: RaftEntry) -> list[Value]:
         command, state = decode_command(entry.data), self.state
         state.time_ms = max(state.time_ms, command.time_ms)
+        state.counted = state.counted or command.counted  # raft_partition/Z-6
+        term = entry.term
         on_event = self._on_event if self.term and self._zone.sink.listening else None
         answers: list[Value] = []
         for part in command.parts:
             if isinstance(part, ZoneWrites):
-                answers += [state.write(write, on_event) for write in part.writes]
+                answers += state.write(part.writes, state.copies[self.partition], term, on_event)
             elif isinstance(part, ZoneMark):
-                self.marks.keep(entry.index, state.marked(entry.term, self._out.now_ns))
+                self.marks.keep(entry.index, state.marked(term, self._out.now_ns))
             else:
-                answers += [state.carry_out(request, on_event) for request in part.requests]
+                answers += [state.carry_out(request, term, on_event) for request in part.requests]
         if command.sweep:
-            state.sweep(on_event)
+            state.sweep(term, on_event)
         return answers
 
-    def _on_event(self, event: EntryEvent, name: str) -> None:
-        if name in self._zone.sink.listening:
+    def _on_event(self, event: EntryEvent) -> None:
+        if event.map in self._zone.sink.listening:
             self._zone.sink.hear(event)
 
     def read_ready(self, context: bytes) -> None:
@@ -136,5 +141,5 @@ class ZonePartition:
             self.marks.expire(now_ns)
             self.proposals.expire(now_ns)
             self.reads.expire(now_ns)
-        if self.term and self.state.maps and self.state.has_ended(self._out.wall_ms()):
-            self.proposals.place(ZoneCommand(self._out.wall_ms(), sweep=True), self.term)
+        if self.term and self.state.has_ended(self._out.wall_ms()):
+            self.proposals.place(self._zone.command(sweep=True), self.term)

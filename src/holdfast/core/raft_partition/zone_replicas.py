@@ -7,10 +7,18 @@ from typing import Protocol
 
 from holdfast.config import Settings
 from holdfast.core.model.ids import MILLISECOND, GroupNumber
+from holdfast.core.model.levels import ZONE_COUNTERS
 from holdfast.core.model.operations import EntryEvent, Outcome, Status
 from holdfast.core.multiraft.group_host import GroupHost
 from holdfast.core.multiraft.hosted_group import ReplicaNotice
 from holdfast.core.outbox import Outbox
+from holdfast.core.raft_partition.partition_commands import (
+    ZoneCommand,
+    ZoneMark,
+    ZoneRequests,
+    ZoneWrites,
+)
+from holdfast.core.store.entry_mapping import NewEntries
 
 NAMES_KEPT = 1000
 """Maps whose settings are cached."""
@@ -19,8 +27,17 @@ Answered = Callable[[Outcome], None]
 
 
 class ZoneReplicas:
-    def __init__(self, settings: Settings, out: Outbox, groups: GroupHost, sink: ZoneSink) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        out: Outbox,
+        groups: GroupHost,
+        sink: ZoneSink,
+        entries: NewEntries = dict,
+    ) -> None:
+        """`entries`: makes the mapping of a map's entries."""
         self.settings = settings
+        self.entries = entries
         self.out = out
         self.groups = groups
         self.sink = sink
@@ -41,6 +58,12 @@ class ZoneReplicas:
                 self._ttls.clear()
             ttl_ms = self._ttls[name] = self.settings.map(name).ttl_ms
         return ttl_ms
+
+    def command(
+        self, parts: tuple[ZoneRequests | ZoneWrites | ZoneMark, ...] = (), *, sweep: bool = False
+    ) -> ZoneCommand:
+        """A command for the log, with the time of this member."""
+        return ZoneCommand(self.out.wall_ms(), parts, sweep, self.out.does(ZONE_COUNTERS))
 
     def context(self) -> bytes:
         """A name for a read confirmation, unique in the cluster."""

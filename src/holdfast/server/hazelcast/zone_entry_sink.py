@@ -83,11 +83,11 @@ class ZoneEntrySink:
             return GENERAL
         name = served.name
         self._count_read(name, 1)
-        held = replica.state.maps.get(name)
+        held = replica.state.copies[partition].maps.get(name)
         if held is None:
             found = None
         elif (state := held.state).expiries and key in state.expiries:
-            found = replica.look(name, key)
+            found = replica.look(partition, name, key)
         else:
             found = state.entries.get(key)
         response = respond(row, correlation, found)

@@ -1,0 +1,70 @@
+"""Finds the copy of a client partition that has a map, whichever engine replicates it.
+
+A map lives in the partitions with a primary, or in a zone, so a client partition may have two copies on one member:
+one for each. Callers name the map and need not know the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from holdfast.core.outbox import Outbox
+from holdfast.core.primary_backup.lane import Lane
+from holdfast.core.primary_backup.local_replicas import LocalReplicas
+from holdfast.core.raft_partition.leader_routing import LeaderRouting, ZoneEntries
+from holdfast.core.store.partition_copy import PartitionCopy
+
+
+class FoundCopy(NamedTuple):
+    copy: PartitionCopy
+    now_ns: int
+    """The present time by which its entries expire: the member's clock, or the calendar in a zone."""
+
+
+class ZoneCopy(NamedTuple):
+    copy: PartitionCopy
+    leads: bool
+    """Whether this member leads its group."""
+
+
+class CopyLookup:
+    def __init__(self, out: Outbox, lane: Lane, local: LocalReplicas, zones: LeaderRouting) -> None:
+        self._out = out
+        self._lane = lane
+        self._local = local
+        self._zones = zones
+
+    def led(self, name: str, partition: int) -> FoundCopy | None:
+        """The copy that this member serves as primary or leader; None: another member does.
+
+        A leader has applied all that earlier leaders acknowledged. But it may have been deposed without knowing: what
+        must not be stale waits for a confirmation (`ZoneBatch.reads`).
+        """
+        if not self._zones.houses(name):
+            copy = self._lane.leading[partition]
+            return FoundCopy(copy, self._out.now_ns) if copy is not None else None
+        replica = self._zones.led_replica(name, partition)
+        return FoundCopy(replica.state.copies[partition], replica.now_ns()) if replica is not None else None
+
+    def held(self, name: str, partition: int) -> FoundCopy | None:
+        """The copy of this member, whatever its role; None: it has none."""
+        if not self._zones.houses(name):
+            copy = self._local.held.get(partition)
+            return FoundCopy(copy, self._out.now_ns) if copy is not None else None
+        replica = self._zones.replica(name, partition)
+        return FoundCopy(replica.state.copies[partition], replica.now_ns()) if replica is not None else None
+
+    def outside_zones(self, partition: int) -> PartitionCopy | None:
+        """The copy of all maps and services that live in no zone."""
+        return self._local.held.get(partition)
+
+    def zone_entries(self, name: str) -> ZoneEntries | None:
+        """The replicas that sessions may read and write directly; None: the map lives in no zone that is known here."""
+        return self._zones.entries(name)
+
+    def in_zones(self) -> Iterator[ZoneCopy]:
+        """The copies of all zones."""
+        for replica in self._zones.replicas():
+            for copy in replica.state.copies.values():
+                yield ZoneCopy(copy, replica.leads)
