@@ -674,6 +674,8 @@ class ZoneStates(msgspec.Struct, frozen=True, array_like=True, tag=55):
 
     zone: int
     replicas: list[tuple[int, str, int, bool]]
+    configurations: list[tuple[int, list[str], list[str], int]] = []
+    """Those that its replicas know: partition, voters, old voters of a joint one, token."""
 
 
 class LocksAwaited(msgspec.Struct, frozen=True, array_like=True, tag=63):

@@ -523,6 +523,9 @@ def _zone_states(message: m.ZoneStates, _: int) -> None:
         _numbers(partition, most=VIEW_MAX)
         _numbers(index)
         _require(state in _REPLICA_STATES, f"{state[:40]!a} is no state of a replica")
+    for partition, _voters, _outgoing, token in message.configurations:
+        _numbers(partition, most=VIEW_MAX)
+        _numbers(token)
 
 
 def _group(number: int) -> None:

@@ -201,3 +201,31 @@ def test_38_40_sc12_two_resets_one_after_the_other_and_the_chain_of_both() -> No
     cluster.come("C")
     cluster.settled()
     same_data(cluster, "AC")
+
+
+@pytest.mark.rule("zones/A-29")
+def test_a_group_of_two_that_narrows_to_one_is_reset_when_the_files_of_the_other_are_damaged() -> None:
+    """One voter suffices for the altered zone, and the group in force still needs both."""
+    cluster = begun(ZoneSettings("z", partitions=1, replicas=2), "AB")
+    cluster.alter(replicas=1)
+    cluster.crash("B", damaged=True)
+    cluster.come("B")
+    cluster.go(60)
+    assert not cluster.put()
+    cluster.ask_reset()
+    cluster.settled()
+    assert cluster.shown() == "S=A P=- N=-"
+    assert cluster.put()
+
+
+@pytest.mark.rule("zones/A-29")
+def test_a_group_with_its_majority_is_not_reset_because_the_altered_zone_wants_more_voters() -> None:
+    cluster = begun(ZoneSettings("z", partitions=1, replicas=3), "ABC")
+    cluster.crash("C")
+    cluster.driver = "-"
+    cluster.alter(replicas=5)
+    cluster.ask_reset()
+    cluster.driver = "A"
+    cluster.go(60)
+    assert cluster.keys().generation == 0, "two of three voters are there: nothing is given up"
+    assert cluster.put()

@@ -222,7 +222,14 @@ class Member:
         other = self.cluster.members[node]
         if other.alive:
             states = {
-                part[1]: LocalReplica(LocalState.HEALTHY, kept.group.log.last)
+                part[1]: LocalReplica(
+                    LocalState.HEALTHY,
+                    kept.group.log.last,
+                    False,
+                    tuple(sorted(kept.group.configuration.voters)),
+                    tuple(sorted(kept.group.configuration.outgoing)),
+                    kept.group.configuration.token,
+                )
                 for part, kept in sorted(other.kept.items())
                 if part[0] == zone and kept.group is not None
             }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.lab.sim.test_zone_orders import order
 from tests.lab.sim.zone_stage import ZoneStage, zoned_settings
 
+from holdfast.core.model.zone_questions import AlterZone, ResetZone
 from holdfast.core.zones.data_nodes import data_nodes_of
 from holdfast.core.zones.descriptors import NEVER, ZoneSettings
 from holdfast.core.zones.zone_keys import ZONE_PREFIX, KeysRead
@@ -85,3 +87,26 @@ def test_a_member_at_another_address_does_not_replace_one_that_may_come_back() -
     nodes = data_nodes_of(read, 1)
     assert len(nodes.latest) == 4
     assert nodes.latest - names.keys() == set(nodes.down.nodes if nodes.down is not None else ())
+
+
+@pytest.mark.rule("zones/A-29")
+def test_a_reset_frees_partitions_whose_group_was_narrowing_when_a_voter_was_lost() -> None:
+    """Two voters become one, and one of the two is lost before the groups could agree to that."""
+    zone = ZoneSettings("z", partitions=PARTITIONS, replicas=2, filter={"name": ("host0", "host1")})
+    stage = ZoneStage(4, zone=zone, named=True)
+    for number, key in enumerate(KEYS):
+        stage.zput(stage.processes[number % 2], key, f"v{number}")
+    lost = stage.processes.pop(1)
+    stage.isolate(lost)
+    answer = order(stage, stage.processes[0], AlterZone("z", [("replicas", 1), ("filter", "name=host0")]), 10)
+    assert not answer.failed, answer
+    lost.crash()
+    stage.wait(20)
+    stuck = leaderless(stage)
+    assert stuck, "both voters have to agree to the change"
+    answer = order(stage, stage.processes[1], ResetZone("z"))
+    assert not answer.failed, answer
+    stage.wait(20)
+    assert leaderless(stage) == []
+    for number, key in enumerate(KEYS):
+        assert stage.zget(stage.processes[0], key) == f"v{number}"

@@ -11,6 +11,9 @@
 - zones/A-25: A reset by an operator also helps a moving group that has lost the majority of its target. Example:
   {A, B, C} shrinks to {A, B}, and the files of B are damaged. A and C are a majority of the stable voters and still
   cannot decide, since {A, B} has to agree as well.
+- zones/A-29: A reset asks whether the configuration in force has lost a majority, as the replicas report it, and not
+  whether there are as many voters as the settings want. Example: {A, B} narrows to one replica, and the files of B are
+  damaged. One voter is enough for the settings, but the group still has two, and cannot even agree to leave B.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from enum import StrEnum, unique
 
 import msgspec
 
+from holdfast.core.raft.configuration import Configuration
 from holdfast.core.zones.assignments import Assignments, ChainLink, Node, PartitionKeys
 
 
@@ -201,6 +205,12 @@ class LocalReplica(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state: LocalState
     log_index: int = 0
     learner: bool = False
+    voters: tuple[Node, ...] = ()
+    """Voters of the configuration that it knows, sorted; empty: it did not report one."""
+    outgoing: tuple[Node, ...] = ()
+    """The old voters, if that configuration is joint; sorted."""
+    token: int = 0
+    """Token of that configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +253,9 @@ def reset(keys: PartitionKeys, request: ResetRequest) -> Transition:
         enough = enough and 2 * len(there.peers) > len(joining.peers)
         # A replica of the target may be the only complete one: the old voters may have left the group already.
         kept = kept.with_(there)
+    in_force = _in_force(holding, request)
+    if in_force is not None:
+        enough = not in_force.lacks_majority(holding)
     if enough:
         return Result.ASSIGNMENT_NOT_UPDATED, keys
     newer = not request.manual and bool(keys.pending) and request.pending_newer
@@ -268,6 +281,15 @@ def reset(keys: PartitionKeys, request: ResetRequest) -> Transition:
         lock=None,
     )
     return Result.PENDING_KEY_UPDATED, keys
+
+
+def _in_force(holding: Collection[Node], request: ResetRequest) -> Configuration | None:
+    """The newest configuration that a replica with data has reported (zones/A-29); None: no replica has."""
+    reported = [request.replicas_of[node] for node in sorted(holding) if request.replicas_of[node].voters]
+    if not reported:
+        return None  # Members of an older build report none.
+    newest = max(reported, key=lambda replica: (replica.token, replica.log_index))
+    return Configuration(frozenset(newest.voters), frozenset(newest.outgoing))
 
 
 def _placed(kept: Assignments, request: ResetRequest) -> Assignments:

@@ -247,6 +247,7 @@ class ZoneHost:
     def on_states_asked(self, sender: MemberId, message: ZoneStatesAsked) -> None:
         """Send the states of the replicas here to another member."""
         replicas: list[tuple[int, str, int, bool]] = []
+        configurations: list[tuple[int, list[str], list[str], int]] = []
         for number, hosted in sorted(self._groups.hosted.items()):
             zone, partition = place_of(number)
             if zone != message.zone or hosted.halted:
@@ -259,16 +260,22 @@ class ZoneHost:
                 )
             elif log.committed - log.applied >= CATCHING_UP:
                 state = LocalState.CATCHING_UP
-            learner = not hosted.group.configuration.votes(self._groups.me)
-            replicas.append((partition, state.value, log.last, learner))
-        self._out.send(sender, ZoneStates(message.zone, replicas))
+            known = hosted.group.configuration
+            replicas.append((partition, state.value, log.last, not known.votes(self._groups.me)))
+            if known.voters:
+                configurations.append((partition, sorted(known.voters), sorted(known.outgoing), known.token))
+        self._out.send(sender, ZoneStates(message.zone, replicas, configurations))
 
     def on_states(self, sender: MemberId, message: ZoneStates) -> None:
         """Process the states of another member's replicas."""
         info = self._standing.member(sender)
         if info is not None:
+            known = {
+                partition: (tuple(voters), tuple(outgoing), token)
+                for partition, voters, outgoing, token in message.configurations
+            }
             states = {
-                partition: LocalReplica(LocalState(state), index, learner)
+                partition: LocalReplica(LocalState(state), index, learner, *known.get(partition, ()))
                 for partition, state, index, learner in message.replicas
             }
             self._controller.on_replicas(node_of(info), message.zone, states)

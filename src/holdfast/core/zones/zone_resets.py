@@ -100,9 +100,7 @@ class ZoneResets:
             key = part_key(number, partition, "pending")
             pending = KeysRead([self._store.get(key)]).value(key, tuple[Assignments, ...])
             if stable is not None and not (pending and pending[0].force):
-                short |= len(set(stable.peers) & topology.nodes) < min(
-                    settings.voters_needed, len(stable.peers)
-                )
+                short |= 2 * len(set(stable.peers) & topology.nodes) <= len(stable.peers)
         if not short:
             self._short_since.pop(number, None)
             return
