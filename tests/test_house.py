@@ -110,7 +110,7 @@ BREACHES = {
     "core/primary_backup/ack_batch.py": ("import holdfast.core.state_transfer.source", "Inside core"),
     "core/state_transfer/content.py": ("import holdfast.core.migration.migration_master", "Inside core"),
     "core/routing/router.py": ("import holdfast.core.member", "Inside core"),
-    "runtime/doors/strangers.py": ("import holdfast.runtime.node", "In the real world"),
+    "runtime/doors/connection_log.py": ("import holdfast.runtime.node", "In the real world"),
 }
 
 

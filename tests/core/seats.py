@@ -81,7 +81,7 @@ class Seat:
 
     # -- what its machines ask of those above them
 
-    def may_part(self, member: MemberId) -> bool:
+    def can_leave(self, member: MemberId) -> bool:
         return self.parting
 
     def waits_for_copies(self) -> bool:

@@ -60,8 +60,8 @@ def test_a_cut_of_a_passive_cluster_says_so(callers: Callers, put: list[Event]) 
 
 def test_a_listener_hears_until_it_ends_and_ends_once(callers: Callers, put: list[Event]) -> None:
     heard: list[tuple[str, object]] = []
-    end = callers.listen("m", key=b"k", local_only=True, heard=lambda event: heard.append(("m", event)))
-    end_other = callers.collect(b"client", lambda number: heard.append(("collector", number)))
+    end = callers.listen("m", key=b"k", local_only=True, on_event=lambda event: heard.append(("m", event)))
+    end_other = callers.watch_acks(b"client", lambda number: heard.append(("collector", number)))
     assert put == [ListenerAdded(1, "m", b"k", True), CollectorAdded(2, b"client")]
     callers.deliver(Notify(1, "changed"))  # type: ignore[arg-type]
     callers.deliver(Notify(2, 77))

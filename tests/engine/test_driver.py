@@ -125,7 +125,7 @@ def test_a_stopped_member_sends_nothing_more(pair: Pair) -> None:
 def test_events_leave_at_the_end_of_the_turn_too(pair: Pair) -> None:
     heard: list[bytes | None] = []
     pair.other.driver.callers.listen(
-        "m", key=None, local_only=False, heard=lambda event: heard.append(event.key)
+        "m", key=None, local_only=False, on_event=lambda event: heard.append(event.key)
     )
     pair.later()
     pair.session("a")

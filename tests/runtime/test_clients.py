@@ -82,7 +82,7 @@ def run(story: Callable[[list[str], Door], Coroutine[Any, Any, None]]) -> list[s
         door = Door(
             cast("Any", OneMemberGrid()), LimitSettings(), DoorMember(lambda: None, lambda: None, ours)
         )
-        door.sessions = {b"ECH": lambda send, close, flow, let_in, peer: Echo(happened, send, close)}
+        door.sessions = {b"ECH": lambda send, close, flow, admit, peer: Echo(happened, send, close)}
         await story(happened, door)
 
     asyncio.run(whole())

@@ -41,12 +41,12 @@ def test_what_happens_is_written_down_and_every_member_is_asked() -> None:
                 after = json.loads((await asked(door, f"/console/api/history?since={before['number']}"))[1])
                 assert after["base"] is None
                 assert any(name for uuid, name in after["members"] if uuid == third.uuid)
-                kinds = [one.kind for one in node._http._console.happenings.since(0)[0]]  # type: ignore[union-attr]
+                kinds = [one.kind for one in node._http._console.cluster_events.since(0)[0]]  # type: ignore[union-attr]
                 assert {"joined", "master", "rebalance", "migrated", "rebalanced"} <= set(kinds)
             await asyncio.sleep(1.1)
             survey = json.loads((await asked(door, "/console/api/cluster"))[1])
             assert len(survey["members"]) == 2
-            lines = node._http._console.happenings.since(0)[0]  # type: ignore[union-attr]
+            lines = node._http._console.cluster_events.since(0)[0]  # type: ignore[union-attr]
             assert [one.kind for one in lines if one.kind in ("left", "gone")] == ["left"]
 
     run(story())

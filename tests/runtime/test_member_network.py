@@ -268,7 +268,7 @@ def test_a_bad_greeting_ends_its_connection_alone(
     side.feed(len(body).to_bytes(4, "little") + body, 1 << 20)
     assert side.back.aborted
     assert not stopped
-    assert side.network.strangers.counts.total() == 1
+    assert side.network.connection_log.counts.total() == 1
     assert all("\n" not in message for message in caplog.messages)
 
 
@@ -308,7 +308,7 @@ def test_a_bad_frame_ends_its_connection_alone(
 
 
 def test_an_address_that_nobody_can_have_is_given_up_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Strangers may name any address, and answers go there."""
+    """ConnectionLog may name any address, and answers go there."""
     monkeypatch.setattr(outgoing_connection, "RETRY_S", (0.001, 0.001))
 
     async def story() -> None:

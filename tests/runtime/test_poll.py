@@ -42,7 +42,7 @@ from holdfast.core.model.ids import MILLISECOND
 from holdfast.runtime.data_lane import data_lane
 from holdfast.runtime.doors import poll_cy
 from holdfast.runtime.doors.clients import PolledConnection
-from holdfast.runtime.doors.sockets import sockets_way
+from holdfast.runtime.doors.polled_door import sockets_way
 from holdfast.runtime.in_process.embedded import Member
 from holdfast.server.door import ClientConnection, Door, DoorMember
 from holdfast.server.hazelcast import reference_lane
@@ -92,11 +92,11 @@ class Hand:
                 deed()
 
 
-class Ears:
+class Events:
     def __init__(self) -> None:
         self.heard: list[str] = []
 
-    def tell(self, kind: str, line: str, *said: object) -> None:
+    def report(self, kind: str, line: str, *args: object) -> None:
         self.heard.append(kind)
 
     def closed(self, why: str) -> None:
@@ -113,7 +113,7 @@ class Desk:
     def __init__(self, **limits: int) -> None:
         self.grid = OneMemberGrid(3)
         self.loop = Hand()
-        self.ears = Ears()
+        self.events = Events()
         self.clock_ns = 0
         self.entered = 0
         self.left = 0
@@ -122,7 +122,7 @@ class Desk:
             LimitSettings(**limits),
             self.loop,  # type: ignore[arg-type]
             lambda: self.clock_ns,
-            self.ears,
+            self.events,
             DoorMember(self._enter, self._leave, ours),
         )
 
@@ -299,7 +299,7 @@ def test_answers_are_the_same_as_through_a_transport(
             if piece:
                 assert one.give(piece) == other.give(piece)
                 assert stored(one.desk) == stored(other.desk)
-        assert one.desk.ears.heard == other.desk.ears.heard
+        assert one.desk.events.heard == other.desk.events.heard
         assert len(one.desk.door.connections) == len(other.desk.door.connections)
     finally:
         other.end()
@@ -553,7 +553,7 @@ def test_who_is_ended_for_what_waits_for_backups_ends_nobody(module: ModuleType,
         for _ in range(3):
             polled.turn()
         assert connection not in polled.desk.door.connections
-        assert polled.desk.ears.heard == ["clients disconnected: output buffers full"]
+        assert polled.desk.events.heard == ["clients disconnected: output buffers full"]
         polled.desk.grid.settle(safe=True)
         polled.desk.grid.verdict = True
         assert polled.give(HELLO) != b"", "others are served"
@@ -686,7 +686,7 @@ def test_work_that_was_left_over_has_an_end_in_each_turn_too() -> None:
         def __init__(self, name: str) -> None:
             self.name = name
 
-        def go_on(self) -> None:
+        def run_slice(self) -> None:
             went.append(self.name)
             desk.clock_ns += 3 * MILLISECOND
             desk.door.queue(cast("ClientConnection", self))
@@ -895,7 +895,7 @@ def test_without_descriptors_those_who_are_in_are_served(way: dict[str, Any]) ->
                 await asyncio.sleep(0.3)
                 await inside.say(ask(CONTAINS_KEY))
                 assert len(await inside.hear(20)) == 20
-                assert one._node.strangers.counts["no file descriptors left"] >= 1
+                assert one._node.connection_log.counts["no file descriptors left"] >= 1
             finally:
                 for fd in taken:
                     os.close(fd)
@@ -925,7 +925,7 @@ def test_who_breaks_off_before_being_taken_ends_nobody(
 
     async def story() -> None:
         async with member(maps__default__backups=0, **way) as one:
-            server, counts = one._node._ports._clients, one._node.strangers.counts
+            server, counts = one._node._ports._clients, one._node.connection_log.counts
             for number in (errno.EPROTO, errno.EHOSTUNREACH):
                 server._take(Refusing(OSError(number, os.strerror(number))))
             assert counts["failed accepts"] == 2

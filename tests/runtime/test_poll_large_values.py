@@ -177,7 +177,7 @@ def test_large_values_are_stored_as_through_a_transport(module: ModuleType, seed
         assert answers(heard) == answers(told)
         assert stored(one.desk) == stored(other.desk)
         assert other.connection.coming == 0
-        assert one.desk.ears.heard == other.desk.ears.heard
+        assert one.desk.events.heard == other.desk.events.heard
     finally:
         other.end()
 

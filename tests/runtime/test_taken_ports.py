@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from holdfast.errors import ConfigError
-from holdfast.runtime.doors.sockets import PolledDoor
+from holdfast.runtime.doors.polled_door import PolledDoor
 from holdfast.runtime.doors.taken_ports import begin, listen, loop_server, polled_door, serve
 
 HOST = "127.0.0.1"

@@ -236,7 +236,7 @@ class Wire:
         self.number += 1
         self.session.receive(own.frame(kind(self.number, *fields, **more)))
         while self.session._flow.halted:
-            self.session.go_on()
+            self.session.resume()
         (answer,) = self.answers()
         assert answer.id == self.number, answer
         return answer
@@ -388,7 +388,7 @@ class MemoryCluster:
             while data := await reader.read(1 << 18):
                 session.receive(data)
                 while session._flow.halted:
-                    session.go_on()
+                    session.resume()
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass

@@ -407,7 +407,7 @@ def test_the_data_lane_serves_in_one_buffer_what_is_permitted_and_nothing_else(
                 wanted[number] = name in permitted
                 sent += content
         wire.session.receive(sent)
-        wire.go_on()
+        wire.resume()
     answers = {answer.get_correlation_id(): error_of(answer) is None for answer in wire.take()}
     assert answers == wanted
     assert set(wire.session._names) == {b"whole", b"reads", b"adds"}
@@ -512,12 +512,12 @@ def test_nothing_is_looked_at_before_it_is_known_who_the_client_is(grid: OneMemb
     _, third = wire.number(map_get_codec.encode_request("m", data(KEY), 7))
     wire.session.receive(first + second[:30])
     wire.session.receive(second[30:] + third)
-    wire.go_on()
+    wire.resume()
     assert not wire.sent
     assert not wire.session.admitted
     (done,) = grid.proving
     done(LoginAnswer(grid.rights))
-    wire.go_on()
+    wire.resume()
     answers = wire.take()
     assert [error_of(answer) is None for answer in answers] == [True, False, True]
     assert answers[1].get_correlation_id() == number
@@ -533,7 +533,7 @@ def test_who_is_not_known_yet_may_not_send_much(grid: OneMemberGrid) -> None:
         wire.session.receive(bytes(1000))
     assert wire.closed
     grid.proving[0](LoginAnswer(EVERYTHING))
-    wire.go_on()
+    wire.resume()
     assert not wire.sent
     assert not wire.session.admitted
 
@@ -568,9 +568,9 @@ def test_nor_does_the_data_lane_serve_while_a_client_comes_again(grid: OneMember
     get = wire.number(map_get_codec.encode_request("m", data(KEY), 7), partition_of(KEY, 0, 7))[1]
     wire.session.receive(get)
     assert not wire.sent
-    assert wire.session.plain() is None
+    assert wire.session.fast_path() is None
     grid.proving[0](LoginAnswer(None))
-    wire.go_on()
+    wire.resume()
     assert wire.closed
 
 
@@ -583,7 +583,7 @@ def test_the_own_protocol_waits_in_the_same_way() -> None:
     (done,) = member.proving
     done(LoginAnswer(member.rights))
     while wire.session._flow.halted:
-        wire.session.go_on()
+        wire.session.resume()
     assert [type(answer) for answer in wire.answers()] == [own.HelloOk, own.StatusIs]
     wire.session.receive(own.frame(own.AskDigests(3, [0])))
     (refused,) = wire.answers()

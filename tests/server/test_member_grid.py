@@ -19,7 +19,7 @@ from holdfast.core.model.ids import SECOND
 from holdfast.core.model.partition_table import Assignment
 from holdfast.engine.callers import Callers
 from holdfast.server.hazelcast.cluster_views import members_of, owners_of
-from holdfast.server.member_grid import TELL_MOST_S, TELL_S, TOLD_AT_ONCE, MemberGrid, Sparing
+from holdfast.server.member_grid import FULL_RATE_WATCHERS, NOTIFY_MAX_S, NOTIFY_S, Debouncer, MemberGrid
 
 LONG_S, SHORT_S = 3600.0, 0.001
 
@@ -32,21 +32,21 @@ async def turn() -> None:
 
 async def soon_and_not_again() -> list[int]:
     calls: list[int] = []
-    sparing = Sparing(lambda: calls.append(1), lambda: LONG_S, asyncio.get_running_loop())
+    debouncer = Debouncer(lambda: calls.append(1), lambda: LONG_S, asyncio.get_running_loop())
     counts = [len(calls)]
-    sparing.ask()
-    sparing.ask()
+    debouncer.request()
+    debouncer.request()
     await turn()
     counts.append(len(calls))
-    sparing.ask()
+    debouncer.request()
     await turn()
     counts.append(len(calls))
-    sparing.now()
-    sparing.now()
+    debouncer.now()
+    debouncer.now()
     counts.append(len(calls))
-    sparing.ask()
-    sparing.end()
-    sparing.now()
+    debouncer.request()
+    debouncer.end()
+    debouncer.now()
     counts.append(len(calls))
     return counts
 
@@ -60,10 +60,10 @@ def test_several_wishes_make_one_call_at_once_and_then_none_for_a_while() -> Non
 
 async def every_time() -> None:
     called = asyncio.Event()
-    sparing = Sparing(called.set, lambda: SHORT_S, asyncio.get_running_loop())
+    debouncer = Debouncer(called.set, lambda: SHORT_S, asyncio.get_running_loop())
     for _ in range(3):
         called.clear()
-        sparing.ask()
+        debouncer.request()
         await asyncio.wait_for(called.wait(), 20)
 
 
@@ -87,7 +87,7 @@ class Clock:
         return self
 
     def cancel(self) -> None:
-        """What is called all the same does nothing (`Sparing.now`)."""
+        """What is called all the same does nothing (`Debouncer.now`)."""
 
     def until(self, when: float) -> None:
         while self._due and self._due[0][0] <= when:
@@ -119,13 +119,13 @@ class Told(MemberGrid):
             self.clock.until(self.clock.now_s + every_s)
 
 
-@pytest.mark.parametrize("clients", [1, TOLD_AT_ONCE])
+@pytest.mark.parametrize("clients", [1, FULL_RATE_WATCHERS])
 def test_a_few_clients_are_told_at_once(clients: int) -> None:
     grid = Told(clients)
     grid.change(0.005)
     assert all(times_s == [100.0] for times_s in grid.times_s)
     grid.change(1.0)
-    assert all(abs(len(times_s) - 1.0 / TELL_S) < 4 for times_s in grid.times_s)
+    assert all(abs(len(times_s) - 1.0 / NOTIFY_S) < 4 for times_s in grid.times_s)
 
 
 def test_a_thousand_clients_are_told_less_often_and_not_all_at_once() -> None:
@@ -133,19 +133,19 @@ def test_a_thousand_clients_are_told_less_often_and_not_all_at_once() -> None:
     grid = Told(1_000)
     grid.change(2.0)
     told = sum(map(len, grid.times_s))
-    assert told <= 1_000 * (2.0 / TELL_MOST_S + 2)
+    assert told <= 1_000 * (2.0 / NOTIFY_MAX_S + 2)
     at = Counter(round(when, 3) for times_s in grid.times_s for when in times_s)
-    assert max(at.values()) <= 5 * 1_000 * 0.005 / TELL_MOST_S, "no moment has many of them"
+    assert max(at.values()) <= 5 * 1_000 * 0.005 / NOTIFY_MAX_S, "no moment has many of them"
     last = grid.clock.now_s
     grid.callers.deliver(ClusterChanged())
-    grid.clock.until(last + TELL_MOST_S + 0.001)
+    grid.clock.until(last + NOTIFY_MAX_S + 0.001)
     assert all(times_s[-1] >= last for times_s in grid.times_s), "and none of them waits for long"
 
 
 def test_who_waits_already_costs_nothing_when_more_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    grid, asked = Told(1_000), list[Sparing]()
-    ask = Sparing.ask
-    monkeypatch.setattr(Sparing, "ask", lambda self: (asked.append(self), ask(self)))
+    grid, asked = Told(1_000), list[Debouncer]()
+    ask = Debouncer.request
+    monkeypatch.setattr(Debouncer, "request", lambda self: (asked.append(self), ask(self)))
     for _ in range(100):
         grid.callers.deliver(ClusterChanged())
     assert len(asked) == 1_000
@@ -164,7 +164,7 @@ def test_who_is_gone_is_told_nothing() -> None:
 
 
 def test_clients_hear_of_a_member_that_leaves_before_it_is_gone() -> None:
-    assert TELL_MOST_S * SECOND < PARTING_NS
+    assert NOTIFY_MAX_S * SECOND < PARTING_NS
 
 
 def test_all_clients_are_told_the_same_until_something_changes() -> None:

@@ -41,11 +41,11 @@ def said(wire: Wire, body: bytes) -> Meter:
     meter, flow = Meter(), wire.session._flow
     for begin in range(0, len(body), READ):
         while flow.halted:
-            meter.turn(wire.session.go_on)
+            meter.turn(wire.session.resume)
         part = body[begin : begin + READ]
         meter.turn(lambda part=part: wire.session.receive(part))
     while flow.halted:
-        meter.turn(wire.session.go_on)
+        meter.turn(wire.session.resume)
     return meter
 
 

@@ -49,7 +49,7 @@ class Demote(OperatorAction, frozen=True):
             raise Refused("this is the last data member: without it no member would hold the partitions")
 
     def apply(self, member: Member, reply: Callable[[object], None]) -> None:
-        member.membership.become(Intent.LITE)
+        member.membership.set_intent(Intent.LITE)
 
     def waits_for(self, view: MemberView) -> str:
         if view.info.lite:
@@ -64,7 +64,7 @@ class Demote(OperatorAction, frozen=True):
         return reason + silent_members(view)
 
     def withdraw(self, member: Member) -> None:
-        member.membership.become(Intent.NONE)
+        member.membership.set_intent(Intent.NONE)
 
     def done_text(self, view: MemberView) -> str:
         return "is a lite member"

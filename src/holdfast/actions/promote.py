@@ -55,7 +55,7 @@ class Promote(OperatorAction, frozen=True):
             )
 
     def apply(self, member: Member, reply: Callable[[object], None]) -> None:
-        member.membership.become(Intent.DATA)
+        member.membership.set_intent(Intent.DATA)
 
     def waits_for(self, view: MemberView) -> str:
         return "it is still a lite member" + silent_members(view) if view.info.lite else ""

@@ -1,6 +1,5 @@
-"""What does the grid hold? Names of maps, and map by map what the primaries hold, asked of the members themselves.
-
-Unlike an audit this looks at no backup: it answers for the data that a client would read.
+"""Reads the names of maps, and for each map the entries and updates that the primaries hold. Backups are not
+read: for those there is `holdfast verify`.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ from holdfast.errors import ConfigError, NotReady
 from holdfast.wire import own
 
 TIMEOUT_S = 60.0
-"""Long enough for a member to be found dead and its partitions to be promoted."""
+"""Enough to detect a dead member and promote backups."""
 
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What primaries hold of one map, summed over partitions."""
+    """Totals of one map over its primaries."""
 
     updates: int = 0
-    """The sum of the update counters: it grows with each change, whoever makes it."""
+    """The sum of the update counters: it grows with each change by any client."""
     entries: int = 0
     digest: int = 0
-    """The sum of the digests of all entries, modulo 2**64; it does not depend on the number of partitions."""
+    """The sum of the digests of all entries, modulo 2**64; independent of the number of partitions."""
 
     def __add__(self, other: Holding) -> Holding:
         return Holding(
@@ -42,9 +41,8 @@ class Holding:
 
 
 def map_names(client: Client, *, timeout_s: float = TIMEOUT_S) -> list[str]:
-    """Every map of clients that has an entry somewhere, and every configured one; sorted, without internal ones.
-
-    Raises NotReady when some member does not answer until the timeout.
+    """Names of users' maps that have an entry or are configured, sorted. Raises NotReady when a member does
+    not respond within the timeout.
     """
     retries = BlockingRetries(timeout_s)
     while True:
@@ -56,14 +54,16 @@ def map_names(client: Client, *, timeout_s: float = TIMEOUT_S) -> list[str]:
 
 
 def names_on(connection: Connection) -> list[str]:
-    """Every map of which this member has an entry, and every configured one. Raises Broken, or what it answers."""
+    """Names of the maps that this member has an entry of or a configuration for. Raises Broken, or the
+    member's error.
+    """
     status = ask_status(connection)
     maps = status.get("maps")
     return [name for name in (maps if isinstance(maps, list) else []) if isinstance(name, str)]
 
 
 def _names_told(client: Client) -> tuple[set[str], list[str]]:
-    """The maps that members know, also the grid's own; and why others do not answer."""
+    """Names of all maps, internal ones included; and the errors of members that did not respond."""
     names: set[str] = set()
     silent: list[str] = []
     for row in client.table().data_members:
@@ -75,14 +75,13 @@ def _names_told(client: Client) -> tuple[set[str], list[str]]:
 
 
 def _internal(name: str) -> bool:
-    """Whether a map is not of clients: of the members themselves, or of a service."""
+    """Whether a map belongs to Holdfast or to a service."""
     return name.startswith(INTERNAL) or is_service(name)
 
 
 def check_names(wanted: Iterable[str], known: Collection[str], silent: Sequence[str] = ()) -> None:
-    """Whether all these maps are known. Raises ConfigError for one that is not, NotReady when nobody can say.
-
-    `silent`: why some who may know others do not answer.
+    """Check that these maps are known. Raises ConfigError for an unknown one, NotReady when members that may
+    know it are silent. `silent`: the errors of those.
     """
     for name in wanted:
         if name not in known:
@@ -96,7 +95,7 @@ def check_names(wanted: Iterable[str], known: Collection[str], silent: Sequence[
 
 
 def check_maps(client: Client, wanted: Sequence[str]) -> None:
-    """Whether all these maps are known to some member. Raises ConfigError, NotReady."""
+    """Check that some member knows each of these maps. Raises ConfigError, NotReady."""
     if wanted:
         check_names(wanted, *_names_told(client))
 
@@ -104,9 +103,8 @@ def check_maps(client: Client, wanted: Sequence[str]) -> None:
 def read_holdings(
     client: Client, partitions: Iterable[int], maps: Sequence[str], *, timeout_s: float = TIMEOUT_S
 ) -> dict[str, Holding]:
-    """What the primaries of these partitions hold of each of these maps.
-
-    Each partition is asked at a moment of its own. Raises NotReady when one is not served until the timeout.
+    """Totals of each of these maps over the primaries of these partitions. Each partition is read at its own
+    moment. Raises NotReady when one is not served within the timeout.
     """
     wanted = list(partitions)
     return {name: _read_holding(client, wanted, name, timeout_s) for name in maps}
@@ -132,7 +130,7 @@ def _read_holding(client: Client, partitions: list[int], name: str, timeout_s: f
 
 
 def _ask_primaries(client: Client, partitions: list[int], name: str) -> list[own.PartitionDigest]:
-    """What those say of the map in these partitions that serve them now."""
+    """Digests of the map from the current primaries of these partitions."""
     try:
         table = client.table()
     except PASSING:

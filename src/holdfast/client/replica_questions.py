@@ -1,7 +1,7 @@
-"""What the copies of a partition hold, asked of the members themselves: digests, ranges, entries, tables.
+"""Reads replicas from the members themselves: digests, key ranges, entries, tables.
 
-All members are asked before the first answer is waited for: what they say is of nearly the same moment, and none waits
-for another. A member that cannot be asked is left out of the answers.
+Requests go to all members before the first response is awaited, so the responses are of nearly the same
+moment. Silent members are left out of the results.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ Place = TypeVar("Place")
 
 @dataclass(frozen=True, slots=True)
 class EntryCopy:
-    """A value, and what belongs to it."""
+    """A value with its attributes."""
 
     value: bytes
     ttl_ms: int = 0
-    """What is left of its time to live; 0: for ever."""
+    """Remaining time to live; 0: no limit."""
     max_idle_ms: int = 0
     key_hash: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPage:
-    """Some entries of one copy of a map, as they were when its update counter stood so."""
+    """Some entries of one copy of a map, with the update counter at that moment."""
 
     counter: int
     entries: dict[bytes, EntryCopy]
 
 
 class Connects(Protocol):
-    """Who can be asked: a client by the UUIDs of members, or others by what they call them."""
+    """Connections by name of the member: its UUID for a client, or another name."""
 
     def to(self, member: str, /) -> Connection:
         """A connection to this member. Raises one of `CANNOT_ASK` when there is none."""
@@ -55,12 +55,12 @@ class Connects(Protocol):
 
 
 class _Talk:
-    """Questions to several members at the same time."""
+    """Requests to several members at the same time."""
 
     def __init__(self, client: Connects) -> None:
         self._client = client
         self.silent: set[str] = set()
-        """Members that cannot be asked."""
+        """Members that did not respond."""
 
     def connection(self, member: str) -> Connection | None:
         if member in self.silent:
@@ -92,7 +92,7 @@ class _Talk:
 def ask_digests(
     client: Connects, wanted: Mapping[str, Sequence[int]], only: str | None = None
 ) -> tuple[dict[tuple[str, int], own.PartitionDigest], set[str]]:
-    """What each of these members holds of its partitions, by member and partition; and the members that are silent."""
+    """Digests of each member's partitions, by member and partition; and the silent members."""
 
     def question(number: int, partitions: Sequence[int]) -> own.Question:
         return own.AskDigests(number, list(partitions), only)
@@ -110,8 +110,8 @@ def ask_digests(
 def ask_zone_digests(
     client: Connects, zone: int, wanted: Mapping[str, Sequence[PartitionMark]], only: str | None = None
 ) -> tuple[dict[tuple[str, int], own.ZoneCopyDigest], set[str]]:
-    """What each of these members holds of partitions of a zone at these marks, by member and partition; and the members
-    that are silent.
+    """Digests of each member's zone partitions at these marks, by member and partition; and the silent
+    members.
     """
 
     def question(number: int, marks: Sequence[PartitionMark]) -> own.Question:
@@ -134,7 +134,7 @@ def _ask_in_turns(
     question: Callable[[int, Sequence[Place]], own.Question],
     kind: type[Answered],
 ) -> tuple[dict[str, list[Answered]], set[str]]:
-    """Ask each member about its places until it has answered for all of them; and the members that are silent."""
+    """Send each member requests until it has responded for all its places; also returns the silent members."""
     talk = _Talk(client)
     answers: dict[str, list[Answered]] = {}
     rest = {member: places for member, places in wanted.items() if places}
@@ -161,7 +161,7 @@ def _ask_in_turns(
 
 
 def ask_ranges(client: Connects, members: Iterable[str], partition: int, name: str) -> dict[str, own.Ranges]:
-    """The digests of the 64 key ranges of a map, by member; without members that are silent."""
+    """The digests of the 64 key ranges of a map, by member, without silent ones."""
     talk = _Talk(client)
     posted: list[tuple[str, Connection, int]] = []
     for member in members:
@@ -179,7 +179,9 @@ def ask_ranges(client: Connects, members: Iterable[str], partition: int, name: s
 def read_ranges(
     client: Connects, member: str, partition: int, name: str, ranges: list[int]
 ) -> ReplicaPage | None:
-    """The entries of these key ranges in a member's copy; an empty part when it holds none, None when it is silent."""
+    """The entries of these key ranges in a member's copy: an empty page without a copy, None when it is
+    silent.
+    """
     try:
         connection = client.to(member)
         number = connection.next_number()
@@ -213,7 +215,7 @@ def _take(part: ReplicaPage, page: own.Page) -> None:
 
 
 def ask_tables(client: Client, members: Iterable[str]) -> dict[str, RoutingTable]:
-    """The partition table as each of these members knows it; without members that are silent."""
+    """The partition table of each of these members, without silent ones."""
     found: dict[str, RoutingTable] = {}
     for member in members:
         try:

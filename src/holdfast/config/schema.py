@@ -1,7 +1,7 @@
-"""The schema: one frozen struct for each section, and the same as data for messages and documentation.
+"""The schema of settings: one frozen struct for each section, also as data for messages and documentation.
 
-The last part of a key's name is the unit of a plain number: `_ms` milliseconds, `_s` seconds, `_bytes` bytes. Texts
-have units: `"64M"`, `"10min"` (`config.units`).
+The last part of a key's name is the unit of a plain number: `_ms` milliseconds, `_s` seconds, `_bytes` bytes.
+Texts have units: `"64M"`, `"10min"` (`config.units`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from holdfast.config.tls_settings import TlsSettings
 from holdfast.config.trace_settings import TraceSettings
 
 BACKUPS_MAX: Final = 6
-"""A partition has replica indices 0-6: the owner and at most six backups, whether sync or async."""
+"""A partition has replica indices 0-6: the owner and at most six backups, sync and async."""
 
 PREFIX: Final = "HOLDFAST_"
 
@@ -40,19 +40,18 @@ DEFAULT_MAP: Final = "default"
 """The entry of `maps` from which every other map takes the keys it does not set itself."""
 
 COPIES: Final = ("backups", "async_backups")
-"""Keys of a map that say how many copies it has."""
+"""Keys of a map that set its number of copies."""
 
 INTERNAL: Final = "__"
-"""Names of maps that Holdfast keeps for itself begin so."""
+"""Prefix of the names of Holdfast's own maps."""
 TRANSACTIONS_MAP: Final = INTERNAL + "transactions"
-"""In each partition: the locks that transactions hold there, and what has been prepared and decided."""
+"""In each partition: the locks of transactions, and what they have prepared and decided."""
 SERVICE_PREFIX: Final = INTERNAL + "service:"
-"""How the name of a service begins in records and counters."""
+"""Prefix of the names of services in records and counters."""
 
 ATTRIBUTES_MAX: Final = 64
-"""A member has at most so many attributes."""
 OWN_ATTRIBUTES: Final = ("name", "host", "group")
-"""Attributes that every member has by itself."""
+"""Attributes that every member has without configuration."""
 
 Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
 LifetimeMilliseconds = Annotated[int, Meta(ge=0, le=2**53)]
@@ -294,23 +293,23 @@ class MapSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["maps
 
     @property
     def copies(self) -> int:
-        """How many members hold an entry of this map: the owner and all backups."""
+        """Number of members that hold an entry: the owner and all backups."""
         return 1 + self.backups + self.async_backups
 
 
 class ServiceSettings(Section, frozen=True, kw_only=True):
-    """What a service says of itself: it is no part of a configuration, for every member runs the same services."""
+    """Declared by a service; not part of a configuration, because every member runs the same services."""
 
     backups: int = 1
-    """Copies that hold an update before it is acknowledged, besides the owner's."""
+    """Backups that hold an update before it is acknowledged."""
     async_backups: int = 0
-    """Async backups: further copies that a write does not wait for."""
+    """Further backups that a write does not wait for."""
     journal: Literal["off", "sync", "lazy"] = "off"
-    """Whether updates survive a power cut, as with maps."""
+    """As with maps."""
 
     @property
     def copies(self) -> int:
-        """How many members hold a share: the owner and all backups."""
+        """Number of members that hold a share: the owner and all backups."""
         return 1 + self.backups + self.async_backups
 
     @property
@@ -320,7 +319,7 @@ class ServiceSettings(Section, frozen=True, kw_only=True):
 
     @property
     def reads(self) -> Literal["primary", "confirmed"]:
-        """Questions are answered by the primary alone."""
+        """Only the primary answers questions."""
         return "primary"
 
 
@@ -371,7 +370,7 @@ class PersistenceSettings(Section, frozen=True, kw_only=True):
 
 
 class ReplicationSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["replication"]):
-    """Replication to backups, and repair of copies that differ."""
+    """Replication to backups, and repair of differing copies."""
 
     backup_timeout_ms: Milliseconds = about(
         5000,
@@ -456,7 +455,7 @@ class SecuritySettings(SecretiveSection, frozen=True, kw_only=True):
 
     @property
     def clients_authenticate(self) -> bool:
-        """Whether a client must show a username and password, or a token."""
+        """Whether clients must send a username and password, or a token."""
         return bool(self.password or self.token)
 
 
@@ -575,7 +574,7 @@ class LimitSettings(Section, frozen=True, kw_only=True, rename=ENCODED_NAMES["li
     )
 
     def bounded(self, size: int) -> int:
-        """At most a sixteenth of `memory_bytes`, where that is known: of what is only on its way."""
+        """At most a sixteenth of `memory_bytes`, where that is known: for data in transit."""
         return min(size, self.memory_bytes // 16) if self.memory_bytes else size
 
 
@@ -594,7 +593,7 @@ SECTIONS: Final[dict[str, type[Section]]] = {
     "log": LogSettings,
     "traces": TraceSettings,
 }
-"""Every table of the file but those of which there are several, each with a name."""
+"""Sections that occur once."""
 
 NAMED: Final[dict[str, type[Section]]] = {
     "maps": MapSettings,
@@ -603,7 +602,7 @@ NAMED: Final[dict[str, type[Section]]] = {
 }
 """Sections that have a table for each name, as in `[maps.NAME]`."""
 SOMEBODY: Final = "NAME"
-"""Stands for a name where there is none that is always there."""
+"""Placeholder for the name of such a table."""
 
 SHARED: Final = (
     "cluster.name",
@@ -616,11 +615,11 @@ SHARED: Final = (
     "replication.unknown_writes",
     "replication.request_ids",
 )
-"""Keys that all members of a cluster must agree on, besides those of `maps`."""
+"""Keys that must be equal on all members, besides those of `maps`."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """All settings of one member, checked. Make one with `load`."""
+    """All settings of one member, checked. `load` makes one."""
 
     cluster: ClusterSettings = ClusterSettings()
     member: MemberSettings = MemberSettings()
@@ -636,20 +635,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log: LogSettings = LogSettings()
     traces: TraceSettings = TraceSettings()
     maps: dict[str, MapSettings] = {}
-    """By name; `default` is always there after `load`."""
+    """By name; `load` adds `default`."""
     users: dict[str, UserSettings] = {}
-    """By name; with none everybody whom `security` lets in may do everything."""
+    """By name. Without users, everyone that `security` admits has all permissions."""
     roles: dict[str, RoleSettings] = {}
-    """By name."""
     services: dict[str, ServiceSettings] = {}
-    """By name; of the services that this member was given, never from a configuration."""
+    """By name; set by the program, never by a configuration."""
     given: frozenset[str] = frozenset()
-    """Dotted names of the keys that somebody set, in whatever source."""
+    """Dotted names of the keys that any source has set."""
 
     def map(self, name: str) -> MapSettings:
-        """The settings of the map `name`: its own, else those of `default`.
-
-        Holdfast's own maps (`__schemas`, ...) have as many sync backups as any map has copies; services have their own.
+        """The settings of map `name`: its own, or those of `default`. Holdfast's own maps (`__schemas`, ...)
+        have as many sync backups as any map has copies; services have their own settings.
         """
         if name == TRANSACTIONS_MAP:
             return self._of_transactions()
@@ -658,7 +655,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.maps.get(name) or self.maps.get(DEFAULT_MAP) or MapSettings()
 
     def _of_transactions(self) -> MapSettings:
-        """What transactions hold is kept wherever an entry is that they may change, and as well as that."""
+        """Records of transactions are kept on every member that may hold an entry changed by them, and
+        journalled as well as these.
+        """
         everything = [self.map(DEFAULT_MAP), *self.maps.values()]
         taking_part = [entry for entry in everything if entry.takes_part] or [MapSettings()]
         backups = max(entry.backups for entry in taking_part)
@@ -671,11 +670,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def transactional(self) -> bool:
-        """Whether transactions may change any map."""
+        """Whether any map may take part in transactions."""
         return any(entry.takes_part for entry in self._all() if isinstance(entry, MapSettings))
 
     def object(self, name: str) -> MapSettings | ServiceSettings:
-        """The settings of a map, or of a service by the name that its records have (`SERVICE_PREFIX`)."""
+        """The settings of a map, or of a service by its prefixed name (`SERVICE_PREFIX`)."""
         if name.startswith(SERVICE_PREFIX):
             return self.services.get(name.removeprefix(SERVICE_PREFIX)) or ServiceSettings()
         return self.map(name)
@@ -687,42 +686,42 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def clients_authenticate(self) -> bool:
-        """Whether a client must prove who it is."""
+        """Whether clients must log in."""
         return bool(self.users) or self.security.clients_authenticate
 
     def is_given(self, key: str) -> bool:
-        """Whether somebody set this key (`member.client_port`), rather than leaving it at its default."""
+        """Whether any source has set this key (`member.client_port`)."""
         return key in self.given
 
     def replica_backups(self) -> int:
-        """The largest number of backups, sync and async, of any map that is configured."""
+        """The largest number of backups, sync and async, of any configured map."""
         return max(entry.copies - 1 for entry in self._all())
 
     def holders(self) -> int:
-        """How many replicas of a partition, from the owner on, hold every map that has a sync backup at all."""
+        """Number of replicas, from the owner on, that hold every map with a sync backup."""
         counts = [entry.backups for entry in self._all() if entry.backups]
         return 1 + min(counts, default=BACKUPS_MAX)
 
     def depths(self) -> list[int]:
-        """How many copies there may be of a map, the owner's included: each number once, the smallest first."""
+        """The different numbers of copies that maps may have, the owner's included, in ascending order."""
         return sorted({entry.copies for entry in self._all()})
 
     def complete(self) -> int:
-        """How many replicas of a partition, from the owner on, hold every map: also those without backups."""
+        """Number of replicas, from the owner on, that hold every map, also those without backups."""
         return 1 + min(entry.backups for entry in self._all())
 
     def maps_within(self, replicas: int) -> list[str]:
-        """The maps, by their configured names, whose every copy lies within so many replicas from the owner on."""
+        """The maps, by configured name, whose copies all lie within the first `replicas` replicas."""
         named: dict[str, MapSettings | ServiceSettings] = {DEFAULT_MAP: self.map(DEFAULT_MAP), **self.maps}
         named.update({SERVICE_PREFIX + name: entry for name, entry in self.services.items()})
         return sorted(name for name, entry in named.items() if entry.copies <= replicas)
 
     def configured(self, name: str) -> str:
-        """By which name the settings of a map are configured: its own, or `default`."""
+        """The name under which the map is configured: its own, or `default`."""
         return name if name in self.maps else DEFAULT_MAP
 
     def guarded(self, replicas: int = 1 + BACKUPS_MAX) -> tuple[str, ...]:
-        """Those of `maps_within` so many replicas whose losses are not ignored (`loss_policy`)."""
+        """Those of `maps_within` whose losses are not ignored (`loss_policy`)."""
         return tuple(
             name
             for name in self.maps_within(replicas)
@@ -737,7 +736,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return [parse_seed(seed, "cluster.seeds") for seed in self.cluster.seeds]
 
     def shared(self) -> dict[str, str]:
-        """What all members must have alike, as comparable text: dotted key, as it is sent -> value."""
+        """The settings that all members share, as comparable text: dotted key -> value."""
         usual = Settings()
         found = {key: _at(self, key) for key in SHARED}
         found = {key: at for key, at in found.items() if key not in sharing.LATER or at != _at(usual, key)}
@@ -759,6 +758,5 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _at(settings: Settings, key: str) -> object:
-    """The value of this dotted key."""
     section, _, name = key.partition(".")
     return getattr(getattr(settings, section), name)

@@ -14,7 +14,7 @@ from holdfast.config import Settings
 from holdfast.core.effects import EndTurn
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.recovery import RecoveredGroup
-from holdfast.core.membership.lost_majority import way_out
+from holdfast.core.membership.lost_majority import recovery_advice
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.messages import ZoneStates
 from holdfast.core.metastore.metastore import Metastore
@@ -67,7 +67,7 @@ class _AdvisedReply(Reply):
 
     def __call__(self, answer: object) -> None:
         if isinstance(answer, MetastoreAnswer | ZoneAnswer) and answer.failed == NotReady.__name__:
-            advice = self._host.way_out()
+            advice = self._host.recovery_advice()
             answer = msgspec.structs.replace(answer, why=f"{answer.why}; {advice}") if advice else answer
         super().__call__(answer)
 
@@ -119,9 +119,9 @@ class ConsensusHost:
         """The client of a group that another member has sent a message for (`GroupOpener`)."""
         return self.metastore if self._on and number == METASTORE_GROUP else None
 
-    def may_part(self, member: MemberId) -> bool:
+    def can_leave(self, member: MemberId) -> bool:
         """Whether neither the metastore nor a zone needs the member."""
-        return self.voters.may_part(member) and self.zone_host.may_part(member)
+        return self.voters.can_leave(member) and self.zone_host.can_leave(member)
 
     def on_start(self) -> None:
         """Start the replica of the metastore that this member's files contain."""
@@ -219,26 +219,26 @@ class ConsensusHost:
         if not self._on:
             return ""
         if self._metastore_leader() is None:
-            lost = self.voters.way_out()
+            lost = self.voters.recovery_advice()
             return f"the metastore has no leader{f'; {lost}' if lost else ', as far as this member knows'}"
         if lacking := self.voters.lacking:
             return f"the metastore lacks {lacking} of its voters: other members replace them first"
         return self.view.unsafe_reason()
 
-    def way_out(self) -> str:
+    def recovery_advice(self) -> str:
         """Advice for an operator if a majority is lost; empty: none is, as far as this member knows."""
         if not self._on:
             return ""
-        if silent := way_out(self._membership, self._out.now_ns):
+        if silent := recovery_advice(self._membership, self._out.now_ns):
             return silent
         if self._metastore_leader() is None:
-            lost = self.voters.way_out()
+            lost = self.voters.recovery_advice()
             return f"the metastore has no leader; {lost}" if lost else ""
-        return self.view.way_out()
+        return self.view.recovery_advice()
 
     def leave_blocker(self, member: MemberId) -> str:
         """The reason why the member cannot leave: the metastore or a zone needs it; empty: neither does."""
-        if not self.voters.may_part(member):
+        if not self.voters.can_leave(member):
             return "it is a voter of the metastore; another member has to become one first"
         return self.zone_host.leave_blocker(member)
 

@@ -63,14 +63,11 @@ class MigrationEvent:
 class MigrationAware(Protocol):
     """Callbacks for migrations. They must not raise: they run in the middle of a step of the member."""
 
-    def before(self, event: MigrationEvent) -> None:
-        """The replica is about to change."""
+    def before(self, event: MigrationEvent) -> None: ...
 
-    def commit(self, event: MigrationEvent) -> None:
-        """The replica has changed."""
+    def commit(self, event: MigrationEvent) -> None: ...
 
-    def rollback(self, event: MigrationEvent) -> None:
-        """The replica has not changed."""
+    def rollback(self, event: MigrationEvent) -> None: ...
 
 
 class Service(MigrationAware, Protocol):
@@ -148,12 +145,12 @@ class HostedServices:
         self.hosted = [Hosted(service, held) for service in services]
         self._aware: list[MigrationAware] = [records, *self.hosted]
         self.pending: dict[int, MigrationEvent] = {}
-        """By partition: a member is an end of at most one migration per partition."""
+        """At most one migration per partition has this member as source or destination."""
 
     # -- shares
 
     def furnish(self, copy: PartitionCopy, index: int) -> None:
-        """Add empty shares of the services that a copy at this index should hold and does not."""
+        """Add empty shares of the services that a copy at this index should hold and lacks."""
         for hosted in self.hosted:
             if hosted.keeps(index) and hosted.name not in copy.services:
                 copy.services[hosted.name] = service_replica(hosted.name, hosted.open(copy.partition))
@@ -176,7 +173,7 @@ class HostedServices:
     # -- callbacks
 
     def begin(self, event: MigrationEvent) -> None:
-        """A migration with this member as an end begins (core/W-1)."""
+        """A migration with this member as source or destination begins (core/W-1)."""
         if event.partition in self.pending:
             raise InvariantBroken(f"{event}, but {self.pending[event.partition]} has not ended")
         self.pending[event.partition] = event
@@ -185,7 +182,7 @@ class HostedServices:
         assert self.pending.get(event.partition) is event, "its end is told later (core/W-1)"
 
     def give_up(self, partition: int) -> None:
-        """The migration has ended before anything could be decided."""
+        """The migration ended before its outcome could be decided: roll back."""
         event = self.pending.pop(partition, None)
         if event is not None:
             self._rollback(event)

@@ -403,14 +403,14 @@ class Member:
     def note_changed(self) -> None:
         """Members or assignments have changed; reported at the end of the step."""
         self._changed = True
-        self.picture.look_again()
+        self.picture.drop_cached_counts()
 
     # -- delegates of machines: `MembershipDelegate` and `TableDelegate`
 
-    def may_part(self, member: MemberId) -> bool:
+    def can_leave(self, member: MemberId) -> bool:
         """On the master: whether this member may leave."""
-        may_part = self.migrations.may_part(member) and self.agreed.may_part(member)
-        return may_part and self.last_holder.has_waited()
+        can_leave = self.migrations.can_leave(member) and self.agreed.can_leave(member)
+        return can_leave and self.last_holder.has_waited()
 
     def may_demote(self, member: MemberId) -> bool:
         """On the master: whether this member may become a lite one."""

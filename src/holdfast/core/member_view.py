@@ -1,7 +1,7 @@
-"""What a member knows, for looking: status, sessions, simulator and judges read this, and reach into no machine.
+"""Read-only view of a member for status, sessions, the simulator and judges.
 
-It gives values of this moment: whatever is done with what it gives, the member stays as it is. Copies alone are the
-member's own, for nobody could afford others: they are there to be read.
+Values are of this moment, and callers cannot change the member through them. Copies of partitions are the
+member's own objects, because duplicates would be too expensive: callers must not change them.
 """
 
 from __future__ import annotations
@@ -45,23 +45,22 @@ from holdfast.core.transactions.member_transactions import MemberTransactions
 
 
 class ReplicationBacklog(Protocol):
-    """How much is kept for backups, for looking: connections look with every buffer that they read."""
+    """Size of the replication backlog, read-only: connections check it with every buffer."""
 
     @property
-    def bytes(self) -> int:
-        """Bytes of records that wait for backups."""
+    def bytes(self) -> int: ...
 
     @property
     def crowded(self) -> bool:
-        """Whether nothing more should be read from clients."""
+        """Whether clients should not be read."""
 
     @property
     def refusing(self) -> bool:
-        """Whether writes are refused."""
+        """Whether writes are rejected."""
 
 
 class MemberView:
-    """A member, read-only: what it shows is of this moment."""
+    """Read-only view of one member."""
 
     def __init__(
         self,
@@ -120,17 +119,17 @@ class MemberView:
 
     @property
     def identity(self) -> Identity:
-        """Who it is, and what it was told of the cluster."""
+        """The member's identity and what it knows of the cluster."""
         return self._membership.identity
 
     @property
     def info(self) -> MemberInfo:
-        """As the view lists it, or would."""
+        """As in the view, or as it would be there."""
         return self._membership.info
 
     @property
     def state(self) -> str:
-        """How it stands to the cluster: see `MembershipState`."""
+        """See `MembershipState`."""
         return self._membership.state
 
     @property
@@ -147,13 +146,13 @@ class MemberView:
 
     @property
     def refusal(self) -> str:
-        """Why no cluster takes it; empty while one may."""
+        """The reason why no cluster admits it; empty while one may."""
         return self._membership.refusal
 
     @property
-    def way_in(self) -> str:
-        """What an operator can do while no cluster admits it; empty: nothing yet."""
-        return self._membership.way_in
+    def join_advice(self) -> str:
+        """Advice for the operator while no cluster admits it; empty: none."""
+        return self._membership.join_advice
 
     @property
     def intent(self) -> Intent:
@@ -165,14 +164,10 @@ class MemberView:
 
     @property
     def consensus(self) -> ConsensusHost:
-        """What this member takes part in by consensus, as it is: the judges of zones look at every group and key, and
-        change nothing.
-        """
         return self._agreed
 
     @property
     def agreed_view(self) -> View | None:
-        """The next view, if this member has agreed to one."""
         return self._membership.agreement.accepted
 
     @property
@@ -197,24 +192,24 @@ class MemberView:
         return self._membership.member(member) is not None
 
     def suspects(self, now_ns: int) -> Sequence[MemberId]:
-        """Whom this member has not heard for too long."""
+        """Members without heartbeats for too long."""
         return tuple(self._membership.detector.suspects(now_ns))
 
     def unheard(self) -> Sequence[MemberId]:
-        """Of whom this member has heard nothing for some heartbeats, so that an operator may evict them."""
+        """Members without heartbeats for several intervals: an operator may evict them."""
         return tuple(self._membership.evictions.unheard())
 
     def eviction_rejection(self, ended: Collection[MemberId], *, without_majority: bool) -> str:
-        """Why these members cannot be evicted; empty: they can."""
+        """The reason why these members cannot be evicted; empty: they can."""
         return self._safety.eviction_rejection(ended, without_majority=without_majority)
 
     def suspicion_reason(self, member: MemberId) -> str:
-        """What this member knows of the silence of that one, in words."""
+        """The evidence that a member is silent, as text."""
         return self._membership.detector.silence_reason(member, self._out.now_ns)
 
     @property
     def hears_majority(self) -> bool:
-        """Whether it hears as many members as are needed to decide on the next view; also while it is in none."""
+        """Whether it hears as many members as the next view needs; also while it is in no view."""
         membership, view = self._membership, self._membership.view
         if view is None or not membership.admitted:
             return True
@@ -222,37 +217,36 @@ class MemberView:
         return membership.may_decide(view, {info.uuid for info in view.members} - set(silent))
 
     def outside(self) -> Sequence[MemberInfo]:
-        """Members that hold nothing because they are not in the baseline."""
+        """Members that hold no data because they are not in the baseline."""
         return tuple(self._membership.outside())
 
     @property
     def adjusts_in_ms(self) -> int | None:
-        """In how long the baseline becomes who is here; None: it is that, or stays as it is."""
+        """Time until the baseline becomes the present members; None: it is that already, or is fixed."""
         return self._membership.adjusts_in_ms
 
     @property
     def departing(self) -> AbstractSet[MemberId]:
-        """Who wants to leave, or to be lite."""
+        """Members that want to leave or to be lite."""
         return frozenset(self._membership.departing)
 
     @property
     def cluster_state(self) -> ClusterState:
-        """What the operator lets the cluster do."""
         return self._membership.cluster_state
 
     @property
     def level(self) -> int:
-        """The feature level of what it sends and writes down."""
+        """The feature level in use."""
         return self._out.level
 
     @property
     def maps(self) -> MapsInForce:
-        """The settings of maps, and changes of them in use."""
+        """The settings of maps, including changes at run time."""
         return self._membership.maps
 
     @property
     def known_by_all(self) -> bool:
-        """Whether every member has said that it knows this view."""
+        """Whether every member has acknowledged this view."""
         return self._membership.known_by_all
 
     @property
@@ -261,36 +255,36 @@ class MemberView:
 
     @property
     def short_of_memory(self) -> Mapping[MemberId, Room]:
-        """Members that have not plenty of room in their memory."""
+        """Members that are low on memory."""
         return MappingProxyType(self._membership.intents.short)
 
     @property
     def full_disks(self) -> Mapping[MemberId, str]:
-        """Members whose disk is full, by name."""
+        """Names of members with a full disk."""
         return MappingProxyType(self._router.refusals.full)
 
     # -- the table
 
     @property
     def assignments(self) -> Sequence[Assignment]:
-        """The assignments that are applied here, by partition."""
+        """The committed assignments, by partition."""
         return tuple(self._table.rows)
 
     def assignment(self, partition: int) -> Assignment:
         return self._table.rows[partition]
 
     def stored_assignment(self, partition: int) -> Assignment | None:
-        """A newer one, which this member has stored, and which may yet be committed."""
+        """A newer assignment, stored here but not committed yet."""
         return self._table_replication.stored_assignment(partition)
 
     @property
     def lost_partitions(self) -> Mapping[int, tuple[str, ...]]:
-        """Partitions that are lost to some configured maps, until the operator resets them (migration/M-7)."""
+        """Partitions that are lost for some configured maps, until the operator resets them (migration/M-7)."""
         return {partition: row.lost for partition, row in enumerate(self._table.rows) if row.lost}
 
     @property
     def losses(self) -> LostPartitions:
-        """The same, as sessions need it: they change nothing of it."""
+        """The same, for sessions."""
         return self._router.refusals.losses
 
     @property
@@ -299,42 +293,41 @@ class MemberView:
 
     @property
     def table_version(self) -> int:
-        """Grows with every change of a row."""
+        """Grows with every changed assignment."""
         return self._table.version
 
     @property
     def topology(self) -> tuple[int, int]:
-        """Major and minor version: one of them rises with every change of the members or of the table (I1)."""
+        """Major and minor version: one of them rises with every change of members or table (I1)."""
         version = self._transactions.mapping.version
         return version.major, version.minor
 
     @property
     def transactions(self) -> dict[str, int]:
-        """Those that run here, by `MemberTransactions.figures`."""
+        """Transactions that run here, by `MemberTransactions.figures`."""
         return self._transactions.figures
 
     @property
     def table_stamp(self) -> int:
-        """64 bits over the table: equal on members whose tables are equal."""
         return self._table.stamp
 
     @property
     def open_news(self) -> News | None:
-        """The last that is known of a process of migrations that is not over."""
+        """The latest news of a rebalance that is still running."""
         return self._table_replication.event_log.open
 
     @property
     def table_settled(self) -> bool:
-        """As master: whether no change of the table is on its way."""
+        """As master: whether no change of the table is in progress."""
         return self._table_replication.settled
 
     @property
     def last_news(self) -> Number:
-        """Number of the newest event of partitions that was told here."""
+        """Number of the latest news that was delivered here."""
         return self._table_replication.event_log.delivered
 
     def news_since(self, number: Number) -> tuple[list[News], bool]:
-        """Events of partitions after this number; and whether these are all that there were."""
+        """News after this number; and whether none in between is missing."""
         return self._table_replication.event_log.since(number)
 
     # -- what it holds and serves
@@ -345,12 +338,12 @@ class MemberView:
         return MappingProxyType(self._copies.held)
 
     def counters(self, partition: int, index: int) -> Sequence[tuple[str, int, int]]:
-        """Low watermarks, and their terms, of what its copy has of all that a replica with this index holds."""
+        """Low watermarks and their terms for all that a replica with this index holds."""
         return tuple(self._copies.counters(self._copies.held[partition], index))
 
     @property
     def stale(self) -> Mapping[int, PartitionCopy]:
-        """Copies that it has kept of partitions that it does not hold any more."""
+        """Former copies that it has kept, of partitions that it does not hold now."""
         return MappingProxyType(self._copies.stale)
 
     @property
@@ -360,20 +353,20 @@ class MemberView:
 
     @property
     def serving(self) -> Sequence[PartitionCopy | None]:
-        """By partition: its copy, where it is the serving primary, and nothing keeps sessions from writing."""
+        """By partition: its copy, where it is the serving primary and sessions may write."""
         return tuple(self._lane.serving)
 
     def serves(self, partition: int) -> bool:
-        """Whether it is the serving primary, and nothing keeps sessions from writing."""
+        """Whether it is the serving primary and sessions may write."""
         return self._lane.serving[partition] is not None
 
     @property
     def primary_of(self) -> AbstractSet[int]:
-        """Partitions whose primary it is, serving or about to."""
+        """Partitions whose primary it is, serving or activating."""
         return frozenset(self._activation.active)
 
     def supplying(self) -> Sequence[tuple[Migration, int]]:
-        """The migrations in which it is the primary, with the version that each starts from."""
+        """The migrations that it supplies as primary, each with the version at which it started."""
         return tuple(self._source.supplies.migrations())
 
     def unfinished(self, partition: int) -> bool:
@@ -385,63 +378,62 @@ class MemberView:
 
     @property
     def backlog(self) -> ReplicationBacklog:
-        """What is kept for backups."""
         return self._lane.backlog
 
     @property
     def passive(self) -> bool:
-        """Whether nothing may be changed."""
+        """Whether all writes are rejected."""
         return self._router.refusals.passive
 
     def rejection_here(self, request: Request) -> Outcome | None:
-        """The answer to a request that must not be taken now."""
+        """The response to a request that must be rejected now."""
         return self._router.refusals.rejection_here(request)
 
     # -- whom it tells
 
     def streams(self, name: str) -> bool:
-        """Whether the map has a change stream."""
         return self._changes.streams(name)
 
     def heads(self, name: str, partitions: Iterable[int]) -> tuple[dict[int, Reach], list[int]]:
-        """How far the changes of a map have gone in the partitions that are served here; and which are not."""
+        """The heads of a map's changes in the partitions that are served here, and the partitions that are
+        not.
+        """
         return self._changes.heads(name, partitions)
 
     @property
     def listening(self) -> AbstractSet[str]:
-        """Maps whose changes are told."""
         return frozenset(self._lane.listening)
 
     @property
-    def heard_of(self) -> AbstractSet[str]:
-        """Maps that somebody, here or elsewhere, wants to hear of."""
-        return frozenset(self._listeners.heard_of)
+    def subscribed_maps(self) -> AbstractSet[str]:
+        """Maps with subscribers on any member."""
+        return frozenset(self._listeners.subscribed_maps)
 
     @property
-    def heard_everywhere(self) -> AbstractSet[str]:
-        """Maps of which sessions of this member want to hear from all members."""
+    def cluster_subscriptions(self) -> AbstractSet[str]:
+        """Maps that sessions here have subscribed to on all members."""
         return frozenset(self._listeners.wide)
 
     def subscribers(self, name: str) -> AbstractSet[MemberId]:
-        """The other members that want to hear of this map."""
+        """Other members that have subscribed to this map."""
         return frozenset(self._listeners.subscribers(name))
 
     def services(self) -> Sequence[Service]:
-        """What has a share in every partition beside the maps, as its user made it."""
+        """User-defined services, which have a share in every partition."""
         return tuple(hosted.service for hosted in self._copies.services.hosted)
 
-    def told_to_services(self) -> Mapping[int, MigrationEvent]:
-        """Migrations, by partition, of whose beginning services have heard, and not of their end."""
+    def open_service_migrations(self) -> Mapping[int, MigrationEvent]:
+        """Migrations, by partition, whose start was reported to services, but not their outcome."""
         return MappingProxyType(self._copies.services.pending)
 
     def runs_transaction(self, transaction: bytes) -> bool:
-        """Whether it was begun here, and is not over."""
+        """Whether it was begun here and is still open."""
         return self._transactions.coordinator.running.runs(transaction)
 
     # -- what is open
 
     def under_way(self) -> dict[str, int]:
-        """What is under way here or kept for later, by kind; empty at rest."""
+        """Work in progress or waiting, by kind; empty at rest."""
         machines = (
             self._copies,
             self._lane,
@@ -461,13 +453,13 @@ class MemberView:
         return {what: count for what, count in kinds.items() if count}
 
     def leftovers(self) -> dict[str, int]:
-        """The same, and what is noted of what is over: empty when a cluster has been at rest for a while."""
+        """The same, and notes of finished work: empty when a cluster has been at rest for a while."""
         kinds = {**self._membership.leftovers, **self._listeners.leftovers}
         return self.under_way() | {what: count for what, count in kinds.items() if count}
 
     def open_since(self, before_ns: int, followed: Followed) -> Iterator[OpenOperation]:
-        """Operations that came before then, and wait for something: at most some hundreds of each kind. `followed`:
-        those of which that is known.
+        """Pending operations older than that: at most some hundreds of each kind. `followed`: operations
+        whose progress is recorded.
         """
         yield from self._lane.batches.open_since(before_ns, followed)
         yield from self._router.open_since(before_ns)
@@ -477,20 +469,19 @@ class MemberView:
 
     @property
     def balanced(self) -> bool:
-        """As master: whether all that is planned is what the present members need."""
+        """As master: whether the present members need no further migration."""
         return self._migrations.planned
 
     @property
     def repaired(self) -> int:
-        """Replicas that differed, and were mended."""
+        """Replicas that differed and were repaired."""
         return self._repair.repaired
 
     def fills(self, how: How) -> int:
-        """How often a replica was filled in this way."""
         return self._source.selection.fills[how]
 
     def migrations(self) -> dict[str, int]:
-        """What became of migrations, as the master knows."""
+        """Outcomes of migrations, as the master counts them."""
         found = self._migrations
         return {
             "active": len(found.running),
@@ -502,7 +493,7 @@ class MemberView:
         }
 
     def running_migrations(self) -> list[dict[str, object]]:
-        """Those under way, as the master knows; and as others do, those that they supply."""
+        """Running migrations: on the master all, on others those that they supply."""
         now_ns = self.now_ns
         known = [(one.migration, now_ns - one.began_ns) for one in self._migrations.running.values()]
         known = known or [(migration, 0) for migration, _ in self.supplying()]
@@ -520,20 +511,20 @@ class MemberView:
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes of content that were sent to replicas."""
+        """Bytes of content sent to replicas."""
         return self._source.flow.bytes_sent
 
     @property
     def waiting_for_copies(self) -> int:
-        """Partitions of which all copies are gone."""
+        """Partitions without any copy."""
         return len(self._migrations.lost)
 
     def awaited(self) -> list[str]:
-        """Names of the members that the table of a stopped cluster waits for."""
+        """Names of the members whose return a stopped cluster waits for."""
         return [info.name for info in self._migrations.returns.missing]
 
     def replicas(self) -> dict[str, object]:
-        """How replicas were compared, repaired and filled."""
+        """Counts of replicas that were compared, repaired and filled."""
         source, repair = self._source, self._repair
         return {
             "compared": repair.summaries_sent,
@@ -546,31 +537,32 @@ class MemberView:
         }
 
     def cuts(self) -> dict[str, int]:
-        """What is kept of cuts."""
         cuts = self._copies.cuts
         return {"kept": len(cuts), "marks": cuts.pins, "changed_keys": cuts.changed}
 
     def metastore(self) -> dict[str, object] | None:
-        """How the metastore stands, as far as this member knows; None: the cluster has none."""
+        """Status of the metastore, as far as this member knows; None: the cluster has none."""
         return self._agreed.metastore_told()
 
     def zones(self) -> list[dict[str, object]]:
-        """How each zone stands, as far as this member knows."""
+        """Status of each zone, as far as this member knows."""
         return self._agreed.zones_told()
 
     @property
     def node(self) -> str:
-        """What this member is called in the assignments of zones."""
+        """This member's id in the assignments of zones."""
         return self._agreed.groups.me
 
     def zone_replica(self, zone: int, partition: int, index: int) -> ReplicaAtMark | None:
-        """How far this member's replica is, and what it has kept of this index of its log; None: it runs none."""
+        """The position of this member's replica, and what it has kept of this index of its log; None: it runs
+        none.
+        """
         return self._agreed.zones.replica_at(zone, partition, index)
 
     # -- safety
 
-    def look_again(self) -> None:
-        """Members or assignments are others: what was counted of them counts no more."""
+    def drop_cached_counts(self) -> None:
+        """Members or assignments have changed: drop cached counts."""
         self._safety.changed()
 
     @property
@@ -579,34 +571,36 @@ class MemberView:
         return self._safety.waits_for_members
 
     def unsafe_reason(self) -> str:
-        """Why a crash could cost something now; empty when, as far as this member knows, it could not."""
+        """The reason why a crash could lose data now; empty when, as far as this member knows, it could not."""
         return self._safety.unsafe_reason() or self._agreed.unsafe_reason()
 
     def fresh_unsafe_reason(self) -> str:
-        """The same, trusting nothing that it remembers to have seen."""
+        """The same, without cached results."""
         return self._safety.unsafe_reason(refresh=True) or self._agreed.unsafe_reason()
 
     def cluster_unsafe_reason(self) -> str:
-        """The same for the whole cluster, as the members have said."""
+        """The same for the whole cluster, from the reports of all members."""
         return self.unsafe_reason() or self._safety.cluster_unsafe_reason()
 
     def silence_problem(self) -> str:
-        """Whom this member does not hear; empty when it hears all."""
+        """Members whose heartbeats are missing, as text; empty: none."""
         return self._safety.silence_problem()
 
     def unserved_reason(self) -> str:
-        """Which partitions have no owner that is here, and what that waits for; empty when all have one."""
+        """Partitions without a reachable owner, and what they wait for, as text; empty: none."""
         if not self._table.assigned:
             return self.unsafe_reason() or "partitions are not assigned yet"
         ownerless = [p for p, row in enumerate(self._table.rows) if not self.is_member(row.owner)]
         return f"{len(ownerless)} partitions have no owner, first {ownerless[0]}" if ownerless else ""
 
     def accept_loss_rejection(self) -> str:
-        """Why the operator's order to go on without what is missing is not carried out; empty: it is."""
-        return self._safety.accept_loss_rejection(self.unserved_reason(), self._agreed.way_out())
+        """The reason why the operator's order to accept losses is not carried out; empty: it is."""
+        return self._safety.accept_loss_rejection(self.unserved_reason(), self._agreed.recovery_advice())
 
     def leave_blocker(self) -> str:
-        """What has to happen before this member, which wants to leave, may go; empty when nothing has."""
+        """The first thing that has to happen before this member, which wants to leave, can go; empty:
+        nothing.
+        """
         if not self.admitted:
             return ""
         me = self._membership.me

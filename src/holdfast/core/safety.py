@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from holdfast.config import Settings
-from holdfast.core.membership.lost_majority import eviction_rejection, silent_members, way_out
+from holdfast.core.membership.lost_majority import eviction_rejection, recovery_advice, silent_members
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.migration.migration_master import MigrationMaster
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
@@ -57,7 +57,7 @@ class Safety:
         """
         membership = self._membership
         if not membership.admitted:
-            advice = f": {membership.way_in}" if membership.way_in else ""
+            advice = f": {membership.join_advice}" if membership.join_advice else ""
             return f"this member is {membership.state}{advice}"
         silent = self.silence_problem()
         if silent:
@@ -98,7 +98,7 @@ class Safety:
         silent = silent_members(membership, now_ns)
         if not silent:
             return ""
-        lasting = way_out(membership, now_ns)
+        lasting = recovery_advice(membership, now_ns)
         return lasting or f"{len(silent)} of {len(membership.members())} members are silent"
 
     def eviction_rejection(self, ended: Collection[MemberId], *, without_majority: bool) -> str:
@@ -111,7 +111,7 @@ class Safety:
         """The reason to reject an order to accept the loss of missing copies; empty: none. `unserved`: partitions
         without an owner; `further`: other advice.
         """
-        if silent := way_out(self._membership, self._out.now_ns):
+        if silent := recovery_advice(self._membership, self._out.now_ns):
             return silent
         if unserved:
             return ""

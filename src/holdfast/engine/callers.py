@@ -38,7 +38,7 @@ class Callers:
         self._listening: dict[Token, Callable[[Any], None]] = {}
         """Called for each event of a subscription."""
         self._watchers: dict[Token, Callable[[], None]] = {}
-        self._hearers: dict[Token, Callable[[News], None]] = {}
+        self._news_listeners: dict[Token, Callable[[News], None]] = {}
         self.backpressure_changed: Callable[[], None] = lambda: None
         """Set by the client port; called when reading from clients should stop or resume."""
 
@@ -99,28 +99,30 @@ class Callers:
         *,
         key: bytes | None,
         local_only: bool,
-        heard: Callable[[EntryEvent], None],
+        on_event: Callable[[EntryEvent], None],
         invalidations: bool = False,
     ) -> Callable[[], None]:
-        """Call `heard` for each change of entries; returns the function that unsubscribes."""
+        """Call `on_event` for each change of entries; returns the function that unsubscribes."""
         return self._subscribe(
-            heard, lambda token: ListenerAdded(token, name, key, local_only, invalidations)
+            on_event, lambda token: ListenerAdded(token, name, key, local_only, invalidations)
         )
 
     def destroyed(self, name: str) -> None:
         """End all listeners of a destroyed map, on every member."""
         self._put(MapDestroyed(name))
 
-    def collect(self, client: bytes, heard: Callable[[int], None]) -> Callable[[], None]:
-        """Call `heard` with the correlation id of each request of this client whose writes this member holds as a
+    def watch_acks(self, client: bytes, on_ack: Callable[[int], None]) -> Callable[[], None]:
+        """Call `on_ack` with the correlation id of each request of this client whose writes this member holds as a
         backup; returns the function that unsubscribes.
         """
-        return self._subscribe(heard, lambda token: CollectorAdded(token, client))
+        return self._subscribe(on_ack, lambda token: CollectorAdded(token, client))
 
-    def _subscribe(self, heard: Callable[[Any], None], event: Callable[[Token], Event]) -> Callable[[], None]:
+    def _subscribe(
+        self, on_event: Callable[[Any], None], event: Callable[[Token], Event]
+    ) -> Callable[[], None]:
         token = self._token()
         assert token not in self._listening and token not in self._waiting, "a token names one registration"
-        self._listening[token] = heard
+        self._listening[token] = on_event
         self._put(event(token))
 
         def end() -> None:
@@ -139,14 +141,14 @@ class Callers:
 
         return unwatch
 
-    def on_news(self, heard: Callable[[News], None]) -> Callable[[], bool]:
-        """Call `heard` for each piece of news from now on; returns the function that unsubscribes.
+    def on_news(self, on_event: Callable[[News], None]) -> Callable[[], bool]:
+        """Call `on_event` for each piece of news from now on; returns the function that unsubscribes.
 
         That function returns whether it was still subscribed.
         """
         token = self._token()
-        self._hearers[token] = heard
-        return lambda: self._hearers.pop(token, None) is not None
+        self._news_listeners[token] = on_event
+        return lambda: self._news_listeners.pop(token, None) is not None
 
     # -- results and events
 
@@ -156,12 +158,12 @@ class Callers:
             case Complete(token, answer):
                 self.complete(token, answer)
             case Notify(token, what):
-                if (heard := self._listening.get(token)) is not None:
-                    heard(what)
+                if (on_event := self._listening.get(token)) is not None:
+                    on_event(what)
             case Announce(news):
-                for token in list(self._hearers):
-                    if (hearer := self._hearers.get(token)) is not None:
-                        hearer(news)
+                for token in list(self._news_listeners):
+                    if (listener := self._news_listeners.get(token)) is not None:
+                        listener(news)
             case ClusterChanged():
                 for token in list(self._watchers):
                     if (watcher := self._watchers.get(token)) is not None:

@@ -20,7 +20,7 @@ log = logging.getLogger("holdfast")
 class Limited(Protocol):
     """A listener with limits: the client port, or the network of members."""
 
-    def allow(self, limits: LimitSettings) -> None:
+    def set_limits(self, limits: LimitSettings) -> None:
         """Apply new limits; open connections stay."""
 
 
@@ -55,7 +55,7 @@ class LiveSettings:
     def allow(self) -> None:
         room_for_sockets(self._member.settings)
         for one in self.limited:
-            one.allow(self._member.settings.limits)
+            one.set_limits(self._member.settings.limits)
 
     def allow_memory(self) -> None:
         """The interval of measuring stays."""

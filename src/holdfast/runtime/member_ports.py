@@ -11,8 +11,8 @@ from functools import partial
 from holdfast.config import Settings
 from holdfast.runtime.data_lane import DataLane
 from holdfast.runtime.doors.clients import Connection, Door
-from holdfast.runtime.doors.sockets import PolledDoor, sockets_way
-from holdfast.runtime.doors.strangers import Strangers
+from holdfast.runtime.doors.connection_log import ConnectionLog
+from holdfast.runtime.doors.polled_door import PolledDoor, sockets_way
 from holdfast.runtime.doors.taken_ports import begin, listen, loop_server, polled_door, secured
 from holdfast.runtime.doors.tls import MemberTls
 from holdfast.runtime.peering.incoming_connection import IncomingConnection
@@ -32,9 +32,9 @@ class MemberPorts:
     joins, and no connection may arrive before the member can answer.
     """
 
-    def __init__(self, settings: Settings, strangers: Strangers) -> None:
+    def __init__(self, settings: Settings, connection_log: ConnectionLog) -> None:
         self._settings = settings
-        self._strangers = strangers
+        self._connection_log = connection_log
         chosen = settings.member
         self.sockets = sockets_way(chosen.sockets, chosen.lane, tls=settings.tls.enabled)
         self.tls = MemberTls(settings.tls) if settings.tls.enabled else None
@@ -84,7 +84,7 @@ class MemberPorts:
     ) -> Callable[[], asyncio.BaseProtocol]:
         handshakes = self._settings.limits.unauthenticated_connections
         return secured(
-            make, context, self._strangers, name=name, handshakes=handshakes, timeout_ms=timeout_ms
+            make, context, self._connection_log, name=name, handshakes=handshakes, timeout_ms=timeout_ms
         )
 
     def serve(self, door: Door, lane: DataLane, loop: asyncio.AbstractEventLoop) -> None:

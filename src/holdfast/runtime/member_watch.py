@@ -14,7 +14,7 @@ from holdfast.core.model.ids import MemberId
 from holdfast.observe.alarms import Alarms
 from holdfast.runtime.disk.real_disk import RealDisk
 from holdfast.runtime.disk.slow_disk import DiskWatch
-from holdfast.runtime.doors.strangers import Strangers
+from holdfast.runtime.doors.connection_log import ConnectionLog
 from holdfast.runtime.logs.limited_lines import LimitedLines, quoted
 from holdfast.runtime.logs.process_log import FIELDS
 from holdfast.runtime.logs.slow_operations import SlowOperations
@@ -35,12 +35,12 @@ LOOK_S = 0.2
 
 
 class MemberWatch:
-    def __init__(self, settings: Settings, strangers: Strangers) -> None:
+    def __init__(self, settings: Settings, connection_log: ConnectionLog) -> None:
         self._settings = settings.log
         self._all = settings
         self._traces: Traces | None = None
         self._stopped_ns = 0
-        self._strangers = strangers
+        self._connection_log = connection_log
         self._lines = LimitedLines()
         self._loop: asyncio.AbstractEventLoop
         self._alarms: Alarms
@@ -68,7 +68,7 @@ class MemberWatch:
         fields = " ".join(f"{name}={quoted(value, NOTED_MAX)}" for name, value in note.fields.items())
         level = logging.getLevelNamesMapping()[note.level.upper()]
         if note.kind in KNOCKS:
-            self._strangers.tell(note.kind, f"{note.kind} %s", fields, level=level)
+            self._connection_log.report(note.kind, f"{note.kind} %s", fields, level=level)
         else:
             log.log(level, "%s %s", note.kind, fields, extra={FIELDS: {"event": note.kind, **said}})
 

@@ -38,9 +38,9 @@ from holdfast.runtime.control import Control
 from holdfast.runtime.data_lane import data_lane
 from holdfast.runtime.disk.data_directory import DataDirectory
 from holdfast.runtime.doors.clients import Door
+from holdfast.runtime.doors.connection_log import FAULTY, ConnectionLog
+from holdfast.runtime.doors.polled_door import Sockets
 from holdfast.runtime.doors.proving import Proving
-from holdfast.runtime.doors.sockets import Sockets
-from holdfast.runtime.doors.strangers import FAULTY, Strangers
 from holdfast.runtime.http.http_door import HttpDoor
 from holdfast.runtime.logs.audit_log import AuditLog
 from holdfast.runtime.member_ports import MemberPorts
@@ -84,8 +84,8 @@ class Node(MemberGrid):
         self._asked = 0
         self.calls: set[asyncio.Future[Outcome] | asyncio.Future[TransactionAnswer]] = set()
         """Requests of the in-process API that wait for their answer."""
-        self.strangers = Strangers()
-        self._watch = MemberWatch(self.settings, self.strangers)
+        self.connection_log = ConnectionLog()
+        self._watch = MemberWatch(self.settings, self.connection_log)
         self.control: Control
         self._stopping: asyncio.Task[None] | None = None
         self.driver: Driver
@@ -122,10 +122,10 @@ class Node(MemberGrid):
         self._proving = Proving(self.loop)
         self._watch.open_traces(self.member_uuid)
         self._open_audit_log()
-        ports = self._ports = MemberPorts(self.settings, self.strangers)
+        ports = self._ports = MemberPorts(self.settings, self.connection_log)
         chosen = self.settings.member
         network = self._network = MemberNetwork(
-            self.settings, self.member_uuid, Address(chosen.host, 0), self.strangers, ports.tls
+            self.settings, self.member_uuid, Address(chosen.host, 0), self.connection_log, ports.tls
         )
         self._world = RealWorld(self.loop, network, self, self._watch.note)
         await network.listen(await ports.take_member_port(network))
@@ -186,7 +186,7 @@ class Node(MemberGrid):
                 self.memory.came,
                 self.member.picture.backlog,
             ),
-            self.strangers,
+            self.connection_log,
             DoorOptions(
                 request_ids=settings.replication.request_ids,
                 client_acks=settings.replication.backup_acks == "client",
@@ -296,7 +296,7 @@ class Node(MemberGrid):
         self._ports.close_client_port()
         self._http.close_port()
         # The last message to clients: where the partitions of this member are now.
-        self.tell_watchers()
+        self.notify_watchers()
         await self.control.stop()
         self._http.close()
         self.ended.set()
@@ -410,7 +410,7 @@ class Node(MemberGrid):
         self.control.take(action, timeout_ms, self._watch.action(action, done))
 
     def faulty(self, kind: str, error: Exception) -> None:
-        self.strangers.tell(
+        self.connection_log.report(
             f"{FAULTY}: {kind}",
             f"an error inside this member, {kind} got no response; the member continues: %s",
             error,
@@ -418,8 +418,8 @@ class Node(MemberGrid):
             error=error,
         )
 
-    def knocked(self, kind: str, line: str, *said: object) -> None:
-        self.strangers.tell(kind, line, *said)
+    def report_client_event(self, kind: str, line: str, *said: object) -> None:
+        self.connection_log.report(kind, line, *said)
 
     @property
     def prover(self) -> Proving:
@@ -469,7 +469,7 @@ class Node(MemberGrid):
         return told | {
             "operations": self._operations(),
             "settings_changed": dict(self.control.live.changed),
-            "rejections": dict(sorted(self.strangers.counts.items())),
+            "rejections": dict(sorted(self.connection_log.counts.items())),
             "lane": self.data_lane.kind,
             "lane_reason": self.data_lane.why,
             "sockets": self.sockets.kind,

@@ -162,7 +162,7 @@ async def _announce(node: Node) -> None:
 
 def no_cluster_reason(node: Node, waited_s: float) -> str:
     seeds = ", ".join(node.settings.cluster.seeds) or "none"
-    advice = node.member.picture.way_in or "Start the first seed, or start one member with --bootstrap"
+    advice = node.member.picture.join_advice or "Start the first seed, or start one member with --bootstrap"
     return f"not in a cluster after {waited_s:.3g} s; seeds: {seeds}. {'; '.join(node.troubles) or advice}"
 
 

@@ -138,7 +138,7 @@ class Flow:
         works, self.works = self.works, deque()
         for work in works:
             work.close()
-        assert not self.works, "nobody begins what nobody would hear of"
+        assert not self.works, "closing work begins no other work"
 
 
 def slices(sizes: Sequence[int], items: int = SLICE_ITEMS) -> Iterator[tuple[int, int]]:

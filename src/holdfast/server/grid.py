@@ -1,4 +1,6 @@
-"""The interface of a member for its sessions, which use nothing else. All calls happen on the member's one thread."""
+"""A member's interface to its sessions, which use nothing else. All calls are made on the member's one
+thread.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,6 @@ from holdfast.server.logins import Login, LoginDone
 
 @dataclass(frozen=True, slots=True)
 class MemberCard:
-    """A member as clients learn of it."""
-
     uuid: str
     host: str
     client_port: int
@@ -45,25 +45,23 @@ class MemberCard:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterCard:
-    """Members (oldest first) and owners at one moment. Versions grow with every change. One is given to all who ask
-    while nothing changes, so what is made of it can be kept for it.
+    """Members (oldest first) and owners at one moment. Versions grow with every change. All callers get the
+    same object until something changes, so results derived from it can be cached.
     """
 
     members_version: int
     members: list[MemberCard]
     owners_version: int
     owners: dict[str, list[int]]
-    """Member UUID -> partitions it is the primary of. Empty while any partition has no reachable owner."""
+    """Member UUID -> partitions whose primary it is. Empty while any partition has no reachable owner."""
 
 
-class Gathered(Protocol):
-    """Something that is done once for all that ask for it in one turn of the loop."""
+class Debounced(Protocol):
+    """A callback that runs once for all requests of one turn of the event loop."""
 
-    def ask(self) -> None:
-        """It should be done."""
+    def request(self) -> None: ...
 
-    def end(self) -> None:
-        """Nobody wants it any more."""
+    def end(self) -> None: ...
 
 
 class LocalCopies(Protocol):
@@ -80,13 +78,13 @@ class LocalCopies(Protocol):
 
 
 class StreamHeads(Protocol):
-    """How far change streams have gone, for looking."""
+    """Positions of change streams, read-only."""
 
     def streams(self, name: str) -> bool:
         """Whether the map has a change stream."""
 
     def heads(self, name: str, partitions: Iterable[int]) -> tuple[dict[int, Reach], list[int]]:
-        """The heads of the partitions that are served here, and which are not."""
+        """The heads of the partitions that are served here, and the partitions that are not."""
 
 
 class Grid(Protocol):
@@ -96,31 +94,26 @@ class Grid(Protocol):
     cluster_name: str
     partition_count: int
     batch_invalidations: bool
-    """Whether near caches are sent several keys in one event."""
+    """Whether one event may carry several keys to a near cache."""
 
     @property
     def cluster_id(self) -> str:
-        """The cluster's UUID, the same on every member for the life of the cluster; empty before this one joined."""
+        """The cluster's UUID, constant for its life; empty before this member has joined."""
 
     @property
-    def lane(self) -> EntryLane:
-        """This member's data lane."""
+    def lane(self) -> EntryLane: ...
 
     @property
     def cuts(self) -> Cuts:
-        """The cuts that this member keeps, for looking: they are taken and held by `take_cut` and `hold_cut`."""
+        """The cuts that this member keeps, read-only: `take_cut` and `hold_cut` change them."""
 
     def now_ns(self) -> int:
         """This member's monotonic clock."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, for showing to people and clients only."""
+        """Milliseconds since 1970, for people and clients only."""
 
-    def execute(self, request: Request, done: Done) -> None:
-        """Carry out a request wherever its partition lives: here, forwarded, or after waiting for it to arrive.
-
-        For `WHOLE` operations `partitions` may be any list; the answers of all owners are merged.
-        """
+    def execute(self, request: Request, done: Done) -> None: ...
 
     def take_cut(
         self,
@@ -132,48 +125,46 @@ class Grid(Protocol):
         *,
         passive: bool,
     ) -> None:
-        """Keep these maps as they are now, in those of these partitions that are served here; `done` is called once.
-        `passive`: nothing may be written, so nobody but this member keeps it.
+        """Keep these maps as they are now, in those partitions that are served here; `done` is called once.
+        `passive`: nothing may be written, so only this member keeps the cut.
         """
 
     def hold_cut(self, cut: bytes, lease_ms: int, done: Callable[[int], None]) -> None:
-        """Go on with a cut for so long, or not (0); `done` is told how many maps in partitions are kept."""
+        """Extend the lease of a cut, or release the cut (0). `done` gets the number of (map, partition) pairs
+        that are kept.
+        """
 
     def ask_changes(self, asked: Asked, done: Callable[[ChangesSince], None]) -> None:
-        """Tell what has changed; `done` is called once, now or when the journal was read."""
+        """Read changes; `done` is called once, now or after the journal was read."""
 
     def rejection(self, request: Request, size: int = 0) -> Outcome | None:
-        """The answer to a request that must not be taken now, whatever its keys: nothing of it was done. `size`: the
-        bytes that it brings, if these are many.
+        """The response to a request that must be rejected now, whatever its keys; it was not applied. `size`:
+        bytes of the request, if it is large.
         """
 
     @property
-    def losses(self) -> LostPartitions:
-        """Partitions that are lost, for looking."""
+    def losses(self) -> LostPartitions: ...
 
-    def cluster(self) -> ClusterCard:
-        """Members and owners now."""
+    def cluster(self) -> ClusterCard: ...
 
     def rows(self) -> list[list[str | None]]:
-        """The partition table as this member knows it: for each partition the holders' UUIDs, owner first.
-
-        A row is empty before the first assignment; None stands for a replica that nobody holds.
+        """The partition table: for each partition the UUIDs of the holders, owner first. A row is empty
+        before the first assignment; None stands for a replica without a holder.
         """
 
     def row(self, partition: int) -> Assignment:
-        """One row of it, with its version, and who is behind."""
+        """One line of the table, with its version and the replicas that are behind."""
 
-    def table_version(self) -> int:
-        """The version of that table; grows with every change."""
+    def table_version(self) -> int: ...
 
     def table_stamp(self) -> int:
-        """64 bits over that table: equal on members whose tables are equal."""
+        """A 64-bit checksum of the table: equal on members whose tables are equal."""
 
     def unfinished(self, partition: int) -> bool:
-        """Whether some write of a partition that is served here waits for a backup, sync or async."""
+        """Whether a write of this partition, which is served here, waits for a backup, sync or async."""
 
     def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` after each change of members or owners; answers the function that ends it."""
+        """Call `changed` after each change of members or owners. Returns the function that unsubscribes."""
 
     def listen(
         self,
@@ -181,52 +172,51 @@ class Grid(Protocol):
         *,
         key: bytes | None,
         local_only: bool,
-        heard: Callable[[EntryEvent], None],
+        on_event: Callable[[EntryEvent], None],
         invalidations: bool = False,
     ) -> Callable[[], None]:
-        """Hear of each change of a map's entries: on this member alone, or on all; answers the function that
-        ends it. `invalidations`: also of what only near caches have to hear.
+        """Subscribe to changes of a map's entries, on this member or on all. Returns the function that
+        unsubscribes. `invalidations`: also events that only near caches need.
         """
 
     def end_listeners(self, name: str) -> None:
-        """The map is being destroyed: nobody who listens to it now, on any member, hears of what comes."""
+        """End all subscriptions of this map on all members, because it is being destroyed."""
 
-    def gather(self, tell: Callable[[], None]) -> Gathered:
-        """`tell` is called once in the next turn of the loop after it was asked for, however often that was."""
+    def debounce(self, callback: Callable[[], None]) -> Debounced:
+        """Coalesce calls: `callback` runs once in the next turn of the loop, however often it was requested."""
 
-    def collect(self, client: bytes, heard: Callable[[int], None]) -> Callable[[], None]:
-        """A client wants to be told when this member, as a backup, holds what its requests have written: `heard` is
-        given the correlation id of each. Answers the function that ends it.
+    def watch_acks(self, client: bytes, on_ack: Callable[[int], None]) -> Callable[[], None]:
+        """Subscribe a client to acknowledgements of this member as a backup: `on_ack` gets the correlation id
+        of each of the client's requests whose writes are stored here. Returns the function that unsubscribes.
         """
 
     def log_in(self, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:
-        """Whether these credentials open this member's client door, and what for; `done` is told, perhaps later.
-        `needed`: whether anybody still waits for that.
+        """Check credentials; `done` gets the rights or the rejection, perhaps later. `needed`: whether the
+        client still waits.
         """
 
     def audit(self, event: AuditEvent) -> None:
-        """This has happened, for whoever asks later."""
+        """Record an event in the audit log."""
 
     def zone_of(self, name: str) -> str:
-        """The zone in which this map lives; empty: it has a primary and backups."""
+        """The zone of this map; empty: it has a primary and backups."""
 
     def zone_entries(self, name: str) -> ZoneEntries | None:
-        """The entries of the zone in which this map lives that sessions may use here; None: none are known."""
+        """The entries of this map's zone that sessions may use here; None: none are known."""
 
     def zone_map(self, name: str) -> tuple[bool, int]:
-        """Whether this map, which lives in a zone, is read locally; and its own time to live in ms (0: for ever)."""
+        """Whether this map of a zone is read locally; and its own time to live in ms (0: no limit)."""
 
     def zone_batch(self, batch: ZoneBatch, done: Callable[[ZoneBatchDone], None]) -> None:
-        """What a read buffer wants of a zone: carried out at the end of the turn; `done` is called once."""
+        """Run a read buffer's requests to a zone at the end of the turn; `done` is called once."""
 
     def read(self, name: str, count: int) -> None:
-        """So many entries of this map were asked for."""
+        """Count reads: `count` entries of this map were requested."""
 
     def timing(self, operation: str) -> Callable[[], None]:
-        """Something begins that is no `Request`, and counts as this operation; call what is answered at its end."""
+        """Start timing an operation that is not a `Request`; call the result when it ends."""
 
-    def map_names(self) -> list[str]:
-        """Every map with at least one entry on this member, or configured."""
+    def map_names(self) -> list[str]: ...
 
     @property
     def local_copies(self) -> LocalCopies:
@@ -234,82 +224,85 @@ class Grid(Protocol):
 
     @property
     def node(self) -> str:
-        """What this member is called in the assignments of zones."""
+        """This member's id in the assignments of zones."""
 
     def zone_replica(self, zone: int, partition: int, index: int) -> ReplicaAtMark | None:
-        """How far this member's replica is, and what it has kept of this index of its log; None: it runs none."""
+        """The position of this member's replica, and what it has kept of this index of its log; None: it runs
+        none.
+        """
 
     @property
     def changes(self) -> StreamHeads:
-        """What this member can tell of what has changed, for looking: it is asked by `ask_changes`."""
+        """Positions of change streams; `ask_changes` reads the changes themselves."""
 
     @property
     def passive(self) -> bool:
-        """Whether the operator has made the cluster passive: nothing may be changed."""
+        """Whether the operator has made the cluster passive: all writes are rejected."""
 
     @property
-    def configured_maps(self) -> Container[str]:
-        """Maps that have settings of their own."""
+    def configured_maps(self) -> Container[str]: ...
 
     @property
     def master(self) -> str:
-        """UUID of the master; empty before this member is in a cluster."""
+        """UUID of the master; empty before this member has joined a cluster."""
 
     def owner(self, partition: int) -> str | None:
-        """UUID of the partition's primary by the table, if that is a member."""
+        """UUID of the partition's primary according to the table, if that is a member."""
 
     # -- what an operator wants, and hears
 
     def act(self, action: OperatorAction, timeout_ms: int, done: ActionDone) -> None:
-        """Carry out an action of an operator; `done` is called once: when it is done, or with the reason why not
-        within this time.
+        """Carry out an operator's action. `done` is called once: when the action is done, or with the reason
+        why it is not done within this time.
         """
 
     def ask_metastore(self, question: MetastoreQuestion, done: Callable[[MetastoreAnswer], None]) -> None:
-        """Ask the metastore, or change a key of it; `done` is called once."""
+        """Read or change keys of the metastore; `done` is called once."""
 
     def order_zone(self, order: ZoneOrder, done: Callable[[ZoneAnswer], None]) -> None:
-        """What an operator wants of zones; `done` is called once."""
+        """Carry out an operator's request about zones; `done` is called once."""
 
     transactions_per_connection: int
-    """How many transactions one connection may have open."""
+    """Limit of open transactions per connection."""
 
     def runs_transaction(self, transaction: TransactionId) -> bool:
-        """Whether this member runs it, and it is not over."""
+        """Whether this member coordinates the transaction, and it is still open."""
 
     def order_transaction(self, order: TransactionOrder, done: Callable[[TransactionAnswer], None]) -> None:
-        """What a session or an operator wants of a transaction of this member; `done` is called once."""
+        """Carry out a session's or an operator's request about a transaction of this member; `done` is called
+        once.
+        """
 
     @property
     def last_news(self) -> Number:
-        """Number of the newest news that this member has told."""
+        """Number of the latest news that this member has delivered."""
 
     def news_since(self, number: Number) -> tuple[list[News], bool]:
-        """News after this number; and whether these are all that there were."""
+        """News after this number; and whether none in between is missing."""
 
-    def on_news(self, heard: Callable[[News], None]) -> Callable[[], bool]:
-        """Call `heard` with news of partitions from now on; answers the function that ends it."""
+    def on_news(self, on_event: Callable[[News], None]) -> Callable[[], bool]:
+        """Call `on_event` with news of partitions from now on. Returns the function that unsubscribes."""
 
     def faulty(self, kind: str, error: Exception) -> None:
-        """An error inside this member that one request, or what was to be told to one client, has caused: count it, and
-        say so in the log. The member's own state is not in doubt.
+        """Count and log an internal error in one request or one notification. The member's own state is
+        intact.
         """
 
-    def knocked(self, kind: str, line: str, *said: object) -> None:
-        """Count something that a client did, and tell it in the log unless there was enough of its kind; `said` is the
-        client's.
-        """
+    def report_client_event(self, kind: str, line: str, *args: object) -> None:
+        """Count an event that a client caused, and log it, rate-limited. `args`: foreign text."""
 
     def status(self, entries: EntriesHeld | None = None) -> dict[str, object]:
-        """What this member knows of itself and the cluster, as plain data (see observe.status). `entries`: if
-        they are counted already.
+        """The member's status as plain data (see observe.status). `entries`: the entry counts, if they are
+        known already.
         """
 
     def count_maps(self, done: Callable[[MemberCount], None]) -> None:
-        """Count the entries of all maps here, in turns of the loop; `done` is called once."""
+        """Count the entries of all maps here, in slices over several turns of the loop; `done` is called
+        once.
+        """
 
     def running_migrations(self) -> list[dict[str, object]]:
-        """Migrations that are under way, as far as this member knows; the master knows all."""
+        """Running migrations, as far as this member knows; the master knows all."""
 
 
 __all__ = ["ClusterCard", "EntryLane", "Grid", "MapReplica", "MemberCard"]

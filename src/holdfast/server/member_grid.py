@@ -1,4 +1,4 @@
-"""The member as its sessions see it (`server.grid.Grid`), in the real world and in simulation."""
+"""Implements `server.grid.Grid` for sessions, in the real world and in simulation."""
 
 from __future__ import annotations
 
@@ -28,52 +28,56 @@ from holdfast.engine.entry_lane import EntryLane
 from holdfast.observe.map_figures import MemberCount, SharedCounts, counting_maps
 from holdfast.server.audit_events import AuditEvent, AuditKind
 from holdfast.server.door import Loop, Timer
-from holdfast.server.grid import ClusterCard, Gathered, MemberCard, StreamHeads
+from holdfast.server.grid import ClusterCard, Debounced, MemberCard, StreamHeads
 from holdfast.server.logins import Login, LoginAnswer, LoginDone, Logins, Prover
 from holdfast.server.operation_times import OperationTimes
 
-TELL_S = 0.02
-"""Clients are told of changes of members and owners at most this often. They decode the whole table each time, and who
-goes by an old one for so long is forwarded."""
-TOLD_AT_ONCE = 50
-"""That often so many of them; of more each one is told less often, and not all at the same moment: else a member with a
-thousand clients does little else while partitions move."""
-TELL_MOST_S = 0.2
-"""However many they are, each is told after so long: a member that leaves stays a little longer
-(`core.migration.migration_master.PARTING_NS`), so that clients know it before."""
+NOTIFY_S = 0.02
+"""Minimum interval between two notifications of one client about members and owners. Clients decode the whole
+table each time. Requests to a former owner are forwarded meanwhile.
+"""
+FULL_RATE_WATCHERS = 50
+"""Up to this number of clients, each is notified every `NOTIFY_S`. With more clients the interval grows, and
+notifications are spread over it; a member with a thousand clients would otherwise spend its time on them
+during a rebalance.
+"""
+NOTIFY_MAX_S = 0.2
+"""The longest interval. A member that leaves waits longer than that
+(`core.migration.migration_master.PARTING_NS`), so that clients know it before.
+"""
 SPREAD = 0.618034
-"""The golden ratio: the fractions of its multiples are spread evenly, however many they are."""
+"""The golden ratio: the fractions of its multiples are spread evenly, for any number of clients."""
 
 
-class Sparing:
+class Debouncer:
     """Calls a function soon after a request, at most once per `pause_s`."""
 
     def __init__(
         self,
-        deed: Callable[[], None],
+        callback: Callable[[], None],
         pause_s: Callable[[], float],
         loop: Loop,
         delay_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """`delay_s`: minimum delay after a request."""
-        self._deed = deed
+        self._callback = callback
         self._pause_s = pause_s
         self._loop = loop
         self._delay_s = delay_s
         self._next_s = 0.0
         self._timer: Timer | None = None
 
-    def ask(self) -> None:
+    def request(self) -> None:
         if self._timer is None:
             earliest_s = self._loop.time() + self._delay_s()
             self._timer = self._loop.call_at(max(earliest_s, self._next_s), self.now)
 
     def now(self) -> None:
-        """Call now if requested."""
+        """Call now if a call is pending."""
         if self._timer is not None:
             self.end()
             self._next_s = self._loop.time() + self._pause_s()
-            self._deed()
+            self._callback()
 
     def end(self) -> None:
         if self._timer is not None:
@@ -82,7 +86,9 @@ class Sparing:
 
 
 class MemberGrid:
-    """What of `Grid` is the same in both worlds: all but the clock, the gauge of memory, the ears, and orders."""
+    """The part of `Grid` that both worlds share: all but the clock, the memory gauge, the logs, and operator
+    actions.
+    """
 
     settings: Settings
     driver: Driver
@@ -90,7 +96,7 @@ class MemberGrid:
     lane: EntryLane
 
     def __init__(self, settings: Settings, member_uuid: str) -> None:
-        """Sessions may ask when there is a `driver`, with its `member` and `lane`."""
+        """`driver`, `member` and `lane` must be set before sessions use it."""
         self.settings = settings
         self.member_uuid = member_uuid
         self.cluster_name = settings.cluster.name
@@ -101,36 +107,33 @@ class MemberGrid:
             settings, self.now_ns, lambda: self.prover, lambda: self.clients_loop, member_uuid.encode()
         )
         self.http_logins = self.logins if not settings.http.token else self._logins_with(settings.http.token)
-        """Of who comes over HTTP."""
+        """Logins over HTTP."""
         self.times = OperationTimes(self.now_ns)
-        """How long requests took."""
         self._card: ClusterCard | None = None
-        """What clients are told of the cluster,"""
+        """The cached result of `cluster`,"""
         self._card_of: tuple[View | None, int] = (None, -1)
-        """and of which view, and version of the table, that is."""
-        self._watchers: dict[int, Sparing] = {}
-        """Who is told of other members and owners, by a number,"""
+        """and the view and the table version that it was made from."""
+        self._watchers: dict[int, Debouncer] = {}
         self._watchers_made = 0
-        """of which so many were given;"""
+        """The number of the latest watcher."""
         self._idle: set[int] = set()
-        """and who of them waits for nothing now."""
-        self._owners_told = (0, 0)
-        """The version of the table that clients were told last, and the number that it has for them."""
+        """Watchers without a pending notification."""
+        self._owners_notified = (0, 0)
+        """The table version of the latest notification, and the number by which clients know it."""
         self._counts = SharedCounts(lambda: counting_maps(self.member))
 
     def now_ns(self) -> int:
         raise NotImplementedError
 
-    def knocked(self, kind: str, line: str, *said: object) -> None:
+    def report_client_event(self, kind: str, line: str, *args: object) -> None:
         raise NotImplementedError
 
     @property
     def clients_loop(self) -> Loop:
-        """What calls the watchers."""
         raise NotImplementedError
 
-    def tell_watchers(self) -> None:
-        """Tell them now what they wait to be told: there is no later."""
+    def notify_watchers(self) -> None:
+        """Notify those with pending notifications, before the member stops."""
         for watcher in list(self._watchers.values()):
             watcher.now()
 
@@ -199,13 +202,13 @@ class MemberGrid:
         return ClusterCard(view.number if view else 0, cards, self._owners_version(), owners)
 
     def _owners_version(self) -> int:
-        """The table's version for clients, which count in 32 bits: how many changes this member has told. They compare
-        it only with others of the same connection.
+        """The table's version for clients, which count in 32 bits. Clients compare it only within one
+        connection.
         """
-        version, number = self._owners_told
+        version, number = self._owners_notified
         if self.member.picture.table_version != version:
-            self._owners_told = (self.member.picture.table_version, number + 1)
-        return self._owners_told[1]
+            self._owners_notified = (self.member.picture.table_version, number + 1)
+        return self._owners_notified[1]
 
     def rows(self) -> list[list[str | None]]:
         return [list(row.replicas) for row in self.member.picture.assignments]
@@ -222,13 +225,13 @@ class MemberGrid:
     def unfinished(self, partition: int) -> bool:
         return self.member.picture.unfinished(partition)
 
-    def _tell_pause_s(self) -> float:
-        """How often each client is told of changes of members and owners, at most."""
-        return min(TELL_MOST_S, TELL_S * max(1.0, len(self._watchers) / TOLD_AT_ONCE))
+    def _notify_pause_s(self) -> float:
+        """Interval between two notifications of one client."""
+        return min(NOTIFY_MAX_S, NOTIFY_S * max(1.0, len(self._watchers) / FULL_RATE_WATCHERS))
 
     def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
         if not self._watchers_made:
-            self.driver.callers.watch(self._ask_watchers)
+            self.driver.callers.watch(self._schedule_watchers)
         number = self._watchers_made = self._watchers_made + 1
 
         def tell() -> None:
@@ -236,9 +239,9 @@ class MemberGrid:
             changed()
 
         def delay_s() -> float:
-            return number * SPREAD % 1 * (self._tell_pause_s() - TELL_S)
+            return number * SPREAD % 1 * (self._notify_pause_s() - NOTIFY_S)
 
-        self._watchers[number] = Sparing(tell, self._tell_pause_s, self.clients_loop, delay_s)
+        self._watchers[number] = Debouncer(tell, self._notify_pause_s, self.clients_loop, delay_s)
         self._idle.add(number)
 
         def end() -> None:
@@ -248,13 +251,13 @@ class MemberGrid:
 
         return end
 
-    def _ask_watchers(self) -> None:
-        """Members or owners have changed. Only who waits for nothing is asked: thousands of clients, of which each step
-        of a migration had each one looked at, would cost more than what they are told.
+    def _schedule_watchers(self) -> None:
+        """Members or owners have changed: schedule a notification of each idle watcher. Watchers with a
+        pending one are skipped, because a migration has many steps and there may be thousands of clients.
         """
         idle, self._idle = sorted(self._idle), set()
         for number in idle:
-            self._watchers[number].ask()
+            self._watchers[number].request()
 
     def listen(
         self,
@@ -262,31 +265,30 @@ class MemberGrid:
         *,
         key: bytes | None,
         local_only: bool,
-        heard: Callable[[EntryEvent], None],
+        on_event: Callable[[EntryEvent], None],
         invalidations: bool = False,
     ) -> Callable[[], None]:
         return self.driver.callers.listen(
-            name, key=key, local_only=local_only, heard=heard, invalidations=invalidations
+            name, key=key, local_only=local_only, on_event=on_event, invalidations=invalidations
         )
 
     def end_listeners(self, name: str) -> None:
         self.driver.callers.destroyed(name)
 
-    def gather(self, tell: Callable[[], None]) -> Gathered:
-        return Sparing(tell, lambda: 0.0, self.clients_loop)
+    def debounce(self, callback: Callable[[], None]) -> Debounced:
+        return Debouncer(callback, lambda: 0.0, self.clients_loop)
 
-    def collect(self, client: bytes, heard: Callable[[int], None]) -> Callable[[], None]:
-        return self.driver.callers.collect(client, heard)
+    def watch_acks(self, client: bytes, on_ack: Callable[[int], None]) -> Callable[[], None]:
+        return self.driver.callers.watch_acks(client, on_ack)
 
     def log_in(self, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:
         self.log_in_by(self.logins, login, needed, done)
 
     def log_in_by(self, logins: Logins, login: Login, needed: Callable[[], bool], done: LoginDone) -> None:
-        """As `log_in`, by what these know."""
 
         def answered(answer: LoginAnswer) -> None:
             if answer.rights is None:
-                self.knocked(
+                self.report_client_event(
                     "logins refused",
                     "login as %s from %s refused: %s",
                     login.named,
@@ -303,7 +305,7 @@ class MemberGrid:
         logins.ask(login, needed, answered)
 
     def _logins_with(self, token: str) -> Logins:
-        """Whoever shows this token may do everything."""
+        """A login with this token has all permissions."""
         settings = self.settings
         security = msgspec.structs.replace(settings.security, token=token)
         return Logins(
@@ -316,11 +318,11 @@ class MemberGrid:
 
     @property
     def prover(self) -> Prover:
-        """Who checks passwords of which only verifiers are kept."""
+        """Checks passwords against stored verifiers."""
         raise NotImplementedError
 
     def audit(self, event: AuditEvent) -> None:
-        """Nobody keeps it, unless there is a log."""
+        """Without an audit log, events are dropped."""
 
     def zone_of(self, name: str) -> str:
         return self.settings.map(name).raft_zone
@@ -418,5 +420,5 @@ class MemberGrid:
     def news_since(self, number: Number) -> tuple[list[News], bool]:
         return self.member.picture.news_since(number)
 
-    def on_news(self, heard: Callable[[News], None]) -> Callable[[], bool]:
-        return self.driver.callers.on_news(heard)
+    def on_news(self, on_event: Callable[[News], None]) -> Callable[[], bool]:
+        return self.driver.callers.on_news(on_event)

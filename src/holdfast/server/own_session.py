@@ -87,15 +87,15 @@ class OwnSession:
         self._cuts = CutQuestions(replies)
         self._transactions = TransactionQuestions(replies)
 
-    def plain(self) -> None:
+    def fast_path(self) -> None:
         """The data lane does not serve this protocol."""
 
     def served(self, data: bytes, at: int, out: bytes, unsealed: bytes) -> None:
-        """Never called: see `plain`."""
+        """Never called: see `fast_path`."""
         raise InvariantBroken("the data lane speaks another protocol")
 
     def unknown(self, answers: bytes) -> None:
-        """Never called: see `plain`."""
+        """Never called: see `fast_path`."""
         raise InvariantBroken("the data lane speaks another protocol")
 
     def receive(self, data: bytes) -> None:
@@ -113,7 +113,7 @@ class OwnSession:
             self._take_all()
         self._flow.coming = self._frames.held
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Resume where the session stopped: one slice of work, or the frames that wait."""
         if self._replies.gone:
             return
@@ -149,7 +149,7 @@ class OwnSession:
                 replies.end(own.FaultKind.TOO_LARGE, str(large))
                 return False
             replies.fault(refused, own.FaultKind.TOO_LARGE, f"{large} (limits.frame_bytes)")
-            self._grid.knocked(
+            self._grid.report_client_event(
                 "requests refused: too large",
                 "a question of a client was refused: %s",
                 large,
@@ -169,8 +169,8 @@ class OwnSession:
             if self._replies.handed_over:
                 raise InvariantBroken(f"{type(question).__name__}: {broken}") from broken
             raise
-        except Exception as error:  # noqa: BLE001  (see `ReplyChannel.meet_error`)
-            self._replies.meet_error(question, error)
+        except Exception as error:  # noqa: BLE001  (see `ReplyChannel.handle_error`)
+            self._replies.handle_error(question, error)
 
     def _handle_long(self, body: bytes) -> Work:
         try:

@@ -1,4 +1,4 @@
-"""Answers of one connection that speaks Holdfast's own protocol: sends them, and counts the questions that wait."""
+"""Sends the responses of one connection of Holdfast's own protocol, and counts the requests that wait."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from holdfast.server.question_checks import partitions_problem
 from holdfast.wire import own
 
 WAITING_MAX = 1024
-"""Questions of one connection that may wait for their answer at the same time."""
+"""Limit of waiting requests per connection."""
 BYTES_PER_UNIT = 16
-"""Bytes of a question or an answer that take one unit of work to read or make."""
+"""Bytes of a request or response that cost one unit of work."""
 
 
 class ReplyChannel:
-    """What all kinds of questions need to be answered: the way back to the client, and the rules about errors."""
+    """The way back to the client, and the rules about errors, shared by all kinds of requests."""
 
     __slots__ = ("_on_end", "_send", "flow", "gone", "grid", "handed_over", "waiting")
 
@@ -28,23 +28,22 @@ class ReplyChannel:
         self.grid = grid
         self.flow = flow
         self.gone = False
-        """The connection is closed; later answers are dropped."""
+        """The connection is closed; later responses are dropped."""
         self.waiting = 0
-        """Questions that were accepted and are not answered yet."""
+        """Requests that were accepted and have no response yet."""
         self.handed_over = False
-        """Whether the question at hand has reached the member's machines or the data lane: see `meet_error`."""
+        """Whether the current request has reached the member's machines or the data lane: see `handle_error`."""
         self._send = send
         self._on_end = on_end
 
     def send(self, answer: own.Answer) -> None:
-        """Send an answer, unless the connection is closed."""
         if not self.gone:
             data = own.frame(answer)
             self.flow.spent += len(data) // BYTES_PER_UNIT
             self._send(data)
 
     def fault(self, number: int, kind: own.FaultKind, detail: str) -> None:
-        """Answer question `number` with an error."""
+        """Respond to request `number` with an error."""
         self.send(own.Fault(number, kind, detail))
 
     def end(self, kind: own.FaultKind, detail: str, number: int = 0) -> None:
@@ -53,14 +52,16 @@ class ReplyChannel:
         self._on_end(detail)
 
     def close(self) -> None:
-        """The connection is closed. Without the reference back to the session no cycle is left to the collector."""
+        """Drop the reference to the session, so that no cycle is left to the garbage collector."""
         self.gone = True
         self._on_end = _ignore
 
     # -- questions that wait
 
     def may_wait(self, number: int, *, count: bool = True) -> bool:
-        """Whether one more question may wait; else it is answered with an error. `count`: it waits from now on."""
+        """Accept one more waiting request, or respond with an error and return False. `count`: it waits from
+        now on.
+        """
         if self.waiting >= WAITING_MAX:
             detail = f"{WAITING_MAX} questions of this connection wait for their answer already"
             self.fault(number, own.FaultKind.NOT_READY, detail)
@@ -70,21 +71,22 @@ class ReplyChannel:
         return True
 
     def answered(self) -> None:
-        """A question that waited has its answer."""
         assert self.waiting > 0, "each question is answered once"
         self.waiting -= 1
 
     # -- checks that answer for themselves
 
     def in_range(self, number: int, partitions: list[int], *, once: bool = True) -> bool:
-        """Whether these are partitions, each of them `once`; else the question is answered with an error."""
+        """Check the partition numbers (each at most `once`), or respond with an error and return False."""
         problem = partitions_problem(partitions, self.grid.partition_count, once=once)
         if problem:
             self.fault(number, own.FaultKind.MALFORMED, problem)
         return not problem
 
     def are_lost(self, number: int, maps: list[str], partitions: list[int]) -> bool:
-        """Whether one of these maps has lost one of these partitions: then that is the answer (routing/R-12)."""
+        """Whether one of these maps has lost one of these partitions: then that is the response
+        (routing/R-12).
+        """
         for name in maps:
             rejection = self.grid.losses.rejection(Request(Op.ENTRIES, name, partitions))
             if rejection is not None:
@@ -94,14 +96,14 @@ class ReplyChannel:
 
     # -- errors of this member
 
-    def meet_error(self, question: own.Question, error: Exception) -> None:
-        """Answer with an error of this member (`FAILED`), or raise it again.
+    def handle_error(self, question: own.Question, error: Exception) -> None:
+        """Respond with `FAILED`, or raise the error again.
 
-        The rule: while a question is read and checked, and while its answer is made, nothing of the member changes: a
-        scan that fails halfway has only read. An `Execute` is different. Say it has stored key k as update 18 of the
-        primary and then fails: the record of update 18 that the backups need may be missing. With an answer and
-        business as usual, k would stay on the primary alone. So from `handed_over` on the error goes up, and the
-        member stops.
+        While a request is read and checked, and while its response is made, nothing of the member changes: a
+        scan that fails halfway has only read. An `Execute` is different. Example: it has stored key k as
+        update 18 of the primary and then fails, before the record of update 18 was sent to the backups. If
+        the member responded and continued, k would stay on the primary alone. So after `handed_over` the
+        error is raised, and the member stops.
         """
         if self.handed_over:
             raise error
@@ -110,18 +112,18 @@ class ReplyChannel:
         self.fault(question.id, own.FaultKind.FAILED, f"{kind}: {type(error).__name__}: {error}")
 
     def begin(self, question: own.Question, work: Work) -> None:
-        """Begin work that changes nothing, slice by slice; an error in any slice is the answer."""
+        """Begin work that changes nothing, in slices; an error in any slice is the response."""
         self.flow.begin(self._guarded(question, work))
 
     def _guarded(self, question: own.Question, work: Work) -> Work:
         try:
             yield from work
-        except Exception as error:  # noqa: BLE001  (see `meet_error`)
-            self.meet_error(question, error)
+        except Exception as error:  # noqa: BLE001  (see `handle_error`)
+            self.handle_error(question, error)
 
     def on_done(self, kind: str, number: int, deliver: Callable[..., None]) -> Callable[..., None]:
-        """`deliver` as a callback of the member, which makes the answer. An error in it is answered instead, because
-        the member is in the middle of a step of its own.
+        """Wrap `deliver`, which makes the response, as a callback of the member. An error in it becomes the
+        response, because the member is in the middle of a step of its own.
         """
 
         def done(*result: object) -> None:

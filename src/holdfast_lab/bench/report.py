@@ -15,7 +15,7 @@ from rich.table import Table
 
 from holdfast.config import load as load_settings
 from holdfast.runtime.data_lane import data_lane
-from holdfast.runtime.doors.sockets import sockets_way
+from holdfast.runtime.doors.polled_door import sockets_way
 from holdfast_lab.bench import systems
 from holdfast_lab.bench.load import cores
 

@@ -71,12 +71,16 @@ def _entries(held: MapState, since_ns: int, *, backup: bool) -> list[str]:
 def _subscriptions(member: MemberView, members: Sequence[MemberView]) -> list[str]:
     """Subscribers must be exactly the members that want changes."""
     problems: list[str] = []
-    names = {name for other in members for name in other.heard_of}
+    names = {name for other in members for name in other.subscribed_maps}
     for name in sorted(names):
-        wanting = {other.me for other in members if other is not member and name in other.heard_everywhere}
+        wanting = {
+            other.me for other in members if other is not member and name in other.cluster_subscriptions
+        }
         found = member.subscribers(name)
         if found != wanting:
             problems.append(f"{len(found ^ wanting)} subscriptions of map {name} are wrong")
-    if member.listening != member.heard_of:
-        problems.append(f"listens for {sorted(member.listening)}, wanted are {sorted(member.heard_of)}")
+    if member.listening != member.subscribed_maps:
+        problems.append(
+            f"listens for {sorted(member.listening)}, wanted are {sorted(member.subscribed_maps)}"
+        )
     return problems

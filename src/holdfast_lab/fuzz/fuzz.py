@@ -33,7 +33,7 @@ from holdfast.client.blocking import Client
 from holdfast.config.client_tls import ClientTls
 from holdfast.core.model.ids import SECOND
 from holdfast.errors import HoldfastError
-from holdfast.runtime.doors.strangers import FAULTY
+from holdfast.runtime.doors.connection_log import FAULTY
 from holdfast.runtime.peering.member_handshake import OPENING_BYTES
 from holdfast.wire.values import to_stored
 from holdfast_lab.fuzz.crowds import TurnMeter

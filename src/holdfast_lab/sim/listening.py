@@ -148,7 +148,7 @@ class Listeners:
             self.world.marks.hit("zone: listener")
         self.registrations.append(one)
         raw = None if key is None else wire_key(key)
-        end = process.driver.callers.listen(name, key=raw, local_only=False, heard=one.hear)
+        end = process.driver.callers.listen(name, key=raw, local_only=False, on_event=one.hear)
         if self.random.random() < 0.7:
             length_ns = self.random.randint(SECOND, 25 * SECOND)
             self.world.after(

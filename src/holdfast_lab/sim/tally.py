@@ -185,8 +185,8 @@ def judge(members: Sequence[MemberView], tellers: Sequence[Teller], lost: Collec
             problems += _judge_numbers(primary, partition, tellers)
     for member in members:
         problems += judge_order(tally_of(member).heard)
-        if member.told_to_services():
-            problems.append(f"{member.me} waits for the end of {member.told_to_services()}")
+        if member.open_service_migrations():
+            problems.append(f"{member.me} waits for the end of {member.open_service_migrations()}")
     return problems
 
 

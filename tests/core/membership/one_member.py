@@ -55,8 +55,8 @@ class Above:
     def __init__(self, one: One) -> None:
         self._one = one
 
-    def may_part(self, member: MemberId) -> bool:
-        return member in self._one.may_part
+    def can_leave(self, member: MemberId) -> bool:
+        return member in self._one.can_leave
 
     def waits_for_copies(self) -> bool:
         return False
@@ -95,7 +95,7 @@ class One:
         self.looks: Callable[[], object] = lambda: None
         """What is done when a view is told."""
         self.assigned = True
-        self.may_part: set[MemberId] = set()
+        self.can_leave: set[MemberId] = set()
         self.may_demote: set[MemberId] = set()
         self.safe = False
         self.copies_proven = False

@@ -46,12 +46,12 @@ class Wanting:
 def test_a_member_wants_one_thing_at_a_time_and_says_which_is_newer() -> None:
     one = Wanting().intents
     assert (one.mine, one.number, one.of(a)) == (Intent.NONE, 0, Intent.NONE)
-    one.become(Intent.LITE)
+    one.set_intent(Intent.LITE)
     assert (one.mine, one.number, one.of(a)) == (Intent.LITE, 1, Intent.LITE)
-    one.become(Intent.DATA)
+    one.set_intent(Intent.DATA)
     assert (one.mine, one.number, one.of(a)) == (Intent.DATA, 2, Intent.DATA)
-    one.become(Intent.LEAVE)
-    one.become(Intent.DATA)
+    one.set_intent(Intent.LEAVE)
+    one.set_intent(Intent.DATA)
     assert (one.mine, one.number, one.of(a)) == (Intent.LEAVE, 3, Intent.LEAVE), "who leaves keeps to it"
 
 
@@ -265,7 +265,7 @@ def test_each_thing_that_is_remembered_of_a_member_is_noted() -> None:
     one.note_safe(b, safe=True)
     one.note_full(c, full=True)
     one.note_room(d, next(room for room in Room if room is not Room.PLENTY))
-    one.become(Intent.LITE)
+    one.set_intent(Intent.LITE)
     assert one.noted == {a, b, c, d}
 
 
@@ -282,7 +282,7 @@ def test_each_thing_that_is_remembered_of_a_member_is_noted() -> None:
 )
 def test_a_wish_that_has_come_true_is_none_any_more(wish: Intent, lite: bool, stays: bool) -> None:
     one = Wanting()
-    one.intents.become(wish)
+    one.intents.set_intent(wish)
     mine = msgspec.structs.replace(A, lite=lite)
     one.install(mine, B, number=6)
     assert one.intents.mine is (wish if stays else Intent.NONE)
@@ -292,7 +292,7 @@ def test_a_wish_that_has_come_true_is_none_any_more(wish: Intent, lite: bool, st
 
 def test_a_wish_of_before_it_was_removed_is_remembered_when_it_is_back() -> None:
     one = Wanting()
-    one.intents.become(Intent.LEAVE)
+    one.intents.set_intent(Intent.LEAVE)
     one.intents._of.clear()
     one.install(A, B, number=6)
     assert one.intents.leaving(view(A, B)) == [a]

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from holdfast.core.membership.identity import Identity, Timing
-from holdfast.core.membership.lost_majority import called, eviction_rejection, silent_members, way_out
+from holdfast.core.membership.lost_majority import called, eviction_rejection, recovery_advice, silent_members
 from holdfast.core.membership.membership_status import MembershipState, MembershipStatus
 from holdfast.core.model.ids import MILLISECOND, MemberId
 from holdfast.core.model.views import MemberInfo, View
@@ -55,7 +55,7 @@ def test_a_lost_majority_names_the_order_for_all_silent_members(
 ) -> None:
     here = standing(members, heard)
     assert "".join(one.uuid for one in silent_members(here, LONG_AGO)) == silent
-    said = way_out(here, LONG_AGO)
+    said = recovery_advice(here, LONG_AGO)
     assert said.startswith(f"{len(silent)} of {len(members)} members are silent")
     assert said.endswith(f"holdfast member evict {' '.join(silent)} --without-majority")
     assert reject(here, silent) == said
@@ -66,7 +66,7 @@ def test_a_lost_majority_names_the_order_for_all_silent_members(
 @pytest.mark.parametrize(("members", "heard"), [("ABC", "B"), ("ABCDE", "BC"), ("AB", ""), ("A", "")])
 def test_while_a_majority_is_heard_nothing_goes_without_it(members: str, heard: str) -> None:
     here = standing(members, heard)
-    assert way_out(here, LONG_AGO) == ""
+    assert recovery_advice(here, LONG_AGO) == ""
     ended = "".join(set(members) - set(heard) - {"A"})[:1]
     if ended:
         assert reject(here, ended) == ""
@@ -78,10 +78,10 @@ def test_while_a_majority_is_heard_nothing_goes_without_it(members: str, heard: 
 def test_without_a_view_or_before_the_admission_there_is_no_way_out_to_name() -> None:
     here = standing("ABC", "")
     here.state = MembershipState.JOINING
-    assert way_out(here, LONG_AGO) == ""
+    assert recovery_advice(here, LONG_AGO) == ""
     here = standing("ABC", "")
     here.view = None
-    assert way_out(here, LONG_AGO) == ""
+    assert recovery_advice(here, LONG_AGO) == ""
 
 
 def test_a_member_evicts_neither_itself_nor_a_stranger() -> None:

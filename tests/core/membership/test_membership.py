@@ -122,7 +122,7 @@ def test_members_that_leave_or_become_lite_hold_nothing_any_more() -> None:
     assert one.membership.departing == {b, c}
     assert one.membership.data_members() == [A]
     assert one.membership.leaving is False
-    one.membership.become(Intent.LEAVE)
+    one.membership.set_intent(Intent.LEAVE)
     assert one.membership.leaving is True
 
 
@@ -157,14 +157,14 @@ def test_who_has_not_joined_leaves_at_once() -> None:
 
 def test_a_wish_is_told_at_once_and_considered() -> None:
     one = One(A, A, B)
-    one.may_part = {a}
+    one.can_leave = {a}
     one.membership.leave()
     assert one.membership.state == "member"
     assert one.proposes
     ((host, beat),) = one.datagram_received(Heartbeat)
     assert (host, beat.wish, beat.wish_number) == ("b", Intent.LEAVE, 1)
     one = One()
-    one.membership.become(Intent.LITE)
+    one.membership.set_intent(Intent.LITE)
     assert (one.out.effects, one.membership.intents.mine) == ([], Intent.LITE)
 
 
@@ -275,7 +275,7 @@ def test_a_heartbeat_says_how_this_member_is() -> None:
     one.membership.durable(12)
     one.membership.intents.note_full(b, full=True)
     one.membership.intents.note_room(b, Room.LITTLE)
-    one.membership.become(Intent.LITE)
+    one.membership.set_intent(Intent.LITE)
     one.membership.agreement.on_accept(a, Accept(5, (1, a), view(A, B, number=6)))
     for who in (A, C):
         one.beat(who)

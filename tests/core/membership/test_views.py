@@ -113,7 +113,7 @@ def test_who_may_part_leaves_with_the_next_view() -> None:
     one = One(A, A, B, C)
     one.beat(B, wish=Intent.LEAVE, wish_number=1)
     assert one.membership.wanted() is None, "it still holds something"
-    one.may_part = {b, c}
+    one.can_leave = {b, c}
     assert one.wanted() == view(A, C, number=6, left=[b])
     one.silence(C)
     assert one.wanted() == view(A, B, number=6), "never both at once"
@@ -123,7 +123,7 @@ def test_two_that_leave_count_for_the_majority() -> None:
     one = One(A, A, B, C)
     for who in (B, C):
         one.beat(who, wish=Intent.LEAVE, wish_number=1)
-    one.may_part = {b, c}
+    one.can_leave = {b, c}
     assert one.wanted() == view(A, number=6, left=[b, c])
 
 
@@ -166,7 +166,7 @@ def test_a_frozen_view_names_who_is_missing_and_one_that_ends_who_is_awaited() -
     one = One(A, info("a", store="mine"), kept)
     for who in (A, kept):
         one.membership.intents.heard(Heartbeat(who.uuid, 1, 5, [], Intent.LEAVE, 1), 5)
-    one.may_part = {a, c}
+    one.can_leave = {a, c}
     assert one.wanted() == view(number=6, left=[a, c], missing=[info("a", store="mine"), kept], stores={}), (
         "all leave: what they hold is awaited when the cluster comes back"
     )

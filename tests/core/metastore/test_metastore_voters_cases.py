@@ -324,32 +324,32 @@ def test_members_that_leave_give_their_seats_away_and_then_may_go() -> None:
     leader = Leader("ABC", has("ABC"))
     leader.standing.intents._of[MemberId("C")] = (1, Intent.LEAVE)
     assert leader.look() == [("A", "BC", 5)]
-    assert not leader.voters.may_part(MemberId("C"))
+    assert not leader.voters.can_leave(MemberId("C"))
     leader.groups.configuration = has("A", "BC")
-    assert leader.voters.may_part(MemberId("C"))
-    assert not leader.voters.may_part(MemberId("A"))
+    assert leader.voters.can_leave(MemberId("C"))
+    assert not leader.voters.can_leave(MemberId("A"))
     leader.groups.configuration = has("A", "BC", old="ABC")
-    assert not leader.voters.may_part(MemberId("C")), "the old half still decides"
+    assert not leader.voters.can_leave(MemberId("C")), "the old half still decides"
 
 
 def test_everybody_may_go_when_everybody_goes() -> None:
     leader = Leader("AB", has("AB"))
     for name in "AB":
-        assert not leader.voters.may_part(MemberId(name))
+        assert not leader.voters.can_leave(MemberId(name))
     for name in "AB":
         leader.standing.intents._of[MemberId(name)] = (1, Intent.LEAVE)
     for name in "AB":
-        assert leader.voters.may_part(MemberId(name))
+        assert leader.voters.can_leave(MemberId(name))
     assert leader.look() == [], "there is nobody to give a seat to"
-    assert leader.voters.may_part(MemberId("X")), "it is no member"
+    assert leader.voters.can_leave(MemberId("X")), "it is no member"
 
 
 def test_a_member_without_a_metastore_may_go() -> None:
     leader = Leader("AB", has(""))
-    assert leader.voters.may_part(MemberId("A"))
+    assert leader.voters.can_leave(MemberId("A"))
     leader.groups.configuration = has("AB")
     leader.groups.runs = False
-    assert leader.voters.may_part(MemberId("A"))
+    assert leader.voters.can_leave(MemberId("A"))
 
 
 def test_lite_members_vote_where_nobody_else_stays() -> None:

@@ -68,12 +68,12 @@ def test_tokens_of_resets_of_two_members_differ_by_their_places() -> None:
 
 
 def test_the_way_out_of_lost_voters() -> None:
-    assert Leader("AB", has("ABC")).voters.way_out() == ""
-    assert Leader("AB", Configuration(frozenset())).voters.way_out() == ""
+    assert Leader("AB", has("ABC")).voters.recovery_advice() == ""
+    assert Leader("AB", Configuration(frozenset())).voters.recovery_advice() == ""
     missing = Leader("AD", has("ABC"))
     missing.groups.runs = False
-    assert missing.voters.way_out() == ""
-    said = Leader("AD", has("ABC", old="AEF")).voters.way_out()
+    assert missing.voters.recovery_advice() == ""
+    said = Leader("AD", has("ABC", old="AEF")).voters.recovery_advice()
     assert said.startswith("4 of its 5 voters are not in the cluster")
     assert said.endswith("holdfast metastore reset")
 

@@ -80,10 +80,10 @@ class Lead(Seat):
         )
         if not self.arranged:
             self.migrations.layout = self.layout
-        self.parts: Callable[[MemberId], bool] = self.migrations.may_part
+        self.parts: Callable[[MemberId], bool] = self.migrations.can_leave
         """Who may leave."""
 
-    def may_part(self, member: MemberId) -> bool:
+    def can_leave(self, member: MemberId) -> bool:
         return self.parts(member)
 
     def layout(

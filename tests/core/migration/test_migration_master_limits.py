@@ -423,38 +423,38 @@ def free(*, chosen: Settings | None = None, rows: tuple[Assignment, ...] = (Assi
 
 def test_who_holds_nothing_may_leave_after_a_while() -> None:
     lead = free()
-    assert not lead.migrations.may_part(C)
+    assert not lead.migrations.can_leave(C)
     assert lead.effects() == [SetTimer("part-look", QUARTER_NS)]
     lead.pass_ns(QUARTER_NS - 1)
-    assert not lead.migrations.may_part(C)
+    assert not lead.migrations.can_leave(C)
     assert lead.effects() == []
     lead.pass_ns(1)
-    assert lead.migrations.may_part(C)
+    assert lead.migrations.can_leave(C)
 
 
 def test_who_gets_something_meanwhile_begins_to_wait_anew() -> None:
     lead = free()
-    assert not lead.migrations.may_part(C)
+    assert not lead.migrations.can_leave(C)
     lead.pass_ns(QUARTER_NS)
     lead.table.rows[0] = Assignment(6, (A, C))
-    assert not lead.migrations.may_part(C)
+    assert not lead.migrations.can_leave(C)
     assert lead.migrations.leave_blocker(C) == "1 partition replicas are still here"
     lead.table.rows[0] = Assignment(7, (A, B))
-    assert not lead.migrations.may_part(C)
+    assert not lead.migrations.can_leave(C)
     lead.pass_ns(QUARTER_NS)
-    assert lead.migrations.may_part(C)
+    assert lead.migrations.can_leave(C)
 
 
 @ablated("drain-waits")
 def test_without_that_rule_anybody_may_leave_at_any_time() -> None:
     lead = free(rows=(Assignment(5, (C, B)),))
-    assert lead.migrations.may_part(C)
+    assert lead.migrations.can_leave(C)
 
 
 def waited(lead: Lead) -> bool:
-    lead.migrations.may_part(C)
+    lead.migrations.can_leave(C)
     lead.pass_ns(QUARTER_NS)
-    return lead.migrations.may_part(C)
+    return lead.migrations.can_leave(C)
 
 
 def test_nobody_leaves_while_the_table_is_not_everybodys() -> None:
@@ -505,10 +505,10 @@ def test_when_all_who_hold_data_leave_nobody_waits() -> None:
     lead = Lead(Assignment(5, (A, B))).enter((A, B))
     for member in (A, B):
         if member == A:
-            lead.membership.intents.become(Intent.LEAVE)
+            lead.membership.intents.set_intent(Intent.LEAVE)
         else:
             lead.wish(B, Intent.LEAVE)
-    assert lead.migrations.may_part(B)
+    assert lead.migrations.can_leave(B)
 
 
 def test_who_holds_nothing_may_be_lite_unless_nobody_else_holds_data() -> None:

@@ -171,10 +171,10 @@ def test_the_lane_knows_how_many_want_to_hear_of_a_map() -> None:
     assert ear.lane.listening == {"m": 2}
     end()
     assert ear.lane.listening == {"m": 1}
-    assert ear.listeners.heard_of == ["m"]
+    assert ear.listeners.subscribed_maps == ["m"]
     ear.listeners.on_subscribe(BEN, Subscribe("m", False))
     assert ear.lane.listening == {}
-    assert ear.listeners.heard_of == []
+    assert ear.listeners.subscribed_maps == []
 
 
 def test_members_that_go_are_forgotten_and_those_that_come_are_asked() -> None:

@@ -283,4 +283,4 @@ def test_a_zone_that_lacks_something_is_named(stage: Stage) -> None:
         "zone z: 2 of 2 partitions have a replica on an absent member. Start it again at the same address, or let "
         "other members replace it: holdfast zone alter z --scale-down-s 60"
     )
-    assert stage.view.way_out() == ""
+    assert stage.view.recovery_advice() == ""

@@ -229,7 +229,7 @@ def test_who_was_removed_before_a_shutdown_ends_too_when_it_asks_to_come_back() 
     process = stage.processes[1]
     for one in stage.processes[:3]:
         # They take a while to go, so that somebody is there to be asked.
-        one.driver.member.may_part = lambda member: stage.world.now_ns > 60_000_000_000  # type: ignore[method-assign]
+        one.driver.member.can_leave = lambda member: stage.world.now_ns > 60_000_000_000  # type: ignore[method-assign]
     process.step(lambda: process.driver.handle(ActionRequested(ShutDown())))
     stage.wait(1)
     stage.heal()

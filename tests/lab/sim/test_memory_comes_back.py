@@ -112,7 +112,7 @@ def test_listeners_and_transactions_that_end_leave_nothing() -> None:
                 process.step(
                     lambda name=name, wide=wide, fed=invalidations: end.append(
                         callers.listen(
-                            name, key=None, local_only=not wide, heard=lambda _: None, invalidations=fed
+                            name, key=None, local_only=not wide, on_event=lambda _: None, invalidations=fed
                         )
                     )
                 )

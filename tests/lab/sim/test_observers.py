@@ -73,7 +73,7 @@ class Clearing:
         self.listening, self.asked, _ = self.stage.processes
         self.registration = Registration("0", self.listening, MAP, None)
         listen = self.listening.driver.callers.listen
-        self.listening.step(lambda: listen(MAP, key=None, local_only=False, heard=self.registration.hear))
+        self.listening.step(lambda: listen(MAP, key=None, local_only=False, on_event=self.registration.hear))
         self.stage.wait(0.5)
         self.look()
         request = Request(Op.CLEAR, MAP, list(range(self.stage.settings.partitions.count)))

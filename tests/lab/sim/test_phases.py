@@ -272,7 +272,7 @@ def test_a_member_that_becomes_lite_is_no_copy_in_the_budget() -> None:
     stage.cluster._look()
     before = stage.cluster._spare()
     for process in stage.processes[1:]:
-        process.driver.member.membership.intents.become(Intent.LITE)
+        process.driver.member.membership.intents.set_intent(Intent.LITE)
     assert before == 1
     assert stage.cluster._spare() == 0
 

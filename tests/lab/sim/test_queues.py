@@ -343,7 +343,7 @@ def test_listeners_hear_of_what_a_service_does_on_any_member() -> None:
         listen = process.driver.callers.listen
         process.step(
             lambda listen=listen, mine=mine: ends.append(
-                listen(part_name(NAME), key=None, local_only=False, heard=mine.append)
+                listen(part_name(NAME), key=None, local_only=False, on_event=mine.append)
             )
         )
     stage.wait(1)

@@ -13,7 +13,7 @@ from holdfast.core.events import ActionRequested
 from holdfast.core.member import Member
 from holdfast.core.migration.migration_master import PARTING_NS
 from holdfast.core.model.ids import MILLISECOND, MemberId
-from holdfast.observe.happenings import Happenings
+from holdfast.observe.cluster_events import ClusterEvents
 from holdfast_lab.sim.cluster import simulated_settings
 from holdfast_lab.sim.world import Process
 
@@ -106,15 +106,15 @@ def test_events_tell_a_member_that_left_between_two_looks_from_one_that_crashed(
 ) -> None:
     stage = Stage(3)
     first, leaver = stage.processes[0].driver.member, stage.processes[2]
-    happenings = Happenings()
-    happenings.look(0, first)
+    cluster_events = ClusterEvents()
+    cluster_events.look(0, first)
     if crashes:
         leaver.crash()
         stage.rest()
     else:
         leaves(stage, leaver)
     assert first.membership.member(leaver.driver.member.me) is None
-    happenings.look(1, first)
-    told, _ = happenings.since(0)
+    cluster_events.look(1, first)
+    told, _ = cluster_events.since(0)
     assert kind in {one.kind for one in told}
     assert not {"left", "gone"} - {kind} & {one.kind for one in told}

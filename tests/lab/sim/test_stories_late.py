@@ -78,7 +78,7 @@ def test_what_was_sent_to_an_earlier_life_has_no_effect_on_a_later_one() -> None
             carry(member, packet)
 
     sender.carry = hold  # type: ignore[method-assign]
-    subscription = sender.driver.callers.listen(MAP, key=None, local_only=False, heard=lambda event: None)
+    subscription = sender.driver.callers.listen(MAP, key=None, local_only=False, on_event=lambda event: None)
     stage.wait(1)
     assert held
     subscription()

@@ -164,7 +164,7 @@ def test_listeners_hear_what_is_done_to_it() -> None:
     stage = Logging()
     heard: list[EntryEvent] = []
     listen = stage.backup.driver.callers.listen
-    stage.backup.step(lambda: listen(part_name(NAME), key=None, local_only=False, heard=heard.append))
+    stage.backup.step(lambda: listen(part_name(NAME), key=None, local_only=False, on_event=heard.append))
     stage.wait(1)
     stage.write(*LINES[:3], b"-2", b"-2")
     assert [event.value for event in heard] == [*LINES[:3], b"-2"], "the second cut has cut nothing"

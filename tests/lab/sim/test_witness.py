@@ -92,7 +92,7 @@ def test_a_zone_has_no_witness() -> None:
     answers = stage.request(one, Op.GET, "k")
     stage.wait(20)
     assert Status.OK not in [answer.status for answer in answers]
-    assert "holdfast zone reset z" in one.driver.member.agreed.way_out()
+    assert "holdfast zone reset z" in one.driver.member.agreed.recovery_advice()
     stage.heal()
     stage.wait(40)
     assert stage.zget(one, "k") == "v"

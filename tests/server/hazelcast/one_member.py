@@ -44,7 +44,7 @@ from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 from holdfast.server.audit_events import AuditEvent
-from holdfast.server.grid import ClusterCard, Gathered, MemberCard
+from holdfast.server.grid import ClusterCard, Debounced, MemberCard
 from holdfast.server.logins import Login, LoginAnswer, LoginDone
 from holdfast.server.rights import EVERYTHING
 from holdfast.wire import own
@@ -178,7 +178,7 @@ class _Turn:
         self.tell = tell
         self.asked = False
 
-    def ask(self) -> None:
+    def request(self) -> None:
         self.asked = True
 
     def end(self) -> None:
@@ -276,14 +276,14 @@ class OneMemberGrid:
     def faulty(self, kind: str, error: Exception) -> None:
         self.faults.append((kind, error))
 
-    def knocked(self, kind: str, line: str, *said: object) -> None:
+    def report_client_event(self, kind: str, line: str, *said: object) -> None:
         self.knocks.append(line % said)
 
     def tell_news(self, news: News) -> None:
         """This has happened to a partition."""
         self.told.append(news)
-        for heard in list(self.news_listeners):
-            heard(news)
+        for on_event in list(self.news_listeners):
+            on_event(news)
 
     def be_passive(self) -> None:
         """Let nothing be written any more, as the member does."""
@@ -332,14 +332,14 @@ class OneMemberGrid:
         *,
         key: bytes | None,
         local_only: bool,
-        heard: Callable[[EntryEvent], None],
+        on_event: Callable[[EntryEvent], None],
         invalidations: bool = False,
     ) -> Callable[[], None]:
-        entry = (name, key, heard)
+        entry = (name, key, on_event)
         self.listeners.append(entry)
         return lambda: entry in self.listeners and self.listeners.remove(entry)
 
-    def gather(self, tell: Callable[[], None]) -> Gathered:
+    def debounce(self, tell: Callable[[], None]) -> Debounced:
         gathered = _Turn(tell)
         self.turns.append(gathered)
         return gathered
@@ -402,9 +402,9 @@ class OneMemberGrid:
             done(result)
 
     def _hear(self, event: EntryEvent) -> None:
-        for listened, wanted, heard in list(self.listeners):
+        for listened, wanted, on_event in list(self.listeners):
             if listened == event.map and (wanted is None or wanted == event.key):
-                heard(msgspec.structs.replace(event, member=ME))
+                on_event(msgspec.structs.replace(event, member=ME))
 
     @property
     def local_copies(self) -> LocalCopies:
@@ -456,12 +456,12 @@ class OneMemberGrid:
     def news_since(self, number: Number) -> tuple[list[News], bool]:
         return [news for news in self.told if news.number > number], self.complete
 
-    def on_news(self, heard: Callable[[News], None]) -> Callable[[], bool]:
-        self.news_listeners.append(heard)
+    def on_news(self, on_event: Callable[[News], None]) -> Callable[[], bool]:
+        self.news_listeners.append(on_event)
 
         def remove() -> bool:
-            if heard in self.news_listeners:
-                self.news_listeners.remove(heard)
+            if on_event in self.news_listeners:
+                self.news_listeners.remove(on_event)
                 return True
             return False
 
@@ -491,9 +491,9 @@ class OneMemberGrid:
     ) -> None:
         key_hash = held.state.hashes.get(key, 0) if key else 0
         event = EntryEvent(kind, held.name, ME, key, value, old, count, key_hash)
-        for name, wanted, heard in list(self.listeners):
+        for name, wanted, on_event in list(self.listeners):
             if name == held.name and (wanted is None or wanted == key):
-                heard(event)
+                on_event(event)
 
     def take_out(self, held: MapReplica, key: bytes, kind: EventKind) -> bytes | None:
         if key not in held.state.entries:

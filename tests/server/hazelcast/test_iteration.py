@@ -29,7 +29,7 @@ def fetch(
     packed = b"".join(struct.pack("<ii", *one) for one in pointers)
     correlation, head = wire.number(first, partition)
     wire.session.receive(message([head, text("m"), frame(packed)]))
-    wire.go_on()
+    wire.resume()
     (answer,) = wire.take()
     assert answer.get_correlation_id() == correlation
     refused = error_of(answer)

@@ -64,11 +64,11 @@ def test_a_client_that_comes_before_its_member_has_joined_waits(grid: OneMemberG
     wire.tell(login)
     wire.tell(client_ping_codec.encode_request())
     grid.change(ClusterCard(1, [], 0, {}))
-    wire.go_on()
+    wire.resume()
     assert wire.take() == []
     assert not wire.session.admitted
     grid.change(joined)
-    wire.go_on()
+    wire.resume()
     assert [answer.get_correlation_id() for answer in wire.take()] == [1, 2]
     assert (wire.closed, grid.watchers) == ([], [])
 
@@ -618,7 +618,7 @@ def test_a_session_stops_when_answers_that_wait_for_backups_take_too_much(
             done(True)
         answered += len(wire.take())
         while flow.rest and not flow.must_halt:
-            wire.session.go_on()
+            wire.session.resume()
     assert answered == number
     assert not flow.halted
 

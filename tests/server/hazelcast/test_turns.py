@@ -188,11 +188,11 @@ def said(wire: Wire, pieces: list[bytes]) -> Meter:
     for piece in pieces:
         for begin in range(0, len(piece), READ):
             while flow.halted:  # The door reads nothing more before that.
-                meter.turn(wire.session.go_on)
+                meter.turn(wire.session.resume)
             part = piece[begin : begin + READ]
             meter.turn(lambda part=part: wire.session.receive(part))
     while flow.halted:
-        meter.turn(wire.session.go_on)
+        meter.turn(wire.session.resume)
     return meter
 
 
@@ -307,7 +307,7 @@ def test_the_collector_has_little_to_look_at_of_a_long_request(
         wire.session.receive(whole)
         most, turns = 0, 0
         while flow.halted:
-            wire.session.go_on()
+            wire.session.resume()
             most, turns = max(most, seen_by_the_collector(wire)), turns + 1
     finally:
         gc.unfreeze()

@@ -216,7 +216,7 @@ def test_a_zone_answers_as_primaries_do(operations: list[tuple[str, int]], piece
             wire.session.receive(whole + piece[:cut])
             whole = piece[cut:]
         wire.session.receive(whole)
-        wire.go_on()
+        wire.resume()
         entries = {key: value for copy in grid.copies for key, value in copy.open("m").state.entries.items()}
         found.append((sorted(_bytes(wire)), entries))
     assert found[0] == found[1]

@@ -99,13 +99,13 @@ class Wire:
         """Send a request without looking for the answer; answers its correlation id."""
         correlation, data = self.number(request, partition)
         self.session.receive(data)
-        self.go_on()
+        self.resume()
         return correlation
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Let the session do what it has left for later."""
         while self.session._flow.halted:
-            self.session.go_on()
+            self.session.resume()
 
     def ask(self, codec: ModuleType, *parameters: Any, partition: int = -1) -> Any:
         """Send a request and decode its answer. Raises AnsweredError for an error."""

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast.core.model.operations import Outcome, Status
-from holdfast.observe.happenings import Happenings
+from holdfast.observe.cluster_events import ClusterEvents
 from holdfast.server import access
 from holdfast.server.http.console_routes import (
     KEYS,
@@ -54,7 +54,7 @@ class Happens:
     """What of a console a listener uses."""
 
     def __init__(self) -> None:
-        self.happenings = Happenings(kept=5)
+        self.cluster_events = ClusterEvents(kept=5)
         self.heard: list[Callable[[str], None]] = []
 
     def watch(self, heard: Callable[[str], None]) -> Callable[[], None]:
@@ -63,7 +63,7 @@ class Happens:
 
     def happen(self, count: int) -> None:
         for _ in range(count):
-            self.happenings.add(1, "x", "y")
+            self.cluster_events.add(1, "x", "y")
             for heard in self.heard:
                 heard("happened")
 

@@ -114,14 +114,14 @@ def _other_service(name: str, field: str, shared: dict[str, str], theirs: dict[s
     return f"{why}; all members need the same ones"
 
 
-def history_problem(theirs: Baseline | None, view: View, *, surely_newest: bool) -> str:
+def history_problem(theirs: Baseline | None, view: View, *, certainly_newest: bool) -> str:
     """membership/B-1: the reason why files do not belong to this cluster as it is now; empty: none.
 
-    `surely_newest`: no newer view than this one exists. Only then a history that knows more is certainly foreign.
+    `certainly_newest`: no newer view than this one exists. Only then a history that knows more is certainly foreign.
     """
     if is_beginning(theirs, view.baseline):
         return ""
-    if is_beginning(view.baseline, theirs) and (view.recovering or not surely_newest):
+    if is_beginning(view.baseline, theirs) and (view.recovering or not certainly_newest):
         return ""
     assert theirs is not None, "no history is the beginning of each"
     ours = f"{view.baseline.changes} changes, the last {view.baseline.point}" if view.baseline else "none"
@@ -278,7 +278,7 @@ class Admission:
                 continue
             if info.store and info.store in files:
                 continue
-            if history_problem(self._baselines.get(uuid), known, surely_newest=True):
+            if history_problem(self._baselines.get(uuid), known, certainly_newest=True):
                 continue
             level = max(reached, self._levels.get(uuid, LOWEST))
             if not fits_level(level, [*staying, *chosen, info]):

@@ -45,15 +45,15 @@ class DesiredState:
 
     # -- intents of members
 
-    def become(self, wish: Intent) -> None:
-        """This member wants to leave, to be lite, or to hold data. A wish to leave is final."""
+    def set_intent(self, intent: Intent) -> None:
+        """This member wants to leave, to be lite, or to hold data. The intent to leave is final."""
         if self.mine is not Intent.LEAVE:
-            self.mine = wish
+            self.mine = intent
             self.number += 1
-            assert self.number > self._of.get(self._me, (0, wish))[0], (
-                "the newest wish has the highest number"
+            assert self.number > self._of.get(self._me, (0, intent))[0], (
+                "the newest intent has the highest number"
             )
-            self._of[self._me] = (self.number, wish)
+            self._of[self._me] = (self.number, intent)
         assert self.of(self._me) is self.mine, "what is said of this member is what it wants"
 
     def heard(self, beat: Heartbeat, view: int) -> None:
@@ -105,10 +105,10 @@ class DesiredState:
         return leaving | demoted if data - demoted else leaving
 
     def wished(self, info: MemberInfo) -> MemberInfo:
-        wish = self.of(info.uuid)
-        if wish not in (Intent.DATA, Intent.LITE):
+        intent = self.of(info.uuid)
+        if intent not in (Intent.DATA, Intent.LITE):
             return info
-        return msgspec.structs.replace(info, lite=wish is Intent.LITE)
+        return msgspec.structs.replace(info, lite=intent is Intent.LITE)
 
     # -- orders of the operator
 
@@ -157,15 +157,15 @@ class DesiredState:
     def installed(self, view: View, mine: MemberInfo) -> None:
         """This member is in the new view: drop what is fulfilled, and repeat the rest."""
         here = {info.uuid for info in view.members}
-        self._of = {uuid: wish for uuid, wish in self._of.items() if uuid in here}
+        self._of = {uuid: intent for uuid, intent in self._of.items() if uuid in here}
         self.safe = set()
         self.full &= here
         self.short = {uuid: room for uuid, room in self.short.items() if uuid in here}
         self.heard_from = {self._me}
         if view.ending:
-            self.become(Intent.LEAVE)
+            self.set_intent(Intent.LEAVE)
         elif self.mine is (Intent.LITE if mine.lite else Intent.DATA):
-            self.become(Intent.NONE)
+            self.set_intent(Intent.NONE)
         if self.number:
             self._of[self._me] = (self.number, self.mine)
         assert self.noted <= here, "what is remembered is of members of the view"

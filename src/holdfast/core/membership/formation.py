@@ -78,7 +78,7 @@ class Formation:
             return False
         return first == own
 
-    def way_in(self, own: Address) -> str:
+    def join_advice(self, own: Address) -> str:
         """Advice for an operator when no cluster admits this process and it may not form one."""
         identity = self._identity
         others = [seed for seed in identity.seeds if seed != own]

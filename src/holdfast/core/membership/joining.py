@@ -62,7 +62,7 @@ class Joining:
             admitted = [] if self._membership.identity.cluster_id else [self._membership.info]
             return self._formation.first_view(self._membership.files.stores(None, admitted))
         if self._membership.state is MembershipState.JOINING:
-            self._membership.way_in = self._formation.way_in(own)
+            self._membership.join_advice = self._formation.join_advice(own)
         self._out.timer(TimerName.JOIN, JOIN_INTERVAL_NS, JOIN_INTERVAL_NS // 4)
         targets = [seed for seed in self._membership.identity.seeds if seed != own]
         if self._membership.last_view is not None:
@@ -114,8 +114,8 @@ class Joining:
             return ""
         silent = set(membership.detector.suspects(self._out.now_ns))
         hears_majority = membership.may_decide(view, {info.uuid for info in view.members} - silent)
-        surely_newest = membership.is_master and hears_majority
-        return admission.history_problem(request.baseline, view, surely_newest=surely_newest)
+        certainly_newest = membership.is_master and hears_majority
+        return admission.history_problem(request.baseline, view, certainly_newest=certainly_newest)
 
     def _level_problem(self, request: JoinRequest) -> str:
         """membership/L-3: the reason why this cluster cannot reach the level of a process's files; empty: none."""

@@ -37,7 +37,7 @@ def _hears(membership: MembershipStatus, member: MemberId, now_ns: int) -> bool:
     return member == membership.me or membership.detector.hears(member, now_ns)
 
 
-def way_out(membership: MembershipStatus, now_ns: int) -> str:
+def recovery_advice(membership: MembershipStatus, now_ns: int) -> str:
     """Advice for the operator; empty while a majority is heard."""
     silent = silent_members(membership, now_ns)
     here = {info.uuid for info in membership.members()} - {info.uuid for info in silent}
@@ -60,8 +60,8 @@ def eviction_rejection(
     if unknown := sorted(set(ended) - known.keys()):
         return f"{', '.join(unknown)} is not a member: nothing to do"
     if not without_majority:
-        return way_out(membership, now_ns)
-    if not way_out(membership, now_ns):
+        return recovery_advice(membership, now_ns)
+    if not recovery_advice(membership, now_ns):
         return (
             "a majority of the members responds and can agree to remove the others: omit --without-majority "
             f"(holdfast member evict {called([known[one] for one in ended])})"

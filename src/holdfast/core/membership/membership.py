@@ -119,11 +119,11 @@ class Membership(MembershipStatus):
             self.step(MembershipStep.ENDED)
             self._out.effects.append(Stop("left before it had joined a cluster"))
         else:
-            self.become(Intent.LEAVE)
+            self.set_intent(Intent.LEAVE)
 
-    def become(self, wish: Intent) -> None:
+    def set_intent(self, intent: Intent) -> None:
         """Set the desired state of this member: LEAVE, LITE (hold no partitions) or DATA (hold some)."""
-        self.intents.become(wish)
+        self.intents.set_intent(intent)
         if self.admitted:
             self._beat()
             self.consider()
@@ -357,7 +357,7 @@ class Membership(MembershipStatus):
         if lost:
             self.evicted_at_ns = self._out.now_ns
             if admitted:
-                self._tell_lost(lost, surely=old is not None and view.number == old.number + 1)
+                self._log_lost(lost, complete=old is not None and view.number == old.number + 1)
         self._candidates.installed(view)
         self.evicted_without_majority = set()
         self.fenced_since = {}
@@ -412,14 +412,14 @@ class Membership(MembershipStatus):
             if (info.uuid, info.life) not in was and info.uuid != self.me:
                 self._out.effects.append(OpenLink(info.uuid, info.life, Address(info.host, info.port)))
 
-    def _tell_lost(self, lost: list[MemberInfo], *, surely: bool) -> None:
-        """Log the lost members with their addresses. `surely`: this member has missed no view, so they did not leave
+    def _log_lost(self, lost: list[MemberInfo], *, complete: bool) -> None:
+        """Log the lost members with their addresses. `complete`: this member has missed no view, so they did not leave
         in order by an earlier one.
         """
         how = "without leaving: it crashed, or was cut off or stopped for too long"
         for info in lost:
             self._out.note(
-                f"member gone {how if surely else 'while this member received no views'}",
+                f"member gone {how if complete else 'while this member received no views'}",
                 level="warning",
                 name=info.name,
                 address=str(admission.home(info)),
@@ -438,7 +438,7 @@ class Membership(MembershipStatus):
         # Before the other machines are notified of the view: what they send then has its feature level.
         self._out.level = view.level
         self.step(MembershipStep.ADMITTED)
-        self.refusal = self.way_in = ""
+        self.refusal = self.join_advice = ""
         mine = self.member(self.me)
         assert mine is not None
         assert mine.life >= self.info.life, "lives only rise"

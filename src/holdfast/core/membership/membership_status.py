@@ -85,7 +85,7 @@ class MembershipStatus:
         self.state = MEMBERSHIP.begins
         self.refusal = ""
         """Why the cluster rejects this process; empty: it does not."""
-        self.way_in = ""
+        self.join_advice = ""
         """Advice for an operator while no cluster admits it; empty: none yet."""
         self.detector = FailureDetector(timing.suspect_after_ns, 2 * timing.heartbeat_ns)
         self.evicted_without_majority: set[MemberId] = set()

@@ -25,7 +25,7 @@ from holdfast.core.outbox import Outbox
 
 
 class Permissions(DataPermissions, CopyProofs, Protocol):
-    def may_part(self, member: MemberId) -> bool:
+    def can_leave(self, member: MemberId) -> bool:
         """As master: whether this member may leave: it holds nothing any more, and all members know that."""
 
     def may_demote(self, member: MemberId) -> bool: ...
@@ -74,7 +74,7 @@ class NextView:
             suspects = suspects | self._membership.files.outdated(view.members)
         # Never both at once: a leaving member must know that those which stay are alive.
         left = (
-            [uuid for uuid in self._membership.intents.leaving(view) if self._permissions.may_part(uuid)]
+            [uuid for uuid in self._membership.intents.leaving(view) if self._permissions.can_leave(uuid)]
             if not suspects
             else []
         )

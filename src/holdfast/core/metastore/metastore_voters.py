@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from holdfast.config.schema import MetastoreSettings
-from holdfast.core.membership.lost_majority import called, way_out
+from holdfast.core.membership.lost_majority import called, recovery_advice
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.metastore.metastore import KeyChange
 from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, MemberId
@@ -100,7 +100,7 @@ class MetastoreVoters:
         here = {node_of(info) for info in self._membership.members()}
         return len((configuration.voters | configuration.outgoing) - here)
 
-    def may_part(self, member: MemberId) -> bool:
+    def can_leave(self, member: MemberId) -> bool:
         """Whether the metastore can do without this member (metastore/V-4)."""
         info = self._membership.member(member)
         configuration = self.configuration
@@ -154,7 +154,7 @@ class MetastoreVoters:
         view first, by the decision of a majority of members or of the operator (membership/V-6).
         """
         membership, now_ns = self._membership, self._out.now_ns
-        if silent := way_out(membership, now_ns):
+        if silent := recovery_advice(membership, now_ns):
             return silent
         infos = {node_of(info): info for info in membership.members()}
         heard = {
@@ -177,7 +177,7 @@ class MetastoreVoters:
             )
         return ""
 
-    def way_out(self) -> str:
+    def recovery_advice(self) -> str:
         """Advice for an operator if a majority of the voters is absent; empty: not needed, or waiting helps."""
         configuration = self.configuration
         here = {node_of(info) for info in self._membership.members()}

@@ -371,7 +371,7 @@ class MigrationMaster:
         self._discard_plan()
         self.control()
 
-    def may_part(self, member: MemberId) -> bool:
+    def can_leave(self, member: MemberId) -> bool:
         """Whether this member may leave: it holds nothing, and all members have stored every round
         (membership/A-2).
         """

@@ -155,7 +155,7 @@ class EntryListeners:
         return set(self._subscribers.get(name, ()))
 
     @property
-    def heard_of(self) -> list[str]:
+    def subscribed_maps(self) -> list[str]:
         return sorted({*self._local, *self._subscribers})
 
     def on_view(self, notice: ViewInstalled) -> None:

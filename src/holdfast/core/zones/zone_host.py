@@ -180,7 +180,7 @@ class ZoneHost:
 
     # -- members that leave
 
-    def may_part(self, member: MemberId) -> bool:
+    def can_leave(self, member: MemberId) -> bool:
         """Whether no zone needs this member, by this member's copy of the metastore (zones/Z-2)."""
         info = self._standing.member(member)
         if info is None or not self._routing.known:
@@ -196,7 +196,7 @@ class ZoneHost:
     def leave_blocker(self, member: MemberId) -> str:
         """The zones that need this member and the next step, or ""."""
         info = self._standing.member(member)
-        if info is None or self.may_part(member):
+        if info is None or self.can_leave(member):
             return ""
         held = self._held(node_of(info))
         which = ", ".join(

@@ -165,7 +165,7 @@ class ZoneView:
                     )
         return ""
 
-    def way_out(self) -> str:
+    def recovery_advice(self) -> str:
         """The first zone that has lost a majority, with advice; empty: none, as far as is known here."""
         for zone in self.zones():
             lost = self._lost(zone, self.partitions(zone), self.names().keys())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from holdfast.actions.member_process import ClientConnection as ClientOfMember
 from holdfast.config import LimitSettings
-from holdfast.runtime.doors.strangers import Strangers
+from holdfast.runtime.doors.connection_log import ConnectionLog
 from holdfast.server import door
 from holdfast.server.door import DoorMember, DoorOptions
 from holdfast.server.grid import Grid
@@ -32,13 +32,13 @@ class Door(door.Door):
         grid: Grid,
         limits: LimitSettings,
         member: DoorMember,
-        strangers: Strangers | None = None,
+        connection_log: ConnectionLog | None = None,
         options: DoorOptions | None = None,
     ) -> None:
         """`options.release` is that of this build."""
         options = replace(options or DoorOptions(), release=__version__)
         loop = asyncio.get_running_loop()
-        super().__init__(grid, limits, loop, monotonic_ns, strangers or Strangers(), member, options)
+        super().__init__(grid, limits, loop, monotonic_ns, connection_log or ConnectionLog(), member, options)
 
     async def close_all(self) -> None:
         """Close all connections, and give pending output a moment to leave."""
@@ -77,9 +77,9 @@ class PolledConnection(door.ClientConnection):
         self._wire = wire
         self.begin(wire, peer)
 
-    def _look(self) -> None:
+    def _check_idle(self) -> None:
         self._note_activity()
-        super()._look()
+        super()._check_idle()
 
     def described(self, now_ns: int) -> ClientOfMember:
         """This connection, for operators."""

@@ -4,10 +4,9 @@ Example: 50 clients have each sent 20 pipelined requests. Here one call of `read
 KB), passes the whole buffer to the data lane, which appends its responses to one shared buffer, and at the end sends
 each client its part: per client one system call in and one out, and no callback of the loop.
 
-This shortcut is open to a connection while nothing about it needs a decision (`server.door.ClientConnection.plain`): it
-is authenticated, its client reads its responses, and the session has no unfinished work. Anything else, such as a
-request that the lane does not know, goes to the connection in the order of arrival; for it a `Wire` is an ordinary
-transport.
+A connection uses this shortcut (`server.door.ClientConnection.fast_path`) while it is authenticated, its client reads
+its responses, and its session has no unfinished work. Anything else, such as a request that the lane does not know,
+goes to the connection in the order of arrival; for it a `Wire` is an ordinary transport.
 
 One source, used as plain Python and compiled; compiled code makes the system calls itself.
 
@@ -43,7 +42,7 @@ from holdfast.runtime.doors.system_calls import (
     wait,
     whole_value,
 )
-from holdfast.server.door import COUNTED_BYTES, LOOK_BYTES, ClientConnection, Door
+from holdfast.server.door import CHECK_BYTES, COUNTED_BYTES, ClientConnection, Door
 from holdfast.server.flow import Flow
 from holdfast.server.grid import EntryLane
 from holdfast.server.hazelcast.frame_parser import APART_BYTES, TYPE_BYTES, value_to_come
@@ -53,7 +52,7 @@ READ_BYTES = cython.declare(cython.int, 256 * 1024)
 """Most bytes read from one connection per call."""
 LARGE_BYTES = cython.declare(cython.Py_ssize_t, APART_BYTES)
 """Responses from this size on are sent immediately (runtime/P-3), and values may be received separately."""
-OFTEN_BYTES = cython.declare(cython.Py_ssize_t, LOOK_BYTES)
+OFTEN_BYTES = cython.declare(cython.Py_ssize_t, CHECK_BYTES)
 """The door is notified after this many bytes within a call."""
 GLANCE_BYTES = cython.declare(cython.int, 4 * 1024)
 """The first read from a connection that stores large values; so much of a value is copied."""
@@ -97,7 +96,7 @@ class Wire:
     left: cython.Py_ssize_t
     begin: cython.Py_ssize_t
     end: cython.Py_ssize_t
-    plain: cython.bint
+    fast_path: cython.bint
     lane: EntryLane
     names: dict[bytes, Served]
     longest: tuple[int, int]
@@ -105,7 +104,7 @@ class Wire:
     most: cython.Py_ssize_t
     losses: LostPartitions
     losses_seen: cython.Py_ssize_t
-    collects: cython.bint
+    collects_acks: cython.bint
     glances: cython.int
     head: bytes
     value: Any
@@ -135,9 +134,9 @@ class Wire:
         self.sent = 0
         self.left = 0
         """Unsent bytes."""
-        self.plain = False
+        self.fast_path = False
         """Whether the next buffer may go to the data lane."""
-        self.collects = False
+        self.collects_acks = False
         """Whether the client waits for backups itself."""
         self.glances = 0
         """Remaining reads that begin with a short one."""
@@ -254,10 +253,10 @@ class Wire:
 
     def pause_reading(self) -> None:
         self.reading = False
-        self.plain = False
+        self.fast_path = False
 
     def resume_reading(self) -> None:
-        self.plain = False
+        self.fast_path = False
         if not self.reading and not self.closing:
             self.reading = True
             self.watch()
@@ -310,7 +309,7 @@ class Wire:
     def lose(self, number: int) -> None:
         """Close the connection. `number`: the error, or 0."""
         self.closing = True
-        self.reading = self.plain = self.waits = False
+        self.reading = self.fast_path = self.waits = False
         self.unsent = []
         self.sent = self.left = 0
         self.drop_value()
@@ -488,13 +487,13 @@ class Poll:
             self._end(wire, size)
             return
         data: bytes = taken(self._room, size)
-        if size == GLANCE_BYTES and most == size and wire.plain and self._begin_value(wire, data, 0):
+        if size == GLANCE_BYTES and most == size and wire.fast_path and self._begin_value(wire, data, 0):
             self._come += size
             self._fill(wire)
             return
         at: cython.Py_ssize_t = -1
-        if wire.plain and self._past_sessions and not wire.unsent:
-            at = self._serve_plainly(wire, data, None, size)
+        if wire.fast_path and self._past_sessions and not wire.unsent:
+            at = self._serve_fast_path(wire, data, None, size)
             if at == size:
                 if size >= LARGE_BYTES and value_to_come(data[:GLANCE_BYTES], 0, wire.longest)[1]:
                     wire.glances = GLANCES
@@ -515,8 +514,8 @@ class Poll:
         """Serve a message whose value was received separately; it is counted already."""
         size: cython.Py_ssize_t = len(head) + len(value) - SHARED_BYTES
         at: cython.Py_ssize_t = -1
-        if wire.plain and self._past_sessions and not wire.unsent:
-            at = self._serve_plainly(wire, head, value, size)
+        if wire.fast_path and self._past_sessions and not wire.unsent:
+            at = self._serve_fast_path(wire, head, value, size)
             if at == size:
                 return
         self._leave_lane()
@@ -544,7 +543,7 @@ class Poll:
         door = self._door
         door.come += self._come
         self._come = 0
-        door.look()
+        door.check_turn()
         door.enter()
         self._look_around()
 
@@ -597,7 +596,7 @@ class Poll:
             self._take_whole(wire, data, value)
 
     @cython.cfunc
-    def _serve_plainly(
+    def _serve_fast_path(
         self, wire: Wire, data: bytes, apart: bytes | None, size: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
         """Let the data lane serve this. Returns how far it came, or -1 if it was not called. The connection has been
@@ -626,7 +625,7 @@ class Poll:
             if wire.lane.settled:
                 out += unsealed
                 unsealed.clear()
-            elif wire.collects:
+            elif wire.collects_acks:
                 settled = False
             else:
                 self._hold(wire, bytes(unsealed))
@@ -697,28 +696,28 @@ class Poll:
         if not wire.closing:
             if wire.unsent:
                 wire.connection.recount()
-            if not wire.plain:
+            if not wire.fast_path:
                 # The connection may have been waiting for room.
-                wire.connection.look()
+                wire.connection.retry()
 
     @cython.cfunc
     def _look_at(self, wire: Wire) -> cython.void:
         """Check whether the next buffer of this connection may go to the lane."""
-        plain = wire.connection.plain()
-        wire.plain = plain is not None
-        if plain is not None:
+        path = wire.connection.fast_path()
+        wire.fast_path = path is not None
+        if path is not None:
             if self._sink is None:
                 self._sink = self._lane_code.PrimarySink(
-                    plain.lane, self._out, self._unsealed, self._tally, self._bulk
+                    path.lane, self._out, self._unsealed, self._tally, self._bulk
                 )
-            wire.lane = plain.lane
-            wire.names = plain.names
-            wire.longest = plain.longest
-            wire.flow = plain.flow
-            wire.most = plain.flow.most
-            wire.losses = plain.losses
-            wire.losses_seen = plain.losses_seen
-            wire.collects = plain.collects
+            wire.lane = path.lane
+            wire.names = path.names
+            wire.longest = path.longest
+            wire.flow = path.flow
+            wire.most = path.flow.most
+            wire.losses = path.losses
+            wire.losses_seen = path.losses_seen
+            wire.collects_acks = path.collects_acks
 
     @cython.cfunc
     def _end(self, wire: Wire, size: cython.Py_ssize_t) -> cython.void:

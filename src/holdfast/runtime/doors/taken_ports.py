@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from holdfast.config.addresses import format_address
 from holdfast.errors import ConfigError
-from holdfast.runtime.doors.sockets import BACKLOG, PolledDoor, bound
-from holdfast.runtime.doors.strangers import Strangers
+from holdfast.runtime.doors.connection_log import ConnectionLog
+from holdfast.runtime.doors.polled_door import BACKLOG, PolledDoor, bound
 from holdfast.runtime.doors.tls_wire import TlsDoor
 
 PORTS_TRIED = 100
@@ -73,11 +73,13 @@ async def polled_door(host: str, port: int) -> PolledDoor:
 def secured(
     make: Callable[[], asyncio.BaseProtocol],
     context: Callable[[], ssl.SSLContext],
-    strangers: Strangers,
+    connection_log: ConnectionLog,
     *,
     name: str,
     handshakes: int,
     timeout_ms: int,
 ) -> Callable[[], asyncio.BaseProtocol]:
     """Wrap connections in TLS; at most `handshakes` at a time, each within `timeout_ms`."""
-    return TlsDoor(make, context, strangers, name=name, handshakes=handshakes, handshake_s=timeout_ms / 1000)
+    return TlsDoor(
+        make, context, connection_log, name=name, handshakes=handshakes, handshake_s=timeout_ms / 1000
+    )

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from holdfast.config.client_tls import handshake_problem
-from holdfast.runtime.doors.strangers import Strangers
+from holdfast.runtime.doors.connection_log import ConnectionLog
 from holdfast.server.logins import net_of
 from holdfast.server.quota import Quota
 from holdfast.wire import doors
@@ -50,7 +50,7 @@ class TlsDoor:
         self,
         make: Callable[[], asyncio.BaseProtocol],
         context: Callable[[], ssl.SSLContext],
-        strangers: Strangers,
+        connection_log: ConnectionLog,
         *,
         name: str,
         handshakes: int,
@@ -61,7 +61,7 @@ class TlsDoor:
         """
         self.make = make
         self.context = context
-        self.strangers = strangers
+        self.connection_log = connection_log
         self.name = name
         self.handshake_s = handshake_s
         self._half_open: Quota[TlsWire] = Quota(handshakes)
@@ -71,11 +71,11 @@ class TlsDoor:
     def __call__(self) -> TlsWire:
         return TlsWire(self)
 
-    def knock(self, wire: TlsWire) -> None:
+    def accept(self, wire: TlsWire) -> None:
         """Admit a new connection, and close the oldest if there are too many."""
         oldest = self._half_open.add(wire, net_of(wire.peer))
         if oldest is not None:
-            self.strangers.tell(
+            self.connection_log.report(
                 "connections closed: too many in the TLS handshake",
                 "connection of %s closed: limits.unauthenticated_connections are in the TLS handshake",
                 oldest.peer,
@@ -109,7 +109,7 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._plain = cast("asyncio.Transport", transport)
         self.peer = str((transport.get_extra_info("peername") or ("an unknown address",))[0])
-        self._door.knock(self)
+        self._door.accept(self)
         patience_s = self._door.handshake_s
         self._timer = self._loop.call_later(min(SILENT_S, patience_s), self._silent)
 
@@ -153,25 +153,27 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
             self._tls = door.context().wrap_bio(self._came, self._leaves, server_side=True)
             return True
         stranger = doors.who(data[:16])
-        door.strangers.tell(
+        door.connection_log.report(
             WITHOUT,
             "%s from %s without TLS at %s, which accepts only TLS (tls.certificate)",
             stranger or "a client",
             self.peer,
             door.name,
         )
-        self._turn_away(doors.NOT_HTTP if stranger == doors.HTTP else doors.TLS_ALERT)
+        self._reject(doors.NOT_HTTP if stranger == doors.HTTP else doors.TLS_ALERT)
         return False
 
     def _silent(self) -> None:
-        self._door.strangers.tell(FAILED, "%s sent nothing to %s, which uses TLS", self.peer, self._door.name)
-        self._turn_away(doors.TLS_ALERT)
+        self._door.connection_log.report(
+            FAILED, "%s sent nothing to %s, which uses TLS", self.peer, self._door.name
+        )
+        self._reject(doors.TLS_ALERT)
 
     def _late(self) -> None:
         self._fails("it took too long")
         self.abort()
 
-    def _turn_away(self, words: bytes) -> None:
+    def _reject(self, words: bytes) -> None:
         self._ended = True
         self._plain.write(words)
         self._plain.close()
@@ -197,7 +199,7 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
     def _fails(self, why: str) -> None:
         if not self._told:
             self._told = True
-            self._door.strangers.tell(
+            self._door.connection_log.report(
                 FAILED, "TLS handshake with %s at %s failed: %s", self.peer, self._door.name, why
             )
 
@@ -213,11 +215,11 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
             while not (self._paused or self._ended) and self._give():
                 pass
         except ssl.SSLError as error:
-            self._door.strangers.tell(BROKEN, "TLS connection from %s broke: %s", self.peer, error)
+            self._door.connection_log.report(BROKEN, "TLS connection from %s broke: %s", self.peer, error)
             self._end()
             return
         if self._came_bytes - self._came.pending > 2 * self._given_bytes + HOLLOW_BYTES:
-            self._door.strangers.tell(
+            self._door.connection_log.report(
                 HOLLOW, "TLS connection from %s closed: its records are nearly empty", self.peer
             )
             self._end()
@@ -258,7 +260,7 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
             if not size:
                 raise
             # Deliver what came before the error; the next read meets it again.
-            self._loop.call_soon(self._go_on)
+            self._loop.call_soon(self._run_slice)
         return size, False
 
     def _flush(self) -> None:
@@ -286,7 +288,7 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
                 while rest:
                     rest = rest[self._tls.write(rest) :]
         except ssl.SSLError as error:
-            self._door.strangers.tell(BROKEN, "TLS connection from %s broke: %s", self.peer, error)
+            self._door.connection_log.report(BROKEN, "TLS connection from %s broke: %s", self.peer, error)
             self._end()
             return
         self._flush()
@@ -320,9 +322,9 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
             self._plain.resume_reading()
         if not self._resuming:
             self._resuming = True
-            self._loop.call_soon(self._go_on)
+            self._loop.call_soon(self._run_slice)
 
-    def _go_on(self) -> None:
+    def _run_slice(self) -> None:
         """Deliver what arrived before the pause."""
         self._resuming = False
         if not self._ended:

@@ -87,7 +87,7 @@ class HttpDoor:
             make = secured(
                 make,
                 lambda: tls.contexts.clients,
-                self._host.strangers,
+                self._host.connection_log,
                 name=doors.HTTP_PORT,
                 handshakes=min(limits.unauthenticated_connections, chosen.connections),
                 timeout_ms=limits.auth_timeout_ms,
@@ -133,7 +133,7 @@ class HttpDoor:
 
     # -- calls of its connections
 
-    def knock(self, wire: HttpWire) -> None:
+    def accept(self, wire: HttpWire) -> None:
         """Admit a new connection, and close the oldest if there are too many."""
         oldest = self._wires.add(wire, net_of(wire.peer))
         if oldest is not None:
@@ -168,7 +168,7 @@ class HttpDoor:
         )
 
     def tell(self, kind: str, line: str, *said: object) -> None:
-        self._host.strangers.tell(kind, line, *said)
+        self._host.connection_log.report(kind, line, *said)
 
     def time(self) -> float:
         return self._loop.time()
@@ -213,14 +213,14 @@ class HttpWire(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             keep_alive(sock)
-        self._guarded(lambda: self._door.knock(self))
+        self._guarded(lambda: self._door.accept(self))
 
     def wait(self, ready: asyncio.Future[object]) -> None:
         if self._transport is not None:
             self._transport.pause_reading()
-            ready.add_done_callback(self._go_on)
+            ready.add_done_callback(self._on_ready)
 
-    def _go_on(self, ready: asyncio.Future[object]) -> None:
+    def _on_ready(self, ready: asyncio.Future[object]) -> None:
         if not ready.cancelled():
             ready.exception()  # Mark it as retrieved; the next import raises it again.
         if self._transport is not None and not self._transport.is_closing():
@@ -232,7 +232,7 @@ class HttpWire(asyncio.Protocol):
         if self._session is None:
             stranger = doors.who(data[:16])
             if stranger and stranger != doors.HTTP:
-                self._turn_away(stranger)
+                self._reject_protocol(stranger)
                 return
         self._guarded(lambda: self._begun().receive(data))
 
@@ -278,7 +278,7 @@ class HttpWire(asyncio.Protocol):
             self._session = self._door.session_of(self)
         return self._session
 
-    def _turn_away(self, stranger: str) -> None:
+    def _reject_protocol(self, stranger: str) -> None:
         self._door.tell(
             "connections to the wrong port", "%s came to %s, and was turned away", stranger, doors.HTTP_PORT
         )

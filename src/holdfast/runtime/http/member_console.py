@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.actions.operator_action import ActionDone, OperatorAction
 from holdfast.core.model.partition_events import News
-from holdfast.observe.happenings import Happenings
+from holdfast.observe.cluster_events import ClusterEvents
 from holdfast.observe.map_figures import MemberCount
 from holdfast.observe.status import EntriesHeld
 from holdfast.observe.table_history import TableHistory
@@ -44,7 +44,7 @@ class MemberConsole:
         self._shown = shown
         self._loop = asyncio.get_running_loop()
         self._table = TableHistory()
-        self.happenings = Happenings(lambda: self._tell("happened"))
+        self.cluster_events = ClusterEvents(lambda: self._tell("happened"))
         self._heard: dict[object, Callable[[str], None]] = {}
         self._errands: ConsoleErrands | None = None
         """Since the first request that needs it."""
@@ -71,12 +71,12 @@ class MemberConsole:
             self._errands.close()
 
     def _news(self, news: News) -> None:
-        self.happenings.heard(self._host.wall_ms(), news)
+        self.cluster_events.heard(self._host.wall_ms(), news)
 
     def _changed(self) -> None:
         picture = self._host.member.picture
         now_ms = self._host.wall_ms()
-        self.happenings.look(now_ms, self._host.member)
+        self.cluster_events.look(now_ms, self._host.member)
         if picture.assigned and self._table.look(now_ms, picture.assignments, picture.members()):
             self._tell("table")
 
@@ -100,7 +100,7 @@ class MemberConsole:
             now_ms = self._host.wall_ms()
             for one in told["recent"][-new:]:
                 text = f"slow: {one['kind']}, waited for {one.get('waited_for', 'nothing')}"
-                self.happenings.add(now_ms, "slow", text, "warning", took_ms=int(one["took_ms"]))
+                self.cluster_events.add(now_ms, "slow", text, "warning", took_ms=int(one["took_ms"]))
             self._tell("happened")
 
     def _tell(self, what: str) -> None:

@@ -20,8 +20,8 @@ from holdfast.observe.health import Health, unready_reason
 from holdfast.observe.member_metrics import ProcessStats
 from holdfast.observe.status import EntriesHeld, counting
 from holdfast.runtime.data_lane import DataLane
-from holdfast.runtime.doors.sockets import Sockets
-from holdfast.runtime.doors.strangers import Strangers
+from holdfast.runtime.doors.connection_log import ConnectionLog
+from holdfast.runtime.doors.polled_door import Sockets
 from holdfast.runtime.http.metrics_page import MetricsPage
 from holdfast.runtime.loop_slices import in_slices
 from holdfast.runtime.memory import Gauge
@@ -52,7 +52,7 @@ class HttpHost(Grid, Protocol):
     times: OperationTimes
     tally: LaneTally
     data_lane: DataLane
-    strangers: Strangers
+    connection_log: ConnectionLog
 
     @property
     def sockets(self) -> Sockets:
@@ -156,7 +156,7 @@ class MemberHttp:
             files=host.files(),
             stall_s=host.stall_s,
             connections=host.connections,
-            refusals=host.strangers.counts,
+            refusals=host.connection_log.counts,
             latencies=latencies,
             failures=failures,
             reads=host.reads_by_map(),

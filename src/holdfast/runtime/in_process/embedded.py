@@ -370,7 +370,7 @@ class ServiceHandle:
         self._node.check_here()
         told = careful(self._node, heard)
         return self._node.listen(
-            part_name(self.name), key=None, local_only=False, heard=lambda event: told(event.value or b"")
+            part_name(self.name), key=None, local_only=False, on_event=lambda event: told(event.value or b"")
         )
 
     async def _of_share(self, op: Op, partition: int, value: bytes) -> bytes:

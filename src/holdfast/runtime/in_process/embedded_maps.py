@@ -452,7 +452,7 @@ class Map(Generic[K, V]):
                 )
             )
 
-        return self._node.listen(self.name, key=raw, local_only=False, heard=change)
+        return self._node.listen(self.name, key=raw, local_only=False, on_event=change)
 
     def _of_event(self, stored: bytes | None) -> Any:
         try:

@@ -13,7 +13,7 @@ from typing import Protocol, cast
 
 from holdfast.core.model.protocols import ProtocolRange, common_version
 from holdfast.errors import ProtocolError
-from holdfast.runtime.doors.strangers import Strangers
+from holdfast.runtime.doors.connection_log import ConnectionLog
 from holdfast.runtime.peering.member_frames import (
     DATAGRAM,
     FRAME,
@@ -49,7 +49,7 @@ class IncomingOwner(Protocol):
     client_port: int
     speaks: ProtocolRange
     secrets: tuple[str, ...]
-    strangers: Strangers
+    connection_log: ConnectionLog
     on_bytes: Callable[[int], None]
 
     def on_connected(self, incoming: IncomingConnection) -> None: ...
@@ -135,7 +135,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
                 if self._transport is not None:
                     self._transport.resume_reading()
         except Exception as error:  # noqa: BLE001  (malformed bytes end their connection, and nothing else)
-            self._network.strangers.tell(
+            self._network.connection_log.report(
                 "member connections closed: protocol error", "connection of a member closed: %s", error
             )
             self.close()

@@ -39,7 +39,9 @@ BUILD_BYTES = 24
 _SPEAKS = struct.Struct(f"<HH{BUILD_BYTES}s")
 """Lowest and highest version of the member protocol, and the build."""
 OPENING_BYTES = doors.OPENING_BYTES
-assert len(MAGIC) + _SPEAKS.size + UUID_BYTES + NONCE_BYTES == OPENING_BYTES, "what strangers may read over"
+assert len(MAGIC) + _SPEAKS.size + UUID_BYTES + NONCE_BYTES == OPENING_BYTES, (
+    "what connection_log may read over"
+)
 PROOF_BYTES = 32
 PROOFS_MAX = 2
 HANDSHAKE_TIMEOUT_S = 5.0

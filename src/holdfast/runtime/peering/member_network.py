@@ -21,7 +21,7 @@ from holdfast.core.model.ids import Address, MemberId
 from holdfast.core.model.protocols import ProtocolRange, protocol_mismatch
 from holdfast.engine.driver import Driver
 from holdfast.errors import ProtocolError, UnknownMessage
-from holdfast.runtime.doors.strangers import Strangers
+from holdfast.runtime.doors.connection_log import ConnectionLog
 from holdfast.runtime.doors.tls import MemberTls
 from holdfast.runtime.peering.dns_names import Names, Place, shown
 from holdfast.runtime.peering.incoming_connection import IncomingConnection
@@ -57,7 +57,7 @@ class MemberNetwork:
         settings: Settings,
         uuid: str,
         address: Address,
-        strangers: Strangers | None = None,
+        connection_log: ConnectionLog | None = None,
         tls: MemberTls | None = None,
         speaks: ProtocolRange = OF_THIS_BUILD,
     ) -> None:
@@ -73,7 +73,7 @@ class MemberNetwork:
         """For each connected member, by UUID: which of this member's secrets its latest request has proved."""
         self._refused: dict[Address, float] = {}
         """Members that were rejected because of their secret, by address, and when (monotonic seconds)."""
-        self.strangers = strangers or Strangers()
+        self.connection_log = connection_log or ConnectionLog()
         self.uuid = uuid
         self.address = address
         self.client_port = 0
@@ -204,7 +204,7 @@ class MemberNetwork:
 
     # -- incoming connections
 
-    def allow(self, limits: LimitSettings) -> None:
+    def set_limits(self, limits: LimitSettings) -> None:
         """Apply changed limits. Present connections stay."""
         self._authenticated.allow(limits.member_connections)
 
@@ -231,7 +231,7 @@ class MemberNetwork:
     def on_wrong_secret(self, request: HandshakeRequest) -> None:
         """The member knows no secret of this one: log and remember that."""
         address = Address(request.host, request.port)
-        self.strangers.tell(
+        self.connection_log.report(
             REFUSED,
             "security.member_secret of %s differs from this member's: it is rejected",
             address,
@@ -243,7 +243,7 @@ class MemberNetwork:
 
     def on_incompatible(self, request: HandshakeRequest) -> None:
         """The member knows the secret, but has no common version of the member protocol with this one."""
-        self.strangers.tell(
+        self.connection_log.report(
             "members refused: incompatible protocol",
             "no connection from a member at %s: %s",
             Address(request.host, request.port),
@@ -304,7 +304,7 @@ class MemberNetwork:
             except UnknownMessage as error:
                 # A datagram may come from a process that does not know the feature level in force: a newer build may
                 # use a message that this one does not know (wire/C-2).
-                self.strangers.tell(
+                self.connection_log.report(
                     "messages dropped: unknown kind",
                     "left out: %s",
                     error,
@@ -324,7 +324,7 @@ class MemberNetwork:
     def record_failure(self, address: Address, problem: str, *, final: bool = False) -> None:
         """Record why an address cannot be used, and log it once. `final`: the secrets differ."""
         if self.failures.get(address) != problem:
-            self.strangers.tell(
+            self.connection_log.report(
                 "failed connections to members",
                 "no connection to a member at %s: %s",
                 shown(address),

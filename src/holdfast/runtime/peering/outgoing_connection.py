@@ -13,7 +13,7 @@ from holdfast.config.client_tls import handshake_problem
 from holdfast.core.model.ids import Address
 from holdfast.core.model.protocols import ProtocolRange, common_version, protocol_mismatch
 from holdfast.errors import ProtocolError
-from holdfast.runtime.doors.strangers import Strangers
+from holdfast.runtime.doors.connection_log import ConnectionLog
 from holdfast.runtime.doors.tls import MemberTls
 from holdfast.runtime.peering.member_handshake import (
     HANDSHAKE_TIMEOUT_S,
@@ -66,7 +66,7 @@ class OutgoingOwner(Protocol):
     tls: MemberTls | None
     speaks: ProtocolRange
     secrets: tuple[str, ...]
-    strangers: Strangers
+    connection_log: ConnectionLog
     seed_places: SeedPlaces
 
     def gathers(self, outgoing: OutgoingConnection) -> bool: ...
@@ -163,7 +163,7 @@ class OutgoingConnection:
                         self.address, f"no TLS with the one there: {handshake_problem(error)}"
                     )
                 except Exception as error:  # noqa: BLE001  (also errors of the resolver for impossible host names)
-                    self._network.strangers.tell(
+                    self._network.connection_log.report(
                         "failed connections to members",
                         "no connection to member %s: %s",
                         self.address,

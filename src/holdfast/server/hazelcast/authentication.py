@@ -58,7 +58,7 @@ def _proven(talk: Conversation, call: Call, answer: LoginAnswer) -> None:
 def _conclude(talk: Conversation, call: Call, status: int, rights: Rights = EVERYTHING) -> None:
     card = talk.grid.cluster()
     me = next((member for member in card.members if member.uuid == talk.grid.member_uuid), None)
-    full = talk.let_in() if status == ADMITTED and me is not None else ""
+    full = talk.admit() if status == ADMITTED and me is not None else ""
     if full:
         talk.reject(call.correlation, AGAIN, full)
         talk.close(full)

@@ -68,10 +68,10 @@ class Conversation:
         client_acks: bool = False,
         flow: Flow,
         answer_bytes: int,
-        let_in: Callable[[], str],
+        admit: Callable[[], str],
         peer: str = "",
     ) -> None:
-        """`answer_bytes`: limit of one response. `let_in` returns the reason why there is no place for this client.
+        """`answer_bytes`: limit of one response. `admit` returns the reason why there is no place for this client.
         `peer`: its address.
         """
         self.peer = peer
@@ -79,7 +79,7 @@ class Conversation:
         """Rights of the user, after authentication."""
         self.authenticating = False
         """Whether authentication is in progress; no other input is handled during it."""
-        self.let_in = let_in
+        self.admit = admit
         self.grid = grid
         self.flow = flow
         self.answer_bytes = answer_bytes
@@ -88,7 +88,7 @@ class Conversation:
         self.authenticated = False
         """Whether the client has authenticated."""
         self.client = b""
-        self.collects = False
+        self.collects_acks = False
         """Whether the client waits for backups itself: it has registered for acknowledgements, and may."""
         self.gone = False
         self.out = bytearray()

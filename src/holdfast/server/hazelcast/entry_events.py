@@ -25,13 +25,13 @@ def _add(talk: Conversation, call: Call) -> None:
         reject_other_predicates(call)
     key = call.key or None
 
-    def heard(change: EntryEvent) -> None:
+    def on_event(change: EntryEvent) -> None:
         if call.flags & change.kind:
             talk.send(entry_event(call, change, talk.grid.partition_count))
 
-    told = talk.callback("an entry event", heard)
+    told = talk.callback("an entry event", on_event)
     registration = talk.register(
-        lambda: talk.grid.listen(call.name, key=key, local_only=call.local_only, heard=told)
+        lambda: talk.grid.listen(call.name, key=key, local_only=call.local_only, on_event=told)
     )
     talk.send(message([response(call.kind + 1, call.correlation, registration)]))
 

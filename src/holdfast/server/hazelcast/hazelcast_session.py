@@ -19,6 +19,7 @@ from holdfast.core.model.zone_batches import ZoneBatchDone
 from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
 from holdfast.server.access import call_rejection
 from holdfast.server.audit_events import AuditEvent, AuditKind
+from holdfast.server.fast_path import FastPath, ServedMaps
 from holdfast.server.flow import REQUEST_UNITS, SLICE_BYTES, Flow, Work
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast import (
@@ -42,7 +43,6 @@ from holdfast.server.hazelcast.lane_tally import LaneTally
 from holdfast.server.hazelcast.names import name_of
 from holdfast.server.hazelcast.reference_lane import LaneCode, Served
 from holdfast.server.hazelcast.zone_entry_sink import ZoneEntrySink, ZoneMap
-from holdfast.server.plain import KnownNames, Plain
 from holdfast.server.session_client import SessionClient, uuid_text
 from holdfast.wire.hazelcast.hazelcast_frames import (
     FRAME,
@@ -91,8 +91,8 @@ def _backup_listener(talk: Conversation, call: Call) -> None:
     def listen() -> Callable[[], None]:
         if not talk.client_acks:
             return _nothing_to_undo
-        talk.collects = True
-        return talk.grid.collect(talk.client, talk.callback("what a backup holds", heard))
+        talk.collects_acks = True
+        return talk.grid.watch_acks(talk.client, talk.callback("what a backup holds", heard))
 
     registration = talk.register(listen)
     talk.send(message([response(call.kind + 1, call.correlation, registration)]))
@@ -143,15 +143,15 @@ class HazelcastSession:
         limits: LimitSettings | None = None,
         client_acks: bool = False,
         flow: Flow | None = None,
-        let_in: Callable[[bool], str] = lambda operates: "",
+        admit: Callable[[bool], str] = lambda operates: "",
         lane_code: LaneCode = reference_lane,
         peer: str = "",
         tally: LaneTally | None = None,
-        known_names: KnownNames | None = None,
+        served_maps: ServedMaps | None = None,
     ) -> None:
-        """`client_acks`: clients may wait for backups themselves. `flow`: limits of work in progress. `let_in`: the
+        """`client_acks`: clients may wait for backups themselves. `flow`: limits of work in progress. `admit`: the
         reason why there is no place for an authenticated client. `lane_code`: the data lane, plain or compiled.
-        `peer`: the client's address. `tally`: counts what the lane serves. `known_names`: shared by all connections.
+        `peer`: the client's address. `tally`: counts what the lane serves. `served_maps`: shared by all connections.
         """
         self._send = send
         self._grid = grid
@@ -171,10 +171,10 @@ class HazelcastSession:
             client_acks=client_acks,
             flow=self._flow,
             answer_bytes=self._limits.answer_bytes,
-            let_in=lambda: let_in(False),
+            admit=lambda: admit(False),
             peer=peer,
         )
-        self._known_names = known_names or KnownNames(grid.losses)
+        self._served_maps = served_maps or ServedMaps(grid.losses)
         self._names: dict[bytes, Served] = {}
         """Maps for the data lane: none before authentication, then the shared ones or the connection's own."""
         self._losses = grid.losses
@@ -231,8 +231,8 @@ class HazelcastSession:
             out.clear()
             self._send(whole)
 
-    def plain(self) -> Plain | None:
-        """See `server.plain`."""
+    def fast_path(self) -> FastPath | None:
+        """See `server.fast_path`."""
         talk, flow = self._talk, self._flow
         if (
             self._held is not None
@@ -245,8 +245,10 @@ class HazelcastSession:
             return None
         losses = self._losses
         if not self._names and talk.rights.everything:
-            self._names = self._known_names.now()
-        return Plain(self._lane, self._names, self._longest, flow, losses, self._losses_seen, talk.collects)
+            self._names = self._served_maps.now()
+        return FastPath(
+            self._lane, self._names, self._longest, flow, losses, self._losses_seen, talk.collects_acks
+        )
 
     def served(self, data: bytes, at: int, out: bytes, unsealed: bytes) -> None:
         self._buffers += 1
@@ -267,7 +269,7 @@ class HazelcastSession:
             talk.busy = False
         talk.flush()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Continue after a stop: one slice of work, or waiting input."""
         talk, flow = self._talk, self._flow
         if talk.gone:
@@ -293,7 +295,7 @@ class HazelcastSession:
             self._whole = b""
 
     def _halts(self, data: bytes, at: int) -> bool:
-        """Whether the session must stop here; then it keeps the rest for `go_on`."""
+        """Whether the session must stop here; then it keeps the rest for `resume`."""
         talk, flow = self._talk, self._flow
         if len(talk.out) > _GATHERED_MAX:
             talk.flush()
@@ -466,7 +468,7 @@ class HazelcastSession:
                 told = partial(self._settle, answers, None, 0)
             else:
                 told = partial(self._settle, answers, tally.take_writes(), self._grid.now_ns())
-            if self._talk.collects:
+            if self._talk.collects_acks:
                 correlations = [RESPONSE.unpack_from(answer)[3] for answer in messages_in(answers)]
                 self._lane.close_batch_for(told, self._talk.client, correlations)
             else:
@@ -481,7 +483,7 @@ class HazelcastSession:
         assert self._flow.held >= 0, "each batch is settled once"
         if talk.gone:
             return
-        if safe and talk.collects and self._lane.acks:
+        if safe and talk.collects_acks and self._lane.acks:
             for answer in messages_in(answers):
                 talk.out += expecting(answer, self._lane.acks)
         elif safe:
@@ -640,7 +642,7 @@ class HazelcastSession:
         if reads_only is None:
             return
         if not grid.zone_of(name):
-            if len(self._names) >= _MOST_NAMES and self._names is self._known_names.now():
+            if len(self._names) >= _MOST_NAMES and self._names is self._served_maps.now():
                 self._names = {}
             if len(self._names) < _MOST_NAMES and not self._losses.concern(name):
                 self._names[name.encode()] = (name,) if reads_only else name
@@ -654,7 +656,7 @@ class HazelcastSession:
         limit = f"limits.frame_bytes = {self._limits.frame_bytes}"
         talk = self._talk
         talk.reject(correlation, BAD_ARGUMENT, f"{name_of(kind)} was not applied: {reason} ({limit})")
-        talk.grid.knocked(
+        talk.grid.report_client_event(
             "requests refused: too large",
             "%s of a client was refused, because it is larger than %s",
             name_of(kind),

@@ -66,28 +66,28 @@ class Invalidations:
         """The partition of the map's name, to which Java clients attribute "invalidate all"."""
         self._keys: list[EntryEvent] = []
         self._all = False
-        self._soon = talk.grid.gather(talk.callback("what near caches forget", self.tell))
+        self._debounced = talk.grid.debounce(talk.callback("what near caches forget", self.tell))
 
     def listen(self) -> Callable[[], None]:
         grid, call = self._talk.grid, self._call
         unlisten = grid.listen(
-            call.name, key=None, local_only=call.local_only, heard=self._heard, invalidations=True
+            call.name, key=None, local_only=call.local_only, on_event=self._on_event, invalidations=True
         )
 
         def end() -> None:
             unlisten()
-            self._soon.end()
+            self._debounced.end()
             self._keys.clear()
 
         return end
 
-    def _heard(self, change: EntryEvent) -> None:
+    def _on_event(self, change: EntryEvent) -> None:
         if change.key is None:
             if change.kind in _ALL_CHANGED:
                 self._all = True
         else:
             self._keys.append(change)
-        self._soon.ask()
+        self._debounced.request()
 
     def forget_all(self) -> None:
         self._all = True

@@ -150,7 +150,7 @@ _EVENT_TYPES = {EventKind.ADDED: "CREATED", EventKind.REMOVED: "DESTROYED"}
 
 
 def _add_listener(talk: Conversation, call: Call) -> None:
-    def heard(change: EntryEvent) -> None:
+    def on_event(change: EntryEvent) -> None:
         kind = _EVENT_TYPES.get(change.kind)
         name = _name_of(change.key) if change.key is not None else None
         if kind is not None and name is not None and talk.rights.knows(Kind.MAP, name):
@@ -165,9 +165,9 @@ def _add_listener(talk: Conversation, call: Call) -> None:
                 )
             )
 
-    told = talk.callback("an opened map", heard)
+    told = talk.callback("an opened map", on_event)
     registration = talk.register(
-        lambda: talk.grid.listen(OBJECTS_MAP, key=None, local_only=call.local_only, heard=told)
+        lambda: talk.grid.listen(OBJECTS_MAP, key=None, local_only=call.local_only, on_event=told)
     )
     talk.send(message([response(call.kind + 1, call.correlation, registration)]))
 

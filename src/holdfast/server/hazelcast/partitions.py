@@ -33,28 +33,28 @@ _MAP_LOST = Struct("<i17s")
 
 
 def _add_lost(talk: Conversation, call: Call) -> None:
-    def heard(loss: Loss, source: str) -> bytes:
+    def on_event(loss: Loss, source: str) -> bytes:
         fixed = _LOST.pack(loss.partition, loss.lost_backups, uuid(source or None))
         return message([event(call.kind + 2, call.correlation, fixed)])
 
-    _add_loss_listener(talk, call, heard)
+    _add_loss_listener(talk, call, on_event)
 
 
 def _add_map_lost(talk: Conversation, call: Call) -> None:
-    def heard(loss: Loss, source: str) -> bytes | None:
+    def on_event(loss: Loss, source: str) -> bytes | None:
         if not loss.concerns(call.name, talk.grid.configured_maps):
             return None
         return message(
             [event(call.kind + 2, call.correlation, _MAP_LOST.pack(loss.partition, uuid(source or None)))]
         )
 
-    _add_loss_listener(talk, call, heard)
+    _add_loss_listener(talk, call, on_event)
 
 
 def _add_loss_listener(talk: Conversation, call: Call, event_of: Callable[[Loss, str], bytes | None]) -> None:
     grid = talk.grid
 
-    def heard(news: News) -> None:
+    def on_event(news: News) -> None:
         if news.loss is None:
             return
         source = grid.owner(news.loss.partition) or grid.master
@@ -63,7 +63,7 @@ def _add_loss_listener(talk: Conversation, call: Call, event_of: Callable[[Loss,
             if told is not None:
                 talk.send(told)
 
-    _register(talk, call, heard)
+    _register(talk, call, on_event)
 
 
 # -- migrations
@@ -73,7 +73,7 @@ def _add_migration(talk: Conversation, call: Call) -> None:
     grid = talk.grid
     began: dict[Number, int] = {}
 
-    def heard(news: News) -> None:
+    def on_event(news: News) -> None:
         if news.kind is Kind.LOST or (call.local_only and grid.master != grid.member_uuid):
             return
         if news.process not in began:
@@ -81,7 +81,7 @@ def _add_migration(talk: Conversation, call: Call) -> None:
             began[news.process] = grid.wall_ms() - news.elapsed_ms
         talk.send(migration_event(call, news, began[news.process]))
 
-    _register(talk, call, heard)
+    _register(talk, call, on_event)
 
 
 def migration_event(call: Call, news: News, began_ms: int) -> bytes:
@@ -105,8 +105,8 @@ def migration_event(call: Call, news: News, began_ms: int) -> bytes:
 # -- registrations
 
 
-def _register(talk: Conversation, call: Call, heard: Callable[[News], None]) -> None:
-    registration = talk.register(lambda: talk.grid.on_news(talk.callback("news of a partition", heard)))
+def _register(talk: Conversation, call: Call, on_event: Callable[[News], None]) -> None:
+    registration = talk.register(lambda: talk.grid.on_news(talk.callback("news of a partition", on_event)))
     talk.send(message([response(call.kind + 1, call.correlation, registration)]))
 
 

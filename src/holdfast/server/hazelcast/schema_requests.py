@@ -77,7 +77,7 @@ def _fetch_schema(talk: Conversation, call: Call) -> None:
             try:
                 schema_of_entry(stored)
             except ValueError as broken:
-                talk.grid.knocked(
+                talk.grid.report_client_event(
                     f"entries of {SCHEMAS_MAP} that are no schemas",
                     f"entry %s of {SCHEMAS_MAP} is passed over: %s",
                     call.schema_id,

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.actions.registry import ACTIONS
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
-from holdfast.observe.happenings import Happenings
+from holdfast.observe.cluster_events import ClusterEvents
 from holdfast.server import access
 from holdfast.server.audit_events import AuditEvent, AuditKind
 from holdfast.server.http.action_routes import ActionForwarder
@@ -58,7 +58,7 @@ class ConsoleMember(ActionForwarder, Protocol):
     def files(self) -> Mapping[str, ConsoleFile]: ...
 
     @property
-    def happenings(self) -> Happenings: ...
+    def cluster_events(self) -> ClusterEvents: ...
 
     def history(self, since: int, done: Callable[[bytes], None]) -> None:
         """Changes of the table after that number, as JSON (`observe.table_history`)."""
@@ -273,8 +273,8 @@ class _Listener:
     def __init__(self, console: ConsoleMember, stream: Stream, since: int) -> None:
         self._console = console
         self._stream = stream
-        happenings = console.happenings
-        self._sent = since if 0 <= since <= happenings.number else 0
+        cluster_events = console.cluster_events
+        self._sent = since if 0 <= since <= cluster_events.number else 0
         stream.on_room(self._catch_up)
         stream.on_closed(console.watch(self._heard))
         self._catch_up()
@@ -282,7 +282,7 @@ class _Listener:
     def _heard(self, what: str) -> None:
         match what:
             case "happened":
-                self._tell_happenings()
+                self._send_events()
             case "table":
                 self._stream.send(event("table", {}))
             case _:
@@ -290,12 +290,12 @@ class _Listener:
 
     def _catch_up(self) -> None:
         self._stream.send(event("table", {}))
-        self._tell_happenings()
+        self._send_events()
 
-    def _tell_happenings(self) -> None:
-        happenings = self._console.happenings
-        while self._sent < happenings.number:
-            some, missed = happenings.since(self._sent, AT_A_TIME)
+    def _send_events(self) -> None:
+        cluster_events = self._console.cluster_events
+        while self._sent < cluster_events.number:
+            some, missed = cluster_events.since(self._sent, AT_A_TIME)
             last = some[-1].number
             told = event("happened", {"missed": missed, "lines": some})
             if not self._stream.send(b"id: " + str(last).encode() + b"\n" + told):

@@ -166,7 +166,9 @@ class HttpSession:
             if self._ended and not self._queued and (self._exchange is None or self._accepted is not None):
                 self._end("it has gone")
         except h11.RemoteProtocolError as error:
-            self._grid.knocked("malformed HTTP requests", "malformed HTTP from %s: %s", self._peer, error)
+            self._grid.report_client_event(
+                "malformed HTTP requests", "malformed HTTP from %s: %s", self._peer, error
+            )
             self._refuse(error.error_status_hint, "malformed HTTP/1.1 request")
 
     def _take_head(self) -> None:
@@ -226,7 +228,7 @@ class HttpSession:
         elif access.is_open(route.name):
             self._accept(route, request, exchange)
         elif why := self._origin_problem(request):
-            self._grid.knocked(
+            self._grid.report_client_event(
                 "cross-origin HTTP requests", "HTTP request of %s refused: %s", self._peer, why
             )
             exchange.answer(text_answer(403, why))

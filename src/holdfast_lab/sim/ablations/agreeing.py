@@ -183,6 +183,6 @@ AGREEING: dict[str, tuple[Place, ...]] = {
     "metastore-reads": (Place(Metastore, "_read", _reads_what_is_here),),
     "keys-guarded": (Place(KeysRead, "guarded", _writes_unguarded),),
     "clean-up": (Place(replica_duties, "replica_duty", _destroys_what_is_not_named),),
-    "zone-waits": (Place(ZoneHost, "may_part", always),),
+    "zone-waits": (Place(ZoneHost, "can_leave", always),),
     "zone-successors": (Place(zone_triggers, "successors", _knows_no_successors, when=_has_gone),),
 }

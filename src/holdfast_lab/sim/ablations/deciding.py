@@ -129,5 +129,5 @@ DECIDING: dict[str, tuple[Place, ...]] = {
         Place(admission, "fits_level", always, when=_does_not_fit),
     ),
     "level-in-force": (Place(Outbox, "does", always, when=_does_not),),
-    "drain-waits": (Place(MigrationMaster, "may_part", always),),
+    "drain-waits": (Place(MigrationMaster, "can_leave", always),),
 }

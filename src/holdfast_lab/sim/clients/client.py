@@ -323,7 +323,7 @@ class Client:
             del self.lines[line.host]
         self.forget(line)
 
-    def let_in(self, line: Line) -> None:
+    def on_admitted(self, line: Line) -> None:
         line.ready = True
         self.counts["connections made"] += 1
 

@@ -299,7 +299,7 @@ class HazelcastClient(Client):
             self._cluster, self._members_version = cluster, -1
             self._proxies.clear()
         line.member = member
-        self.let_in(line)
+        self.on_admitted(line)
         reader = reader_of(answer)
         reader.begin()
         reader.skip_to_end()

@@ -93,8 +93,8 @@ class NearCacheClient(HazelcastClient):
 
     # -- permission to keep entries
 
-    def let_in(self, line: Line) -> None:
-        super().let_in(line)
+    def on_admitted(self, line: Line) -> None:
+        super().on_admitted(line)
         assert isinstance(line, HazelcastLine)
         self._feed(line)
 

@@ -102,7 +102,7 @@ class OwnClient(Client):
                 f"{self.name} is told of {hello.partition_count} partitions; there are {count}"
             )
         line.remembers = self._remembers = hello.request_ids > 0
-        self.let_in(line)
+        self.on_admitted(line)
         self._refresh()
 
     # -- the table

@@ -73,30 +73,30 @@ def _do(deed: Callable[[], object]) -> None:
     deed()
 
 
-class Ears:
+class ConnectionCounts:
     """Counts what clients do at the ports."""
 
     def __init__(self, counts: Counter[str]) -> None:
-        self._counts = counts
+        self._connection_counts = counts
 
-    def tell(self, kind: str, line: str, /, *said: object) -> None:
-        self._counts[f"door: {kind}"] += 1
+    def report(self, kind: str, line: str, /, *args: object) -> None:
+        self._connection_counts[f"door: {kind}"] += 1
 
     def closed(self, why: str, /) -> None:
-        self._counts["connections closed by members"] += 1
+        self._connection_counts["connections closed by members"] += 1
 
 
 class ProcessGrid(MemberGrid):
     """The member of a simulated process, for its sessions."""
 
-    def __init__(self, process: Process, loop: Turns, ears: Ears) -> None:
+    def __init__(self, process: Process, loop: Turns, counts: ConnectionCounts) -> None:
         self.driver = process.driver
         self.member = process.driver.member
         self.lane = process.driver.lane
         super().__init__(self.member.settings, self.member.me)
         self._process = process
         self._loop = loop
-        self._ears = ears
+        self._connection_counts = counts
 
     @property
     def clients_loop(self) -> Turns:
@@ -118,8 +118,8 @@ class ProcessGrid(MemberGrid):
         """No request may meet an error inside the member in a simulated run."""
         raise error
 
-    def knocked(self, kind: str, line: str, *said: object) -> None:
-        self._ears.tell(kind, line, *said)
+    def report_client_event(self, kind: str, line: str, *said: object) -> None:
+        self._connection_counts.report(kind, line, *said)
 
     def status(self, entries: EntriesHeld | None = None) -> dict[str, object]:
         return {}
@@ -173,7 +173,7 @@ class Doors:
 
     def _make(self, process: Process) -> Door:
         driver = process.driver
-        loop, ears = Turns(process), Ears(self.counts)
+        loop, counts = Turns(process), ConnectionCounts(self.counts)
         settings = driver.member.settings
         spent_ns = 0
 
@@ -183,11 +183,11 @@ class Doors:
             return self.world.now_ns + spent_ns
 
         door = Door(
-            ProcessGrid(process, loop, ears),
+            ProcessGrid(process, loop, counts),
             settings.limits,
             loop,
             clock,
-            ears,
+            counts,
             DoorMember(driver.enter, driver.leave_lane, _raise, backlog=driver.member.picture.backlog),
             DoorOptions(
                 request_ids=settings.replication.request_ids,

@@ -1,6 +1,6 @@
 """Counts and logs events that unauthenticated peers can cause.
 
-Lines are rate-limited by kind, so nobody can fill the log. Foreign text is quoted, so it cannot imitate a line of the
+Lines are rate-limited by kind, so no peer can fill the log. Foreign text is quoted, so it cannot imitate a line of the
 member.
 """
 
@@ -18,7 +18,7 @@ FAULTY = "requests that met an error inside this member"
 log = logging.getLogger("holdfast")
 
 
-class Strangers:
+class ConnectionLog:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock`: in seconds."""
         self._lines = LimitedLines(clock)
@@ -29,17 +29,17 @@ class Strangers:
         self.counts["client connections closed by this member"] += 1
         log.debug("client connection closed: %s", quoted(why))
 
-    def tell(
+    def report(
         self,
         kind: str,
         line: str,
         /,
-        *said: object,
+        *args: object,
         level: int = logging.WARNING,
         error: BaseException | None = None,
     ) -> None:
-        """Count an event and log it, rate-limited. `said`: foreign text, which is quoted; `error`: an internal error,
+        """Count an event and log it, rate-limited. `args`: foreign text, which is quoted; `error`: an internal error,
         logged with its traceback.
         """
         self.counts[kind] += 1
-        self._lines.tell(kind, line, *map(quoted, said), level=level, error=error)
+        self._lines.tell(kind, line, *map(quoted, args), level=level, error=error)

@@ -117,14 +117,16 @@ class PolledDoor:
 
     def _could_not_take(self, error: OSError) -> None:
         if self._door is not None:
-            self._door.strangers.tell("failed accepts", "cannot accept the connection of a client: %s", error)
+            self._door.connection_log.report(
+                "failed accepts", "cannot accept the connection of a client: %s", error
+            )
 
     def _pause(self, error: OSError) -> None:
         """No descriptor is free: stop accepting for a while. The system queues connections."""
         for each in self.sockets:
             self._loop.remove_reader(each.fileno())
         if self._door is not None:
-            self._door.strangers.tell("no file descriptors left", "cannot accept clients: %s", error)
+            self._door.connection_log.report("no file descriptors left", "cannot accept clients: %s", error)
         self._pausing = self._loop.call_later(FULL_S, self._watch)
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ KEPT: Final = 12_000
 Level = Literal["info", "warning", "error"]
 
 
-class Happening(msgspec.Struct, frozen=True, omit_defaults=True):
+class ClusterEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     number: int
     at_ms: int
     """Milliseconds since 1970 when this member learned of it."""
@@ -39,10 +39,10 @@ class Happening(msgspec.Struct, frozen=True, omit_defaults=True):
     """Replica index; 0 is the primary."""
 
 
-class Happenings:
+class ClusterEvents:
     def __init__(self, told: Callable[[], None] = lambda: None, kept: int = KEPT) -> None:
         self._told = told
-        self._kept: deque[Happening] = deque(maxlen=kept)
+        self._kept: deque[ClusterEvent] = deque(maxlen=kept)
         self._names: dict[str, str] = {}
         self._members: dict[MemberId, MemberInfo] = {}
         self._leaving: frozenset[MemberId] = frozenset()
@@ -54,7 +54,7 @@ class Happenings:
         self.number = 0
         """Number of the latest event; the first has 1."""
 
-    def since(self, number: int, most: int = KEPT) -> tuple[list[Happening], int]:
+    def since(self, number: int, most: int = KEPT) -> tuple[list[ClusterEvent], int]:
         """Up to `most` events after this number, and how many of them were dropped already (observe/E-1)."""
         first = self.number - len(self._kept)
         missed = max(0, first - number)
@@ -76,7 +76,7 @@ class Happenings:
     ) -> None:
         self.number += 1
         self._kept.append(
-            Happening(self.number, at_ms, kind, text, level, partition, took_ms, source, target, replica)
+            ClusterEvent(self.number, at_ms, kind, text, level, partition, took_ms, source, target, replica)
         )
 
     def look(self, at_ms: int, member: Member) -> None:

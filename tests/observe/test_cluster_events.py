@@ -7,32 +7,32 @@ import pytest
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.migration import NONE, Migration
 from holdfast.core.model.partition_events import Kind, Loss, News
-from holdfast.observe.happenings import Happenings, lost
+from holdfast.observe.cluster_events import ClusterEvents, lost
 
 
 @pytest.mark.rule("observe/E-1")
 def test_the_oldest_are_forgotten_and_who_is_late_is_told_how_many() -> None:
-    happenings = Happenings(kept=5)
+    cluster_events = ClusterEvents(kept=5)
     for number in range(8):
-        happenings.add(number, "x", str(number))
-    some, missed = happenings.since(0)
+        cluster_events.add(number, "x", str(number))
+    some, missed = cluster_events.since(0)
     assert ([one.number for one in some], missed) == ([4, 5, 6, 7, 8], 3)
-    some, missed = happenings.since(4, most=2)
+    some, missed = cluster_events.since(4, most=2)
     assert ([one.number for one in some], missed) == ([5, 6], 0)
-    assert happenings.since(8) == ([], 0)
+    assert cluster_events.since(8) == ([], 0)
 
 
 def test_news_of_partitions_in_words() -> None:
     told: list[int] = []
-    happenings = Happenings(lambda: told.append(happenings.number))
+    cluster_events = ClusterEvents(lambda: told.append(cluster_events.number))
     moved = Migration(7, MemberId("aaaaaaaa-1"), 0, 1, MemberId("bbbbbbbb-2"), NONE, 0)
-    happenings.heard(1, News((1, 1), Kind.STARTED, planned=3))
-    happenings.heard(2, News((1, 2), Kind.COMPLETED, migration=moved, took_ms=12))
-    happenings.heard(3, News((1, 3), Kind.FAILED, migration=moved))
-    happenings.heard(4, News((1, 4), Kind.FINISHED, planned=3, completed=2, failed=1, elapsed_ms=900))
-    happenings.heard(5, News((1, 5), Kind.LOST, loss=Loss(7, 0, all_lost=True, maps=["m"])))
+    cluster_events.heard(1, News((1, 1), Kind.STARTED, planned=3))
+    cluster_events.heard(2, News((1, 2), Kind.COMPLETED, migration=moved, took_ms=12))
+    cluster_events.heard(3, News((1, 3), Kind.FAILED, migration=moved))
+    cluster_events.heard(4, News((1, 4), Kind.FINISHED, planned=3, completed=2, failed=1, elapsed_ms=900))
+    cluster_events.heard(5, News((1, 5), Kind.LOST, loss=Loss(7, 0, all_lost=True, maps=["m"])))
     assert told == [1, 2, 3, 4, 5]
-    lines, _ = happenings.since(0)
+    lines, _ = cluster_events.since(0)
     assert [(one.kind, one.level, one.text) for one in lines] == [
         ("rebalance", "info", "a rebalance started: 3 migrations planned"),
         ("migrated", "info", "partition 7 replica 0 from aaaaaaaa to bbbbbbbb"),

@@ -10,9 +10,9 @@ from holdfast.server.grid import EntryLane
 from holdfast.server.hazelcast.reference_lane import Served
 
 
-class Plain(NamedTuple):
-    """A session's permission for the data lane. Valid until the session gets input or resumes by itself, while nothing
-    is `gathered` in its flow, and until another partition is lost.
+class FastPath(NamedTuple):
+    """A session's permission to use the data lane directly. Valid until the session gets input or resumes by
+    itself, while its flow has nothing `gathered`, and until another partition is lost.
     """
 
     lane: EntryLane
@@ -21,12 +21,14 @@ class Plain(NamedTuple):
     flow: Flow
     losses: LostPartitions
     losses_seen: int
-    collects: bool = False
-    """Whether the client waits for backups itself; the session must then learn of each write."""
+    collects_acks: bool = False
+    """Whether the client itself waits for acknowledgements of backups; the session must then learn of each
+    write.
+    """
 
 
-class KnownNames:
-    """Maps that the data lane serves for users who may do everything, shared by the connections of a door: only the
+class ServedMaps:
+    """Maps that the data lane serves for users with all permissions. All connections share the list: only the
     first request for a map needs a session.
     """
 
@@ -36,7 +38,7 @@ class KnownNames:
         self._names: dict[bytes, Served] = {}
 
     def now(self) -> dict[bytes, Served]:
-        """Maps without lost partitions. Another loss clears the list."""
+        """Maps without lost partitions. A new loss clears the list."""
         changes = self._losses.changes
         if changes != self._losses_seen:
             self._losses_seen, self._names = changes, {}

@@ -1,4 +1,4 @@
-"""What strangers say reaches the log as one line, and not too often."""
+"""What connection_log say reaches the log as one line, and not too often."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from holdfast.runtime.doors.strangers import Strangers
+from holdfast.runtime.doors.connection_log import ConnectionLog
 from holdfast.runtime.logs.limited_lines import LINES, PERIOD_S, quoted
 
 
@@ -28,23 +28,23 @@ def test_what_is_said_is_one_line_with_an_end() -> None:
 
 def test_the_log_hears_of_a_few_and_of_how_many_more(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
-    strangers = Strangers(clock)
+    connection_log = ConnectionLog(clock)
     with caplog.at_level(logging.WARNING, "holdfast"):
         for number in range(1000):
-            strangers.tell("knocks", "%s knocks", f"nobody\n{number}")
-        strangers.tell("calls", "%s calls", "somebody else")
+            connection_log.report("knocks", "%s knocks", f"nobody\n{number}")
+        connection_log.report("calls", "%s calls", "somebody else")
         assert len(caplog.messages) == LINES + 1
         assert caplog.messages[0] == "nobody\\n0 knocks"
         clock.now_s += PERIOD_S
-        strangers.tell("knocks", "%s knocks", "again")
+        connection_log.report("knocks", "%s knocks", "again")
     assert caplog.messages[-2:] == [f"knocks: {1000 - LINES} more in the last 10 s", "again knocks"]
-    assert strangers.counts == {"knocks": 1001, "calls": 1}
+    assert connection_log.counts == {"knocks": 1001, "calls": 1}
 
 
 def test_an_error_of_ours_is_told_with_its_place(caplog: pytest.LogCaptureFixture) -> None:
-    strangers = Strangers()
+    connection_log = ConnectionLog()
     try:
         raise ZeroDivisionError("ours")
     except ZeroDivisionError as error:
-        strangers.tell("faults", "a fault: %s", error, level=logging.ERROR, error=error)
-    assert "test_strangers.py" in caplog.text
+        connection_log.report("faults", "a fault: %s", error, level=logging.ERROR, error=error)
+    assert "test_connection_log.py" in caplog.text
