@@ -18,13 +18,13 @@ from holdfast.core.member import Member
 from holdfast.core.member_view import MemberView
 from holdfast.core.membership.identity import Identity
 from holdfast.core.membership.view_agreement import is_quorum
-from holdfast.core.model.ids import MILLISECOND, SECOND, Address, GroupNumber, MemberId
+from holdfast.core.model.ids import MILLISECOND, SECOND, Address, GroupNumber, MemberId, group_of
 from holdfast.core.model.levels import OF_THIS_BUILD, FeatureLevels
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.views import Intent, MemberInfo, View
 from holdfast.core.multiraft.group_host import GroupHost
 from holdfast.core.raft.configuration import Configuration, NodeId
-from holdfast.core.zones.zone_keys import PART_PREFIX, ZONES
+from holdfast.core.zones.zone_keys import PART_PREFIX, ZONES, part_of
 from holdfast.engine.driver import Driver
 from holdfast.engine.member_files import driver_with_files
 from holdfast.errors import ConfigError, JournalBroken
@@ -446,6 +446,17 @@ class Cluster:
         if disks:
             there |= lasting.keys()
         return _survive(groups, there)
+
+    def groups_begun_within(self, core: Sequence[Process]) -> bool:
+        """Whether one of these processes has a replica of each partition of a zone.
+
+        A partition may have none anywhere: the members of its first assignments may not know of them yet. Example: a
+        zone of one replica is created while its member is cut off.
+        """
+        hosts = [process.driver.member.picture.consensus.groups for process in core]
+        keys = [process.driver.member.picture.consensus.metastore.scan(PART_PREFIX) for process in core]
+        parts = {part for entries in keys for entry in entries if (part := part_of(entry.key)) is not None}
+        return all(any(group_of(*part[:2]) in groups.hosted for groups in hosts) for part in parts)
 
     def _spare(self) -> int:
         """How many more deaths a map with the fewest backups is promised to survive."""

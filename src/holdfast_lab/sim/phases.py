@@ -145,7 +145,7 @@ class Phases:
             return True
         if self.cluster.orders_wait or self.cluster.groups_move():
             return False
-        return self.cluster.groups_survive(core, disks=False)
+        return self.cluster.groups_survive(core, disks=False) and self.cluster.groups_begun_within(core)
 
     def _suffices(self, core: list[Process]) -> bool:
         everyone = self.cluster.members()

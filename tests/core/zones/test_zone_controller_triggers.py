@@ -145,6 +145,36 @@ def test_members_that_leave_give_up_their_replicas_before_they_go() -> None:
     assert bench.keys().pending[0].nodes == set("AB")
 
 
+@pytest.mark.rule("zones/A-30")
+@pytest.mark.parametrize("back", ["ABC", "BCD"])
+def test_a_leaver_stays_a_voter_while_its_group_could_not_go_on_without_it(back: str) -> None:
+    """A is away when C wants to leave. C leaves when A is back, or when D has come."""
+    bench = made(ZoneSettings("z", partitions=1, replicas=3, scale_up_s=0, scale_down_s=NEVER), "ABC")
+    bench.topology("BC")
+    bench.tell()
+    bench.topology("BC", leaving="C")
+    bench.tell()
+    bench.settle()
+    assert bench.data_nodes().latest == set("AB")
+    assert bench.keys().pending == ()
+    assert bench.keys().stable is not None
+    assert bench.keys().stable.nodes == set("ABC")  # type: ignore[union-attr]
+    bench.topology(back, leaving="C")
+    bench.tell()
+    bench.settle()
+    assert bench.keys().pending[0].nodes == set("ABD" if "D" in back else "AB")
+
+
+def test_a_group_without_a_majority_follows_its_zone_all_the_same() -> None:
+    bench = made(ZoneSettings("z", partitions=1, replicas=3, scale_down_s=NEVER), "ABC")
+    bench.topology("C")
+    bench.tell()
+    bench.topology("C", leaving="C")
+    bench.tell()
+    bench.settle()
+    assert bench.keys().pending[0].nodes == set("AB")
+
+
 def test_members_that_a_filter_leaves_out_are_no_data_nodes() -> None:
     disks = {"C": {"kind": "disk"}, "A": {"kind": "ssd"}, "B": {"kind": "ssd"}, "D": {"kind": "ssd"}}
     bench = Bench()

@@ -2,6 +2,10 @@
 
 - zones/A-18: Only the leader of the metastore's group runs triggers. After its election it runs all of them, which
   makes up for any that its predecessor lost.
+- zones/A-30: A partition keeps its target while the next one would lack a majority of present voters that the stable
+  assignments have. Example: of the voters {A, B, C}, A is away for a minute, and the operator drains C. With the voters
+  {A, B} the partition would serve nobody before A is back. It keeps {A, B, C}, so C waits with leaving until A is back
+  or replaced.
 """
 
 from __future__ import annotations
@@ -153,7 +157,9 @@ class ZoneTriggers:
         topology = read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
         causes = [zone_key(zone.id, field) for field in ("descriptor", "history", "layout")]
         if settings.consistency is Consistency.HIGH_AVAILABILITY:
-            causes.append(TOPOLOGY_KEY)
+            causes.append(TOPOLOGY_KEY)  # The target is what is present of it.
+        elif before.stable is not None and _loses_majority(before.stable, calculated, topology.nodes):
+            return before
         event = max(read.entry(key).revision for key in causes)
         asked = read.entry(zone_key(zone.id, "recovery")).revision
         if settings.consistency is Consistency.HIGH_AVAILABILITY and before.trigger == asked:
@@ -190,6 +196,16 @@ class ZoneTriggers:
         except NoVoters:
             return before
         return after
+
+
+def _loses_majority(stable: Assignments, target: Assignments, present: frozenset[Node]) -> bool:
+    """Whether a majority of the voters is present now, and would not be with this target (zones/A-30)."""
+    return _has_majority(stable, present) and not _has_majority(target, present)
+
+
+def _has_majority(assignments: Assignments, present: frozenset[Node]) -> bool:
+    voters = assignments.peers
+    return 2 * sum(node in present for node in voters) > len(voters)
 
 
 def local_descriptor(store: ZoneStore, zone: int) -> ZoneDescriptor | None:
