@@ -36,7 +36,7 @@ from holdfast.config.users import users_of
 from holdfast.core.model import metastore_questions as metastore
 from holdfast.core.model import zone_questions as zones
 from holdfast.core.model.keys import partition_of
-from holdfast.core.model.operations import Op, Request
+from holdfast.core.model.operations import BETWEEN_MEMBERS, Op, Request
 from holdfast.core.model.transaction_orders import (
     BeginTransaction,
     CommitTransaction,
@@ -115,9 +115,9 @@ def test_who_is_told_a_value_may_read_it() -> None:
     telling |= {Op.PUT, Op.PUT_IF_ABSENT, Op.REPLACE, Op.REMOVE, Op.REPLACE_IF_SAME, Op.REMOVE_IF_SAME}
     for op in telling:
         assert Action.READ in access.OPERATIONS[op], op
-    for op in set(Op) - {Op.TRANSACT, Op.SETTLE}:
+    for op in set(Op) - BETWEEN_MEMBERS:
         assert access.OPERATIONS[op]
-    assert not {Op.TRANSACT, Op.SETTLE} & set(access.OPERATIONS), "members say these to each other"
+    assert not BETWEEN_MEMBERS & set(access.OPERATIONS), "members say these to each other"
 
 
 SOME = {

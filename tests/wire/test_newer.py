@@ -116,7 +116,7 @@ def test_a_newer_segment_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(SEGMENT_FORMATS, HIGHEST + 1, newer)  # type: ignore[misc]
     data = segment_header("store", 1, ORIGIN, 0, 5, HIGHEST + 1)
     with pytest.raises(
-        NewerFiles, match=f"a segment of format {newer}; this Holdfast reads formats 1, 2, 3: start the"
+        NewerFiles, match=f"a segment of format {newer}; this Holdfast reads formats 1, 2, 3, 4: start the"
     ):
         read_header(data)
 

@@ -161,7 +161,7 @@ class _Taking:
                 why = made.why or "a member cannot say whether its backups keep it"
                 continue
             if made.moved:
-                why = f"partition {made.moved[0]} moved"
+                why = made.why or f"partition {made.moved[0]} moved"
             for mark in made.marks:
                 self._marks[mark.map, mark.partition] = mark
                 self._left.discard(mark.partition)

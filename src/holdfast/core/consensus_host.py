@@ -36,9 +36,10 @@ from holdfast.core.multiraft.hosted_group import GroupClient, ReplicaNotice
 from holdfast.core.outbox import Outbox, Reply
 from holdfast.core.primary_backup.lane import EventSink
 from holdfast.core.raft.configuration import Configuration, NodeId
+from holdfast.core.raft_partition.cutter import Cutter
 from holdfast.core.raft_partition.leader_routing import LeaderRouting
+from holdfast.core.raft_partition.zone_replicas import SharedWithEngineOne
 from holdfast.core.routing.router import Router
-from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.zones.zone_host import ZoneHost
 from holdfast.core.zones.zone_keys import ZONES
 from holdfast.core.zones.zone_orders import ZoneOrders
@@ -81,13 +82,11 @@ class ConsensusHost:
         membership: MembershipStatus,
         event_sink: EventSink,
         router: Router,
-        entries: NewEntries,
+        shared: SharedWithEngineOne,
         rows: Sequence[Assignment],
         recovered: dict[GroupNumber, RecoveredGroup],
     ) -> None:
-        """`router`: that of all other maps. `entries`: makes the mapping of a map's entries. `rows`: the partition
-        table.
-        """
+        """`router`: that of all other maps. `rows`: the partition table."""
         self._on = settings.metastore.voters > 0
         self._out = out
         self._turn_ends = False
@@ -105,9 +104,10 @@ class ConsensusHost:
         self.metastore = Metastore(membership.me.encode(), out, self.groups)
         self.metastore.watch(self.voters)
         self.zones = LeaderRouting(
-            membership.me, settings, out, self.groups, membership, event_sink, router, entries, self
+            membership.me, settings, out, self.groups, membership, event_sink, router, shared, self
         )
         """Executes requests on maps in zones."""
+        self.cutter = Cutter(out, shared.cuts, self.zones)
         self.zone_host = ZoneHost(out, membership, self.metastore, self.groups, self.zones, rows)
         self.view = ZoneView(membership, self.metastore, self.groups, self.zones)
         """Status of zones, for display."""
@@ -244,7 +244,7 @@ class ConsensusHost:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        machines = (self.groups, self.metastore, self.zones, self._questions, self._orders)
+        machines = (self.groups, self.metastore, self.zones, self.cutter, self._questions, self._orders)
         return {what: count for machine in machines for what, count in machine.leftovers.items()}
 
     def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:

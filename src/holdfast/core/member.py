@@ -187,7 +187,7 @@ class Member:
             self.membership,
             self.listeners,
             self.router,
-            ways.entries,
+            self.copies,
             rows,
             recovered.groups if recovered is not None else {},
         )
@@ -327,9 +327,7 @@ class Member:
                 self.agreed.groups.journal.write_out(number)
 
     def on_cut(self, event: e.CutRequested) -> None:
-        reply = Reply(self.out, event.token)
-        cuts = self.copies.cuts
-        cuts.take(event.cut, event.maps, event.partitions, event.lease_ms, reply, passive=event.passive)
+        self.agreed.cutter.take(event, Reply(self.out, event.token))
 
     def on_unsubscribe(self, event: e.SubscriptionEnded) -> None:
         self.listeners.remove(event.token)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.core.model.operations import Op, Request
-from holdfast.core.primary_backup.cuts import CUTS_MAX, LEASE_MS_MAX, Taken
+from holdfast.core.primary_backup.cuts import CUT_ID_BYTES, CUTS_MAX, LEASE_MS_MAX, Pin, PinMark, Taken
 from holdfast.server.grid import Grid
 from holdfast.server.reply_channel import ReplyChannel
 from holdfast.wire import own
-
-CUT_ID_BYTES = 16
 
 
 def rejection(grid: Grid, question: own.Cut | own.HoldCut) -> tuple[own.FaultKind, str] | None:
@@ -54,9 +52,10 @@ def make(grid: Grid, question: own.Cut, say: Callable[[own.Answer], None]) -> No
     """
 
     def done(taken: Taken) -> None:
+        pins: list[Pin | PinMark] = [*taken.pins, *taken.in_zones]
         marks = [
             own.Mark(pin.partition, pin.map, pin.counter, pin.term, pin.entries, list(pin.holders))
-            for pin in taken.pins
+            for pin in pins
         ]
         marks += [own.Mark(partition, name, 0, 0, 0, []) for partition, name in taken.unwritten]
         say(own.CutMade(question.id, marks, taken.moved, taken.known, taken.why, taken.left))

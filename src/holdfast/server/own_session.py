@@ -303,17 +303,15 @@ class OwnSession:
 
     def _zone_problem(self, question: own.Question) -> str:
         """The reason why the question makes no sense for a map in a zone; empty for other maps and questions."""
-        if isinstance(question, own.Cut):
-            maps = question.maps
-        elif isinstance(question, NOT_IN_ZONES):
+        if isinstance(question, NOT_IN_ZONES) and not (isinstance(question, own.Scan) and question.cut):
             maps = [question.map] if question.map is not None else []
         else:
             return ""
         for name in maps:
             if zone := self._grid.zone_of(name):
                 return (
-                    f"map {name!r} lives in zone {zone!r}: there are no scans, bulk writes, cuts, digests and change "
-                    "streams of it; read and write its entries one by one, or with getAll and putAll"
+                    f"map {name!r} lives in zone {zone!r}: there are no scans without a cut, bulk writes, digests and "
+                    "change streams of it; read and write its entries one by one, or with getAll and putAll"
                 )
         return ""
 

@@ -29,6 +29,7 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import PAIR_BYTES, Record
 from holdfast.core.model.transactions import TRANSACTION_ID_BYTES, begins, decode_step, step_problem
 from holdfast.core.model.views import FilesSeen, MemberInfo, View
+from holdfast.core.primary_backup.cuts import CUT_ID_BYTES
 from holdfast.core.raft.raft_messages import RaftKind, RaftMessage
 from holdfast.core.store.digest import RANGES
 from holdfast.core.store.request_ids import split_mark
@@ -229,6 +230,8 @@ def _mark(told: bytes) -> None:
 
 def _request(request: Request, count: int) -> None:
     _none(request_problem(request, count))
+    if request.op is Op.PIN:
+        _pin(request)
     if request.op is Op.TRANSACT or request.op is Op.SETTLE:
         _require(request.map == TRANSACTIONS_MAP, f"a step of a transaction on {request.map[:40]!a}")
         try:
@@ -237,6 +240,16 @@ def _request(request: Request, count: int) -> None:
             raise _Wrong(f"no step of a transaction: {error}") from error
         _none(step_problem(step, count))
         _require(begins(step) == (request.op is Op.TRANSACT), "a step of a transaction under another name")
+
+
+def _pin(request: Request) -> None:
+    _require(len(request.key) == CUT_ID_BYTES and request.ttl_ms > 0, "a cut without id or lease")
+    _require(bool(request.items), "a cut of no map")
+    try:
+        names = [item.decode() for item in request.items]
+    except UnicodeDecodeError as error:
+        raise _Wrong("the name of a map is no text") from error
+    _require(all(names) and len(set(names)) == len(names), "maps of a cut have different names")
 
 
 def _event(event: EntryEvent) -> None:

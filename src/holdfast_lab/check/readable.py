@@ -17,9 +17,10 @@ from holdfast.core.messages import (
     Message,
     MigrationRequest,
     Replicate,
+    ZoneForward,
 )
 from holdfast.core.model.journal_entries import Entry, Wrote, WrotePuts
-from holdfast.core.model.levels import EVICTS, EXCHANGES, FORGETS, LOWEST, PACKED, FeatureLevels
+from holdfast.core.model.levels import EVICTS, EXCHANGES, FORGETS, LOWEST, PACKED, ZONE_CUTS, FeatureLevels
 from holdfast.core.model.migration import MigrationKind
 from holdfast.core.model.operations import Op
 from holdfast.core.model.records import Change, Record
@@ -33,6 +34,8 @@ def level_of_message(message: Message) -> int:
     """Lowest feature level at which the message can be read."""
     if isinstance(message, MigrationRequest) and message.migration.kind is MigrationKind.EXCHANGE:
         return EXCHANGES
+    if isinstance(message, ZoneForward) and message.request.op is Op.PIN:
+        return ZONE_CUTS
     if isinstance(message, ForgetMaps) or (isinstance(message, Forward) and message.request.op is Op.DESTROY):
         return FORGETS
     if isinstance(message, Replicate) and any(_begins(section.records) for section in message.sections):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from holdfast.client.blocking import Client
 from holdfast.config.client_tls import ClientTls
-from holdfast.core.model.operations import READS, Op, Request
+from holdfast.core.model.operations import BETWEEN_MEMBERS, READS, Op, Request
 from holdfast.core.model.transaction_orders import OperateIn, StoreTogether
 from holdfast.errors import HoldfastError, ProtocolError
 from holdfast.server.hazelcast import authentication
@@ -186,7 +186,7 @@ def _of_question(question: own.Question) -> tuple[set[str], bool, bool]:
 
 
 def _of_request(request: Request) -> tuple[set[str], bool, bool]:
-    if request.op in (Op.CALL, Op.ASK, Op.TRANSACT, Op.SETTLE):
+    if request.op in {Op.CALL, Op.ASK, *BETWEEN_MEMBERS}:
         return set(), False, False
     return {request.map}, request.op in OPERATIONS_STORING, request.op in READS
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
-from holdfast.core.primary_backup.cuts import Pin, Taken
+from holdfast.core.primary_backup.cuts import Pin, PinMark, Taken
 from holdfast_lab.check.linearizability import Call
 from holdfast_lab.check.linearizability import Outcome as Answered
 from holdfast_lab.sim.calls import key_of, name_of
@@ -22,6 +22,8 @@ from holdfast_lab.sim.world import Process, World
 
 IDLE = "i"
 """First letter of keys with a maximum idle time."""
+PROBE = "p"
+"""First letter of keys that probes write."""
 CLIENT = "cut"
 """Client of the calls that cuts answer. They are binding, because a cut waits for its backups."""
 LEASE_MS = 60_000
@@ -52,6 +54,7 @@ class Mark:
 class Cut:
     id: bytes
     begun_ns: int
+    maps: tuple[str, ...]
     asked: dict[int, int] = field(default_factory=dict)
     """Number of the last question by partition: only its answer counts."""
     first: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -70,11 +73,13 @@ class Cutter:
         cluster: Cluster,
         maps: Sequence[str],
         noted: Callable[[Call], None],
+        zoned: str = "",
     ) -> None:
-        """`noted`: called with each value that a cut shows."""
+        """`noted`: called with each value that a cut shows. `zoned`: a map in a zone, which some cuts include."""
         self.world = world
         self.cluster = cluster
-        self.maps = maps
+        self.maps = tuple(maps)
+        self.zoned = zoned
         self.noted = noted
         self.random = random.Random(f"{world.seed}/cuts")
         self.running = True
@@ -93,7 +98,9 @@ class Cutter:
         if not self.running:
             return
         self.cuts += 1
-        cut = Cut(self.random.randbytes(16), self.world.now_ns)
+        cut = Cut(self.random.randbytes(16), self.world.now_ns, self.maps)
+        if self.zoned:
+            cut.maps = self.random.choice([self.maps, (*self.maps, self.zoned), (self.zoned,)])
         self._take(cut)
         self._later(cut)
         self.world.after(self.random.randint(3 * SECOND, 10 * SECOND), self._begin)
@@ -128,14 +135,15 @@ class Cutter:
         def taken(told: Taken) -> None:
             if process.dead or not told.known:
                 return
-            for pin in told.pins:
+            pins: list[Pin | PinMark] = [*told.pins, *told.in_zones]
+            for pin in pins:
                 if cut.asked[pin.partition] == question:
                     start_ns = cut.first[process.name, pin.partition]
                     mark = Mark(pin.counter, pin.term, pin.holders, start_ns, self.world.now_ns)
                     cut.marks[pin.partition, pin.map] = mark
                     cut.done.add(pin.partition)
 
-        process.driver.callers.take_cut(cut.id, tuple(self.maps), tuple(partitions), LEASE_MS, taken)
+        process.driver.callers.take_cut(cut.id, cut.maps, tuple(partitions), LEASE_MS, taken)
 
     # -- reading cuts
 
@@ -165,11 +173,15 @@ class Cutter:
         where = f"cut of map {name} in partition {partition}, update {mark.counter} of term {mark.term}"
         where += f", on {process.name}"
         if pin is None or (pin.counter, pin.term) != (mark.counter, mark.term):
+            if name == self.zoned:
+                return  # A follower may not have applied it yet, or was filled by a later snapshot.
             found = "nothing" if pin is None else f"update {pin.counter} of term {pin.term}"
             self.found.append(f"{where}, which was named as a holder: {found} is kept")
             return
         content = dict(pin.content())
         self.reads += 1
+        if name == self.zoned:
+            self.world.marks.hit("zone: cut read")
         if mark.content is None:
             mark.content = content
             self._note(pin, partition, name, mark)
@@ -179,9 +191,9 @@ class Cutter:
 
     def _note(self, pin: Pin, partition: int, name: str, mark: Mark) -> None:
         # A cut does not count as use, and only the primary knows the last use, so entries with an idle time are
-        # left out.
+        # left out. So are probes of a map in a zone, which are not among the judged writes.
         entries = ((key_of(key), name_of(value)) for key, value in pin.content().items())
-        content = {key: value for key, value in entries if key[0] != IDLE}
+        content = {key: value for key, value in entries if key[0] not in (IDLE, PROBE)}
         # Absent keys are endless: one is recorded only if an earlier cut has shown it.
         known = self._known.setdefault((partition, name), {})
         known |= dict.fromkeys(sorted(content))

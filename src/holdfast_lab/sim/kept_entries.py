@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from holdfast.core.member_view import MemberView
 from holdfast.core.model.ids import METASTORE_GROUP, GroupNumber, MemberId, place_of
+from holdfast.core.model.operations import Op
 from holdfast.core.raft.group import Group
 from holdfast.core.raft.raft_messages import RaftEntry
 from holdfast.core.raft_partition.partition_commands import ZoneRequests, ZoneWrites, decode_command
@@ -126,5 +127,7 @@ def _values(entry: RaftEntry) -> Iterator[tuple[bytes, bytes | None]]:
             yield from ((key, value) for _, key, value, *_ in part.writes)
         elif isinstance(part, ZoneRequests):
             for request in part.requests:
+                if request.op is Op.PIN:
+                    continue
                 yield request.key, request.value
                 yield from zip(request.items[::2], request.items[1::2], strict=False)

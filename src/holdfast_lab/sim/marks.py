@@ -72,6 +72,7 @@ ZONES: dict[str, str] = {
     "zone: another leader": "somebody else leads a group than before",
     "zone: joint": "the voters before and those that are wanted decide together",
     "zone: state sent": "a replica is so far behind that it gets the state itself",
+    "zone: cut read": "a cut of a Raft map is read and judged",
 }
 """Marks of runs with a map in a zone."""
 RESTARTS: dict[str, str] = {

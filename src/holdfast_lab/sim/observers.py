@@ -60,7 +60,7 @@ class Observers:
         read = [*keys.hot[:READ_KEYS], *keys.timed[:2]]
         self.reading = Reading(world, cluster, read, of_map)
         maps = [MAP, SWEPT, *([DEEP] if DEEP in settings.maps else [])]
-        self.cutter = Cutter(world, cluster, maps, knowledge.calls.append)
+        self.cutter = Cutter(world, cluster, maps, knowledge.calls.append, zoned=ZONED if keys.zoned else "")
         self.lifetimes = Lifetimes(
             world, cluster, "tz" if keys.zoned else "t", of_map, knowledge.calls.append
         )

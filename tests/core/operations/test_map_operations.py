@@ -12,7 +12,7 @@ from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.model.decisions import Decision
 from holdfast.core.model.ids import MILLISECOND, MemberId
-from holdfast.core.model.operations import EntryEvent, Op, Request
+from holdfast.core.model.operations import BETWEEN_MEMBERS, EntryEvent, Op, Request
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.operations.map_operations import decide, decide_whole
 from holdfast.core.outbox import Outbox
@@ -121,7 +121,7 @@ def _look_of(state: MapState) -> object:
 
 
 @given(
-    op=st.sampled_from([op for op in Op if op not in (Op.CALL, Op.ASK, Op.TRANSACT, Op.SETTLE)]),
+    op=st.sampled_from([op for op in Op if op not in {Op.CALL, Op.ASK, *BETWEEN_MEMBERS}]),
     key=KEYS,
     ttl_ms=LIFETIMES,
     present=st.dictionaries(KEYS, st.sampled_from([b"1", b"2"])),

@@ -11,6 +11,7 @@ from holdfast.config import MapSettings, Settings
 from holdfast.core.model.ids import MILLISECOND, GroupNumber, group_of
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status
 from holdfast.core.multiraft.hosted_group import ReplicaNotice
+from holdfast.core.primary_backup.cuts import Cuts
 from holdfast.core.raft.configuration import Configuration
 from holdfast.core.raft_partition.consensus_replication import ConsensusReplication
 from holdfast.core.raft_partition.zone_partition import ZonePartition
@@ -39,6 +40,15 @@ class Sink:
         self.notices.append(notice)
 
 
+class Shared:
+    """What both engines of a member have in common."""
+
+    entries = dict
+
+    def __init__(self, process: Process) -> None:
+        self.cuts = Cuts(process.info.uuid, SETTINGS, process.out, [])
+
+
 class Maps:
     """A group cluster whose one group keeps maps."""
 
@@ -47,6 +57,7 @@ class Maps:
         self.sinks: list[Sink] = []
         self.replications: list[ConsensusReplication] = []
         self.partitions: list[ZonePartition] = []
+        self.cuts: list[Cuts] = []
         for number in range(1, members + 1):
             self._make(self.cluster[number])
         voters = Configuration(frozenset(self.cluster.node(each) for each in range(1, members + 1)))
@@ -57,11 +68,12 @@ class Maps:
         self.cluster.go(40)
 
     def _make(self, process: Process) -> None:
-        sink = Sink()
-        zone = ZoneReplicas(SETTINGS, process.out, process.groups, sink)
+        sink, shared = Sink(), Shared(process)
+        zone = ZoneReplicas(SETTINGS, process.out, process.groups, sink, shared)
         replication = ConsensusReplication(zone)
         partition = replication.partitions[3] = ZonePartition(NUMBER, 3, zone)
         self.sinks.append(sink)
+        self.cuts.append(shared.cuts)
         self.replications.append(replication)
         self.partitions.append(partition)
 
@@ -232,3 +244,56 @@ def test_operations_on_whole_partitions_say_what_is_not_led_here() -> None:
     assert all(not one.state.copies[3].maps["m"].state.entries for one in maps.partitions)
     other = (at + 1) % 3
     assert maps.whole(other, asked)[0][1] == [2, 3]
+
+
+CUT = b"c" * 16
+
+
+def pin(*names: str, lease_ms: int = 60_000) -> Request:
+    return Request(Op.PIN, names[0], [3], CUT, items=[name.encode() for name in names], ttl_ms=lease_ms)
+
+
+@pytest.mark.rule("raft_partition/Z-7")
+def test_all_replicas_keep_the_same_of_a_cut() -> None:
+    maps = Maps()
+    at = maps.leader
+    maps.ask(at, request(Op.SET, "a", "1"), request(Op.SET, "b", "1", ttl_ms=5000), request(Op.SET, "c", "1"))
+    maps.cluster.go(3)
+    maps.cluster[at + 1].out.epoch_ms += 6000
+    told = maps.ask(
+        at, pin("m", "none"), request(Op.SET, "a", "2"), request(Op.REMOVE, "c"), request(Op.SET, "d", "2")
+    )
+    maps.cluster.go(3)
+    members = [maps.cluster[number].info.uuid for number in (1, 2, 3)]
+    [lead] = [members[at]]
+    answer = told[0].value
+    assert isinstance(answer, list)
+    assert answer[:6] == [5, answer[1], 2, 0, 0, 0], "the expired entry is removed first; then comes the cut"
+    assert answer[6:] == [member.encode() for member in (lead, *sorted({*members} - {lead}))]
+    pins = [cuts.find(CUT, 3, "m") for cuts in maps.cuts]
+    assert [(one.counter, one.term, dict(one.content())) for one in pins if one is not None] == [
+        (5, answer[1], {b"a": b"1", b"c": b"1"})
+    ] * 3
+    states = [list(one.state.pieces()) for one in maps.partitions]
+    assert states[0] == states[1] == states[2]
+    assert [cuts.find(CUT, 3, "none") for cuts in maps.cuts] == [None] * 3
+
+
+@pytest.mark.rule("raft_partition/Z-7")
+def test_a_replica_from_a_later_snapshot_keeps_no_pin_and_one_from_its_log_does() -> None:
+    maps = Maps()
+    at = maps.leader
+    maps.ask(at, request(Op.SET, "a", "1"), pin("m"))
+    maps.cluster.go(3)
+    other = (at + 1) % 3
+    kept = maps.cuts[other].find(CUT, 3, "m")
+    maps.cuts[other].hold(CUT, 0)
+    maps.partitions[other].restore(list(maps.partitions[at].pieces()))
+    assert kept is not None and maps.cuts[other].find(CUT, 3, "m") is None
+    log = maps.cluster[at + 1].groups.hosted[NUMBER].group.log
+    entries = [entry for entry in log.entries_from(log.first) if entry.data]
+    maps.partitions[other].restore([])
+    maps.partitions[other].apply(entries)
+    again = maps.cuts[other].find(CUT, 3, "m")
+    assert again is not None and (again.counter, again.content()) == (kept.counter, {b"a": b"1"})
+    assert list(maps.partitions[other].pieces()) == list(maps.partitions[at].pieces())

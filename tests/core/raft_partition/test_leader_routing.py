@@ -55,6 +55,13 @@ class Others:
     refusals: RequestRefusals
 
 
+class Shared:
+    """What both engines have in common: plain tables, and no cuts."""
+
+    entries = dict
+    cuts: Any = None
+
+
 class RoutingBench:
     """The routing of one member of a cluster of groups."""
 
@@ -74,7 +81,7 @@ class RoutingBench:
                 Waiting(SETTINGS, out),
                 RequestRefusals(SETTINGS, [], ConsensusReplication(self.process)),  # type: ignore[arg-type]
             ),
-            dict,
+            Shared(),
             around,
         )
 

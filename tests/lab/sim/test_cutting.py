@@ -14,7 +14,7 @@ def test_a_cut_that_is_asked_for_again_is_of_the_time_since_it_was_asked_for_fir
     stage = Stage(2)
     stage.put(stage.processes[0], "k", "before")
     cutter = Cutter(stage.world, stage.cluster, [MAP], noted=lambda call: None)
-    cut = Cut(b"c" * 16, stage.world.now_ns)
+    cut = Cut(b"c" * 16, stage.world.now_ns, (MAP,))
     where = (partition_of(wire_key("k"), 0, 7), MAP)
     cutter._take(cut)
     stage.wait(0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
@@ -11,6 +12,7 @@ from holdfast.config import MapSettings, MetastoreSettings, Settings
 from holdfast.core.metastore.invoke import Invoked, MetastoreEntry
 from holdfast.core.model.ids import GroupNumber, group_of
 from holdfast.core.model.keys import partition_of
+from holdfast.core.model.levels import FeatureLevels
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.core.zones.descriptors import ZoneSettings
@@ -62,8 +64,11 @@ class ZoneStage(Stage):
         settings: Settings | None = None,
         spare: int = 0,
         named: bool = False,
+        builds: Sequence[FeatureLevels] = (),
     ) -> None:
-        super().__init__(hosts, settings=settings or zoned_settings(), spare=spare, named=named)
+        super().__init__(
+            hosts, settings=settings or zoned_settings(), spare=spare, named=named, builds=builds
+        )
         self.wait(10)
         count = self.settings.partitions.count
         self.create(zone or ZoneSettings("z", partitions=count, replicas=3))

@@ -12,6 +12,7 @@ has the one in force. A member sends and writes at that level, and reads any lev
 | 3 | the same build | two members exchange their slots in one migration (EXCHANGE) |
 | 4 | the first build that changes maps in use | settings of maps are part of the view (membership/C-1) |
 | 5 | the first build with one replica for both engines | updates of maps in zones have terms (raft_partition/Z-6) |
+| 5 | the same build | maps in zones are cut (raft_partition/Z-7), journal format 4 |
 
 To add a level: add a line here and in `SEGMENT_FORMATS`, raise `HIGHEST`, and check `Outbox.level` where the new thing
 is sent or written (`docs/upgrading.md`).
@@ -38,8 +39,10 @@ CHANGES_MAPS: Final = 4
 """From this level on an operator can change settings of maps in use."""
 ZONE_COUNTERS: Final = 5
 """From this level on updates of maps in zones have terms."""
+ZONE_CUTS: Final = 5
+"""From this level on maps in zones can be cut."""
 
-SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3, 4: 3, 5: 3}
+SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3, 4: 3, 5: 4}
 """Level -> format of journal segments."""
 
 

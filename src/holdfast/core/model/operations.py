@@ -43,6 +43,7 @@ class Op(IntEnum):
         27  # `value` = a step that begins or prepares (`core.model.transactions`); answers a `StepResult`
     )
     SETTLE = 28  # the same of a step that ends what was begun
+    PIN = 29  # cuts maps of a zone: `key` = cut, `items` = their names, `ttl_ms` = lease; answers as `cut_marks` reads
     SIZE = 30  # answers int
     CONTAINS_VALUE = 31  # `value`; answers bool
     KEYS = 32  # answers list of keys
@@ -101,6 +102,9 @@ WHOLE = frozenset(
     }
 )
 """Operations on every entry of the partitions in the request."""
+
+BETWEEN_MEMBERS = frozenset({Op.TRANSACT, Op.SETTLE, Op.PIN})
+"""Operations that no client can request."""
 
 CLEARING = frozenset({Op.CLEAR, Op.EVICT_ALL, Op.DESTROY})
 

@@ -48,6 +48,7 @@ from holdfast.core.store.replica import MapReplica
 if TYPE_CHECKING:
     from holdfast.core.primary_backup.lane import Lane
 
+CUT_ID_BYTES = 16
 CUTS_MAX = 64
 """Cuts that clients may have open through this member; cuts that other members have begun do not count."""
 LEASE_MS_MAX = 24 * 3600 * 1000
@@ -84,7 +85,7 @@ class Pin:
         self.term = held.term
         self.entries = len(held.state.entries)
         self.taken_ns = now_ns
-        """By this member's clock; remaining times to live are relative to it."""
+        """By this member's clock, or the calendar in a zone; remaining times to live are relative to it."""
         self.expiries: dict[bytes, Expiry] = dict(held.state.expiries.items())
         self.hashes: dict[bytes, int] = held.state.hashes.copy()
         self.holders: tuple[MemberId, ...] = ()
@@ -169,25 +170,40 @@ class _Kept:
         return [pin for pins in self.pins.values() for pin in pins.values()]
 
     def told(self, partition: int, names: Sequence[str]) -> list[Pin] | None:
-        """Confirmed pins of these maps in this partition; None: not all pins of the partition are confirmed."""
-        there = self.pins.get(partition)
-        if not there or not all(pin.known for pin in there.values()):
-            return None
-        return [there[name] for name in names if name in there]
+        """Confirmed pins of these maps in this partition; None: not all of them are confirmed."""
+        there = self.pins.get(partition, {})
+        mine = [there[name] for name in names if name in there]
+        return mine if mine and all(pin.known for pin in mine) else None
+
+
+class PinMark(NamedTuple):
+    """A map in a partition of a zone at a cut. The pins are on the holders, which may be other members."""
+
+    partition: int
+    map: str
+    counter: int
+    term: int
+    entries: int
+    holders: tuple[MemberId, ...]
 
 
 @dataclass(slots=True)
 class Taken:
     pins: list[Pin] = field(default_factory=list)
+    in_zones: list[PinMark] = field(default_factory=list)
     unwritten: list[tuple[int, str]] = field(default_factory=list)
     """Partitions and maps in which nothing was ever written; nothing is kept."""
     moved: list[int] = field(default_factory=list)
-    """Partitions that are not served here, or whose assignment changed."""
+    """Partitions that are not served here, whose assignment changed, or that could not be cut."""
     left: list[int] = field(default_factory=list)
     """Partitions that were not reached within the work limit; request them again."""
     known: bool = True
+    """Whether it is known that all sync backups keep the cut."""
     why: str = ""
-    """Why `known` is False: it is unknown whether all sync backups keep the cut."""
+    """Why `known` is False, or why a partition of `moved` could not be cut; may be empty."""
+
+
+OnTaken = Callable[[Taken], None]
 
 
 class _Named(NamedTuple):
@@ -237,7 +253,7 @@ class Cuts:
         maps: Sequence[str],
         partitions: Sequence[int],
         lease_ms: int,
-        done: Callable[[Taken], None],
+        done: OnTaken,
         *,
         passive: bool = False,
     ) -> None:
@@ -258,7 +274,7 @@ class Cuts:
             if copy is None:
                 taken.moved.append(partition)
                 continue
-            kept = self._begin(cut, names, lease_ms)
+            kept = self.begin(cut, names, lease_ms)
             pins = kept.told(partition, names)
             if pins is None:
                 written = [
@@ -274,7 +290,10 @@ class Cuts:
                         taken.left += wanted[at:]
                         break
                 looked_at += effort
-                pins = self._pin_all(kept, cut, copy, written, lease_ms, passive=passive)
+                for before in [kept.pins.get(partition, {}).pop(name, None) for name in names]:
+                    if before is not None:
+                        before.release()
+                pins = self._pin_all(cut, copy, written, lease_ms, passive=passive)
                 named.append(_Named(copy, self._rows[partition].version, pins))
             taken.pins += pins
             have = {pin.map for pin in pins}
@@ -293,7 +312,8 @@ class Cuts:
     def _when_kept(self, told: Completion) -> None:
         self.lane.close_batch(told)
 
-    def _begin(self, cut: bytes, names: Sequence[str], lease_ms: int) -> _Kept:
+    def begin(self, cut: bytes, names: Sequence[str], lease_ms: int) -> _Kept:
+        """A client takes a cut of these maps through this member."""
         kept = self._open(cut, lease_ms)
         if kept.maps is None:
             kept.maps = frozenset(names)
@@ -313,7 +333,6 @@ class Cuts:
 
     def _pin_all(
         self,
-        kept: _Kept,
         cut: bytes,
         copy: PartitionCopy,
         written: Sequence[MapReplica],
@@ -321,9 +340,7 @@ class Cuts:
         *,
         passive: bool,
     ) -> list[Pin]:
-        """Pin all maps of the partition at this moment (primary_backup/C-6), and drop earlier pins of the same cut."""
-        for before in kept.pins.pop(copy.partition, {}).values():
-            before.release()
+        """Pin all maps of the partition at this moment (primary_backup/C-6)."""
         now_ns = self._out.now_ns
         holding = self._rows[copy.partition].holding
         pins: list[Pin] = []
@@ -381,14 +398,18 @@ class Cuts:
         pin = self._pin(record.key, partition, record.map)
         return pin is not None and pin.counter == record.counter
 
-    def keep(self, cut: bytes, partition: int, held: MapReplica, lease_ms: int) -> Pin:
-        """Keep what the map holds here now; replaces an earlier pin of the same cut."""
+    def keep(
+        self, cut: bytes, partition: int, held: MapReplica, lease_ms: int, taken_ns: int | None = None
+    ) -> Pin:
+        """Keep what the map holds here now; replaces an earlier pin of the same cut. `taken_ns`: the time by which its
+        entries expire; None: this member's clock.
+        """
         there = self._open(cut, lease_ms).pins.setdefault(partition, {})
         before = there.pop(held.name, None)
         if before is not None:
             before.release()
         assert held.name not in there, "a cut has one pin of a map in a partition"
-        pin = there[held.name] = Pin(partition, held, self._out.now_ns)
+        pin = there[held.name] = Pin(partition, held, self._out.now_ns if taken_ns is None else taken_ns)
         return pin
 
     def _open(self, cut: bytes, lease_ms: int) -> _Kept:

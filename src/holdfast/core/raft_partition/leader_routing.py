@@ -39,12 +39,11 @@ from holdfast.core.raft.raft_state import LeaderElected
 from holdfast.core.raft_partition.consensus_replication import ConsensusReplication
 from holdfast.core.raft_partition.marked_copies import ReplicaAtMark
 from holdfast.core.raft_partition.zone_partition import ZonePartition
-from holdfast.core.raft_partition.zone_replicas import NOT_LEADING, ZoneReplicas
+from holdfast.core.raft_partition.zone_replicas import NOT_LEADING, SharedWithEngineOne, ZoneReplicas
 from holdfast.core.routing.backup_reads import Neighbours
 from holdfast.core.routing.pending import Asker, Peer, Waiting, answer
 from holdfast.core.routing.request_refusals import RequestRefusals
 from holdfast.core.routing.router import Router
-from holdfast.core.store.entry_mapping import NewEntries
 
 UNANSWERED_NS = SECOND
 """If a leader does not answer for so long, the replica here looks for it; a sleeping group has no heartbeats."""
@@ -133,10 +132,9 @@ class LeaderRouting:
         neighbours: Neighbours,
         event_sink: EventSink,
         other: OtherRouter,
-        entries: NewEntries,
+        shared: SharedWithEngineOne,
         watcher: ReplicaWatcher,
     ) -> None:
-        """`entries`: makes the mapping of a map's entries."""
         self._me = me
         self._settings = settings
         self._out = out
@@ -148,7 +146,7 @@ class LeaderRouting:
         self.listening = event_sink.listening
         self._some = any(chosen.raft_zone for chosen in settings.maps.values())
         self._groups = groups
-        self._replicas = ZoneReplicas(settings, out, groups, self, entries)
+        self._replicas = ZoneReplicas(settings, out, groups, self, shared)
         self._zones: dict[int, _Zone] = {}
         self._by_name: dict[str, int] = {}
         self._clients: dict[GroupNumber, tuple[int, ZonePartition]] = {}

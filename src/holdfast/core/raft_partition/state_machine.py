@@ -7,11 +7,15 @@
   replicas that have applied the same index. The term of an update is that of its log entry. Updates have terms from the
   first command on that says so (`ZoneCommand.counted`), not from when a member is upgraded: a replica that was filled
   by a snapshot of an older build then has the same lineage as one that has applied the log itself.
+- raft_partition/Z-7: A cut is a request of the log, which removes expired entries first. Each replica that applies it
+  keeps a pin of each map; all pins of one index are equal. A replica that was filled by a later snapshot has none; one
+  that applies its log again after a restart keeps them again, until their lease ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from holdfast.config import Settings
 from holdfast.core.model.decisions import Decision, Update
@@ -33,11 +37,21 @@ EventCallback = Callable[[EntryEvent], None]
 """Receives events of entries."""
 
 
+class PinKeeper(Protocol):
+    """Keeps cuts of a member: `primary_backup.cuts.Cuts`."""
+
+    def keep(self, cut: bytes, partition: int, held: MapReplica, lease_ms: int, taken_ns: int, /) -> object:
+        """Keep what the map holds now for the lease."""
+
+
 class StateMachine:
-    def __init__(self, partition: int, settings: Settings, entries: NewEntries = dict) -> None:
-        """`entries`: makes the mapping of a map's entries."""
+    def __init__(
+        self, partition: int, settings: Settings, entries: NewEntries = dict, pins: PinKeeper | None = None
+    ) -> None:
+        """`entries`: makes the mapping of a map's entries. `pins`: keeps what maps hold at cuts; None: nothing does."""
         self._settings = settings
         self._entries = entries
+        self._pins = pins
         self.copies = {partition: self._new_copy(partition)}
         """By client partition; the group of a partition serves that one."""
         self.time_ms = 0
@@ -59,6 +73,8 @@ class StateMachine:
         copy = self.copies[request.partitions[0]]
         if request.id and copy.requests.knows(request.id):
             return copy.requests.answer(request.id)
+        if request.op is Op.PIN:
+            return self._pin(copy, request, term, on_event)
         decision = self._decide(copy.maps.get(request.map), request, self.now_ns())
         if decision.updates:
             held = self._open(copy, request.map, term)
@@ -112,6 +128,26 @@ class StateMachine:
         if held is not None and held.state.touched:
             held.state.settle()
         return former
+
+    def _pin(
+        self, copy: PartitionCopy, request: Request, term: int, on_event: EventCallback | None
+    ) -> list[None | int | bytes]:
+        """Keep what these maps hold at this place of the log (raft_partition/Z-7). Returns counter, term and number of
+        entries of each; zeros if nothing was ever written.
+        """
+        found: list[None | int | bytes] = []
+        for name in map(bytes.decode, request.items):
+            held = copy.maps.get(name)
+            if held is None or not held.counter:
+                found += (0, 0, 0)
+                continue
+            self._expire(copy, held, term, on_event)
+            self._open(copy, name, term)
+            self._apply(held, Update(Change.PIN, request.key, ttl_ms=request.ttl_ms), term, None)
+            if self._pins is not None:
+                self._pins.keep(request.key, copy.partition, held, request.ttl_ms, self.now_ns())
+            found += (held.counter, held.term, len(held.state.entries))
+        return found
 
     def _write(
         self, held: MapReplica, write: ZoneWrite, term: int, on_event: EventCallback | None
@@ -197,10 +233,17 @@ class StateMachine:
         """Remove expired entries."""
         for copy in self.copies.values():
             for held in copy.maps.values():
-                if ended := held.state.due(self.now_ns(), ALL):
-                    self._open(copy, held.name, term)
-                for key in ended:
-                    self._apply(held, Update(Change.REMOVE, key, kind=EventKind.EXPIRED), term, on_event)
+                self._expire(copy, held, term, on_event)
+
+    def _expire(
+        self, copy: PartitionCopy, held: MapReplica, term: int, on_event: EventCallback | None
+    ) -> None:
+        ended = held.state.due(self.now_ns(), ALL)
+        if ended:
+            self._open(copy, held.name, term)
+        for key in ended:
+            self._apply(held, Update(Change.REMOVE, key, kind=EventKind.EXPIRED), term, on_event)
+        held.state.settle()
 
     def has_ended(self, wall_ms: int) -> bool:
         now_ns = self.now_ns(wall_ms)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from holdfast.core.model.ids import GroupNumber
-from holdfast.core.model.operations import EntryEvent, Value
+from holdfast.core.model.operations import EntryEvent, Op, Value
 from holdfast.core.multiraft.hosted_group import LeadChanged, ReplicaNotice
 from holdfast.core.raft.raft_messages import RaftEntry
 from holdfast.core.raft.raft_state import LeaderElected
@@ -33,7 +33,7 @@ class ZonePartition:
         self.partition = partition
         self._zone = zone
         self._out = zone.out
-        self.state = StateMachine(partition, zone.settings, zone.entries)
+        self.state = StateMachine(partition, zone.settings, zone.shared.entries, zone.shared.cuts)
         self.term = 0
         """Term in which this member leads the group and serves requests; 0: it does not."""
         self.proposals = Proposals(number, zone)
@@ -89,10 +89,21 @@ class ZonePartition:
             elif isinstance(part, ZoneMark):
                 self.marks.keep(entry.index, state.marked(term, self._out.now_ns))
             else:
-                answers += [state.carry_out(request, term, on_event) for request in part.requests]
+                for request in part.requests:
+                    answer = state.carry_out(request, term, on_event)
+                    if request.op is Op.PIN and isinstance(answer, list):
+                        answer = [*answer, *self._holders()]
+                    answers.append(answer)
         if command.sweep:
             state.sweep(term, on_event)
         return answers
+
+    def _holders(self) -> list[bytes]:
+        """Members with a pin at the last applied index, or soon: this one first, then the other voters."""
+        groups = self._zone.groups
+        voters = sorted(groups.hosted[self.number].group.configuration.voters - {groups.me})
+        nodes = [groups.me, *voters]
+        return [member.encode() for node in nodes if (member := groups.member(node)) is not None]
 
     def _on_event(self, event: EntryEvent) -> None:
         if event.map in self._zone.sink.listening:

@@ -12,6 +12,7 @@ from holdfast.core.model.operations import EntryEvent, Outcome, Status
 from holdfast.core.multiraft.group_host import GroupHost
 from holdfast.core.multiraft.hosted_group import ReplicaNotice
 from holdfast.core.outbox import Outbox
+from holdfast.core.primary_backup.cuts import Cuts
 from holdfast.core.raft_partition.partition_commands import (
     ZoneCommand,
     ZoneMark,
@@ -26,6 +27,18 @@ NOT_LEADING = Outcome(Status.MOVED, None, "this member does not lead the partiti
 Answered = Callable[[Outcome], None]
 
 
+class SharedWithEngineOne(Protocol):
+    """Parts that the copies of both engines on a member share."""
+
+    @property
+    def entries(self) -> NewEntries:
+        """Makes the mapping of a map's entries."""
+
+    @property
+    def cuts(self) -> Cuts:
+        """The cuts that this member keeps."""
+
+
 class ZoneReplicas:
     def __init__(
         self,
@@ -33,11 +46,10 @@ class ZoneReplicas:
         out: Outbox,
         groups: GroupHost,
         sink: ZoneSink,
-        entries: NewEntries = dict,
+        shared: SharedWithEngineOne,
     ) -> None:
-        """`entries`: makes the mapping of a map's entries."""
         self.settings = settings
-        self.entries = entries
+        self.shared = shared
         self.out = out
         self.groups = groups
         self.sink = sink

@@ -124,4 +124,6 @@ def changes(request: Request) -> bool:
     """
     if request.op is Op.TRANSACT or request.op is Op.SETTLE:
         return True
+    if request.op is Op.PIN:
+        return False
     return request.op not in READS and not request.map.startswith(INTERNAL)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from holdfast.client_core.routing import RoutingTable
-from holdfast.core.model.operations import READS, WHOLE, Op, Outcome, Request, Status
+from holdfast.core.model.operations import BETWEEN_MEMBERS, READS, WHOLE, Op, Outcome, Request, Status
 from holdfast.errors import ProtocolError, TooLarge
 from holdfast.wire import own
 from holdfast_lab.sim.clients.client import Ask, Client, Line, Manners
@@ -49,7 +49,7 @@ class OwnLine(Line):
 
 
 class OwnClient(Client):
-    OPS = frozenset(Op) - {Op.CALL, Op.ASK, Op.TRANSACT, Op.SETTLE}
+    OPS = frozenset(Op) - {Op.CALL, Op.ASK} - BETWEEN_MEMBERS
     KIND = "own"
 
     def __init__(
