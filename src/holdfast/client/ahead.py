@@ -78,13 +78,14 @@ def read_ahead(
     Follows partitions that move and members that are lost. Raises NotReady if a partition is not served for the
     client's timeout, CutLost if no member keeps the cut any more.
     """
-    table = client.table()
+    name = "" if wanted.cut is not None else wanted.map
+    table = client.table(name)
     asked = _post(client, wanted, partitions[0], table) if partitions else None
     for at, partition in enumerate(partitions):
         pages = [] if wanted.is_empty(partition) else _collect(wanted, partition, asked)
         if pages is None:
             pages = _patiently(client, wanted, partition)
-            table = client.table()
+            table = client.table(name)
         following = partitions[at + 1] if at + 1 < len(partitions) else None
         # Before the yield: the caller processes this partition while the member reads the next one.
         asked = None if following is None else _post(client, wanted, following, table)

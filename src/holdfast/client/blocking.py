@@ -5,9 +5,9 @@
 
 A client keeps one connection to each member that it uses. It must not be used from several threads.
 
-A request goes to the owner of its partition in the last known table. A partition that has moved answers MOVED,
-NOT_READY or CLOSING (`PASSING`): the request was certainly not applied. The client then fetches a fresh table
-and sends it again after a growing delay, until `timeout_s` is over.
+A request goes to the owner of its partition in the last known table; for a map in a zone that is the leader, in a
+table of its own. A partition that has moved answers MOVED, NOT_READY or CLOSING (`PASSING`): the request was certainly
+not applied. The client then fetches a fresh table and sends it again after a growing delay, until `timeout_s` is over.
 """
 
 from __future__ import annotations
@@ -145,6 +145,9 @@ class Client:
         """Whether members remember request ids."""
         self._connections: dict[Address, Connection] = {}
         self._known: RoutingTable | None = None
+        """The last table, for its members."""
+        self._tables: dict[str, RoutingTable] = {}
+        """By map; under the empty name that of the cluster."""
         self._stale = True
         self._partition_count = 0
         self._cluster_id = ""
@@ -191,22 +194,28 @@ class Client:
 
         return self._of_anyone(ask)
 
-    def table(self) -> RoutingTable:
-        """The members and the partition table, fetched from a member now."""
+    def table(self, map_name: str = "") -> RoutingTable:
+        """The members and the partition table, fetched from a member now. If the map lives in a zone, the owner of a
+        partition is its leader.
+        """
 
         def ask(connection: Connection) -> RoutingTable:
-            return RoutingTable(connection.ask(own.AskTable(connection.next_number()), own.TableIs))
+            return RoutingTable(connection.ask(own.AskTable(connection.next_number(), map_name), own.TableIs))
 
-        self._known = self._of_anyone(ask)
-        self._stale = False
-        return self._known
+        self._known = table = self._of_anyone(ask)
+        if self._stale:
+            self._tables.clear()
+            self._stale = False
+        self._tables[map_name] = table
+        return table
 
-    def known_table(self, *, fresh: bool = False) -> RoutingTable:
+    def known_table(self, map_name: str = "", *, fresh: bool = False) -> RoutingTable:
         """The last fetched table, unless `refresh` was called since; `fresh`: the same as `table()`."""
-        return self.table() if fresh else self._table()
+        known = None if fresh or self._stale else self._tables.get(map_name)
+        return known if known is not None else self.table(map_name)
 
     def refresh(self) -> None:
-        """Fetch the table again before its next use."""
+        """Fetch the tables again before their next use."""
         self._stale = True
 
     # -- single operations
@@ -301,13 +310,13 @@ class Client:
         keys: Sequence[bytes] = (),
         limit: int = 0,
     ) -> list[own.ColumnBatch]:
-        """All entries of a map in one partition, at one moment, read from the partition's primary.
+        """All entries of a map in one partition, at one moment, read from the partition's primary or leader.
 
         `fields`: only these fields of values that are JSON objects (empty: no values). `keys`: only these
         entries. `limit`: at most so many entries, in no order.
 
         If the partition moves before the scan begins, or its member is lost before it ends, the scan starts
-        again at the new primary. Raises NotReady if there is none until the timeout.
+        again at the new one. Raises NotReady if there is none until the timeout.
         """
         question = own.Scan(
             0,
@@ -322,7 +331,7 @@ class Client:
         retries = BlockingRetries(self._timeout_s)
         while True:
             try:
-                pages = pages_of(self._owner(partition), question)
+                pages = pages_of(self._owner(partition, map_name), question)
             except (Broken, *PASSING) as passing:
                 if not retries.sleep():
                     raise NotReady(
@@ -385,12 +394,12 @@ class Client:
         why = ""
         posted: list[tuple[Connection, int, list[PartitionRows]]] = []
         try:
-            by_owner = self._by_owner(groups)
+            by_owner = self._by_owner(groups, put.map)
         except PASSING as passing:
             return groups, str(passing)
         for owner, mine in by_owner.items():
             try:
-                connection = self._owner(mine[0].partition) if owner else None
+                connection = self.to(owner) if owner else None
             except (Broken, *PASSING) as passing:
                 connection, why = None, str(passing)
             if connection is None:
@@ -430,8 +439,8 @@ class Client:
 
     # -- finding the right member
 
-    def _by_owner(self, groups: list[PartitionRows]) -> dict[str | None, list[PartitionRows]]:
-        table = self._table()
+    def _by_owner(self, groups: list[PartitionRows], map_name: str) -> dict[str | None, list[PartitionRows]]:
+        table = self.known_table(map_name)
         _check_data_members(table)
         found: dict[str | None, list[PartitionRows]] = {}
         for group in groups:
@@ -448,11 +457,11 @@ class Client:
         """The connection to the owner for a request about one partition, if known; else to any member."""
         if len(request.partitions) == 1 and not self._stale:
             with suppress(Broken, *PASSING):
-                return self._owner(request.partitions[0])
+                return self._owner(request.partitions[0], request.map if request.map in self._tables else "")
         return self._any()
 
-    def _owner(self, partition: int) -> Connection:
-        table = self._table()
+    def _owner(self, partition: int, map_name: str) -> Connection:
+        table = self.known_table(map_name)
         owner = table.owner(partition)
         if owner is None:
             _check_data_members(table)
@@ -461,7 +470,7 @@ class Client:
 
     def to(self, member: str) -> Connection:
         """The connection to a member. Raises NotReady if it is not in the table, Broken if it cannot be reached."""
-        table = self._table()
+        table = self._known if self._known is not None and not self._stale else self.table()
         row = table.members.get(member)
         if row is None:
             raise NotReady(f"{member} is no member now")
@@ -489,11 +498,6 @@ class Client:
         self._cluster_id = cluster_id
         self._partition_count = connection.hello.partition_count
         self._remembers = connection.hello.request_ids > 0
-
-    def _table(self) -> RoutingTable:
-        if self._known is None or self._stale:
-            return self.table()
-        return self._known
 
     def _any(self) -> Connection:
         """A connection to the first address that answers: the given ones, then members of the last table."""

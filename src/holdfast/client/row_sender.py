@@ -107,7 +107,7 @@ class RowSender:
         left: list[Span] = []
         why = ""
         try:
-            table = self._client.known_table()
+            table = self._client.known_table(self._map)
         except PASSING as passing:
             return rows, [], [(0, len(rows))], str(passing)
         rows = rows.ordered(table)

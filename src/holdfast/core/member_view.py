@@ -387,6 +387,9 @@ class MemberView:
 
     def rejection_here(self, request: Request) -> Outcome | None:
         """The response to a request that must be rejected now."""
+        if self._agreed.zones.holds(request):
+            found = self._agreed.zones.find(request)
+            return found if isinstance(found, Outcome) else found.router.rejection(request)
         return self._router.refusals.rejection_here(request)
 
     # -- whom it tells

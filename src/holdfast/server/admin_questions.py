@@ -11,6 +11,7 @@ from holdfast.core.model.partition_events import News
 from holdfast.observe.map_figures import MemberCount
 from holdfast.observe.status import EntriesHeld
 from holdfast.server import agreed_questions as agreed
+from holdfast.server.question_checks import map_problem
 from holdfast.server.reply_channel import ReplyChannel
 from holdfast.wire import own
 from holdfast.wire.status_keys import encoded_status
@@ -83,8 +84,16 @@ class AdminQuestions:
 
     def _table(self, question: own.AskTable) -> None:
         grid = self._grid
+        if question.map and (problem := map_problem(question.map)):
+            self._replies.fault(question.id, own.FaultKind.MALFORMED, problem)
+            return
         cards = grid.cluster().members
         position = {card.uuid: at for at, card in enumerate(cards)}
+        replicas: list[list[str | None]] = grid.rows()
+        versions = [grid.row(partition).version for partition in range(grid.partition_count)]
+        leaders = grid.local_copies.leaders(question.map) if question.map else None
+        if leaders is not None:
+            replicas, versions = [list(row.replicas) for row in leaders], [row.version for row in leaders]
         self._replies.send(
             own.TableIs(
                 question.id,
@@ -92,9 +101,9 @@ class AdminQuestions:
                 [own.MemberRow(card.uuid, card.host, card.client_port, card.lite) for card in cards],
                 [
                     [own.NOBODY if uuid is None else position.get(uuid, own.NOBODY) for uuid in row]
-                    for row in grid.rows()
+                    for row in replicas
                 ],
-                [grid.row(partition).version for partition in range(grid.partition_count)],
+                versions,
                 grid.table_stamp(),
             )
         )

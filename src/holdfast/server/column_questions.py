@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import assert_never
 
 from holdfast.config import LimitSettings
-from holdfast.core.model.operations import LIFETIME_MS_MAX, Status
-from holdfast.core.store.partition_copy import PartitionCopy
+from holdfast.core.model.operations import LIFETIME_MS_MAX, Op, Request, Status
+from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.errors import ProtocolError
 from holdfast.server.change_questions import COUNTER_MAX
 from holdfast.server.column_put import ColumnPut, as_request
@@ -15,6 +16,7 @@ from holdfast.server.question_checks import map_problem, size_rejection
 from holdfast.server.reply_channel import ReplyChannel
 from holdfast.server.reserved import is_reserved, reserved_rows_rejection
 from holdfast.server.scanning import FIELDS_MAX, Scanned
+from holdfast.server.zone_put import ZonePut, zone_put_rejection
 from holdfast.wire import own
 
 SCAN, PUT_COLUMNS = "scan", "put-columns"
@@ -28,8 +30,9 @@ _FAULTS = {
     Status.NO_ROOM: own.FaultKind.NO_ROOM,
     Status.NO_MEMORY: own.FaultKind.NO_MEMORY,
     Status.LOST: own.FaultKind.LOST,
+    Status.FAILED: own.FaultKind.FAILED,
 }
-"""Reasons to reject a bulk write, as faults of the own protocol."""
+"""Reasons to reject a question, as faults of the own protocol; others are `NOT_READY`."""
 
 ColumnQuestion = own.Scan | own.NextPage | own.PutColumns
 
@@ -40,13 +43,15 @@ class ColumnQuestions:
     Pages are made on demand. So a slow reader costs the member no more than the references of one scan.
     """
 
-    __slots__ = ("_grid", "_limits", "_replies", "_scan")
+    __slots__ = ("_begun", "_grid", "_limits", "_replies", "_scan")
 
     def __init__(self, replies: ReplyChannel, limits: LimitSettings) -> None:
         self._replies = replies
         self._grid = replies.grid
         self._limits = limits
         self._scan: Scanned | None = None
+        self._begun = 0
+        """Number of the last `Scan` question."""
 
     def answer(self, question: ColumnQuestion) -> None:
         """Answer the question, now or later."""
@@ -69,6 +74,7 @@ class ColumnQuestions:
     def _begin_scan(self, question: own.Scan) -> None:
         answered = self._grid.timing(SCAN)
         self._scan = None
+        self._begun = question.id
         if not self._replies.in_range(question.id, [question.partition]):
             return
         malformed = own.FaultKind.MALFORMED
@@ -78,10 +84,42 @@ class ColumnQuestions:
         if question.fields is not None and len(question.fields) > FIELDS_MAX:
             self._replies.fault(question.id, malformed, f"at most {FIELDS_MAX} fields are cut out")
             return
-        self._scan = self._of_cut(question) if question.cut else self._of_copy(question)
-        if self._scan is not None:
-            self._send_page(question.id, self._scan)
+        scan = self._of_cut(question) if question.cut else self._of_copy(question)
+        if scan is None:
+            return
+        if question.cut or question.any_copy or not self._must_confirm(question.map):
+            self._send_first(scan)
             answered()
+        elif self._replies.may_wait(question.id):
+            self._confirm(question, scan, answered)
+
+    def _send_first(self, scan: Scanned) -> None:
+        if self._begun == scan.number:
+            self._scan = scan
+        self._send_page(scan.number, scan)
+
+    def _must_confirm(self, name: str) -> bool:
+        return bool(self._grid.zone_of(name)) and not self._grid.zone_map(name)[0]
+
+    def _confirm(self, question: own.Scan, scan: Scanned, answered: Callable[[], None]) -> None:
+        """Send the first page when it is confirmed that this member has led since the entries were read
+        (raft_partition/Z-2). The other pages are of the same moment, and need no confirmation.
+        """
+        replies = self._replies
+        entries = self._grid.zone_entries(question.map)
+        assert entries is not None, "a zone that is led here is known here"
+
+        def done(batch: ZoneBatchDone) -> None:
+            replies.answered()
+            answered()
+            if batch.unconfirmed is None:
+                self._send_first(scan)
+            else:
+                replies.fault(question.id, own.FaultKind.MOVED, batch.unconfirmed.detail)
+
+        replies.handed_over = True
+        batch = ZoneBatch(entries.zone, reads=[question.partition])
+        self._grid.zone_batch(batch, replies.on_done("Scan", question.id, done))
 
     def _of_cut(self, question: own.Scan) -> Scanned | None:
         """The scan of a cut; None: the question is answered."""
@@ -94,18 +132,28 @@ class ColumnQuestions:
         return None
 
     def _of_copy(self, question: own.Scan) -> Scanned | None:
-        """The scan of the primary's copy, or of any; None: the question is answered."""
-        partition = question.partition
-        if not question.any_copy and self._replies.are_lost(question.id, [question.map], [partition]):
+        """The scan of the copy of the primary or leader, or of any; None: the question is answered."""
+        partition, name = question.partition, question.map
+        if not question.any_copy and self._is_rejected(question):
             return None
-        copy: PartitionCopy | None = self._grid.lane.leading[partition]
-        if copy is None and question.any_copy:
-            copy = self._grid.local_copies.outside_zones(partition)
-        if copy is not None:
-            return Scanned(question, copy.maps.get(question.map), self._grid.now_ns())
+        found = self._grid.local_copies.led(name, partition)
+        if found is None and question.any_copy:
+            found = self._grid.local_copies.held(name, partition)
+        if found is not None:
+            return Scanned(question, found.copy.maps.get(name), found.now_ns)
         detail = f"partition {partition} is not served here"
         self._replies.fault(question.id, own.FaultKind.MOVED, detail)
         return None
+
+    def _is_rejected(self, question: own.Scan) -> bool:
+        """Whether the map cannot be read now, whatever the member; then the question is answered."""
+        if not self._grid.zone_of(question.map):
+            return self._replies.are_lost(question.id, [question.map], [question.partition])
+        rejection = self._grid.rejection(Request(Op.ENTRIES, question.map, [question.partition]))
+        if rejection is not None:
+            kind = _FAULTS.get(rejection.status, own.FaultKind.NOT_READY)
+            self._replies.fault(question.id, kind, rejection.detail)
+        return rejection is not None
 
     def _next_page(self, question: own.NextPage) -> None:
         if self._scan is None or self._scan.number != question.scan:
@@ -149,7 +197,10 @@ class ColumnQuestions:
         except ProtocolError as broken:
             replies.end(own.FaultKind.MALFORMED, str(broken))
             return
+        in_zone = bool(self._grid.zone_of(put.map))
         rejection = rows.rejection(LIFETIME_MS_MAX) or size_rejection(rows.keys, rows.values, self._limits)
+        if rejection is None and in_zone:
+            rejection = zone_put_rejection(put)
         step = RESERVED_PER_SLICE if is_reserved(put.map) else own.ROWS_MAX
         for begin in range(0, len(rows.keys), step):
             if begin:
@@ -170,4 +221,8 @@ class ColumnQuestions:
             replies.send(answer)
 
         replies.handed_over = True
-        yield from rows.storing(self._grid, replies.on_done("PutColumns", put.id, done))
+        on_done = replies.on_done("PutColumns", put.id, done)
+        if in_zone:
+            yield from ZonePut(self._grid, put, rows.keys, rows.values, on_done).storing()
+        else:
+            yield from rows.storing(self._grid, on_done)

@@ -61,7 +61,9 @@ def make(grid: Grid, question: own.Cut, say: Callable[[own.Answer], None]) -> No
         say(own.CutMade(question.id, marks, taken.moved, taken.known, taken.why, taken.left))
 
     # While writes are rejected, only this member keeps the cut, so maps can be read even if memory is full.
-    writes = [Request(Op.SET, name, question.partitions) for name in question.maps]
+    # Maps in zones are cut by their logs, which take such a request also then.
+    primary = [name for name in question.maps if not grid.zone_of(name)]
+    writes = [Request(Op.SET, name, question.partitions) for name in primary]
     passive = grid.passive or any(grid.rejection(write) is not None for write in writes)
     grid.take_cut(question.cut, question.maps, question.partitions, question.lease_ms, done, passive=passive)
 

@@ -76,6 +76,11 @@ class LocalCopies(Protocol):
     def outside_zones(self, partition: int) -> PartitionCopy | None:
         """The copy of all maps and services that live in no zone."""
 
+    def leaders(self, name: str) -> Sequence[Assignment] | None:
+        """The leaders of the partitions of a map, with their terms as versions. None: it lives in no zone that is
+        known here.
+        """
+
 
 class StreamHeads(Protocol):
     """Positions of change streams, read-only."""

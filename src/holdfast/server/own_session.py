@@ -46,7 +46,7 @@ OPERATING = (
     | own.OrderTransaction
 )
 """Questions that an operator's connection may ask."""
-NOT_IN_ZONES = (own.AskDigests, own.AskRanges, own.Scan, own.PutColumns, own.AskHeads, own.AskChanges)
+NOT_IN_ZONES = (own.AskDigests, own.AskRanges, own.AskHeads, own.AskChanges)
 """Questions about one map that are rejected for a map in a zone."""
 
 
@@ -303,16 +303,12 @@ class OwnSession:
 
     def _zone_problem(self, question: own.Question) -> str:
         """The reason why the question makes no sense for a map in a zone; empty for other maps and questions."""
-        if isinstance(question, NOT_IN_ZONES) and not (isinstance(question, own.Scan) and question.cut):
-            maps = [question.map] if question.map is not None else []
-        else:
+        if not isinstance(question, NOT_IN_ZONES) or question.map is None:
             return ""
-        for name in maps:
-            if zone := self._grid.zone_of(name):
-                return (
-                    f"map {name!r} lives in zone {zone!r}: there are no scans without a cut, bulk writes, digests and "
-                    "change streams of it; read and write its entries one by one, or with getAll and putAll"
-                )
+        if zone := self._grid.zone_of(question.map):
+            return (
+                f"map {question.map!r} lives in zone {zone!r}: there are no digests and change streams of it"
+            )
         return ""
 
     def _execute(self, question: own.Execute) -> None:

@@ -93,7 +93,10 @@ NOBODY = -1
 
 
 class TableIs(msgspec.Struct, frozen=True, array_like=True, tag=67):
-    """The members, oldest first, and for each partition the holders of its replicas, the primary first."""
+    """The members, oldest first, and for each partition the holders of its replicas, the primary first.
+
+    For a map in a zone only the leaders are named, with their terms as versions.
+    """
 
     id: int
     version: int

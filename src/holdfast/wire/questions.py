@@ -52,7 +52,13 @@ class AskStatus(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class AskTable(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """The members and the partition table; for a map that lives in a zone, the known leaders of its partitions instead.
+
+    Older members ignore the map.
+    """
+
     id: int
+    map: str = ""
 
 
 class Execute(msgspec.Struct, frozen=True, array_like=True, tag=4):

@@ -6,9 +6,10 @@ one for each. Callers name the map and need not know the engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
@@ -58,6 +59,13 @@ class CopyLookup:
     def outside_zones(self, partition: int) -> PartitionCopy | None:
         """The copy of all maps and services that live in no zone."""
         return self._local.held.get(partition)
+
+    def leaders(self, name: str) -> Sequence[Assignment] | None:
+        """The leaders of the partitions of a map, with their terms as versions. None: it lives in no zone that is
+        known here.
+        """
+        entries = self._zones.entries(name)
+        return entries.leaders if entries is not None else None
 
     def zone_entries(self, name: str) -> ZoneEntries | None:
         """The replicas that sessions may read and write directly; None: the map lives in no zone that is known here."""

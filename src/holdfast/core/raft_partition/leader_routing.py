@@ -72,8 +72,10 @@ class OtherRouter(Protocol):
 class ZoneEntries:
     """The replicas here whose entries sessions may read and write directly (`Driver.zone_batch`)."""
 
-    def __init__(self, zone: int, partitions: int) -> None:
+    def __init__(self, zone: int, partitions: int, leaders: Sequence[Assignment] = ()) -> None:
         self.zone = zone
+        self.leaders = leaders
+        """The known leaders, by partition, with their terms as versions."""
         self.serving: list[ZonePartition | None] = [None] * partitions
         """By partition; None: use the general path."""
 
@@ -204,7 +206,7 @@ class LeaderRouting:
                 waiting=self._waiting,
                 of_terms=True,
             )
-            entries = ZoneEntries(zone, len(rows))
+            entries = ZoneEntries(zone, len(rows), rows)
             self._zones[zone] = _Zone(name, partitions, rows, replication, router, entries)
             router.refusals.follow(self._refusals)
         self._by_name[name] = zone
@@ -322,7 +324,9 @@ class LeaderRouting:
                 zone.replication.write(partition, writes, partial(under_way.wrote, partition))
         if not batch.reads:
             return
-        if served and all(served[partition] is not None for partition in batch.reads):
+        if zone is not None and all(
+            _serves_reads(zone, self._groups, partition) for partition in batch.reads
+        ):
             numbers = [group_of(batch.zone, partition) for partition in batch.reads]
             self._replicas.groups.rounds.wait(numbers, under_way)
         else:
@@ -347,13 +351,14 @@ class LeaderRouting:
     # -- requests
 
     def execute(self, request: Request, asker: Asker) -> None:
-        found = self._find(request)
+        found = self.find(request)
         if isinstance(found, Outcome):
             answer(self._out, asker, found)
         else:
             found.router.execute(request, asker)
 
-    def _find(self, request: Request) -> _Zone | Outcome:
+    def find(self, request: Request) -> _Zone | Outcome:
+        """The zone that serves the request, or the response to a request that none can serve."""
         name = self._settings.map(request.map).raft_zone
         zone = self._by_name.get(name)
         if zone is None:
@@ -371,7 +376,7 @@ class LeaderRouting:
         return self._zones[zone]
 
     def on_forward(self, sender: MemberId, forward: Forward) -> None:
-        found = self._find(forward.request)
+        found = self.find(forward.request)
         if isinstance(found, Outcome):
             # The sender knows a newer or an older set of zones: it looks the map up again.
             answer(self._out, Peer(sender, forward.ticket), Outcome(Status.MOVED, None, found.detail))
@@ -380,7 +385,7 @@ class LeaderRouting:
 
     def on_zone_forward(self, sender: MemberId, forward: ZoneForward) -> None:
         """Another member forwards a request to the leader of a term (raft_partition/R-2)."""
-        found = self._find(forward.request)
+        found = self.find(forward.request)
         if not isinstance(found, Outcome):
             [partition] = forward.request.partitions
             led = found.replication.partitions.get(partition)
@@ -514,6 +519,14 @@ class LeaderRouting:
             for what, count in counts.items():
                 found[f"zones: {what}"] = found.get(f"zones: {what}", 0) + count
         return found
+
+
+def _serves_reads(zone: _Zone, groups: GroupHost, partition: int) -> bool:
+    """Whether reads are served here: also while writes are rejected, for example because memory is short."""
+    if zone.entries.serving[partition] is not None:
+        return True
+    replica = zone.replication.partitions.get(partition)
+    return replica is not None and replica.leads and groups.current(replica.number)
 
 
 def of_this_term(led: int, meant: int) -> bool:

@@ -172,7 +172,7 @@ def plan_shares(
     the cut to read at, if there is one already. `tasks`: number of tasks, unless the options set it.
     """
     with options.client() as client:
-        table = client.table()
+        table = client.table(options.map)
         wanted = _wanted_partitions(options, len(table))
         layout = known.layout
         verbatim = layout.value_format == "binary"

@@ -1,0 +1,138 @@
+"""Bulk writes of the own protocol on maps in zones, stored in slices: one log entry for each partition and slice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from holdfast.core.model.operations import DEFAULT_TTL, Op, Outcome, Request, Status
+from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone, ZoneWrite
+from holdfast.server.flow import SLICE_BYTES, SLICE_ITEMS, Work
+from holdfast.server.grid import Grid
+from holdfast.wire import own
+
+ROW_BYTES = SLICE_BYTES // SLICE_ITEMS
+"""Cost of a row in a slice, in addition to its bytes."""
+REQUEST_BYTES = 10 * ROW_BYTES
+"""The same of a row that is a request of its own."""
+_SET, _REMOVE, _ADD = own.PutKind.SET, own.PutKind.REMOVE, own.PutKind.ADD
+NO_MAX_IDLE = (
+    "an entry of a map in a zone has no maximum idle time, because only the leader knows of reads: give it a time to "
+    "live"
+)
+
+
+def zone_put_rejection(put: own.PutColumns) -> tuple[own.FaultKind, str] | None:
+    if max(put.max_idles_ms, default=0) > 0:
+        return own.FaultKind.FAILED, NO_MAX_IDLE
+    return None
+
+
+class ZonePut:
+    """Stores the rows of one request, which were checked.
+
+    Rows of kind ADD depend on what is there, so a partition that has some gets a request for each of its rows. A group
+    of rows whose leader is another member, or steps down before they are in its log, is reported as moved: the client
+    sends it again. Storing or removing a row twice equals doing it once.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        put: own.PutColumns,
+        keys: list[bytes],
+        values: list[bytes],
+        on_done: Callable[[own.PutDone], None],
+    ) -> None:
+        """`on_done` is called once, when the outcome of all rows is known, or cannot be known."""
+        self._grid = grid
+        self._put = put
+        self._keys = keys
+        self._values = values
+        self._on_done = on_done
+        entries = grid.zone_entries(put.map)
+        self._zone = entries.zone if entries is not None else 0
+        self._ttl_ms = grid.zone_map(put.map)[1]
+        self._waiting = 1
+        """Batches and requests without an outcome, and one for those that are still to come."""
+        self._moved: dict[int, None] = {}
+        self._kept: dict[int, int] = {}
+        """By partition: rows to add whose key had another value."""
+        self._why = ""
+        """Why the outcome is unknown."""
+
+    def storing(self) -> Work:
+        put = self._put
+        at = size = 0
+        for partition, count in zip(put.partitions, put.counts, strict=True):
+            rows = range(at, at + count)
+            at += count
+            adds = bool(put.kinds) and _ADD in put.kinds[rows.start : rows.stop]
+            writes: list[ZoneWrite] = []
+            for row in rows:
+                if size >= SLICE_BYTES:
+                    self._write(partition, writes)
+                    writes = []
+                    yield
+                    size = 0
+                if adds:
+                    self._request(partition, row)
+                    size += REQUEST_BYTES
+                else:
+                    writes.append(self._row(row))
+                    size += ROW_BYTES
+                size += len(self._keys[row]) + len(self._values[row])
+            self._write(partition, writes)
+        self._one_less()
+
+    def _row(self, row: int) -> ZoneWrite:
+        put, key = self._put, self._keys[row]
+        key_hash = put.key_hashes[row] if put.key_hashes else 0
+        if put.kinds and put.kinds[row] == _REMOVE:
+            return put.map, key, None, 0, key_hash
+        ttl_ms = put.ttls_ms[row] if put.ttls_ms else put.ttl_ms
+        return put.map, key, self._values[row], self._ttl_ms if ttl_ms == DEFAULT_TTL else ttl_ms, key_hash
+
+    def _write(self, partition: int, writes: list[ZoneWrite]) -> None:
+        if writes:
+            self._waiting += 1
+            self._grid.zone_batch(ZoneBatch(self._zone, [(partition, writes)]), self._on_batch)
+
+    def _on_batch(self, done: ZoneBatchDone) -> None:
+        for partition, outcome in done.failed:
+            self._on_failed(partition, outcome)
+        self._one_less()
+
+    def _request(self, partition: int, row: int) -> None:
+        """Store, add or remove one row, wherever the leader is."""
+        put, (name, key, value, ttl_ms, key_hash) = self._put, self._row(row)
+        kind = put.kinds[row]
+        op = Op.PUT_IF_ABSENT if kind == _ADD else Op.SET if kind == _SET else Op.DELETE
+        request = Request(op, name, [partition], key, value or b"", ttl_ms=ttl_ms, key_hash=key_hash)
+        self._waiting += 1
+        self._grid.execute(request, partial(self._on_request, partition, row))
+
+    def _on_request(self, partition: int, row: int, outcome: Outcome) -> None:
+        if outcome.status is not Status.OK:
+            self._on_failed(partition, outcome)
+        elif self._put.kinds[row] == _ADD and outcome.value not in (None, self._values[row]):
+            self._kept[partition] = self._kept.get(partition, 0) + 1
+        self._one_less()
+
+    def _on_failed(self, partition: int, outcome: Outcome) -> None:
+        if outcome.status is Status.UNKNOWN:
+            self._why = self._why or outcome.detail or "the outcome is unknown"
+        else:
+            self._moved[partition] = None
+
+    def _one_less(self) -> None:
+        self._waiting -= 1
+        assert self._waiting >= 0, "each batch has one outcome"
+        if self._waiting:
+            return
+        put, moved = self._put, self._moved
+        there = sum(
+            rows for partition, rows in zip(put.partitions, put.counts, strict=True) if partition not in moved
+        )
+        kept = sum(count for partition, count in self._kept.items() if partition not in moved)
+        self._on_done(own.PutDone(put.id, there - kept, list(moved), not self._why, self._why, kept))

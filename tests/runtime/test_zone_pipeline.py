@@ -1,0 +1,166 @@
+"""Maps in zones in Holdfast's own protocol, on real members: scans, bulk writes, and the way to the leaders."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+from tests.cluster.crew import until
+from tests.runtime.test_member import run
+from tests.runtime.test_zone_verify import command, order, zoned, zoned_members
+
+from holdfast.client.blocking import Client
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.zone_questions import CreateZone
+from holdfast.errors import Moved, NotReady, Passive, Refused
+from holdfast.runtime.in_process.embedded import Member
+from holdfast.wire import own
+from holdfast.wire.values import to_stored
+
+PARTITIONS = 7
+T = TypeVar("T")
+
+
+async def use(members: list[Member], work: Callable[[Client], T], timeout_s: float = 10) -> T:
+    def working() -> T:
+        with Client([one.client_address for one in members], timeout_s=timeout_s) as client:
+            return work(client)
+
+    return await asyncio.to_thread(working)
+
+
+async def on_one_member(members: list[Member]) -> str:
+    """Create the zone with all replicas on the second member, so most owners are no leaders. Returns its UUID."""
+    name = members[1]._node.member.picture.info.name
+    await order(members, CreateZone("z", [("replicas", 1), ("filter", f"name={name}")]))
+    view = members[0]._node.member.agreed.view
+    await until(lambda: bool(view.zones()) and not view.summary(view.zones()[0]).leaderless)
+    await until(lambda: all(row.owner for row in members[2]._node.local_copies.leaders("orders") or [None]))
+    return members[1]._node.member_uuid
+
+
+def entries(client: Client, **more: object) -> dict[bytes, bytes]:
+    found: dict[bytes, bytes] = {}
+    for partition in range(PARTITIONS):
+        for page in client.scan("orders", partition, **more):  # type: ignore[arg-type]
+            keys, values = page.split()
+            assert not found.keys() & set(keys)
+            found.update(zip(keys, values, strict=True))
+    return found
+
+
+def test_a_scan_reads_each_entry_once_from_the_leaders() -> None:
+    async def story() -> None:
+        async with zoned_members() as members:
+            await zoned(members)
+            rows = {to_stored(number): to_stored(f"value {number}") for number in range(600)}
+            assert await use(members, entries) == rows
+            assert await use(members, lambda client: entries(client, rows_max=7)) == rows
+            some = await use(members, lambda client: client.scan("orders", 3, keys=[*rows][:50]))
+            assert sum(page.rows for page in some) == sum(
+                partition_of(key, 0, PARTITIONS) == 3 for key in [*rows][:50]
+            )
+            await members[0].map("orders").set("short", "lived", ttl_s=0.2)
+            await asyncio.sleep(0.3)
+            assert await use(members, entries) == rows, "an entry that has expired is not read"
+
+            shown = await command(members, "data", "scan", "orders", "--limit", "0")
+            assert (shown.exit_code, len(shown.stdout.splitlines())) == (0, 600), shown.output
+            shown = await command(members, "data", "keys", "orders", "--limit", "5")
+            assert (shown.exit_code, len(shown.stdout.splitlines())) == (0, 5), shown.output
+            shown = await command(members, "data", "size", "orders")
+            assert (shown.exit_code, shown.stdout) == (0, "600\n"), shown.output
+
+    run(story())
+
+
+def test_clients_find_leaders_that_are_not_the_owners() -> None:
+    async def story() -> None:
+        async with zoned_members() as members:
+            leader = await on_one_member(members)
+
+            def work(client: Client) -> None:
+                assert {row.owner for row in client.table("orders")} == {leader}
+                assert len({row.owner for row in client.table()}) == 3
+                keys = [to_stored(number) for number in range(300)]
+                count = client.put_columns("orders", keys, keys)
+                assert (count.rows, count.rows_resent) == (300, 0)
+                assert entries(client) == dict(zip(keys, keys, strict=True))
+                other = next(row.owner for row in client.table() if row.owner != leader)
+                connection = client.to(other or "")
+                scan = own.Scan(connection.next_number(), "orders", 2)
+                with pytest.raises(Moved, match="partition 2 is not served here"):
+                    connection.ask(scan, own.Page)
+
+            await use(members, work)
+
+    run(story())
+
+
+def test_a_bulk_write_stores_adds_removes_and_keeps_times_to_live() -> None:
+    async def story() -> None:
+        async with zoned_members() as members:
+            await zoned(members)
+            keys = [to_stored(f"row {number}") for number in range(900)]
+            one, two = to_stored("one"), to_stored("two")
+
+            def work(client: Client) -> None:
+                put = client.put_columns("orders", keys, [one] * 900)
+                assert (put.rows, put.kept, put.partitions) == (900, 0, set(range(PARTITIONS)))
+                kinds = [own.PutKind.SET, own.PutKind.REMOVE, own.PutKind.ADD] * 300
+                put = client.put_columns("orders", keys, [two, b"", two] * 300, kinds=bytes(kinds))
+                assert (put.rows, put.kept) == (900, 300), "present keys keep their values"
+                again = client.put_columns(
+                    "orders", keys[1::3], [two] * 300, kinds=bytes([own.PutKind.ADD] * 300)
+                )
+                assert (again.rows, again.kept) == (300, 0)
+                found = entries(client)
+                assert {key: found.get(key) for key in keys} == dict(
+                    zip(keys, [two, two, one] * 300, strict=True)
+                )
+                client.put_columns("orders", keys, [one] * 900, ttls_ms=[200, 0, -1] * 300)
+                client.put_columns("orders", [to_stored("all")], [one], ttl_ms=200)
+                with pytest.raises(Refused, match="no maximum idle time"):
+                    client.put_columns("orders", keys[:1], [two], max_idles_ms=[1000])
+
+            await use(members, work)
+            await asyncio.sleep(0.4)
+            left = await use(members, entries)
+            assert {key for key in keys if key in left} == {*keys[1::3], *keys[2::3]}
+            assert to_stored("all") not in left
+
+    run(story())
+
+
+def test_a_passive_cluster_is_scanned_and_takes_no_bulk_write() -> None:
+    async def story() -> None:
+        async with zoned_members() as members:
+            await zoned(members)
+            done = await command(members, "cluster", "state", "passive")
+            assert done.exit_code == 0, done.output
+            assert len(await use(members, entries)) == 600
+
+            def work(client: Client) -> None:
+                with pytest.raises(Passive):
+                    client.put_columns("orders", [to_stored(1)], [to_stored(1)])
+
+            await use(members, work)
+
+    run(story())
+
+
+def test_questions_on_a_zone_that_is_not_there_say_how_to_create_it() -> None:
+    async def story() -> None:
+        async with zoned_members() as members:
+
+            def work(client: Client) -> None:
+                with pytest.raises(NotReady, match="holdfast zone create none"):
+                    client.scan("nowhere", 0)
+                with pytest.raises(NotReady, match="holdfast zone create none"):
+                    client.put_columns("nowhere", [to_stored(1)], [to_stored(1)])
+
+            await use(members, work, timeout_s=0.5)
+
+    run(story())
