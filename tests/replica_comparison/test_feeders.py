@@ -137,7 +137,7 @@ def at_mark(copy: PartitionCopy) -> own.ZoneCopyDigest:
     """The same entries in a Raft replica, kept at a mark."""
     digests = []
     for held in copy.maps.values():
-        work = _add_up_map(marked_map(held))
+        work = _add_up_map(marked_map(held.name, [held]))
         try:
             while True:
                 next(work)

@@ -216,7 +216,7 @@ def _carry_out(call: Call, wanted: ZoneOrder) -> OrderDone:
     "--partitions",
     type=int,
     metavar="N",
-    help="Cannot be changed later.  [default: as many as the cluster, which maps need]",
+    help="At most as many as the cluster. Cannot be changed later.  [default: as many as the cluster]",
 )
 @_settings_options
 def create(call: Call, name: str, **given: Any) -> OrderDone:

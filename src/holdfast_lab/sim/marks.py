@@ -61,6 +61,7 @@ BUILDS: dict[str, str] = {
 ZONES: dict[str, str] = {
     "zone of one replica": "nobody else has what a partition's group holds",
     "zone of several replicas": "a group goes on while most of its voters do",
+    "zone of fewer partitions": "a group serves several client partitions",
     "metastore of one": "one voter",
     "metastore of several": "three voters or five",
     "zone: replace": "a running change gets another target",

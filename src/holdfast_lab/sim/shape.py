@@ -156,6 +156,7 @@ class Shape:
         return {
             "zone of one replica": zone.replicas == 1,
             "zone of several replicas": zone.replicas > 1,
+            "zone of fewer partitions": zone.partitions < self.settings.partitions.count,
             "metastore of one": self.settings.metastore.voters == 1,
             "metastore of several": self.settings.metastore.voters > 1,
             "zone: replace": zone.adjustment is Adjustment.REPLACE,

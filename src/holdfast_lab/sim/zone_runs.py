@@ -36,6 +36,8 @@ ZONE_NUMBER = 1
 """The first zone of a cluster."""
 PARTITIONS_MOST = 31
 """More groups would make a run long, and find nothing more."""
+SHARED = 0.4
+"""Share of zones with fewer partitions than the cluster, whose groups serve several client partitions."""
 LOOK_NS = 100 * MILLISECOND
 """Interval of looks at all groups."""
 AGAIN_NS = 500 * MILLISECOND
@@ -54,10 +56,12 @@ def zone_drawn(seed: int, settings: Settings) -> tuple[Settings, ZoneSettings]:
     metastore = MetastoreSettings(
         voters=draw.choice([1, 3, 3, 5]), replace_after_ms=draw.choice([0, 1000, 5000])
     )
+    fewer = random.Random(f"{seed}/zone partitions")
+    shares = fewer.random() < SHARED
     maps = {**settings.maps, ZONED: MapSettings(backups=settings.map("default").backups, raft_zone=ZONE)}
     zone = ZoneSettings(
         ZONE,
-        partitions=partitions.count,
+        partitions=fewer.randint(1, partitions.count) if shares else partitions.count,
         replicas=draw.choice([1, 3, 3, 5]),
         scale_up_s=draw.choice([0, 0, 2]),
         scale_down_s=draw.choice([0, 1, 3]),

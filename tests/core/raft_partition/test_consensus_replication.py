@@ -71,7 +71,7 @@ class Maps:
         sink, shared = Sink(), Shared(process)
         zone = ZoneReplicas(SETTINGS, process.out, process.groups, sink, shared)
         replication = ConsensusReplication(zone)
-        partition = replication.partitions[3] = ZonePartition(NUMBER, 3, zone)
+        partition = replication.partitions[3] = ZonePartition(NUMBER, [3], zone)
         self.sinks.append(sink)
         self.cuts.append(shared.cuts)
         self.replications.append(replication)

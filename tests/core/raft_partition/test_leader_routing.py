@@ -13,7 +13,9 @@ from holdfast.config import MapSettings, MetastoreSettings, PartitionSettings, S
 from holdfast.core.effects import Complete, Send
 from holdfast.core.messages import Answer, ZoneForward, ZoneLeaders
 from holdfast.core.model.ids import GroupNumber, MemberId, group_of
+from holdfast.core.model.levels import SHARED_GROUPS
 from holdfast.core.model.operations import EntryEvent, Op, Outcome, Request, Status
+from holdfast.core.model.zone_batches import ZoneBatch
 from holdfast.core.multiraft.hosted_group import ReplicaNotice
 from holdfast.core.raft.configuration import Configuration
 from holdfast.core.raft.leader import ProposalRefused
@@ -165,18 +167,89 @@ def test_leaders_that_were_heard_of_before_their_zone_count(bench: RoutingBench)
     assert [sent.to for sent in bench.effects(Send)] == [two]
 
 
+@pytest.mark.rule("raft_partition/R-3")
+def test_the_leader_of_a_shared_group_serves_all_its_client_partitions(bench: RoutingBench) -> None:
+    """A zone of 2 partitions in a cluster of 4: group 1 serves the client partitions 1 and 3."""
+    bench.process.out.level = SHARED_GROUPS
+    bench.zones.know(7, "z", 2)
+    number = group_of(7, 1)
+    _elect(bench, number)
+    client = bench.zones.partition(number)
+    entries = bench.zones.entries("m")
+    assert entries is not None
+    assert entries.serving == [None, client, None, client]
+    for partition in (1, 3):
+        bench.zones.execute(Request(Op.SET, "m", [partition], b"k", b"%d" % partition), partition)
+    _run(bench)
+    held = {partition: copy.maps["m"] for partition, copy in client.state.copies.items()}
+    assert {partition: one.state.entries for partition, one in held.items()} == {
+        1: {b"k": b"1"},
+        3: {b"k": b"3"},
+    }
+    assert [one.counter for one in held.values()] == [1, 1]
+    batch = ZoneBatch(7, [(3, [("m", b"k", None, 0, 0)]), (1, [("m", b"l", b"2", 0, 0)])], [1, 3])
+    bench.zones.take(9, batch)
+    _run(bench)
+    [done] = [each.answer for each in bench.process.told if isinstance(each, Complete) and each.token == 9]
+    assert sorted(done.former) == [(1, [None]), (3, [b"3"])]
+    assert done.unconfirmed is None
+    assert held[1].state.entries == {b"k": b"1", b"l": b"2"}
+    assert not held[3].state.entries
+    assert bench.zones.replica("m", 3) is client
+    bench.zones.end(number)
+    assert entries.serving == [None] * 4
+    assert bench.zones.replica("m", 3) is None
+
+
+@pytest.mark.rule("raft_partition/R-3")
+def test_requests_on_shared_groups_go_to_their_leader(bench: RoutingBench) -> None:
+    bench.process.out.level = SHARED_GROUPS
+    two = list(bench.cluster.processes)[1]
+    bench.zones.know(7, "z", 2)
+    bench.zones.on_leaders(two, ZoneLeaders([(group_of(7, 0), 5)]))
+    bench.ask()
+    [sent] = bench.effects(Send)
+    assert (sent.to, sent.message.request.partitions) == (two, [2])
+
+
+@pytest.mark.parametrize(
+    ("partitions", "level", "says"),
+    [
+        (5, SHARED_GROUPS, "zone create NAME --partitions 4"),
+        (2, SHARED_GROUPS - 1, "holdfast cluster upgrade"),
+    ],
+)
+def test_a_map_in_a_zone_that_cannot_hold_maps_is_refused_with_a_way_out(
+    bench: RoutingBench, partitions: int, level: int, says: str
+) -> None:
+    bench.process.out.level = level
+    bench.zones.know(7, "z", partitions)
+    bench.ask()
+    [told] = bench.effects(Complete)
+    assert told.answer.status is Status.FAILED
+    assert says in told.answer.detail
+
+
+def _elect(bench: RoutingBench, number: GroupNumber) -> None:
+    begin = Configuration(frozenset({bench.cluster.node(1)}))
+    bench.process.groups.start(number, begin, bench.zones.partition(number))
+    for _ in range(60):
+        bench.process.groups.on_timer()
+        _run(bench)
+
+
+def _run(bench: RoutingBench) -> None:
+    for _ in range(3):
+        bench.zones.flush(list(bench.cluster.processes))
+        bench.process.end_step()
+        while bench.process.disk:
+            bench.process.disk_turn()
+
+
 def test_who_is_elected_serves_and_says_so(bench: RoutingBench) -> None:
     bench.zones.know(7, "z", 4)
     bench.ask()
-    begin = Configuration(frozenset({bench.cluster.node(1)}))
-    bench.process.groups.start(NUMBER, begin, bench.zones.partition(NUMBER))
-    for _ in range(60):
-        bench.process.groups.on_timer()
-        for _ in range(3):
-            bench.zones.flush(list(bench.cluster.processes))
-            bench.process.end_step()
-            while bench.process.disk:
-                bench.process.disk_turn()
+    _elect(bench, NUMBER)
     [told] = [effect for effect in bench.process.told if isinstance(effect, Complete)]
     assert told.answer.status is Status.OK
     sent = {to for _, to, data in bench.cluster.network if isinstance(decode(data), ZoneLeaders)}

@@ -44,7 +44,7 @@ SETTINGS = Settings(maps={"default": MapSettings(), "n": MapSettings(changes_byt
 
 
 def machine(settings: Settings = SETTINGS, entries: NewEntries = dict) -> StateMachine:
-    made = StateMachine(3, settings, entries)
+    made = StateMachine([3], settings, entries)
     made.counted = True
     return made
 
@@ -135,7 +135,7 @@ class OldHead(msgspec.Struct, frozen=True, array_like=True):
 
 @pytest.mark.rule("raft_partition/Z-6")
 def test_an_older_build_and_this_one_read_each_others_pieces() -> None:
-    one, other = StateMachine(3, SETTINGS), machine()
+    one, other = StateMachine([3], SETTINGS), machine()
     write(one, ("m", b"a", b"1", 0, 0), term=7)
     head, *entries = one.pieces()
     old = msgspec.msgpack.decode(head, type=OldHead)
@@ -149,6 +149,28 @@ def test_an_older_build_and_this_one_read_each_others_pieces() -> None:
     assert points(one) == points(other) == [("m", 2, [(9, 1)])]
 
 
+@pytest.mark.rule("raft_partition/R-3")
+def test_pieces_of_several_client_partitions_go_back_to_their_own() -> None:
+    one, other = StateMachine([1, 4], SETTINGS), StateMachine([1, 4], SETTINGS)
+    one.counted = True
+    one.time_ms = 1000
+    for partition, term in ((1, 7), (4, 9)):
+        one.write([("m", b"k%d" % partition, b"v", 50, 0)], one.copies[partition], term, None)
+    one.carry_out(Request(Op.SET, "n", [4], b"k", b"v", id=b"0123456789abcdef"), 9, None)
+    other.restore(list(one.pieces()))
+    assert (other.time_ms, other.counted) == (1000, True)
+    for partition in (1, 4):
+        mine, theirs = one.copies[partition], other.copies[partition]
+        assert theirs.counters() == mine.counters()
+        assert {n: dict(h.state.entries) for n, h in theirs.maps.items()} == {
+            n: dict(h.state.entries) for n, h in mine.maps.items()
+        }
+        assert theirs.requests.encode() == mine.requests.encode()
+    assert list(other.copies[4].maps) == ["m", "n"]
+    other.restore([])
+    assert not any(copy.maps for copy in other.copies.values())
+
+
 @pytest.mark.rule("raft_partition/Z-6")
 def test_a_destroyed_map_begins_again_above_its_last_update() -> None:
     state = machine()
@@ -160,7 +182,7 @@ def test_a_destroyed_map_begins_again_above_its_last_update() -> None:
     for each in (state, other):
         write(each, ("m", b"a", b"1", 0, 0), term=3)
     assert points(state) == points(other) == [("m", 4, [(3, 3)])]
-    old = StateMachine(3, SETTINGS)
+    old = StateMachine([3], SETTINGS)
     write(old, ("m", b"a", b"1", 0, 0), ("m", b"b", b"1", 0, 0))
     old.carry_out(Request(Op.DESTROY, "m", [3]), 2, None)
     write(old, ("m", b"a", b"1", 0, 0))

@@ -209,7 +209,7 @@ def _old_generations_go_on(patch: pytest.MonkeyPatch) -> None:
 def test_without_generations_there_are_two_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     _old_generations_go_on(monkeypatch)
     with pytest.raises((Broken, AssertionError)):
-        play(143, consistency=Consistency.HIGH_AVAILABILITY)
+        play(305, consistency=Consistency.HIGH_AVAILABILITY)
 
 
 def test_a_zone_replaces_replicas_whose_files_are_damaged() -> None:

@@ -143,7 +143,7 @@ class OneReplica:
 
     def __init__(self, grid: OneMemberGrid, copy: PartitionCopy) -> None:
         self._grid = grid
-        self.state = StateMachine(copy.partition, Settings())
+        self.state = StateMachine([copy.partition], Settings())
         self.state.copies[copy.partition] = copy
 
     def look(self, partition: int, name: str, key: bytes) -> bytes | None:

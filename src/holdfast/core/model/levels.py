@@ -13,6 +13,7 @@ has the one in force. A member sends and writes at that level, and reads any lev
 | 4 | the first build that changes maps in use | settings of maps are part of the view (membership/C-1) |
 | 5 | the first build with one replica for both engines | updates of maps in zones have terms (raft_partition/Z-6) |
 | 5 | the same build | maps in zones are cut (raft_partition/Z-7), journal format 4 |
+| 5 | the same build | a group may serve several client partitions (raft_partition/R-3) |
 
 To add a level: add a line here and in `SEGMENT_FORMATS`, raise `HIGHEST`, and check `Outbox.level` where the new thing
 is sent or written (`docs/upgrading.md`).
@@ -41,6 +42,8 @@ ZONE_COUNTERS: Final = 5
 """From this level on updates of maps in zones have terms."""
 ZONE_CUTS: Final = 5
 """From this level on maps in zones can be cut."""
+SHARED_GROUPS: Final = 5
+"""From this level on maps can live in zones with fewer partitions than the cluster."""
 
 SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3, 4: 3, 5: 4}
 """Level -> format of journal segments."""

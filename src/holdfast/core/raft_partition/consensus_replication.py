@@ -44,7 +44,7 @@ class ConsensusReplication:
     def __init__(self, zone: ZoneReplicas) -> None:
         self._zone = zone
         self.partitions: dict[int, ZonePartition] = {}
-        """Partitions with a replica here."""
+        """By client partition: the replica here that serves it, perhaps with others."""
         self._dirty: set[int] = set()
 
     def serve(self, delegate: ReplicationEngineDelegate) -> None:
@@ -73,7 +73,7 @@ class ConsensusReplication:
 
     def write(self, partition: int, writes: list[ZoneWrite], on_done: Answered) -> None:
         self._dirty.add(partition)
-        self.partitions[partition].proposals.write(writes, on_done)
+        self.partitions[partition].proposals.write(partition, writes, on_done)
 
     def submit_whole(self, request: Request, done: ShareDone) -> int:
         """Handle this member's share of an operation on all partitions, as one request for each partition led here."""
@@ -102,12 +102,16 @@ class ConsensusReplication:
                     found.flush()
 
     def sweep(self) -> None:
-        for _, found in sorted(self.partitions.items()):
+        for found in self._replicas():
             found.sweep()
 
     @property
     def waiting(self) -> int:
-        return sum(found.waiting for found in self.partitions.values())
+        return sum(found.waiting for found in self._replicas())
+
+    def _replicas(self) -> list[ZonePartition]:
+        """Each replica once."""
+        return list(dict.fromkeys(found for _, found in sorted(self.partitions.items())))
 
 
 class _ShareOf:

@@ -11,6 +11,9 @@ their election. The rules of `router` apply unchanged.
   not keep them until it leads again. Example: member 1 leads in term 4 and gets change X, late. Member 2 leads in term
   5, has applied X, and has forgotten its id again. If member 1, leader in term 6, then accepted the late copy of X,
   the change would be applied twice.
+- raft_partition/R-3: In a zone of N partitions, the group of partition p serves the client partitions p, p + N, p + 2N…
+  of the cluster. Each has a copy of its own, with its own counters, so scans, events and comparisons name client
+  partitions, whatever N is.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ import msgspec
 from holdfast.config import Settings
 from holdfast.core.messages import Answer, Forward, ZoneForward, ZoneLeaders
 from holdfast.core.model.ids import SECOND, GroupNumber, MemberId, Token, group_of, place_of
+from holdfast.core.model.levels import SHARED_GROUPS
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.open_operations import OpenOperation
 from holdfast.core.model.operations import EntryEvent, Op, Outcome, Request, Status
@@ -116,10 +120,35 @@ class _Zone:
     name: str
     partitions: int
     rows: list[Assignment]
-    """Per partition: its leader, with the term as version."""
+    """Per client partition: its leader, with the term as version."""
     replication: ConsensusReplication
     router: Router
     entries: ZoneEntries
+
+    def served_by(self, partition: int) -> range:
+        """The client partitions that the group of the zone's partition serves. Clients hash keys to the partitions of
+        the cluster. Example: in a zone of 25 partitions, group 3 serves 3, 28, 53, … of 271. Empty: none, because the
+        zone has more partitions than that.
+        """
+        return range(partition, len(self.rows), self.partitions)
+
+    def serves_maps(self, level: int) -> bool:
+        """Whether no client partition is split, and all members know shared groups, at this feature level."""
+        count = len(self.rows)
+        return self.partitions == count or (self.partitions < count and level >= SHARED_GROUPS)
+
+
+def _unserved_reason(zone: _Zone) -> str:
+    if zone.partitions > len(zone.rows):
+        most = len(zone.rows)
+        return (
+            f"zone {zone.name!r} has {zone.partitions} partitions: maps can live in zones of at most as many as the "
+            f"cluster has, {most}. Create another one: holdfast zone create NAME --partitions {most}"
+        )
+    return (
+        f"zone {zone.name!r} has {zone.partitions} partitions, fewer than the cluster: maps can live in it when all "
+        "members run the newest release, after holdfast cluster upgrade"
+    )
 
 
 class LeaderRouting:
@@ -222,8 +251,8 @@ class LeaderRouting:
         for number in [number for number in self._known if place_of(number)[0] == zone]:
             del self._known[number]
         found.entries.serving[:] = [None] * len(found.rows)
-        for partition in sorted(found.replication.partitions):
-            found.replication.partitions[partition].stop()
+        for replica in dict.fromkeys(found.replication.partitions.values()):
+            replica.stop()
         found.router.end(f"zone {found.name!r} was dropped")
 
     def partition(self, number: GroupNumber) -> ZonePartition:
@@ -231,8 +260,9 @@ class LeaderRouting:
         known = self._clients.get(number)
         if known is None:
             zone, partition = place_of(number)
-            client = ZonePartition(number, partition, self._replicas)
-            self._zones[zone].replication.partitions[partition] = client
+            found = self._zones[zone]
+            client = ZonePartition(number, found.served_by(partition) or [partition], self._replicas)
+            found.replication.partitions.update(dict.fromkeys(found.served_by(partition), client))
             known = self._clients[number] = (zone, client)
         return known[1]
 
@@ -245,8 +275,9 @@ class LeaderRouting:
         self._led.pop(number, None)
         found = self._zones.get(zone)
         if found is not None:
-            found.entries.serving[client.partition] = None
-            found.replication.partitions.pop(client.partition, None)
+            for partition in client.partitions:
+                found.replication.partitions.pop(partition, None)
+            self._show(number)
 
     def holds(self, request: Request) -> bool:
         return request.op not in SERVED and self.houses(request.map)
@@ -327,7 +358,7 @@ class LeaderRouting:
         if zone is not None and all(
             _serves_reads(zone, self._groups, partition) for partition in batch.reads
         ):
-            numbers = [group_of(batch.zone, partition) for partition in batch.reads]
+            numbers = sorted({zone.replication.partitions[each].number for each in batch.reads})
             self._replicas.groups.rounds.wait(numbers, under_way)
         else:
             under_way.lead_confirmed(confirmed=False)
@@ -336,17 +367,18 @@ class LeaderRouting:
         """Open or close the fast path to a group's replica."""
         zone, partition = place_of(number)
         found = self._zones.get(zone)
-        if found is None or partition >= len(found.rows):
+        if found is None:
             return
-        replica = found.replication.partitions.get(partition)
-        open_ = (
-            replica is not None
-            and replica.leads
-            and found.partitions == len(found.rows)
-            and not found.router.refusals.any
-            and self._replicas.groups.current(number)
-        )
-        found.entries.serving[partition] = replica if open_ else None
+        for each in found.served_by(partition):
+            replica = found.replication.partitions.get(each)
+            open_ = (
+                replica is not None
+                and replica.leads
+                and not found.router.refusals.any
+                and self._replicas.groups.current(number)
+                and found.serves_maps(self._out.level)
+            )
+            found.entries.serving[each] = replica if open_ else None
 
     # -- requests
 
@@ -366,11 +398,8 @@ class LeaderRouting:
                 f"map {request.map!r} lives in zone {name!r}, and there is none: holdfast zone create {name}"
             )
             return Outcome(Status.NOT_READY, None, detail)
-        here = len(self._zones[zone].rows)
-        if self._zones[zone].partitions != here:
-            count = self._zones[zone].partitions
-            detail = f"zone {name!r} has {count} partitions: a map needs as many as the cluster has, {here}"
-            return Outcome(Status.FAILED, None, detail)
+        if not self._zones[zone].serves_maps(self._out.level):
+            return Outcome(Status.FAILED, None, _unserved_reason(self._zones[zone]))
         if request.max_idle_ms > 0:
             return Outcome(Status.FAILED, None, "an entry of a map in a zone has no maximum idle time")
         return self._zones[zone]
@@ -436,14 +465,14 @@ class LeaderRouting:
         """raft_partition/R-1."""
         zone, partition = place_of(number)
         found = self._zones.get(zone)
-        if found is None or partition >= len(found.rows):
-            return
-        row = found.rows[partition]
-        if row.version >= term and (row.owner is None or self._neighbours.is_member(row.owner)):
-            return
-        found.rows[partition] = Assignment(term, (member,))
-        found.router.superseded(partition)
-        found.router.served(partition)
+        for each in found.served_by(partition) if found is not None else ():
+            assert found is not None, "it has partitions"
+            row = found.rows[each]
+            if row.version >= term and (row.owner is None or self._neighbours.is_member(row.owner)):
+                continue
+            found.rows[each] = Assignment(term, (member,))
+            found.router.superseded(each)
+            found.router.served(each)
 
     # -- occasions
 
@@ -476,7 +505,9 @@ class LeaderRouting:
         """Retry what could not be sent, and reject requests that have waited too long."""
         for number, zone in self._zones.items():
             zone.router.on_timer()
-            for partition in sorted(zone.router.unanswered(UNANSWERED_NS)):
+            for partition in sorted(
+                {each % zone.partitions for each in zone.router.unanswered(UNANSWERED_NS)}
+            ):
                 self._replicas.groups.rouse(group_of(number, partition))
 
     def take_turns(self) -> None:

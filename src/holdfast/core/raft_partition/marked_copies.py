@@ -7,6 +7,7 @@ replicas that have kept the same place, all must be the same.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -88,16 +89,16 @@ class MarkedCopies:
         return len(self._kept)
 
 
-def marked_map(held: MapReplica) -> MarkedMap:
-    """The map as it is now: what is cheap to take down at once, for it is to be summed up later."""
-    state = held.state
+def marked_map(name: str, parts: Sequence[MapReplica]) -> MarkedMap:
+    """The present content of a map in the client partitions of a group; its digest is computed later."""
+    states = [held.state for held in parts]
     return MarkedMap(
-        held.name,
-        held.updates.lwm,
-        tuple(state.entries),
-        tuple(state.entries.values()),
-        tuple([(key, one.ttl_ms, one.stored_ns) for key, one in state.expiries.items()]),
-        tuple(state.hashes.items()),
+        name,
+        sum(held.counter for held in parts),
+        tuple([key for state in states for key in state.entries]),
+        tuple([value for state in states for value in state.entries.values()]),
+        tuple([(key, e.ttl_ms, e.stored_ns) for state in states for key, e in state.expiries.items()]),
+        tuple([one for state in states for one in state.hashes.items()]),
     )
 
 

@@ -14,6 +14,8 @@ class ZoneRequests(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 class ZoneWrites(msgspec.Struct, frozen=True, array_like=True, tag=1):
     writes: list[ZoneWrite]
+    partition: int = -1
+    """The client partition; -1, in logs of older builds: the only one of the group."""
 
 
 class ZoneMark(msgspec.Struct, frozen=True, array_like=True, tag=2):

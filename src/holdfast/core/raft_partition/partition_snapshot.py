@@ -1,11 +1,12 @@
-"""Snapshot of a partition's copy, as pieces.
+"""Snapshot of a group's copies of client partitions, as pieces.
 
-The first piece has the time, the request ids, the counters and the lineages; every other one some entries of one map.
+The first piece of a copy has the time, the request ids, the counters and the lineages; every other one some entries of
+one map. If a group serves several client partitions, each piece names its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -31,6 +32,14 @@ class CopyHead(msgspec.Struct, frozen=True, array_like=True):
     """See `PartitionCopy.forgotten_to`."""
 
 
+class NamedPiece(msgspec.Struct, frozen=True, array_like=True):
+    """A piece of one of several copies."""
+
+    partition: int
+    """The client partition."""
+    piece: msgspec.Raw
+
+
 class MapPiece(msgspec.Struct, frozen=True, array_like=True):
     map: str
     keys: list[bytes]
@@ -44,6 +53,7 @@ class MapPiece(msgspec.Struct, frozen=True, array_like=True):
 _encoder = msgspec.msgpack.Encoder()
 _heads: msgspec.msgpack.Decoder[CopyHead] = msgspec.msgpack.Decoder(CopyHead)
 _pieces: msgspec.msgpack.Decoder[MapPiece] = msgspec.msgpack.Decoder(MapPiece)
+_named: msgspec.msgpack.Decoder[NamedPiece] = msgspec.msgpack.Decoder(NamedPiece)
 _Taken = tuple[str, list[tuple[bytes, bytes]], dict[bytes, tuple[int, int]], dict[bytes, int]]
 
 
@@ -63,8 +73,20 @@ def head_of(copy: PartitionCopy, time_ms: int, *, counted: bool) -> bytes:
     )
 
 
-def pieces_of(copy: PartitionCopy, time_ms: int, *, counted: bool) -> Iterator[bytes]:
+def pieces_of(copies: Mapping[int, PartitionCopy], time_ms: int, *, counted: bool) -> Iterator[bytes]:
     """All pieces of the present state; later changes do not affect them, however slowly they are read."""
+    taken = {number: _taken(copy, time_ms, counted=counted) for number, copy in copies.items()}
+    if len(copies) == 1:
+        [pieces] = taken.values()
+        return pieces
+    return (
+        _encoder.encode(NamedPiece(number, msgspec.Raw(piece)))
+        for number, pieces in taken.items()
+        for piece in pieces
+    )
+
+
+def _taken(copy: PartitionCopy, time_ms: int, *, counted: bool) -> Iterator[bytes]:
     taken = [
         (
             name,
@@ -98,10 +120,22 @@ def _walk(head: bytes, taken: list[_Taken]) -> Iterator[bytes]:
             )
 
 
-def restore(copy: PartitionCopy, pieces: Sequence[bytes]) -> tuple[int, bool]:
-    """Fill the new copy from these pieces. Returns the time in ms, and whether updates have terms."""
+def restore(copies: Mapping[int, PartitionCopy], pieces: Sequence[bytes]) -> tuple[int, bool]:
+    """Fill the new copies from these pieces. Returns the time in ms, and whether updates have terms."""
     if not pieces:
         return 0, False
+    if len(copies) == 1:
+        [copy] = copies.values()
+        return _restore(copy, pieces)
+    by_copy: dict[int, list[bytes]] = {number: [] for number in copies}
+    for data in pieces:
+        named = _named.decode(data)
+        by_copy[named.partition].append(bytes(named.piece))
+    restored = [_restore(copies[number], own) for number, own in by_copy.items()]
+    return restored[0]
+
+
+def _restore(copy: PartitionCopy, pieces: Sequence[bytes]) -> tuple[int, bool]:
     head = _heads.decode(pieces[0])
     copy.requests.merge(head.requests)
     copy.forgotten_to = head.forgotten_to

@@ -38,7 +38,7 @@ LOST = Outcome(Status.MOVED, None, "another leader's entry has taken its place: 
 LATE = Outcome(Status.UNKNOWN, None, "the partition's group has not agreed on it in time")
 STOPPED = Outcome(Status.UNKNOWN, None, "the partition's replica here has ended before it was known")
 
-_Waiting = tuple[Request | list[ZoneWrite], Answered]
+_Waiting = tuple[Request | ZoneWrites, Answered]
 """A change without an index yet, and its callback; a callback of writes gets the former values."""
 
 
@@ -80,9 +80,9 @@ class Proposals:
                 request = msgspec.structs.replace(request, ttl_ms=ttl_ms)
         self.waiting.append((request, on_done))
 
-    def write(self, writes: list[ZoneWrite], on_done: Answered) -> None:
-        """Propose writes of single entries; `on_done` is called once, with the former values."""
-        self.waiting.append((writes, on_done))
+    def write(self, partition: int, writes: list[ZoneWrite], on_done: Answered) -> None:
+        """Propose writes of single entries of a client partition; `on_done` is called once, with the former values."""
+        self.waiting.append((ZoneWrites(writes, partition), on_done))
 
     # -- into the log
 
@@ -99,12 +99,12 @@ class Proposals:
         callbacks: list[tuple[Answered, int]] = []
         for wanted, each in some:
             last = parts[-1] if parts else None
-            if isinstance(wanted, list):
-                callbacks.append((each, len(wanted)))
-                if isinstance(last, ZoneWrites):
-                    last.writes.extend(wanted)
+            if isinstance(wanted, ZoneWrites):
+                callbacks.append((each, len(wanted.writes)))
+                if isinstance(last, ZoneWrites) and last.partition == wanted.partition:
+                    last.writes.extend(wanted.writes)
                 else:
-                    parts.append(ZoneWrites(wanted.copy()))
+                    parts.append(ZoneWrites(wanted.writes.copy(), wanted.partition))
             else:
                 callbacks.append((each, 0))
                 if isinstance(last, ZoneRequests):
@@ -186,8 +186,8 @@ def _fitting(waiting: Sequence[_Waiting]) -> int:
     """How many of these fit into one entry; at least one."""
     size = 0
     for count, (wanted, _) in enumerate(waiting):
-        if isinstance(wanted, list):
-            size += sum([len(key) + len(value or b"") for _, key, value, _, _ in wanted])
+        if isinstance(wanted, ZoneWrites):
+            size += sum([len(key) + len(value or b"") for _, key, value, _, _ in wanted.writes])
         else:
             size += len(wanted.key) + len(wanted.value) + sum(map(len, wanted.items))
         if count and size > COMMAND_BYTES:

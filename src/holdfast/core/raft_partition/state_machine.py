@@ -46,14 +46,20 @@ class PinKeeper(Protocol):
 
 class StateMachine:
     def __init__(
-        self, partition: int, settings: Settings, entries: NewEntries = dict, pins: PinKeeper | None = None
+        self,
+        partitions: Sequence[int],
+        settings: Settings,
+        entries: NewEntries = dict,
+        pins: PinKeeper | None = None,
     ) -> None:
-        """`entries`: makes the mapping of a map's entries. `pins`: keeps what maps hold at cuts; None: nothing does."""
+        """`partitions`: the client partitions that the group serves. `entries`: makes the mapping of a map's entries.
+        `pins`: keeps what maps hold at cuts; None: nothing does.
+        """
         self._settings = settings
         self._entries = entries
         self._pins = pins
-        self.copies = {partition: self._new_copy(partition)}
-        """By client partition; the group of a partition serves that one."""
+        self.copies = {partition: self._new_copy(partition) for partition in partitions}
+        """By client partition."""
         self.time_ms = 0
         """Time of the last command (raft_partition/Z-4)."""
         self.counted = False
@@ -253,19 +259,21 @@ class StateMachine:
 
     def marked(self, term: int, now_ns: int) -> MarkedCopy:
         """The present state, to be compared. `now_ns` is this member's clock."""
-        [copy] = self.copies.values()
-        head = head_of(copy, self.time_ms, counted=self.counted)
-        maps = tuple(marked_map(held) for _, held in sorted(copy.maps.items()))
-        return MarkedCopy(term, now_ns, digest_of(head), maps)
+        copies = self.copies.values()
+        heads = [head_of(copy, self.time_ms, counted=self.counted) for copy in copies]
+        names = sorted({name for copy in copies for name in copy.maps})
+        maps = tuple(
+            marked_map(name, [copy.maps[name] for copy in copies if name in copy.maps]) for name in names
+        )
+        return MarkedCopy(term, now_ns, digest_of(b"".join(heads)), maps)
 
     def pieces(self) -> Iterator[bytes]:
-        [copy] = self.copies.values()
-        return pieces_of(copy, self.time_ms, counted=self.counted)
+        return pieces_of(self.copies, self.time_ms, counted=self.counted)
 
     def restore(self, pieces: Sequence[bytes]) -> None:
-        [partition] = self.copies
-        copy = self._new_copy(partition)
-        self.time_ms, self.counted = restore(copy, pieces)
-        for held in copy.maps.values():
-            held.changes = self._settings.map(held.name).changes_bytes
-        self.copies = {partition: copy}
+        copies = {partition: self._new_copy(partition) for partition in self.copies}
+        self.time_ms, self.counted = restore(copies, pieces)
+        for copy in copies.values():
+            for held in copy.maps.values():
+                held.changes = self._settings.map(held.name).changes_bytes
+        self.copies = copies

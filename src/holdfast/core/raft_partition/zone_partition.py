@@ -28,12 +28,13 @@ from holdfast.core.raft_partition.zone_replicas import ZoneReplicas
 class ZonePartition:
     """A `GroupClient`."""
 
-    def __init__(self, number: GroupNumber, partition: int, zone: ZoneReplicas) -> None:
+    def __init__(self, number: GroupNumber, partitions: Sequence[int], zone: ZoneReplicas) -> None:
+        """`partitions`: the client partitions that the group serves."""
         self.number = number
-        self.partition = partition
+        self.partitions = tuple(partitions)
         self._zone = zone
         self._out = zone.out
-        self.state = StateMachine(partition, zone.settings, zone.shared.entries, zone.shared.cuts)
+        self.state = StateMachine(partitions, zone.settings, zone.shared.entries, zone.shared.cuts)
         self.term = 0
         """Term in which this member leads the group and serves requests; 0: it does not."""
         self.proposals = Proposals(number, zone)
@@ -85,7 +86,8 @@ class ZonePartition:
         answers: list[Value] = []
         for part in command.parts:
             if isinstance(part, ZoneWrites):
-                answers += state.write(part.writes, state.copies[self.partition], term, on_event)
+                partition = part.partition if part.partition >= 0 else self.partitions[0]
+                answers += state.write(part.writes, state.copies[partition], term, on_event)
             elif isinstance(part, ZoneMark):
                 self.marks.keep(entry.index, state.marked(term, self._out.now_ns))
             else:

@@ -210,10 +210,10 @@ class ZoneOrders:
                 f"zone {settings.name}: {len(nodes)} members may hold its replicas: a partition has so many until "
                 f"there are {settings.replicas} members"
             )
-        if settings.partitions != self._count:
+        if settings.partitions > self._count:
             warnings.append(
-                f"zone {settings.name}: it has {settings.partitions} partitions, so no map can live in it: a map "
-                f"needs as many as the cluster has, {self._count}"
+                f"zone {settings.name}: it has {settings.partitions} partitions, so no map can live in it: a zone for "
+                f"maps has at most as many as the cluster, {self._count}"
             )
         return warnings
 
