@@ -13,7 +13,7 @@ PACKAGE = Path(member.__file__).parents[1]
 LAB = PACKAGE.parent / "holdfast_lab"
 FREE = {"me", "settings", "out", "picture", "handle", "recovered"}
 """Of a member: no machine."""
-OWN = {"membership", "table_replication", "activation", "router", "listeners", "collectors"}
+OWN = {"membership", "table_replication", "activation", "router", "listeners", "ack_clients"}
 """Machines whose names nothing else in the package has: they are found under whatever name a member goes by."""
 PATCHED = "holdfast_lab/sim/ablations/"
 """Careless twins of rules stand in the place of what a machine does, and do it with that machine."""

@@ -65,10 +65,10 @@ class Around:
 
 
 class Told:
-    """Takes what clients are to be told."""
+    """Records acknowledgements for clients."""
 
     def __init__(self, take: Callable[[list[Ack]], object]) -> None:
-        self.tell = take
+        self.notify = take
 
 
 @dataclass

@@ -84,7 +84,7 @@ def test_every_notice_is_told_somewhere() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("tell", "tell_when_durable")
+        and node.func.attr in ("notify", "notify_when_durable")
         and node.args
         and isinstance(node.args[0], ast.Call)
         and isinstance(node.args[0].func, ast.Name)
@@ -95,12 +95,12 @@ def test_every_notice_is_told_somewhere() -> None:
 def test_a_notice_without_a_row_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(member.NOTICES, notices.BacklogChanged)
     with pytest.raises(AssertionError, match="BacklogChanged is not a notice"):
-        one().out.tell(notices.BacklogChanged())
+        one().out.notify(notices.BacklogChanged())
 
 
 def test_a_notice_is_handed_on_at_once_in_the_order_of_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
     row = (lambda member, it: heard.append("first"), lambda member, it: heard.append("second"))
     monkeypatch.setitem(member.NOTICES, notices.BacklogChanged, row)
-    one().out.tell(notices.BacklogChanged())
+    one().out.notify(notices.BacklogChanged())
     assert heard == ["first", "second"]

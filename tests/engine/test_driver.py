@@ -71,7 +71,10 @@ def test_sessions_of_one_turn_share_a_message(pair: Pair) -> None:
     pair.session("b")
     assert pair.sent == []
     pair.later()
-    assert [record.key for message in pair.sent for record in message.sections[0].told()] == [b"a", b"b"]
+    assert [record.key for message in pair.sent for record in message.sections[0].all_records()] == [
+        b"a",
+        b"b",
+    ]
     assert len(pair.sent) == 1
     assert pair.told == [("a", True), ("b", True)]
 
@@ -89,7 +92,7 @@ def test_a_request_comes_after_what_the_lane_has_caused(pair: Pair) -> None:
     outcomes: list[Outcome] = []
     pair.session("a")
     pair.driver.execute(Request(Op.SET, "m", [0], b"key", b"value"), outcomes.append)
-    assert [[record.key for record in message.sections[0].told()] for message in pair.sent] == [
+    assert [[record.key for record in message.sections[0].all_records()] for message in pair.sent] == [
         [b"a"],
         [b"key"],
     ]

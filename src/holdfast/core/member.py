@@ -86,7 +86,7 @@ class Member:
             self.table, settings, self.membership, self.out, self.log, self
         )
         self.listeners = EntryListeners(self.me, self.out, self.membership)
-        self.collectors = ClientAcks(self.out, self.membership)
+        self.ack_clients = ClientAcks(self.out, self.membership)
         told_by_backups = settings.replication.backup_acks == "client"
         self.lane = Lane(
             self.me,
@@ -94,7 +94,7 @@ class Member:
             self.out,
             self.log,
             self.listeners,
-            self.collectors if told_by_backups else None,
+            self.ack_clients if told_by_backups else None,
             ways.puts,
         )
         self.lane.attach(rows)
@@ -106,7 +106,7 @@ class Member:
             self.log,
             services,
             lane=self.lane,
-            collectors=self.collectors,
+            ack_clients=self.ack_clients,
             entries=ways.entries,
             puts=ways.puts,
         )
@@ -331,7 +331,7 @@ class Member:
 
     def on_unsubscribe(self, event: e.SubscriptionEnded) -> None:
         self.listeners.remove(event.token)
-        self.collectors.remove(event.token)
+        self.ack_clients.remove(event.token)
 
     def _end_of_step(self, event: e.Event) -> list[effects.Effect]:
         self.repair.look()
@@ -461,7 +461,7 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.MigrationRefused: lambda member, sender, message: member.migrations.on_refused(sender, message),
     m.Subscribe: lambda member, sender, message: member.listeners.on_subscribe(sender, message),
     m.Events: lambda member, _, message: member.listeners.on_events(message),
-    m.Collecting: lambda member, sender, message: member.collectors.on_collecting(sender, message),
+    m.Collecting: lambda member, sender, message: member.ack_clients.on_collecting(sender, message),
     m.TableOffer: lambda member, sender, message: member.table_replication.on_offer(sender, message),
     m.TableStored: lambda member, sender, message: member.table_replication.on_stored(sender, message),
     m.TableCommit: lambda member, sender, message: member.table_replication.on_commit(sender, message),
@@ -587,7 +587,7 @@ EVENTS: dict[type[e.Event], Callable[[Member, Any], object]] = {
         local_only=event.local_only,
         invalidations=event.invalidations,
     ),
-    e.CollectorAdded: lambda member, event: member.collectors.add(event.token, event.client),
+    e.CollectorAdded: lambda member, event: member.ack_clients.add(event.token, event.client),
     e.MapDestroyed: lambda member, event: member.listeners.destroy(event.map),
     e.SubscriptionEnded: lambda member, event: member.on_unsubscribe(event),
     e.ActionRequested: Member.on_action,
@@ -614,7 +614,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
         lambda member, it: member.brought_back.on_view(it),
         lambda member, it: member.table_replication.on_view(it),
         lambda member, it: member.listeners.on_view(it),
-        lambda member, it: member.collectors.on_view(it),
+        lambda member, it: member.ack_clients.on_view(it),
         lambda member, it: member.router.members_gone(set(it.gone)),
         lambda member, it: member.transactions.on_view(it),
         lambda member, it: member.migrations.note_departing(),

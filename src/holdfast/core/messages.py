@@ -341,7 +341,7 @@ class Section(msgspec.Struct, frozen=True, array_like=True, gc=False):
     puts: list[Puts] = []
     """Maps to which only plain entries were added; `records` has nothing of these maps."""
 
-    def told(self) -> list[Record]:
+    def all_records(self) -> list[Record]:
         """All its updates as single records."""
         return [*self.records, *(record for puts in self.puts for record in puts.records())]
 

@@ -60,8 +60,8 @@ class Outbox:
         """Log something."""
         self.effects.append(Note(kind, fields, level))
 
-    def tell(self, notice: Notice) -> None:
-        """Notify the other machines of this member, before this returns."""
+    def notify(self, notice: Notice) -> None:
+        """Pass the notice to the other machines of this member before this returns."""
         if self._audience is not None:
             self._audience.on_notice(notice)
 

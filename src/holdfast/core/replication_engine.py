@@ -81,5 +81,5 @@ class ReplicationEngine(Protocol):
     def on_timer(self) -> None:
         """Continue work in slices."""
 
-    def tell(self, event: EntryEvent) -> None:
+    def publish(self, event: EntryEvent) -> None:
         """Pass an event about a whole map to its listeners."""

@@ -1,9 +1,9 @@
-"""Makes the blocks of a journal, and begins segments: entries in, deeds for the disk out.
+"""Makes the blocks of a journal and begins segments: entries in, disk operations out.
 
-- engine/W-4: Each segment begins with what a restart must know if all segments before it are gone: whose it is, the
-  newest rows and view, and for each partition the checkpoint and the block from which on it is needed.
-- engine/W-9: Nothing is written at a feature level before the identity file has that level. A segment has nothing of a
-  level whose format is not its own: the view that raises the level begins another segment.
+- engine/W-4: Each segment begins with all that a restart needs if earlier segments are gone: the owner, the
+  newest assignments and view, and for each partition its checkpoint and the first block that it still needs.
+- engine/W-9: Nothing is written at a feature level before the identity file has that level. A segment has
+  nothing of a level with another format: the view that raises the level begins a new segment.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from holdfast.wire.journal_blocks import HEADER_BYTES, SEAL_BYTES, Chain
 
 
 class BlockWriter:
-    """The end of the journal, where the next block goes."""
-
     __slots__ = (
         "_chain",
         "_checkpoints",
@@ -44,13 +42,12 @@ class BlockWriter:
         self._chain = Chain(found.identity.store, found.lsn, found.checksum)
         self._preamble = Preamble(found.rows, found.view, found.stores)
         self._format = 0
-        """Format of the current segment."""
         self.segment: Segment | None = None
         """The current segment; None: none was begun in this life."""
         self.at = found.journal_bytes
         """Bytes of all blocks so far."""
         self.missing_bytes = 0
-        """Size of the segment that `write` would have needed when it found no room."""
+        """Size of the segment that `write` needed when it found no room."""
 
     @property
     def last_lsn(self) -> int:
@@ -58,11 +55,13 @@ class BlockWriter:
         return self._chain.lsn - 1
 
     def durable(self, lsn: int) -> None:
-        """Blocks up to this one are durable: the following blocks say so."""
+        """Following blocks record that the blocks up to this one are durable."""
         self._chain.durable(lsn)
 
     def write(self, entries: list[Entry]) -> list[Deed] | None:
-        """Make a block of these entries; returns the deeds that write it, or None when no segment has room for it."""
+        """Make one block of these entries. Returns the operations that write it, or None when no segment has
+        room.
+        """
         deeds = self._block(entries)
         if deeds is not None:
             self._checkpoints.wrote(self.last_lsn, self.at, entries)
@@ -70,7 +69,7 @@ class BlockWriter:
         return deeds
 
     def seal(self) -> list[Deed]:
-        """The deeds that end the journal: all is synced, and an empty block proves it."""
+        """The operations that end the journal: a sync, and an empty block that proves it."""
         segment = self.segment
         if segment is None or self._room(segment) < 0:
             return []
@@ -125,5 +124,5 @@ class BlockWriter:
 
     @staticmethod
     def _room(segment: Segment) -> int:
-        """Bytes for a block, so that a seal fits after it."""
+        """Bytes left for a block, with room for a seal after it."""
         return segment.size - segment.used - SEAL_BYTES

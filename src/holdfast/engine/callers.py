@@ -68,7 +68,6 @@ class Callers:
         *,
         passive: bool = False,
     ) -> None:
-        """See `Cuts.take`."""
         self._put(CutRequested(self.expect(done), cut, maps, partitions, lease_ms, passive))
 
     def hold_cut(self, cut: bytes, lease_ms: int, done: Callable[[int], None]) -> None:
@@ -76,19 +75,15 @@ class Callers:
         self._put(CutLeased(self.expect(done), cut, lease_ms))
 
     def ask_changes(self, asked: Asked, done: Callable[[ChangesSince], None]) -> None:
-        """See `ChangeStreams.ask`."""
         self._put(ChangesAsked(self.expect(done), asked))
 
     def ask_metastore(self, question: MetastoreQuestion, done: Callable[[MetastoreAnswer], None]) -> None:
-        """See `OperatorQuestions`."""
         self._put(MetastoreAsked(self.expect(done), question))
 
     def order_zone(self, order: ZoneOrder, done: Callable[[ZoneAnswer], None]) -> None:
-        """See `ZoneOrders`."""
         self._put(ZoneOrdered(self.expect(done), order))
 
     def order_transaction(self, order: TransactionOrder, done: Callable[[TransactionAnswer], None]) -> None:
-        """See `Transactions.take`."""
         self._put(TransactionAsked(self.expect(done), order))
 
     # -- subscriptions
@@ -108,12 +103,12 @@ class Callers:
         )
 
     def destroyed(self, name: str) -> None:
-        """End all listeners of a destroyed map, on every member."""
+        """End the listeners of a destroyed map on every member."""
         self._put(MapDestroyed(name))
 
     def watch_acks(self, client: bytes, on_ack: Callable[[int], None]) -> Callable[[], None]:
-        """Call `on_ack` with the correlation id of each request of this client whose writes this member holds as a
-        backup; returns the function that unsubscribes.
+        """Call `on_ack` with the correlation id of each request of this client whose writes this member holds
+        as a backup. Returns the function that unsubscribes.
         """
         return self._subscribe(on_ack, lambda token: CollectorAdded(token, client))
 
@@ -142,9 +137,8 @@ class Callers:
         return unwatch
 
     def on_news(self, on_event: Callable[[News], None]) -> Callable[[], bool]:
-        """Call `on_event` for each piece of news from now on; returns the function that unsubscribes.
-
-        That function returns whether it was still subscribed.
+        """Call `on_event` for each piece of news from now on. Returns the function that unsubscribes, which
+        returns whether it was still subscribed.
         """
         token = self._token()
         self._news_listeners[token] = on_event

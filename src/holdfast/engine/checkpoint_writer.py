@@ -1,4 +1,4 @@
-"""Writes checkpoints to the disk, and asks the member for those that are due."""
+"""Writes checkpoints to the disk, and requests due ones from the member."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from holdfast.engine.ports import DiskFull, Put
 from holdfast.wire.checkpoint import encode_checkpoint
 
 ANSWER_NS = SECOND
-"""A member that was asked for a checkpoint and has not begun it by then does not have that partition."""
+"""A member that has not begun a requested checkpoint by then does not hold that partition."""
 
 
 class CheckpointWriter:
-    """The checkpoints of one journal that are being written."""
-
     __slots__ = ("_checkpoints", "_disk", "_go_on", "_on_written", "_store", "count", "last_ms")
 
     def __init__(
@@ -29,8 +27,8 @@ class CheckpointWriter:
         on_written: Callable[[Checkpointed], None],
         go_on: Callable[[], None],
     ) -> None:
-        """`on_written` takes the journal's entry about a durable checkpoint. `go_on` is called when another one may be
-        due.
+        """`on_written` takes the journal entry of a durable checkpoint. `advance` is called when another one
+        may be due.
         """
         self._disk = disk
         self._checkpoints = checkpoints
@@ -38,12 +36,11 @@ class CheckpointWriter:
         self._on_written = on_written
         self._go_on = go_on
         self.count = 0
-        """Checkpoints that were written since the start."""
         self.last_ms = 0
-        """When the last of them was done, in wall ms."""
+        """Wall time in ms at which the last one was done."""
 
     def begin(self, checkpoint: RunningCheckpoint) -> None:
-        """Write it out. The blocks before it must be durable: a checkpoint may not know more than the journal."""
+        """Write it. The blocks before it must be durable: a checkpoint may not contain more than the journal."""
         checkpoint.began = True
         made: list[str] = []
 
@@ -73,7 +70,7 @@ class CheckpointWriter:
             self._disk.notify(CheckpointDone(checkpoint.ticket))
 
     def ask(self, at: int) -> None:
-        """Ask the member for the checkpoint that is due, if any. `at`: bytes of the journal so far."""
+        """Request the checkpoint that is due, if any. `at`: bytes of the journal so far."""
         partition = self._checkpoints.wanted(at)
         if partition is not None:
 

@@ -21,7 +21,7 @@ from holdfast.core.model.journal_entries import (
 )
 
 KEPT = 2
-"""Checkpoints per partition: the newest, and the one before it while the journal goes back that far."""
+"""Checkpoints kept per partition: the newest, and the previous one while the journal goes back that far."""
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class RunningCheckpoint:
     ticket: int
     snapshot: Snapshot
     lsn: int = -1
-    """It contains every record up to this block; -1: the block has not been made yet."""
+    """It contains every record up to this block; -1: not decided yet."""
     dirty: tuple[int, int] | None = None
     """The first later block that changed the partition, and the journal's size in bytes before it."""
     began: bool = False
@@ -40,17 +40,17 @@ class PartitionFiles:
     files: list[tuple[int, str]] = field(default_factory=list)
     """lsn and name of its checkpoints, newest first."""
     dirty: tuple[int, int] | None = None
-    """The first block with changes that are not in the newest checkpoint, and the journal's size before it."""
+    """The first block with changes that the newest checkpoint lacks, and the journal's size before it."""
     clean_lsn: int = 0
-    """A restart needs no block of this partition up to this one: it is in the newest checkpoint, or void."""
+    """A restart needs no block up to this one: it is in the newest checkpoint, or void."""
     dropped: int = 0
-    """The block that dropped the partition, if nothing came since; 0: it is held."""
+    """The block that dropped the partition, if nothing followed; 0: it is held."""
     began: tuple[int, int] | None = None
-    """The last block that began the partition again, until it is known to be durable."""
+    """The last block that began the partition again, until it is durable."""
     cut_lsn: int = -1
     """Block of the newest checkpoint that was requested."""
     lineages: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    """By map: terms that the records up to `cut_lsn` must have, and the counter after which each begins."""
+    """By map: terms of the records up to `cut_lsn`, each with the counter after which it begins."""
 
 
 class Checkpoints:
@@ -59,19 +59,18 @@ class Checkpoints:
         self.kept: dict[int, PartitionFiles] = {}
         self.under_way: list[RunningCheckpoint] = []
         self._asked: int | None = None
-        """The partition whose checkpoint was requested last."""
         self._unanswered: set[int] = set()
         self._ending: set[int] = set()
         """Partitions with a `Began` or `Dropped` that may not be durable yet."""
         self._last_at = 0
         self._look_at = 0
         self._eager: set[int] = set()
-        """Partitions that need a new checkpoint soon, because their files or journal are damaged."""
+        """Partitions that need a checkpoint soon, because their files or journal are damaged."""
 
     # -- the journal
 
     def wrote(self, lsn: int, at: int, entries: list[Entry]) -> None:
-        """Record a new block with these entries. at: bytes of the journal before it."""
+        """A new block has these entries. `at`: bytes of the journal before it."""
         for entry in entries:
             kind = type(entry)
             if kind is Wrote or kind is WrotePuts or kind is GroupWrote:
@@ -105,17 +104,17 @@ class Checkpoints:
         return kept
 
     def found(self, files: list[tuple[int, str]], clean_lsn: int, snapshot: Snapshot) -> None:
-        """Record the checkpoints found at the start, newest first, and the content of the newest."""
+        """The checkpoints found at the start, newest first, and the content of the newest."""
         kept = self.kept[snapshot.partition] = PartitionFiles(files, clean_lsn=clean_lsn, cut_lsn=files[0][0])
         kept.lineages = {each.name: [*each.lineage] for each in snapshot.maps}
 
     def table(self, lsn: int) -> list[Entry]:
-        """The checkpoint table that a segment beginning with this block records at its start. When it is durable, older
-        segments may go.
+        """The checkpoint table that a segment beginning with this block has at its start. When it is durable,
+        older segments may be removed.
 
-        A partition without a checkpoint is listed too, because its journal is needed from the next block on. So is a
-        dropped one: everything before is void, except a checkpoint in progress. That may be the only local copy of a
-        partition that has just been refilled from another member.
+        Partitions without a checkpoint are listed too, because the next block on is needed. So are dropped
+        ones: everything before is void except a checkpoint in progress, which may be the only local copy of a
+        partition just refilled from another member.
         """
         table: list[Entry] = []
         for partition, kept in sorted(self.kept.items()):
@@ -165,7 +164,9 @@ class Checkpoints:
         kept.lineages = {each.name: list(each.lineage) for each in cut.snapshot.maps}
 
     def clashes(self, partition: int, lsn: int) -> bool:
-        """Whether a checkpoint of this partition was taken at the same block. File names could not tell them apart."""
+        """Whether another checkpoint of this partition was taken at the same block; their file names would be
+        equal.
+        """
         kept = self.kept.get(partition)
         return kept is not None and kept.cut_lsn == lsn
 
@@ -193,7 +194,7 @@ class Checkpoints:
         self.under_way.remove(cut)
 
     def superfluous(self, first_lsn: int) -> list[str]:
-        """Take out files that no restart uses if the journal goes back to this block."""
+        """Remove and return files that no restart uses if the journal goes back to this block."""
         gone: list[str] = []
         for kept in self.kept.values():
             while len(kept.files) > 1 and (len(kept.files) > KEPT or kept.files[-1][0] + 1 < first_lsn):
@@ -202,8 +203,8 @@ class Checkpoints:
         return gone
 
     def settle(self, durable_lsn: int) -> list[tuple[int, int, list[str]]]:
-        """Blocks up to this one are durable. Returns dropped partitions, each with the block that dropped it and the
-        files that may be removed.
+        """Blocks up to this one are durable. Returns dropped partitions, each with the block that dropped it
+        and the removable files.
         """
         gone: list[tuple[int, int, list[str]]] = []
         for partition in sorted(self._ending):
@@ -233,24 +234,24 @@ class Checkpoints:
     # -- which partition is next
 
     def want_all(self) -> None:
-        """Request a new checkpoint of every partition, because a part of the journal cannot be read."""
+        """Request a checkpoint of every partition, because a part of the journal is unreadable."""
         self._eager = set(self.kept)
         for kept in self.kept.values():
             # The unreadable part may have changed it, so it must not count as complete before its checkpoint.
             kept.dirty = (kept.clean_lsn + 1, 0)
 
     def unanswered(self, partition: int) -> None:
-        """The member has not answered the request for this partition for a while; it may not hold it any more."""
+        """The member did not respond to the request for this partition; it may not hold it any more."""
         if self._asked == partition:
             self._unanswered.add(partition)
             self._eager.discard(partition)
             self._asked = None
 
     def wanted(self, at: int) -> int | None:
-        """The partition that should be checkpointed now, if any. at: bytes of the journal so far.
+        """The partition that should be checkpointed now, if any. `at`: bytes of the journal so far.
 
-        One at a time, the one with the oldest changes first. They do not all become due at once: from half of
-        `checkpoint_bytes` on, requests are spread evenly over the bytes that are written.
+        One at a time, the one with the oldest changes first. From half of `checkpoint_bytes` on, requests are
+        spread evenly over the written bytes, so that they do not all become due at once.
         """
         if self.under_way or self._asked is not None or (at < self._look_at and not self._eager):
             return None

@@ -1,7 +1,7 @@
-"""Feeds one member with events and carries out its effects: links, timers, callbacks. The same in both worlds.
+"""Feeds one member with events and carries out its effects: links, timers, callbacks. Both worlds use it.
 
-Actions of operators are events: `driver.handle(ActionRequested(Drain()))`. The methods here are those that need more
-than that, because they read bytes, keep a callback, or set the time.
+Operator actions are events: `driver.handle(ActionRequested(Drain()))`. The methods here do what events
+cannot: read bytes, keep a callback, or set the time.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ from holdfast.errors import InvariantBroken, ProtocolError
 from holdfast.wire.codec import decode, encode
 
 EARLY_BYTES_MAX = 16 * 1024 * 1024
-"""Packets kept for links that are not open yet; beyond that they are dropped, and the sender repeats them."""
+"""Limit of packets kept for links that are not open yet; further ones are dropped, and the sender repeats
+them.
+"""
 EARLY_TURN_BYTES = 1024 * 1024
-"""Of these packets, read in one turn of the event loop."""
+"""Bytes of these packets handled in one turn of the event loop."""
 TURN_MESSAGES = 200
-"""Messages of members that are handled in one turn of the event loop.
-
-A link keeps up to 1,024 messages that have overtaken another one. When that one arrives, all of them are due at once.
+"""Messages of members handled in one turn of the event loop. A link keeps up to 1,024 messages behind a
+missing one; when that arrives, all are due at once.
 """
 STOPPED = Outcome(Status.CLOSING, None, "this member has stopped")
 DELIVERIES = frozenset({Complete, Notify, Announce, ClusterChanged, BackpressureChanged})
-"""Effects for callers and listeners on this member."""
+"""Effects for callers and subscribers on this member."""
 LINKS = "links"
-"""The driver's own timer."""
 
 
 class Driver:
@@ -84,10 +84,9 @@ class Driver:
         self.world = world
         self.links: dict[MemberId, Link[Message]] = {}
         self._early: deque[tuple[int, MemberId, bytes]] = deque()
-        """Packets of links that are not open here, with the times of their arrival."""
+        """Packets of links that are not open here yet, with their arrival times."""
         self._early_bytes = 0
         self.journal: Writer | None = None
-        """Writes the journal; None: the member has no files."""
         self._timers: dict[str, int] = {}
         self._inbox: deque[Event] = deque()
         self._busy = False
@@ -95,23 +94,20 @@ class Driver:
         self._lane = member.lane
         self._answer_bytes = member.settings.limits.answer_bytes
         self._unread: set[MemberId] = set()
-        """Members that have not acknowledged more than `_answer_bytes`."""
+        """Members with more than `_answer_bytes` unacknowledged."""
         self.lane: EntryLane = member.lane
-        """The data lane, for sessions."""
         self.recorded: LifeRecorder | None = None
-        """Records this member for a replay."""
         self.callers = Callers(self._put)
-        """Callbacks that wait for answers and events of the member."""
         self._turn_ends = False
         """Whether `_run` is due at the end of this turn, because a session has used the data lane."""
         self._rests = False
         """Whether the rest of the inbox waits for the next turn."""
         self._batches: list[tuple[Token, ZoneBatch]] = []
-        """Requests of sessions on maps of zones in this turn."""
+        """Requests of sessions to zones in this turn."""
         self.stopped = False
 
     def record(self, record: LifeRecorder) -> None:
-        """Record this member. To be called before it starts."""
+        """Record this member. Call it before the start."""
         self.recorded = record
         self.lane = record.lane(self._lane, lambda: self._out.now_ns)
 
@@ -122,15 +118,15 @@ class Driver:
         self.handle(Started())
 
     def handle(self, event: Event) -> None:
-        """Have the member handle an event, unless it has stopped."""
+        """Handle an event, unless the member has stopped."""
         if not self.stopped:
             self._inbox.append(event)
             self._run()
 
     def packet(self, sender: MemberId, packet: bytes | memoryview) -> None:
-        """Handle a packet of a member. It counts only on the link between the present lives of both.
+        """Handle a packet, which counts only on the link between the present lives of both members.
 
-        Raises ProtocolError if it cannot be read; nothing has changed then, and the sender may send it again.
+        Raises ProtocolError if it is unreadable; nothing has changed then, and the sender may repeat it.
         """
         link = self.links.get(sender)
         if self.stopped:
@@ -153,11 +149,10 @@ class Driver:
             self._inbox.append(Received(sender, message))
 
     def _read(self, payload: bytes | memoryview) -> Message:
-        """Decode a message. Raises ProtocolError."""
         return decode(payload, self.member.settings.partitions.count)
 
     def _see_unread(self, member: MemberId) -> None:
-        """Report a member with too many unacknowledged bytes to the router, before anything else is handled."""
+        """Report a member with too many unacknowledged bytes to the router, before other events."""
         link = self.links.get(member)
         too_many = link is not None and link.unacknowledged_bytes > self._answer_bytes
         if too_many != (member in self._unread):
@@ -168,10 +163,10 @@ class Driver:
             self._inbox.appendleft(AnswersUnread(member, too_many))
 
     def _keep(self, sender: MemberId, packet: bytes) -> None:
-        """Keep a packet for a link that may be opened in a moment: the sender may have installed the next view first.
+        """Keep a packet for a link that may open soon: the sender may have installed the next view first.
 
-        The sender would repeat a dropped packet only after `RESEND_NS`. Example: member 1 installs view 8, in which 3
-        has joined, and sends 3 the first chunk of a migration. It arrives before view 8 does.
+        Example: member 1 installs view 8, in which 3 has joined, and sends 3 the first chunk of a migration,
+        which arrives before view 8 does. The sender would repeat a dropped packet only after `RESEND_NS`.
         """
         now_ns = self.world.now_ns()
         while self._early and self._early[0][0] < now_ns - RESEND_NS:
@@ -184,7 +179,7 @@ class Driver:
         assert self._early or not self._early_bytes, "without kept packets no bytes are counted"
 
     def _open(self, to: MemberId, life: int, address: Address) -> None:
-        """Open a link, and handle the packets that have come on it already. Drop those of the member's other lives."""
+        """Open a link and handle the packets kept for it. Drop packets of the member's other lives."""
         assert to != self.member.me, "a member has no link to itself"
         me = (self.member.me, self.member.picture.info.life)
         link = self.links[to] = Link[Message](road_between(me, (to, life)))
@@ -205,9 +200,8 @@ class Driver:
         self._arm_links()
 
     def _take_early(self, to: MemberId, link: Link[Message], packets: deque[bytes]) -> None:
-        """Handle packets that came before their link was open, some in each turn.
-
-        The link keeps packets that arrive in between: they have later numbers.
+        """Handle packets that arrived before their link was open, some in each turn. The link keeps later
+        packets meanwhile.
         """
         size = 0
         while packets and size < EARLY_TURN_BYTES:
@@ -229,7 +223,7 @@ class Driver:
             self.world.soon(go_on)
 
     def datagram_received(self, address: Address, data: bytes | memoryview) -> None:
-        """Handle a message outside links. Raises ProtocolError if it cannot be read."""
+        """Handle a datagram. Raises ProtocolError if it is unreadable."""
         self.handle(Heard(address, self._read(data)))
 
     def reconnected(self, member: MemberId) -> None:
@@ -240,7 +234,7 @@ class Driver:
                 self.world.carry(member, packet)
 
     def execute(self, request: Request, done: Done) -> None:
-        """Execute a request of a session; `done` is called once."""
+        """Execute a session's request; `done` is called once."""
         if self.stopped:
             done(HAS_LEFT if self.member.picture.has_left else STOPPED)
         else:
@@ -249,28 +243,26 @@ class Driver:
                 self._run()
 
     def zone_entries(self, name: str) -> ZoneEntries | None:
-        """The access of sessions to the zone of this map; None: this member knows no zone with it."""
+        """Access of sessions to this map's zone; None: no such zone is known here."""
         return self.member.picture.copies.zone_entries(name)
 
     def zone_batch(self, batch: ZoneBatch, done: Callable[[ZoneBatchDone], None]) -> None:
-        """Execute the requests of one read buffer on maps of a zone.
-
-        All batches of a turn become one event, at its end or before the next step. `done` is called once, unless this
-        member stops before.
+        """Execute one read buffer's requests to a zone. All batches of a turn become one event, at its end or
+        before the next step. `done` is called once, unless this member stops before.
         """
         if not self._batches:
             self.world.soon(self._run)
         self._batches.append((self.callers.expect(done), batch))
 
     def act(self, action: MemberAction, answered: Callable[[object], None]) -> None:
-        """Carry out an action; `answered` is called once, with "" or the reason why not."""
+        """Carry out an action; `answered` is called once, with "" or the reason for the rejection."""
         if self.stopped:
             answered("this member has stopped")
         else:
             self._put(ActionRequested(action, self.callers.expect(answered)))
 
     def _put(self, event: Event) -> None:
-        """Queue an event, and handle it unless a step is running, which handles it then."""
+        """Queue an event, and handle it unless a step is running, which will."""
         self._inbox.append(event)
         self._run()
 
@@ -279,10 +271,8 @@ class Driver:
         self._out.now_ns = self.world.now_ns()
 
     def leave_lane(self) -> None:
-        """Note that a session has used the data lane.
-
-        Its effects are carried out at the end of this turn, or before the next step. So the writes of all sessions that
-        were woken in this turn leave in one message to each backup.
+        """A session has used the data lane. Its effects are carried out at the end of this turn, or before
+        the next step, so that the writes of all sessions of this turn leave in one message to each backup.
         """
         lane, batches = self._lane, self._lane.batches
         if (
@@ -307,12 +297,12 @@ class Driver:
         self._wake()
 
     def _end_turn(self) -> None:
-        """The event loop's turn ended (requested with `EndTurn`)."""
+        """The end of the event loop's turn, requested with `EndTurn`."""
         if not self.stopped:
             self._put(TurnEnded())
 
     def _set_clock(self) -> None:
-        """Give the member the wall clock. Repeated with each timer, because the clock may be set."""
+        """Give the member the wall clock, again with each timer, because the clock may be set."""
         epoch_ms = self.world.wall_ms() - self.world.now_ns() // MILLISECOND
         if epoch_ms != self._out.epoch_ms:
             self._inbox.append(ClockSet(epoch_ms))
@@ -320,7 +310,7 @@ class Driver:
     # -- steps
 
     def _run(self) -> None:
-        """Handle the inbox. A call from a callback of a step leaves that to the outer call."""
+        """Handle the inbox. A call from within a step leaves that to the outer call."""
         if self._busy:
             return
         self._busy = True
@@ -377,10 +367,9 @@ class Driver:
                 self._deed(effect)
 
     def _in_order(self, effects: list[Effect]) -> list[Effect]:
-        """Answers to local callers first, in their order; then links, in their order; then the rest, in any order.
-
-        No effect relies on another of its list. The simulator shuffles the rest, so that a protocol which does is
-        found.
+        """Order effects: responses to local callers, then links, both in their order, then the rest in any
+        order. No effect relies on another of its list; the simulator shuffles the rest to find protocols that
+        do.
         """
         deliveries: list[Effect] = []
         links: list[Effect] = []
@@ -455,7 +444,7 @@ class Driver:
         self._arm_links()
 
     def _arm_links(self) -> None:
-        """Set the timer of the links, if a message or an acknowledgement is pending on one."""
+        """Set the timer of the links if a message or an acknowledgement is pending."""
         if LINKS not in self._timers and any(link.open for link in self.links.values()):
             self._timers[LINKS] = self.world.now_ns() + ACKNOWLEDGE_NS
             self._wake()

@@ -14,21 +14,23 @@ from holdfast.core.store.replica import AnyReplica, MapReplica
 class EntryLane(Protocol):
     """Reads and writes of single entries without an object per operation.
 
-    `serving[p]` is this member's copy of partition `p` if it is the primary and can serve now. If it is None use
-    `Grid.execute`, which forwards, waits or rejects. With the copy, read `copy.maps[name].state.entries` (respect
-    `expiries`), or write with `set` and `remove`.
+    `serving[p]` is this member's copy of partition `p` if it is the serving primary. If it is None, use
+    `Grid.execute`, which forwards, waits or rejects. With the copy, read `copy.maps[name].state.entries`
+    (respect `expiries`), or write with `set` and `remove`.
 
-    Do not acknowledge a write before its batch is safe. Collect the responses to one read buffer, and call
-    `close_batch(done)` once after the buffer's last message if anything was written. `done(True)` comes when every sync
-    backup holds the whole batch, immediately if there are none; `done(False)` when this can never be known, and the
-    response must be "unknown".
+    Do not acknowledge a write before its batch is safe. Gather the responses to one read buffer, and if
+    anything was written call `close_batch(done)` once after its last message. `done(True)` comes when every
+    sync backup holds the whole batch; `done(False)` when the outcome will never be known, and the response
+    must be "unknown".
     """
 
     serving: list[PartitionCopy | None]
     leading: list[PartitionCopy | None]
-    """Like `serving`, also while some writes are rejected: for reads, and for writes that `Grid.rejection` allows."""
+    """Like `serving`, also while some writes are rejected: for reads, and for writes that `Grid.rejection`
+    allows.
+    """
     listening: dict[str, int]
-    """Entry listeners per map. Maps without listeners are absent, and no events are built for them."""
+    """Number of entry listeners per map; maps without any are absent, and no events are made for them."""
 
     def set(
         self,
@@ -40,7 +42,9 @@ class EntryLane(Protocol):
         max_idle_ms: int,
         key_hash: int,
     ) -> bytes | None:
-        """Store an entry and queue its record for the backups; returns the old value (None if absent or expired)."""
+        """Store an entry and queue its record for the backups. Returns the old value; None: absent or
+        expired.
+        """
 
     def read(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
         """The value or None; counts as a use of the entry."""
@@ -49,54 +53,54 @@ class EntryLane(Protocol):
 
     @property
     def open_puts(self) -> list[MapReplica] | None:
-        """Replicas whose `unsent` has records since the last `close_batch`. A session that stores an ordinary entry
-        itself adds its record to `unsent` and the replica to this list, or calls `record`. None: write only through
-        `set` and `remove`.
+        """Replicas with records in `unsent` since the last `close_batch`. A session that stores an ordinary
+        entry itself adds its record to `unsent` and the replica to this list, or calls `record`. None: write
+        only with `set` and `remove`.
         """
 
     def record(self, copy: PartitionCopy, held: AnyReplica, record: Record) -> None: ...
 
     def report(self, written: list[WrittenEntry]) -> None:
-        """The hook for what else a map has. A session that writes entries itself reports those of maps in `listening`,
-        or with `changes`, in order: once for each read buffer, and before it calls `set`, `read` or `remove`. Here
-        events of listeners and invalidations of near caches are made, and records of maps with a change stream.
-        Other records for backups and the journal are packed into `unsent`.
+        """A session that writes entries itself reports those of maps in `listening`, or with `changes`, in
+        order: once for each read buffer, and before it calls `set`, `read` or `remove`. This makes events of
+        listeners, invalidations of near caches, and records of maps with a change stream. Other records for
+        backups and the journal are packed into `unsent`.
         """
 
     @property
     def now_ns(self) -> int:
-        """The member's clock, by which entries expire."""
+        """The clock by which entries expire."""
 
     def lifetimes(self, name: str) -> tuple[int, int]:
         """Default time to live and maximum idle time, in ms."""
 
     @property
     def settled(self) -> bool:
-        """Whether `close_batch` can be skipped: nothing to wait for, and no backup holds these writes."""
+        """Whether `close_batch` can be skipped: nothing waits, and no backup holds these writes."""
 
     def close_batch(self, done: Callable[[bool], None]) -> None: ...
 
     def close_batch_for(self, done: Callable[[bool], None], client: bytes, correlations: list[int]) -> None:
-        """Like `close_batch`, for a client that counts the backups' acknowledgements itself. If all backups can reach
-        it, `done(True)` comes at once, and during that call `acks` is the number to wait for.
+        """Like `close_batch`, for a client that counts acknowledgements of backups itself. If all backups can
+        reach it, `done(True)` comes at once, and during that call `acks` is the number to wait for.
         """
 
     def rest_on(self, copy: PartitionCopy, name: str) -> None:
-        """A response of this batch changed nothing and depends on the map's present state: `close_batch` waits until
-        that is safe, too. `remove` does this itself if it finds nothing.
+        """A response of this batch changed nothing, but depends on the map's present state: `close_batch`
+        waits until that is safe too. `remove` calls this itself if it finds nothing.
         """
 
     locks_entries: bool
-    """Whether transactions may lock entries of some map."""
+    """Whether transactions may lock entries."""
 
     def locked(self, copy: PartitionCopy, name: str, key: bytes) -> bool:
-        """Whether a transaction has locked the entry; then write through `Grid.execute`, which waits."""
+        """Whether a transaction has locked the entry; then write with `Grid.execute`, which waits."""
 
     confirms_reads: bool
-    """Whether reads of some map must be confirmed (`confirmed`)."""
+    """Whether reads of some map need `rest_on`."""
 
     def confirmed(self, name: str) -> bool:
-        """Whether a read of this map needs `rest_on` before it is answered (`maps.*.reads`)."""
+        """Whether reads of this map need `rest_on` before the response (`maps.*.reads`)."""
 
     @property
     def acks(self) -> int:
@@ -104,4 +108,4 @@ class EntryLane(Protocol):
 
     @property
     def unknown_because(self) -> str:
-        """During `done(False)`: why the outcome is unknown."""
+        """During `done(False)`: the reason why the outcome is unknown."""

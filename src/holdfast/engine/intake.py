@@ -1,8 +1,8 @@
-"""Groups of journal entries that wait to be written, put into order.
+"""Puts groups of journal entries into order.
 
-A step's effects may arrive in any order. Example: the core emits append 7, then a checkpoint "after 7", then append 8.
-If 8 arrives first it waits for 7; if the checkpoint arrives first it waits too, and is attached to the group of 7. That
-group then ends its block, so that the checkpoint holds exactly the records of the blocks up to there, and not 8.
+The effects of a step may arrive in any order. Example: the core emits append 7, a checkpoint "after 7", and
+append 8. An early 8 waits for 7; an early checkpoint waits too, and is attached to the group of 7. That group
+ends its block, so that the checkpoint holds exactly the records up to there, without 8.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class WriteGroup:
     entries: list[Entry]
     urgent: bool
     cuts: list[RunningCheckpoint] = field(default_factory=list)
-    """Checkpoints of the moment just after this group: its block must end with it."""
+    """Checkpoints of the moment just after this group, which must end its block."""
     questions: list[ReadHistory] = field(default_factory=list)
     """Reads of history that may need this group."""
 
@@ -35,13 +35,13 @@ class Intake:
         self._checkpoints = checkpoints
         self._made_lsn = made_lsn
         self._number = 0
-        """The latest append that is pending or was taken from here."""
+        """The latest append that was taken or is pending."""
         self._appends: dict[int, Append] = {}
         """Appends that arrived before an earlier one."""
         self._early: list[Checkpoint] = []
         """Checkpoints that arrived before their append."""
         self._questions: list[ReadHistory] = []
-        """Accepted at the end of the turn, because the append that they look for may come in the same turn."""
+        """Accepted at the end of the turn, because the append that they need may come in the same turn."""
 
     @property
     def early(self) -> int:
@@ -85,7 +85,7 @@ class Intake:
             self._checkpoints.place(cut, self._made_lsn())
 
     def take_questions(self) -> list[ReadHistory]:
-        """Questions that need only blocks already written; the others go with the last pending group."""
+        """Questions that need only written blocks; the others go with the last pending group."""
         questions, self._questions = self._questions, []
         assert not self._questions, "each is asked once"
         if self.pending:

@@ -1,18 +1,17 @@
-"""The journal of one member: carries out what its core wants to be written down, over the port `Disk`.
+"""The journal of one member: writes what its core appends, over the port `Disk`.
 
-- engine/W-1: One write is under way at a time; groups that arrive during it wait for the next one. A write is one
-  block.
-- engine/W-2: `Durable` is sent after the sync, for everything that was written before it. Groups that are not urgent
+- engine/W-1: One write runs at a time, and is one block; groups that arrive during it wait.
+- engine/W-2: `Durable` is sent after the sync, for everything written before it. Groups that are not urgent
   are written soon, and synced with the next urgent group or after `sync_interval_ms`.
-- engine/W-5: A checkpoint is of the moment between two appends. It is written out when the blocks before it are
+- engine/W-5: A checkpoint is of the moment between two appends. It is written when the blocks before it are
   durable.
-- engine/W-7: The member gets all events in turns of the disk's own, never while it acts.
-- engine/W-8: The blocks that a restart has read last are written into a new file before anything follows them. After a
-  sync that failed a system may show what is not on the disk, and report that a second sync succeeded.
+- engine/W-7: The member gets all events in separate turns of the disk, never within its own step.
+- engine/W-8: After a restart, the segment read last is copied to a new file before anything follows it. After
+  a failed sync a system may show content that is not on the disk, and report success for the next sync.
 
-The parts: `JournalDisk` (room and failures), `BlockWriter` (blocks and segments), `WriteProgress` (what is durable),
-`CheckpointWriter`, `Retention` (what may be removed), `JournalHistory` (reads) and `StoreIdentity`. `Journal` decides
-when to write and to sync.
+Parts: `JournalDisk` (room and failures), `BlockWriter` (blocks and segments), `WriteProgress` (durability),
+`CheckpointWriter`, `Retention` (removal), `JournalHistory` (reads), `StoreIdentity`. `Journal` decides when
+to write and to sync.
 """
 
 from __future__ import annotations
@@ -43,18 +42,18 @@ from holdfast.errors import JournalBroken
 GATHER_NS = 2 * MILLISECOND
 """How long groups that are not urgent wait for more."""
 SEAL_NS = 200 * MILLISECOND
-"""After so long without anything to write the last block is proved durable by a seal."""
+"""Idle time after which a seal proves the last block durable."""
 
 
 class Journal:
     """Implements `ports.Writer`. Call `connect` before the first turn of the disk."""
 
     def __init__(self, disk: Disk, settings: PersistenceSettings, found: Found) -> None:
-        """Only by `open`."""
+        """Use `open`."""
         self.ready = False
-        """Whether the token of this life is durable: before that the member must not act under it."""
+        """Whether the token of this life is durable: the member must not act under it before."""
         self.doubts: list[str] = []
-        """What could not be read since the start, as texts."""
+        """Parts found unreadable since the start."""
         self._when_ready: list[Callable[[], None]] = []
         self._settings = settings
         self._segments = found.segments
@@ -88,16 +87,16 @@ class Journal:
         self._intake = Intake(self._checkpoints, lambda: self._blocks.last_lsn)
         self._pending = self._intake.pending
         self._busy = True
-        """Whether deeds of the line "journal" are under way."""
+        """Whether an operation of the line "journal" is running."""
         self._turn_comes = False
         self._ripe = False
-        """Whether groups that are not urgent have waited long enough to be written."""
+        """Whether groups that are not urgent have waited long enough."""
         self._gathering = False
         self._sync_due = False
         self._sync_timer = False
         self._seal_timer = False
         self._sealed = True
-        """Whether nothing is after the last seal."""
+        """Whether a seal is the last block."""
         self._begin(found)
 
     def _begin(self, found: Found) -> None:
@@ -123,12 +122,12 @@ class Journal:
         recovering: Callable[[int, int], Restoring] = Recovery,
         levels: FeatureLevels = OF_THIS_BUILD,
     ) -> tuple[Journal, Recovered]:
-        """Read the files, and begin to write.
+        """Read the files and begin to write.
 
-        name: the member whose files these must be. uuid: the one that opens them now. new_id: makes a UUID as text, for
-        a new store. now_ns: the member's monotonic time; wall_ms: the same moment by its calendar, as its core has it.
-        recovering: makes copies of what is read. levels: the feature levels that the member can do.
-        Raises ConfigError when these are not this member's files, JournalBroken when they cannot be trusted.
+        `name`: the member that the files must belong to. `uuid`: this process. `new_id` makes a UUID for a
+        new store. `now_ns`, `wall_ms`: the same moment in monotonic and wall time. `recovering` makes copies
+        of the content. `levels`: supported feature levels. Raises ConfigError for another member's files,
+        JournalBroken for files that cannot be trusted.
         """
         found, recovered = restore(
             disk,
@@ -146,28 +145,26 @@ class Journal:
     # -- the member's side
 
     def connect(self, on_event: Callable[[Event], None], on_failure: Callable[[JournalBroken], None]) -> None:
-        """Pass events to the member by `on_event` (`Driver.handle`). `on_failure` is called once, when nothing can be
-        written any more: the member must stop.
+        """`on_event` (`Driver.handle`) gets events for the member. `on_failure` is called once, when nothing
+        can be written any more: the member must stop.
         """
         self._disk.on_event = on_event
         self._disk.on_failure = on_failure
 
     @property
     def identity(self) -> IdentityFile:
-        """The newest content of the identity file."""
         return self._identity.value
 
     def carry_out(self, effect: Append | Checkpoint | ReadHistory) -> None:
-        """Begin to do this."""
+        """Start this effect."""
         if self._disk.is_over:
             return
         self._intake.take(effect)
         self._turn()
 
     def admitted(self, cluster_id: str, *, behind: bool) -> None:
-        """This cluster has admitted this life of the store: what is written later is durable only after that.
-
-        behind: it has found that the files lack what they once held.
+        """This cluster has admitted this life of the store: later writes are durable only after that.
+        `behind`: it found that the files lack what they once held.
         """
         self._identity.admit(cluster_id, behind=behind)
 
@@ -183,7 +180,7 @@ class Journal:
             self._when_ready.append(act)
 
     def close(self) -> None:
-        """Write what is left, prove it durable, and release the disk. The member gets no events any more."""
+        """Write and prove durable what is left, and release the disk. The member gets no further events."""
         disk = self._disk
         if disk.closed:
             return
@@ -197,7 +194,7 @@ class Journal:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """What should be empty when nothing is under way, by name."""
+        """Counts that are zero when nothing is in progress, by name."""
         return {
             "groups": len(self._pending),
             "checkpoints": len(self._checkpoints.under_way),
@@ -206,7 +203,7 @@ class Journal:
         }
 
     def figures(self) -> dict[str, object]:
-        """The files as they are now, for the status. Bytes are those of the segments, with what is reserved in them."""
+        """Figures of the files for the status. Bytes include reserved space in segments."""
         return {
             "store": self.identity.store,
             "opened": self._identity.incarnation,
@@ -222,7 +219,7 @@ class Journal:
     # -- turns
 
     def _turn(self) -> None:
-        """Go on in the next turn of the disk."""
+        """Continue in the next turn of the disk."""
         if not self._turn_comes:
             self._turn_comes = True
             self._disk.files.after(0, self._take_turn)
@@ -232,7 +229,7 @@ class Journal:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Do the most pressing thing that can be done now: write groups, sync, or set a timer for a seal."""
+        """Do the most urgent possible thing: write groups, sync, or set a timer for a seal."""
         if self._disk.is_over or not self.ready:
             return
         self._begin_checkpoints()
@@ -263,7 +260,7 @@ class Journal:
         self._go_on()
 
     def _seal(self, seen: int) -> None:
-        """Write an empty block, if block `seen` is still the last one and durable."""
+        """Write a seal if block `seen` is still the last one, and durable."""
         self._seal_timer = False
         if self._blocks.last_lsn == seen and not self._pending and self._progress.durable_lsn == seen:
             self._pending.append(WriteGroup(0, [], urgent=True))
@@ -291,11 +288,11 @@ class Journal:
     # -- writing
 
     def _write_groups(self, *, sync: bool) -> bool:
-        """Write the groups that wait, as one block; False when there is no room for it now.
+        """Write the waiting groups as one block; False when there is no room.
 
-        A group with a checkpoint ends the block: the checkpoint is of the moment after that group, so no later entry
-        may stand in the same block (engine/W-5). Groups that do not fit together are halved until they do: with groups
-        7, 8, 9 and 10 in 2 MB and segments of 1 MB, 7 and 8 are written first.
+        A group with a checkpoint ends the block, because no later entry may stand in it (engine/W-5). Groups
+        that do not fit together are halved until they do: of groups 7 to 10 with 2 MB and segments of 1 MB, 7
+        and 8 are written first.
         """
         groups: list[WriteGroup] = []
         while self._pending:
@@ -382,7 +379,7 @@ class Journal:
         self._go_on()
 
     def _doubt(self, why: str) -> None:
-        """A part of the journal cannot be read: write everything again, before a restart needs that part."""
+        """A part of the journal is unreadable: checkpoint everything before a restart needs that part."""
         self.doubts.append(why)
         self._checkpoints.want_all()
         self._turn()
@@ -390,7 +387,7 @@ class Journal:
     # -- the start
 
     def _secure(self, name: str, tail: bytes, first: list[Deed]) -> None:
-        """Write the last segment that was read into a new file (engine/W-8), then do the `first` deeds."""
+        """Copy the segment read last to a new file (engine/W-8), then do the operations in `first`."""
         disk = self._disk
 
         def done(error: Exception | None) -> None:

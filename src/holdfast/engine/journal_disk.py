@@ -1,8 +1,9 @@
-"""The disk as a journal uses it: deeds that wait for room, the segment that is reserved, and the end after a failure.
+"""The disk as a journal uses it: operations that wait for room, the reserved segment, and the end after a
+failure.
 
-- engine/W-3: The next segment is reserved when the one before it begins. While that fails there is no room, which
-  `DiskRoom` reports; what is under way still fits. Journal that is kept only as history is removed first.
-- engine/W-6: A write or sync that fails is never tried again: the member stops (rule 10).
+- engine/W-3: The next segment is reserved when the previous one begins. While that fails, `DiskRoom` reports
+  a full disk; running operations still fit. Journal that is only history is removed first.
+- engine/W-6: A failed write or sync is never retried: the member stops (rule 10).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def _no_failures(error: JournalBroken) -> None:
 
 
 class JournalDisk:
-    """Submits deeds, and notifies the member of room and of failures as long as the journal is open and sound."""
+    """Submits operations, and reports room and failures to the member."""
 
     def __init__(
         self,
@@ -35,8 +36,8 @@ class JournalDisk:
         free_space: Callable[[], bool],
         on_reserved: Callable[[], None],
     ) -> None:
-        """`free_space` removes journal that no restart needs, and returns whether there was any. `on_reserved` is
-        called when the next segment is reserved.
+        """`free_space` removes journal that no restart needs, and returns whether there was any.
+        `on_reserved` is called when the next segment is reserved.
         """
         self.files = files
         self.on_event: Callable[[Event], None] = _no_events
@@ -44,14 +45,14 @@ class JournalDisk:
         self.broken = False
         self.closed = False
         self.full = False
-        """Whether the member was notified that there is no room."""
+        """Whether a full disk was reported to the member."""
         self.spare_bytes = 0
-        """Size of the reserved segment; 0: there is none."""
+        """Size of the reserved segment; 0: none."""
         self.reserving = False
         self.rolling = False
-        """Whether the reserved segment is being made the current one, which is not durable yet."""
+        """Whether the reserved segment is becoming the current one, not durably yet."""
         self._least_bytes = 0
-        """The next segment must not be smaller."""
+        """Minimum size of the next segment."""
         self._segment_bytes = segment_bytes
         self._free_space = free_space
         self._on_reserved = on_reserved
@@ -59,32 +60,32 @@ class JournalDisk:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is written any more."""
+        """Whether the journal has ended."""
         return self.broken or self.closed
 
     def close(self) -> None:
-        """The journal is closed: nothing that is under way has an effect any more."""
+        """Close the journal: results of running operations have no effect any more."""
         self.closed = True
         self._probe.end()
 
     def notify(self, event: Event) -> None:
-        """Pass the event to the member, unless the journal is over."""
+        """Pass the event to the member, unless the journal has ended."""
         if not self.broken and not self.closed:
             self.on_event(event)
 
     # -- deeds
 
     def submit(self, deeds: list[Deed], done: Callable[[], None]) -> None:
-        """Have these done in the line of the journal, and again after a while when there is no room."""
+        """Run these in the line of the journal. Retried later when there is no room."""
         if not self.broken:
             self.files.submit(deeds, partial(self.on_done, deeds, done))
 
     def on_done(self, deeds: list[Deed], done: Callable[[], None], error: Exception | None) -> None:
-        """The disk has done these deeds, or failed (engine/W-6)."""
+        """These operations succeeded or failed (engine/W-6)."""
         if self.broken or self.closed:
             return
         if isinstance(error, DiskFull):
-            self.tell_full()
+            self.report_full()
             self.files.after(RETRY_NS, partial(self._submit_again, deeds, done))
         elif error is not None:
             self._fail(error)
@@ -97,11 +98,10 @@ class JournalDisk:
             self.submit(deeds, done)
 
     def submit_aside(self, deeds: list[Deed], done: Callable[[Exception | None], None] | None = None) -> None:
-        """Have these done in the line of checkpoints. Without `done` any error ends the journal."""
+        """Run these in the line of checkpoints. Without `done` any error ends the journal."""
         self.files.submit(deeds, done or self.check, line="checkpoint")
 
     def check(self, error: Exception | None) -> None:
-        """End the journal if this is an error."""
         if error is not None:
             self._fail(error)
 
@@ -114,8 +114,8 @@ class JournalDisk:
     # -- the reserved segment
 
     def reserve(self) -> None:
-        """Reserve the next segment, unless there is one. While the last one is not durable under its own name, the name
-        of the reserved one is taken: it is reserved later.
+        """Reserve the next segment. Deferred until the last one is durable under its own name, because the
+        reserved one has a fixed name.
         """
         if self.reserving or self.spare_bytes or self.rolling or self.is_over:
             return
@@ -136,7 +136,6 @@ class JournalDisk:
         self.submit_aside([Remove(SPARE), Create(SPARE, size)], done)
 
     def reserve_larger(self, size: int) -> None:
-        """Replace the reserved segment by one of at least this size."""
         self._least_bytes, self.spare_bytes = size, 0
         self.reserve()
 
@@ -146,36 +145,33 @@ class JournalDisk:
         self.rolling = True
 
     def rolled(self) -> None:
-        """What was begun is written: the next segment can be reserved."""
+        """The new segment has begun durably: the next one can be reserved."""
         self.rolling = False
         self.reserve()
 
     # -- room
 
     def _on_full(self) -> None:
-        """The next segment cannot be reserved."""
         if self._free_space():
             self.reserve()
             return
-        self.tell_full()
+        self.report_full()
         self.files.after(RETRY_NS, self.reserve)
 
     def checkpoint_full(self) -> None:
-        """There was no room for a checkpoint: report it until a segment or a probe finds some."""
+        """A checkpoint found no room: report a full disk until a segment or a probe finds some."""
         if not self._free_space():
-            self.tell_full()
+            self.report_full()
             self._probe.look_later()
 
-    def tell_full(self) -> None:
-        """Notify the member that there is no room."""
+    def report_full(self) -> None:
         if not self.full:
             self.full = True
             self.notify(DiskRoom(full=True))
 
     def _probe_room(self) -> None:
-        """Something has found room. That is not enough to report room: the reserved segment may have taken the last
-        bytes, and the disk would be full again at the next one, back and forth. So there is room when a probe finds it
-        for one more segment.
+        """An operation has found room. The reserved segment may have taken the last of it, and the report
+        would soon flip again. So room is reported when a probe finds space for one more segment.
         """
         if self.full and self.spare_bytes:
             self._probe.look()

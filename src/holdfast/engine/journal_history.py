@@ -1,9 +1,9 @@
-"""Reads of missed records from the journal: those of one map in one partition, newest first.
+"""Reads missed records from the journal: those of one map in one partition, newest first.
 
-A record counts only if it belongs to the history of this member's present copy. Example: as primary in term 3 this
-member wrote records 10 to 12, lost its primacy before they were replicated, and was refilled by a checkpoint whose
-lineage says "term 4 begins after 9". Blocks before the checkpoint still have records 10 to 12 of term 3; the lineage
-excludes them. A failed read is no error: the requester then gets a full copy.
+A record counts only if it belongs to the history of this member's present copy. Example: as primary in term 3
+this member wrote records 10 to 12, lost its primacy before they were replicated, and was refilled by a
+checkpoint with the lineage "term 4 begins after 9". Older blocks still have records 10 to 12 of term 3; the
+lineage excludes them. A failed read is no error: the requester then gets a full copy.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from holdfast.wire.journal_blocks import read_block
 from holdfast.wire.journal_reader import JournalReader
 
 SLICE_BYTES = 1 << 20
-"""Bytes that are read per turn; the member works between two turns."""
+"""Bytes read per turn."""
 
 
 class Search:
     def __init__(self, asked: ReadHistory, cut_lsn: int, lineage: list[tuple[int, int]] | None) -> None:
-        """cut_lsn, lineage: of the newest checkpoint; records up to that block must agree with its lineage."""
+        """`cut_lsn`, `lineage`: of the newest checkpoint; records up to that block must agree with the
+        lineage.
+        """
         self.asked = asked
         self.wanted = asked.upto
-        """Counter of the next record to find."""
         self.found: deque[tuple[int, Record]] = deque()
         """Newest first."""
         self._bytes = 0
@@ -42,7 +43,7 @@ class Search:
         self._term = 0
 
     def look(self, lsn: int, entries: list[Entry]) -> bool:
-        """Search a block, older than those before; returns whether the search is over."""
+        """Search a block, older than those before; returns whether the search has ended."""
         partition, name = self.asked.partition, self.asked.map
         for entry in reversed(entries):
             if isinstance(entry, Wrote | WrotePuts):
@@ -85,7 +86,7 @@ class Search:
 
 
 class JournalHistory:
-    """Answers one question at a time, in slices; patient questions come last."""
+    """Handles one question at a time, in slices; patient questions come last."""
 
     def __init__(
         self,
@@ -97,8 +98,8 @@ class JournalHistory:
         doubt: Callable[[str], None],
         rest: Callable[[], None],
     ) -> None:
-        """answer: gets each answer, in a turn of its own. doubt: gets a text when something cannot be read.
-        rest: called after each answer, before the next search, when segments may be removed.
+        """`answer` gets each result, in its own turn. `doubt` gets a text when something is unreadable.
+        `rest` is called after each result, before the next search, when segments may be removed.
         """
         self._disk = disk
         self._store = store
@@ -119,7 +120,7 @@ class JournalHistory:
 
     @property
     def searching(self) -> bool:
-        """Whether a search is running; no segment may be removed during it."""
+        """Whether a search is running; segments must not be removed during it."""
         return self._steps is not None
 
     def ask(self, asked: ReadHistory, lsn: int) -> None:

@@ -24,15 +24,14 @@ HEADER = struct.Struct("<QQQ")
 RESEND_NS = 1000 * MILLISECOND
 ACKNOWLEDGE_NS = 40 * MILLISECOND
 RESEND_PACKETS = 64
-"""Packets per repetition, at first. Doubled after each acknowledged repetition, up to `AHEAD_PACKETS`: a busy link must
-recover lost packets faster than new ones arrive.
+"""Packets in the first repetition. Doubled after each acknowledged one, up to `AHEAD_PACKETS`: a busy link
+must recover lost packets faster than new ones arrive.
 """
 AHEAD_PACKETS = 1024
-"""Early packets that are kept; further ones are dropped, and repeated by the sender."""
+"""Limit of early packets kept; further ones are dropped, and the sender repeats them."""
 ACKNOWLEDGE_BYTES = 256 * 1024
 
 Read = TypeVar("Read")
-"""Decoded payload."""
 Life = tuple[MemberId, int]
 
 
@@ -63,7 +62,6 @@ class Link(Generic[Read]):
         self._sent = 0
         self._unsure: deque[tuple[int, bytes]] = deque()
         self.unacknowledged_bytes = 0
-        """Bytes sent and not acknowledged."""
         self._received = 0
         self._ahead: dict[int, Read] = {}
         self._owed = False
@@ -95,11 +93,11 @@ class Link(Generic[Read]):
     def receive(
         self, packet: bytes | memoryview, now_ns: int, read: Callable[[bytes | memoryview], Read]
     ) -> list[Read]:
-        """Decode a packet with `read`, and return the payloads that are next in order. `read` may get a view of the
-        packet and must not keep it.
+        """Decode a packet with `read`, and return the payloads that are next in order. `read` may get a view
+        of the packet and must not keep it.
 
-        Raises ProtocolError for a packet without header or with an impossible acknowledgement, and whatever `read`
-        raises. The packet then counts as lost: the sender will repeat it.
+        Raises ProtocolError for a packet without header or with an impossible acknowledgement, and errors of
+        `read`. The packet then counts as lost: the sender will repeat it.
         """
         if len(packet) < HEADER.size:
             raise ProtocolError(f"a packet of {len(packet)} bytes has no header")

@@ -36,8 +36,8 @@ def driver_with_files(
 ) -> tuple[Driver, Journal, Recovered]:
     """Recover a member from a disk. Start the driver when the journal is ready (`when_ready`).
 
-    `name`: checked against the files' owner, if both have one. `failed`: called when the journal cannot write any
-    more. `ways`: compiled implementations. Raises ConfigError for files of another member, JournalBroken for files
+    `name` is compared with the files' owner. `failed` is called when the journal cannot write any more.
+    `ways`: compiled implementations. Raises ConfigError for another member's files, JournalBroken for files
     that cannot be trusted.
     """
     recoveries: list[RecordedRecovery] = []

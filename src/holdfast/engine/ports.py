@@ -17,7 +17,7 @@ class World(Protocol):
         """Monotonic."""
 
     def wall_ms(self) -> int:
-        """By this host's clock; since 1970."""
+        """Since 1970, by this host's clock."""
 
     def jitter(self, limit_ns: int) -> int:
         """Random, from 0 to `limit_ns`."""
@@ -58,7 +58,7 @@ class Writer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create a zeroed file of this size, reserved on the disk, durable with its name. The name must be free."""
+    """Create a zeroed file of this size, durably with its name, which must be free."""
 
     name: str
     size: int
@@ -66,7 +66,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write into an existing file. Not durable before its `Sync`: after a power cut any part of it may be missing."""
+    """Write into a file. Before its `Sync` any part may be missing after a power cut."""
 
     name: str
     offset: int
@@ -75,16 +75,15 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """Make everything written to the file so far durable (fsync)."""
+    """Make the file's content durable (fsync)."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Write a whole file atomically: temporary name, fsync, rename. After a crash it is complete or absent.
-
-    `make` returns name and bytes; it is called when the deed's turn comes, possibly on another thread.
+    """Write a whole file atomically: temporary name, fsync, rename. `make` returns name and bytes; it is
+    called when the operation's turn comes, possibly on another thread.
     """
 
     make: Callable[[], tuple[str, bytes]]
@@ -109,7 +108,7 @@ Deed = Create | Write | Sync | Put | Remove | Rename
 
 
 class DiskFull(Exception):
-    """No space left; the failed deed has changed nothing."""
+    """No space left; the failed operation has changed nothing."""
 
 
 class DiskFailed(Exception):
@@ -117,19 +116,20 @@ class DiskFailed(Exception):
 
 
 DeedsDone = Callable[[Exception | None], None]
-"""Called once, on the member's thread in a turn of its own, with None, DiskFull or DiskFailed. After a failure the
-remaining deeds of the same `submit` are skipped."""
+"""Called once, on the member's thread in a separate turn, with None, DiskFull or DiskFailed. After a failure
+the remaining operations of the same `submit` are skipped.
+"""
 
 
 class Disk(Protocol):
     """One directory, used by this process alone.
 
-    Deeds of one `line` are carried out in the order of `submit`, and their `done` is called in that order. There are
-    two lines so that a checkpoint does not delay the journal. `read` is synchronous and sees finished deeds.
+    Operations of one `line` run in the order of `submit`, and so do their `done` calls. There are two lines
+    so that a checkpoint does not delay the journal. `read` is synchronous and sees finished operations.
 
-    Example: after `submit([Write(f, 0, b"A"), Sync(f)])` and `submit([Write(f, 1, b"B")])` a process crash keeps what
-    was written, but a power cut before the next `Sync` may lose B, or leave a part of it. A is safe once the first
-    `done` has been called with None, and not before.
+    Example: after `submit([Write(f, 0, b"A"), Sync(f)])` and `submit([Write(f, 1, b"B")])` a process crash
+    keeps what was written, but a power cut before the next `Sync` may lose B or a part of it. A is safe once
+    the first `done` has been called with None.
     """
 
     def names(self) -> list[str]: ...

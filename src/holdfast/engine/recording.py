@@ -1,7 +1,7 @@
-"""A recorded run: how each member was made, every event and every call of its data lane, in order.
+"""A recorded run: how each member was made, its events, and the calls of its data lane, in order.
 
-A member is a function of its past, so a replay (`engine.replay`) reproduces every step of it. The effects of a step are
-not recorded, only a hash chained from step to step, which shows whether a replay did the same.
+A member is a function of its past, so `engine.replay` reproduces every step. Effects are not recorded, only a
+hash chained from step to step, which shows whether a replay produced the same.
 
 File: `MAGIC`, then pieces, each after its length and checksum. Piece numbers belong to this format alone.
 """
@@ -84,7 +84,7 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Restored(msgspec.Struct, frozen=True, array_like=True):
-    """What a member recovered from its files, and the calls that produced it."""
+    """The content that a member recovered from its files, and the calls that produced it."""
 
     found: bytes
     """`Recovered` without its copies."""
@@ -147,8 +147,8 @@ class Outside(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
 
 class CallbackBegun(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """The lane called a session's callback for this batch. Pieces up to `CallbackEnded` are what the session did
-    then.
+    """The lane called a session's callback for this batch. Pieces up to `CallbackEnded` are the session's
+    calls.
     """
 
     life: int

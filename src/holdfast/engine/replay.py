@@ -68,9 +68,8 @@ class Replay:
         services: Callable[[Sequence[str], Settings], Sequence[Service]],
         outside: Callable[[Member, str, bytes], None],
     ) -> None:
-        """`services` makes the services with these names; `outside` repeats what the world did to a member.
-
-        Raises RecordBroken, here and in `run`, if the recording cannot be read.
+        """`services` makes the services with these names; `outside` repeats changes from outside the model.
+        Raises RecordBroken, here and in `run`, for an unreadable recording.
         """
         self._pieces = pieces
         self._services = services

@@ -61,17 +61,17 @@ class IdentityFile(msgspec.Struct, frozen=True):
     format: int
     store: str
     incarnation: int
-    """The latest life of these files that a cluster has admitted, as far as they know."""
+    """The latest life of these files that a cluster has admitted, as far as the files know."""
     member: str
     cluster_id: str = ""
     whole: bool = True
-    """False while something is lost that the cluster has not restored yet."""
+    """False while something lost was not restored by the cluster."""
     proof: FilesProof = FilesProof()
     """Proof of the next life, made when it first began; without a token it has not begun."""
     behind: bool = False
     """Whether a cluster found that the files lack what they once held, and has not restored it yet."""
     level: int = LOWEST
-    """The highest feature level of anything that was written here."""
+    """The highest feature level of anything written here."""
 
 
 class Restoring(Protocol):
@@ -92,7 +92,7 @@ class Restoring(Protocol):
 
 @dataclass(slots=True)
 class Found:
-    """What the writer of the journal continues from."""
+    """The point from which the writer of the journal continues."""
 
     identity: IdentityFile
     lsn: int
@@ -100,13 +100,13 @@ class Found:
     checksum: bytes
     """Link of the last block."""
     last: str
-    """The segment that was written last; empty: none."""
+    """The segment written last; empty: none."""
     tail: bytes | None
-    """Its bytes up to the last block, written to a new file before anything else (engine/W-8); None: the disk cannot
-    read all of it.
-    """
+    """Its bytes up to the last block, to be copied to a new file first (engine/W-8); None: partly unreadable."""
     start_lsn: int
-    """First block of the newest segment with a readable start, which is kept until the next segment has begun."""
+    """First block of the newest segment with a readable start, which is kept until the next segment has
+    begun.
+    """
     void: list[str]
     """Files to remove first."""
     segments: Segments
@@ -120,9 +120,8 @@ class Found:
 def identity_of(
     disk: Disk, name: str, new_id: Callable[[], str], levels: FeatureLevels = OF_THIS_BUILD
 ) -> IdentityFile:
-    """The identity in a directory, or a new one. `levels`: feature levels that the member supports.
-
-    Raises ConfigError for files of another member, format or level, JournalBroken if it cannot be read.
+    """The identity in a directory, or a new one. `levels`: supported feature levels. Raises ConfigError for
+    files of another member, format or level, JournalBroken if it is unreadable.
     """
     names = disk.names()
     if IDENTITY not in names:
@@ -281,9 +280,8 @@ class _Opening:
     # -- the journal
 
     def replay(self, names: list[str], said_lsn: int) -> tuple[int, bytes, str]:
-        """Replay the blocks that are needed. Returns the next lsn, the link of the last block, and the last segment.
-
-        said_lsn: the checkpoint table covers the blocks before this one.
+        """Replay the needed blocks. Returns the next lsn, the link of the last block, and the last segment.
+        `said_lsn`: the checkpoint table covers the blocks before this one.
         """
         start = min([said_lsn, *self._needed()])
         firsts = [segment_lsn(name) or 0 for name in names]
@@ -402,7 +400,7 @@ def restore(
     recovering: Callable[[int, int], Restoring] = Recovery,
     levels: FeatureLevels = OF_THIS_BUILD,
 ) -> tuple[Found, Recovered]:
-    """Read a directory without changing it. Raises ConfigError and JournalBroken as `Journal.open` does."""
+    """Read a directory without changing it. Raises as `Journal.open` does."""
     identity = identity_of(disk, name, new_id, levels)
     recovered = Recovered(identity.store, identity.incarnation + 1, identity.cluster_id)
     recovery = recovering(now_ns, wall_ms)

@@ -1,4 +1,4 @@
-"""Removes files of a journal that are not needed any more: segments, older checkpoints, dropped partitions."""
+"""Removes journal files that are no longer needed: segments, older checkpoints, dropped partitions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from holdfast.engine.write_progress import WriteProgress
 
 
 class Retention:
-    """Decides what may go.
-
-    A segment goes when no restart needs it: it is before the newest durable start of a segment, and for each partition
-    before the block from which on its newest checkpoint needs the journal. Example: segments begin with blocks 1, 100
-    and 200; the checkpoint of partition 0 is of block 250, that of partition 1 of block 120. Block 121 is needed, so
-    only the first segment may go; it stays as history while `persistence.history_bytes` has room for it.
+    """A segment is removed when no restart needs it: it is before the newest durable start of a segment, and
+    for each partition before the first block that its newest checkpoint needs. Example: segments begin with
+    blocks 1, 100 and 200; the checkpoint of partition 0 is of block 250, that of partition 1 of block 120.
+    Block 121 is needed, so only the first segment may go; it stays as history while
+    `persistence.history_bytes` has room for it.
     """
 
     __slots__ = ("_checkpoints", "_disk", "_is_searching", "_progress", "_segments", "_settings")
@@ -32,7 +31,7 @@ class Retention:
         progress: WriteProgress,
         is_searching: Callable[[], bool],
     ) -> None:
-        """`is_searching`: whether something reads old segments right now."""
+        """`is_searching`: whether old segments are being read."""
         self._settings = settings
         self._disk = disk
         self._segments = segments
@@ -41,8 +40,8 @@ class Retention:
         self._is_searching = is_searching
 
     def prune(self, *, history: bool = True) -> bool:
-        """Remove segments, and checkpoints that only those made useful; returns whether any segment goes. `history`:
-        keep what the settings want as history.
+        """Remove segments, and checkpoints that only those made useful; returns whether any segment was
+        removed. `history`: keep history as the settings want.
         """
         disk = self._disk
         if self._is_searching() or disk.closed or disk.rolling:
@@ -62,12 +61,12 @@ class Retention:
         return bool(gone)
 
     def on_search_done(self) -> None:
-        """No search is under way: remove what had to wait for its end."""
+        """No search is running: remove what waited for its end."""
         if not self._disk.broken:
             self.prune(history=self._disk.reserving or self._disk.spare_bytes > 0)
 
     def remove_dropped(self) -> None:
-        """Remove the checkpoints of partitions that are not held any more, as the durable journal says."""
+        """Remove the checkpoints of partitions that, by the durable journal, are not held any more."""
         for each in self._checkpoints.settle(self._progress.durable_lsn):
             files = each[2]
 

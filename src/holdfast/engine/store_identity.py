@@ -1,4 +1,4 @@
-"""The identity file of a member's store: which lives it had, in which cluster, and at which feature level."""
+"""The identity file of a member's store: its lives, cluster and feature level."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from holdfast.engine.write_progress import WriteProgress
 
 
 class StoreIdentity:
-    """The newest content of the file, which may still be on its way to the disk."""
+    """The newest content of the file, which may not be durable yet."""
 
     __slots__ = ("_disk", "_progress", "incarnation", "value")
 
     def __init__(self, value: IdentityFile, disk: JournalDisk, progress: WriteProgress) -> None:
         self.value = value
         self.incarnation = value.incarnation + 1
-        """The number of this life. The file has it once a cluster has admitted this life."""
         self._disk = disk
         self._progress = progress
 
@@ -48,13 +47,12 @@ class StoreIdentity:
             self._disk.submit([self.put()], lambda: None)
 
     def rise(self, level: int) -> list[Deed]:
-        """The deeds that let the following blocks be of this feature level (engine/W-9)."""
+        """The operations after which blocks may be of this feature level (engine/W-9)."""
         if level <= self.value.level:
             return []
         self.value = msgspec.structs.replace(self.value, level=level)
         return [self.put()]
 
     def put(self) -> Put:
-        """The deed that replaces the file."""
         data = msgspec.json.encode(self.value)
         return Put(lambda: (IDENTITY, data))

@@ -1,4 +1,4 @@
-"""How far a journal has come: which groups and blocks are written, and which of them are durable."""
+"""Tracks which groups and blocks of a journal are written, and which of them are durable."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from holdfast.core.events import Durable
 
 
 class WriteProgress:
-    """The numbers from which the journal decides what is durable.
-
-    A write hands bytes to the system, and only a sync makes them durable. Example: block 41 is durable. The member
-    appends group 17 (not urgent), and the journal writes it as block 42 without a sync: nothing is reported. Then it
-    appends group 18 (urgent), which becomes block 43; its sync covers block 42 as well, so one `Durable(18)` reports
-    both groups. A group that is written while that sync is under way waits for the next one: it may not be on the disk
-    when the sync returns, so `Durable` names the groups of the moment at which the sync was submitted.
+    """A write hands bytes to the system; only a sync makes them durable. Example: block 41 is durable. The
+    member appends group 17 (not urgent), written as block 42 without a sync: nothing is reported. It appends
+    group 18 (urgent), written as block 43; its sync covers block 42 too, so one `Durable(18)` reports both
+    groups. A group written during that sync waits for the next one, because it may not be on the disk when
+    the sync returns: `Durable` names the groups of the moment at which the sync was submitted.
     """
 
     __slots__ = ("admitted", "content_lsn", "durable_lsn", "durable_number", "start_lsn", "written_number")
@@ -21,14 +19,14 @@ class WriteProgress:
         self.durable_lsn = durable_lsn
         """All blocks up to this one are durable."""
         self.start_lsn = start_lsn
-        """The first block of the newest segment whose start is durable and can be read. A restart begins there, so
-        neither that segment nor a later one may be removed."""
+        """First block of the newest segment whose start is durable and readable. A restart begins there, so
+        this segment and later ones may not be removed.
+        """
         self.written_number = 0
-        """The newest group that was handed to the disk."""
+        """The newest group handed to the disk."""
         self.durable_number = 0
-        """The newest group that is durable."""
         self.content_lsn = 0
-        """The last block of this life that changes the content of a partition."""
+        """The last block of this life that changes content of a partition."""
         self.admitted = False
         """Whether it is durable that a cluster has admitted this life: before that `Durable` names no block."""
 

@@ -117,7 +117,7 @@ def _of_data(message: m.Message, names: Mapping[str, str]) -> str:
 
 
 def _section(section: m.Section) -> str:
-    records = ", ".join(map(_record, section.told())) or "nothing new"
+    records = ", ".join(map(_record, section.all_records())) or "nothing new"
     return f"p{section.partition} v{section.version} {records}"
 
 

@@ -108,7 +108,7 @@ class MemberWatch:
             self._traces.look()
         if self._disk is not None:
             for line in self._disk.look():
-                self._lines.tell("slow disk", "%s", line, extra={FIELDS: {"event": "slow disk"}})
+                self._lines.write("slow disk", "%s", line, extra={FIELDS: {"event": "slow disk"}})
 
     def _look_at_operations(self, slow: SlowOperations) -> None:
         self._timers["operations"] = self._loop.call_later(slow.look_s, self._look_at_operations, slow)
@@ -118,7 +118,7 @@ class MemberWatch:
         if self._slow is not None:
             self._slow.stalled(late_s)
         if self._settings.stall_ms and 1000 * late_s >= self._settings.stall_ms:
-            self._lines.tell(
+            self._lines.write(
                 "stalls",
                 "the event loop of this member was blocked for %.0f ms: one long task, or lack of processor time",
                 1000 * late_s,

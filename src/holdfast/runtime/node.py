@@ -428,7 +428,7 @@ class Node(MemberGrid):
     def audit(self, event: AuditEvent) -> None:
         self._watch.audited(event)
         if self._audit_log is not None:
-            self._audit_log.tell(event)
+            self._audit_log.write(event)
 
     def files(self) -> dict[str, object] | None:
         """Figures of the journal; None: there is none."""
@@ -445,7 +445,7 @@ class Node(MemberGrid):
         return {"clients": len(self._door.connections), "http": self._http.connections}
 
     def reads_by_map(self) -> Mapping[str, int]:
-        self.tally.tell_reads()
+        self.tally.report_reads()
         return super().reads_by_map()
 
     def _operations(self) -> dict[str, int]:

@@ -115,7 +115,7 @@ async def _run(settings: Settings) -> int:
         if node.member.picture.refusal:
             log.error("%s", node.ended_because)
             return 1
-        leaving_log.tell_why()
+        leaving_log.log_reason()
         log.info("%s", node.ended_because)
         return node.control.exit_status
     finally:
@@ -171,7 +171,7 @@ class LeavingLog:
         self._node = node
         self._told = ""
 
-    def tell_why(self) -> None:
+    def log_reason(self) -> None:
         """Log the reason, once. A drain shorter than one look is logged at its end."""
         picture = self._node.member.picture
         if self._told or not picture.leaving:
@@ -187,7 +187,7 @@ class LeavingLog:
     async def follow(self) -> None:
         node = self._node
         while True:
-            self.tell_why()
+            self.log_reason()
             if node.member.picture.leaving and not node.ended.is_set():
                 state = _progress(node)
                 if state != self._told:

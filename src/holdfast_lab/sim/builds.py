@@ -96,7 +96,7 @@ class Builds(Harm):
                 and not process.picture.admitted
             ):
                 self.cluster.builds[self.cluster.addresses.index(process.address)] = OF_THIS_BUILD
-                self.world.tell(f"{process.name}: not let in, so it gets the newer build")
+                self.world.log(f"{process.name}: not let in, so it gets the newer build")
                 process.crash()
                 self._restart_later(process, SECOND)
         living = [process for process in self.cluster.living() if process.picture.admitted]

@@ -175,7 +175,7 @@ class Cluster:
         if self.disks:
             self._nodes[member.picture.consensus.groups.me] = (index, process)
         self.world.processes[address] = process
-        self.world.tell(f"{name}: starts as {uuid}")
+        self.world.log(f"{name}: starts as {uuid}")
         process.step(lambda: when_ready(lambda: self._up(process)))
         return process
 
@@ -188,7 +188,7 @@ class Cluster:
         try:
             return driver_of(process, identity, self.settings, self.services())
         except ConfigError as refused:
-            self.world.tell(f"{process.name}: {refused}")
+            self.world.log(f"{process.name}: {refused}")
             self.builds[self.addresses.index(process.address)] = OF_THIS_BUILD
             info = msgspec.structs.replace(identity.info, levels=OF_THIS_BUILD)
             return driver_of(process, replace(identity, info=info), self.settings, self.services())
@@ -572,7 +572,7 @@ def driver_of(
     random = process.world.random
 
     def failed(error: JournalBroken) -> None:
-        process.world.tell(f"{process.name}: {error}")
+        process.world.log(f"{process.name}: {error}")
         process.crash()
 
     driver, journal, _ = driver_with_files(

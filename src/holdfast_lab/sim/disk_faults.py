@@ -185,7 +185,7 @@ class DiskFaults(Harm):
         def room() -> None:
             for disk in disks:
                 disk.full = False
-            self.world.tell("HEALED disk-full")
+            self.world.log("HEALED disk-full")
 
         self._for_a_while(room)
 

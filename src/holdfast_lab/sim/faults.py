@@ -360,7 +360,7 @@ class Faults(DiskFaults):
         deed = self.random.choice(DEEDS)
         one = self.random.choice([moment.sender, moment.receiver or moment.sender])
         what = type(moment.message).__name__
-        self.world.tell(f"AMBUSH {deed} at {what} of {moment.sender.name}: {one.name}")
+        self.world.log(f"AMBUSH {deed} at {what} of {moment.sender.name}: {one.name}")
         hosts = [process.host for process in moment.concerned]
         others = [host for host in self._hosts() if host not in hosts]
         match deed:
@@ -395,7 +395,7 @@ class Faults(DiskFaults):
         def heal() -> None:
             for pair in added:
                 cut.pop(pair, None)
-            self.world.tell(f"HEALED {kind}")
+            self.world.log(f"HEALED {kind}")
 
         self._for_a_while(heal, length_ns)
 
@@ -472,5 +472,5 @@ class Faults(DiskFaults):
             process.crash_armed(0, lambda: None)
         if self._memory is not None:
             self._memory.end()
-        self.world.tell("ALL FAULTS END")
+        self.world.log("ALL FAULTS END")
         self._activate()

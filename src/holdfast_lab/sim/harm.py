@@ -36,7 +36,7 @@ class Harm:
         self.counts[kind] = self.counts.get(kind, 0) + 1
         if FAULT + kind in MARKS:
             self.world.marks.hit(FAULT + kind)
-        self.world.tell(f"FAULT {kind}: {what}")
+        self.world.log(f"FAULT {kind}: {what}")
 
     def _for_a_while(self, undo: Callable[[], None], length_ns: int | None = None) -> None:
         if length_ns is None:

@@ -64,7 +64,7 @@ class Phases:
         self.random = random.Random(f"{world.seed}/phases")
 
     def _fail(self, what: str) -> None:
-        self.world.tell(f"PROBLEM {what}")
+        self.world.log(f"PROBLEM {what}")
         self.world.failures.append(what)
 
     def _wait(self, limit_ns: int, until: Callable[[], bool]) -> bool:
@@ -108,7 +108,7 @@ class Phases:
             )
         probes.running = False
         self.world.marks.hit("phase core alone")
-        self.world.tell(f"CORE went on alone for {(self.world.now_ns - began_ns) / SECOND:.1f} s")
+        self.world.log(f"CORE went on alone for {(self.world.now_ns - began_ns) / SECOND:.1f} s")
         self.faults.core = None
         mend()
 
@@ -190,7 +190,7 @@ class Phases:
                 dead.append(index)
             elif deed == "standing still":
                 still.append(process)
-        self.world.tell(f"CORE {', '.join(sorted(core))} alone; {', '.join(told) or 'nobody else lives'}")
+        self.world.log(f"CORE {', '.join(sorted(core))} alone; {', '.join(told) or 'nobody else lives'}")
         on = True
 
         def nap() -> None:
@@ -233,7 +233,7 @@ class Phases:
 
         ends = [process.driver.callers.on_news(hear) for process in rest]
         names = ", ".join(process.name for process in victims)
-        self.world.tell(f"LOSS {kind}: {names} die, with all of partitions {lost}")
+        self.world.log(f"LOSS {kind}: {names} die, with all of partitions {lost}")
         if kind != "return":
             self.cluster.lost += [(partition, self.world.now_ns) for partition in lost]
         away = [self.cluster.addresses.index(process.address) for process in victims]
@@ -271,7 +271,7 @@ class Phases:
         if any(not member.picture.unsafe_reason() for member in members if not member.picture.info.lite):
             self._fail(f"somebody sees nothing unsafe though partitions {lost} are lost")
         process = self.random.choice(self.cluster.living())
-        self.world.tell(f"LOSS accepted at {process.name}")
+        self.world.log(f"LOSS accepted at {process.name}")
         self.cluster.accepted = True
         process.step(partial(process.driver.handle, ActionRequested(AcceptLoss())))
         self.world.after(SECOND, partial(self._accept_again, process))
@@ -321,7 +321,7 @@ class Phases:
             if (damage := spoil(cluster.living(), cluster.damages, self.random)) is not None
         ]
         for damage in found:
-            self.world.tell(f"DAMAGE {damage}")
+            self.world.log(f"DAMAGE {damage}")
             self.world.marks.hit(f"damage {damage.kind}")
         began_ns = self.world.now_ns
         self._wait(self.mend_ns, self._all_mended)
@@ -329,7 +329,7 @@ class Phases:
             seconds = self.mend_ns // SECOND
             self._fail(f"not mended in {seconds} s: {'; '.join(map(str, cluster.damages))}")
         elif found:
-            self.world.tell(f"DAMAGE mended after {(self.world.now_ns - began_ns) / SECOND:.1f} s")
+            self.world.log(f"DAMAGE mended after {(self.world.now_ns - began_ns) / SECOND:.1f} s")
 
     @property
     def mend_ns(self) -> int:

@@ -202,7 +202,7 @@ def _cluster(world: World, shape: Shape) -> Cluster:
         groups=shape.groups,
         builds=shape.builds,
     )
-    world.tell(f"seed {seed}: {shape.line()}")
+    world.log(f"seed {seed}: {shape.line()}")
     for feature in shape.features():
         world.marks.hit(feature)
     return cluster
@@ -339,7 +339,7 @@ def _judged(
     )
     problems += observers.problems(clients[0].knowledge.calls, final)
     for problem in problems:
-        world.tell(f"PROBLEM {problem}")
+        world.log(f"PROBLEM {problem}")
     figures = _figures(world, cluster, clients, faults)
     figures |= observers.figures
     figures["calm_s"] = round(calm_ns / SECOND, 1)
@@ -405,7 +405,7 @@ def _again_from_disk(
         lag_ms = cluster.settings.persistence.sync_interval_ms
         world.run_until(world.now_ns + 2 * lag_ms * MILLISECOND)
     hosts = [cluster.addresses.index(process.address) for process in cluster.running()]
-    world.tell("EVERYBODY AGAIN FROM DISK")
+    world.log("EVERYBODY AGAIN FROM DISK")
     cluster.power_cut_everywhere()
     for index in hosts:
         world.after(world.random.randint(0, 3 * SECOND), partial(_start, cluster, index))

@@ -98,7 +98,7 @@ class World:
         if not self.failures:
             self.now_ns = max(self.now_ns, time_ns)
 
-    def tell(self, text: str) -> None:
+    def log(self, text: str) -> None:
         self.hash.update(f"{self.now_ns} {text}\n".encode())
         if self.story is not None:
             self.story(f"{self.now_ns / 1e9:10.4f} {text}")
@@ -247,10 +247,10 @@ class Process:
     def note(self, note: Note) -> None:
         if not self.dead:
             fields = " ".join(f"{key}={value}" for key, value in note.fields.items())
-            self.world.tell(f"{self.name}: {note.kind} {fields}".rstrip())
+            self.world.log(f"{self.name}: {note.kind} {fields}".rstrip())
 
     def stopped(self, why: str) -> None:
-        self.world.tell(f"{self.name}: ends: {why}")
+        self.world.log(f"{self.name}: ends: {why}")
         self.ended_because = why
         self.left = True
         self._end()
@@ -258,7 +258,7 @@ class Process:
     def broken(self, why: str) -> None:
         """The journal of this process has failed: it ends at once, without leaving the cluster."""
         if not self.dead:
-            self.world.tell(f"{self.name}: ends: {why}")
+            self.world.log(f"{self.name}: ends: {why}")
             self.ended_because = why
             self._end()
 
@@ -307,7 +307,7 @@ class Process:
         except (
             Exception
         ) as error:  # the simulator reports every failure of the code under test, whatever it is
-            self.world.tell(f"{self.name}: {type(error).__name__}: {error}")
+            self.world.log(f"{self.name}: {type(error).__name__}: {error}")
             self.world.failures.append(f"{self.name}: {type(error).__name__}: {error}")
             if self.world.story is not None:
                 raise
@@ -330,7 +330,7 @@ class Process:
     def crash(self) -> None:
         """Die at once; nothing more leaves this process."""
         if not self.dead:
-            self.world.tell(f"{self.name}: CRASH")
+            self.world.log(f"{self.name}: CRASH")
             self._end()
 
     def _end(self) -> None:

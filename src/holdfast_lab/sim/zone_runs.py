@@ -165,9 +165,9 @@ class ZoneOperator:
             return
         if not self.created:
             self.created = True
-            self._world.tell(f"ZONE created: {self._zone}")
+            self._world.log(f"ZONE created: {self._zone}")
         else:
-            self._world.tell(f"ZONE altered: {self._due.pop(0)}")
+            self._world.log(f"ZONE altered: {self._due.pop(0)}")
             self._world.marks.hit("zone altered")
         self._cluster.orders_wait = self.waiting
         self._next()

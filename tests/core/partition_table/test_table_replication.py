@@ -587,10 +587,10 @@ def test_words_of_another_view_or_an_earlier_round_do_not_count_for_a_round() ->
 
 def test_news_travel_without_rows_when_there_are_any() -> None:
     seat = leader()
-    seat.table_replication.tell()
+    seat.table_replication.send_news()
     assert offers(seat) == []
     seat.table_replication.reporter.started(3)
-    seat.table_replication.tell()
+    seat.table_replication.send_news()
     begun = said(1, 1, process=(1, 1), planned=3)
     assert offers(seat) == [(one, offer(1, [], news=(begun,))) for one in (B, C)]
     stored(seat, 1, C)
@@ -669,7 +669,7 @@ def test_a_round_is_known_to_all_when_all_say_that_they_have_applied_it() -> Non
 def test_what_all_have_applied_the_master_need_not_tell_again() -> None:
     seat = leader(B, C)
     seat.table_replication.reporter.started(1)
-    seat.table_replication.tell()
+    seat.table_replication.send_news()
     stored(seat, 1, B)
     heard(seat, B, 1)
     seat.table_replication.rounds()
@@ -713,7 +713,7 @@ def test_who_is_in_no_view_has_applied_nothing_and_hears_nothing() -> None:
 def test_a_round_counts_as_applied_when_a_restart_would_know_it() -> None:
     seat = follower()
     disk: list[Notice] = []
-    seat.journal.tell_when_durable = disk.append  # type: ignore[method-assign]
+    seat.journal.notify_when_durable = disk.append  # type: ignore[method-assign]
     for number in (1, 2):
         seat.hear(A, offer(number, [(0, row(number))]))
         seat.hear(A, TableCommit(1, number))
@@ -733,7 +733,7 @@ def test_a_round_counts_as_applied_when_a_restart_would_know_it() -> None:
 def test_a_new_table_is_kept_by_all_when_all_have_it_on_their_disks() -> None:
     seat = leader(B, C)
     disk: list[Notice] = []
-    seat.journal.tell_when_durable = disk.append  # type: ignore[method-assign]
+    seat.journal.notify_when_durable = disk.append  # type: ignore[method-assign]
     assert seat.table_replication.kept_by_all
     seat.table_replication.propose({0: row(1, A)})
     stored(seat, 1, B, C)

@@ -80,7 +80,7 @@ def test_a_new_master_tells_again_what_others_have_told_and_what_turns_out_to_be
     stored(seat, 1, B, C, view=2)
     seat.effects()
     seat.table_replication.reporter.lost(Loss(0, 0, False, []))
-    seat.table_replication.tell()
+    seat.table_replication.send_news()
     fresh = said(2, 1, Kind.LOST, loss=Loss(0, 0, False, []))
     assert [message.news for _, message in offers(seat)] == [[fresh]] * 2, "the others have been told"
 
@@ -96,7 +96,7 @@ def test_what_was_told_is_certain_even_if_the_rows_have_gone_on() -> None:
 def test_a_master_tells_in_the_next_view_what_it_had_not_told_in_this_one() -> None:
     seat = leader(B, C, D)
     seat.table_replication.reporter.started(1)
-    seat.table_replication.tell()
+    seat.table_replication.send_news()
     seat.table_replication.reporter.started(2)
     seat.effects()
     seat.install(view_of(2, A, B, C))
@@ -105,7 +105,7 @@ def test_a_master_tells_in_the_next_view_what_it_had_not_told_in_this_one() -> N
     pending = said(1, 3, process=(1, 3), planned=2)
     assert [message.news for _, message in offers(seat)] == []
     seat.table_replication.reporter.finished()
-    seat.table_replication.tell()
+    seat.table_replication.send_news()
     first = next(message.news for _, message in offers(seat))
     assert first[:3] == [under_way, over, pending]
     assert [news.number for news in first[3:]] == [(2, 1)]
@@ -114,7 +114,7 @@ def test_a_master_tells_in_the_next_view_what_it_had_not_told_in_this_one() -> N
 def test_news_that_were_told_here_and_are_kept_go_with_the_first_round() -> None:
     seat = leader(B, C)
     seat.table_replication.reporter.started(1)
-    seat.table_replication.tell()
+    seat.table_replication.send_news()
     stored(seat, 1, B)
     seat.effects()
     seat.install(view_of(2, A, B, C))
@@ -127,7 +127,7 @@ def test_what_others_had_told_is_not_told_again_in_a_later_view() -> None:
     seat.install(view_of(2, A, B))
     seat.hear(B, report(view=2, news=[said(1, 1)]))
     seat.table_replication.reporter.lost(Loss(0, 0, False, []))
-    seat.table_replication.tell()
+    seat.table_replication.send_news()
     assert [news.number for news in offers(seat)[0][1].news] == [(1, 1), (2, 1)]
     stored(seat, 1, B, view=2)
     heard(seat, B, 1, view=2)

@@ -34,7 +34,7 @@ class Primary:
         self.rows = [Assignment(1, (ME, BEN)), Assignment(1, (ME, BEN)), Assignment(1, (ME, CAL))]
         self.lane.attach(self.rows)
         self.copies = [PartitionCopy(partition, 0) for partition in range(3)]
-        self.lane.batches.collectors = self.collectors = ClientAcks(self.out, Around(ME, BEN, CAL))  # type: ignore[arg-type]
+        self.lane.batches.ack_clients = self.ack_clients = ClientAcks(self.out, Around(ME, BEN, CAL))  # type: ignore[arg-type]
         self.told: list[tuple[bool, int]] = []
 
     def write(self, *partitions: int) -> None:
@@ -52,7 +52,7 @@ class Primary:
 def test_a_client_that_all_backups_reach_is_answered_at_once_and_each_is_to_tell_it() -> None:
     primary = Primary()
     for backup in (BEN, CAL):
-        primary.collectors.on_collecting(backup, Collecting([CLIENT], []))
+        primary.ack_clients.on_collecting(backup, Collecting([CLIENT], []))
     primary.write(0, 2)
     assert primary.told == [(True, 2)]
     messages = primary.replicates()
@@ -69,22 +69,22 @@ def test_a_client_that_all_backups_reach_is_answered_at_once_and_each_is_to_tell
 
 def test_otherwise_the_owner_waits() -> None:
     primary = Primary()
-    primary.collectors.on_collecting(BEN, Collecting([CLIENT], []))
+    primary.ack_clients.on_collecting(BEN, Collecting([CLIENT], []))
     primary.write(0, 2)
     assert primary.told == []
     assert all(message.acks == [] for message in primary.replicates().values())
-    primary.collectors.on_collecting(BEN, Collecting([], [CLIENT]))
+    primary.ack_clients.on_collecting(BEN, Collecting([], [CLIENT]))
     primary.write(0)
     assert primary.told == []
-    primary.collectors.on_collecting(CAL, Collecting([CLIENT], []))
-    primary.collectors.on_view(gone(CAL))
+    primary.ack_clients.on_collecting(CAL, Collecting([CLIENT], []))
+    primary.ack_clients.on_view(gone(CAL))
     primary.write(2)
     assert primary.told == []
 
 
 def test_nobody_is_to_tell_of_what_goes_to_another_backup_by_now() -> None:
     primary = Primary()
-    primary.collectors.on_collecting(BEN, Collecting([CLIENT], []))
+    primary.ack_clients.on_collecting(BEN, Collecting([CLIENT], []))
     primary.write(0)
     primary.rows[0] = Assignment(2, (ME, CAL))
     primary.lane.retarget(primary.copies[0])
@@ -95,18 +95,18 @@ def test_nobody_is_to_tell_of_what_goes_to_another_backup_by_now() -> None:
 
 def test_members_tell_each_other_who_has_registered() -> None:
     out = Outbox()
-    collectors = ClientAcks(out, Around(ME, BEN))  # type: ignore[arg-type]
-    collectors.add(1, CLIENT)
-    collectors.add(2, CLIENT)
+    ack_clients = ClientAcks(out, Around(ME, BEN))  # type: ignore[arg-type]
+    ack_clients.add(1, CLIENT)
+    ack_clients.add(2, CLIENT)
     assert sent(out) == [(ME, Collecting([CLIENT], [])), (BEN, Collecting([CLIENT], []))]
-    collectors.tell([Ack(CLIENT, [7, 8], [0]), Ack(b"stranger", [9], [0])])
+    ack_clients.notify([Ack(CLIENT, [7, 8], [0]), Ack(b"stranger", [9], [0])])
     assert out.take() == [Notify(1, 7), Notify(1, 8)], "over one connection"
-    collectors.on_view(came(CAL))
+    ack_clients.on_view(came(CAL))
     assert sent(out) == [(CAL, Collecting([CLIENT], []))]
-    collectors.remove(1)
+    ack_clients.remove(1)
     assert sent(out) == []
-    collectors.remove(2)
-    collectors.remove(2)
+    ack_clients.remove(2)
+    ack_clients.remove(2)
     assert sent(out) == [(ME, Collecting([], [CLIENT])), (BEN, Collecting([], [CLIENT]))]
 
 
@@ -134,13 +134,13 @@ class Backup:
         self.rows = [Assignment(1, (BEN, ME))] * 3
         self.told: list[Ack] = []
         self.copies = LocalReplicas(
-            ME, SETTINGS, self.out, self.rows, Log(self.out, on=False), collectors=Told(self.told.extend)
+            ME, SETTINGS, self.out, self.rows, Log(self.out, on=False), ack_clients=Told(self.told.extend)
         )
         for partition in range(3):
             self.copies.held[partition] = PartitionCopy(partition, 0)
         self.primary = Primary()
         self.primary.rows[:] = [Assignment(1, (ME, BEN))] * 3
-        self.primary.collectors.on_collecting(BEN, Collecting([CLIENT], []))
+        self.primary.ack_clients.on_collecting(BEN, Collecting([CLIENT], []))
 
     def take(self, *partitions: int, newer: tuple[int, ...] = ()) -> None:
         """What a primary sends of a write to these partitions; of some of them the row is at a newer version there."""
@@ -175,23 +175,23 @@ def test_what_is_not_taken_is_not_told() -> None:
 
 def test_members_are_told_of_a_client_with_its_first_connection_and_its_last() -> None:
     out = Outbox()
-    collectors = ClientAcks(out, Around(BEN, CAL))  # type: ignore[arg-type]
-    collectors.add(1, CLIENT)
+    ack_clients = ClientAcks(out, Around(BEN, CAL))  # type: ignore[arg-type]
+    ack_clients.add(1, CLIENT)
     assert sent(out) == [(one, Collecting([CLIENT], [])) for one in (BEN, CAL)]
-    collectors.add(2, CLIENT)
+    ack_clients.add(2, CLIENT)
     assert sent(out) == []
-    collectors.tell([Ack(CLIENT, [7, 8], [0]), Ack(b"nobody", [9], [0])])
+    ack_clients.notify([Ack(CLIENT, [7, 8], [0]), Ack(b"nobody", [9], [0])])
     assert out.take() == [Notify(1, 7), Notify(1, 8)], "over one connection"
-    collectors.remove(1)
-    collectors.remove(1)
+    ack_clients.remove(1)
+    ack_clients.remove(1)
     assert sent(out) == []
-    collectors.tell([Ack(CLIENT, [9], [0])])
+    ack_clients.notify([Ack(CLIENT, [9], [0])])
     assert out.take() == [Notify(2, 9)]
-    collectors.remove(2)
+    ack_clients.remove(2)
     assert sent(out) == [(one, Collecting([], [CLIENT])) for one in (BEN, CAL)]
-    collectors.tell([Ack(CLIENT, [10], [0])])
+    ack_clients.notify([Ack(CLIENT, [10], [0])])
     assert out.take() == []
-    collectors.on_view(came(BEN))
+    ack_clients.on_view(came(BEN))
     assert sent(out) == [], "there is nobody to tell of"
-    collectors.add(3, CLIENT)
+    ack_clients.add(3, CLIENT)
     assert len(sent(out)) == 2, "it is new again"

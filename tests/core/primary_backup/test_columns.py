@@ -238,7 +238,9 @@ def test_columns_and_records_make_the_same_copy(seed: int) -> None:
                 other.records.extend(part)
             else:
                 other.puts.append(puts)
-        assert sorted(other.told(), key=place) == sorted(one.told(), key=place), "it says the same"
+        assert sorted(other.all_records(), key=place) == sorted(one.all_records(), key=place), (
+            "it says the same"
+        )
         messages.append((Replicate([batch], [one]), Replicate([batch], [other])))
     for at in range(len(messages) - 1):
         if draw.random() < 0.2:

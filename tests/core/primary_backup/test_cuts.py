@@ -165,7 +165,7 @@ def test_a_cut_is_a_record_that_all_sync_backups_must_hold() -> None:
     primary.take()
     sent = primary.messages()
     assert primary.answers == []
-    (record,) = [record for to, message in sent if to == BEN for record in message.sections[0].told()]
+    (record,) = [record for to, message in sent if to == BEN for record in message.sections[0].all_records()]
     assert (record.change, record.key, record.counter, record.ttl_ms) == (Change.PIN, CUT, 2, LEASE_MS)
     primary.write(b"a", b"2")
     primary.lane.on_replicated(BEN, Replicated(sent[0][1].batches, [0]))
@@ -213,7 +213,9 @@ def test_what_has_ended_is_not_in_the_cut() -> None:
     primary.out.now_ns = 10 * MILLISECOND
     primary.take()
     sent = primary.acknowledge(BEN)
-    changes = [record.change for to, message in sent if to == BEN for record in message.sections[0].told()]
+    changes = [
+        record.change for to, message in sent if to == BEN for record in message.sections[0].all_records()
+    ]
     assert changes == [Change.REMOVE, Change.PIN]
     assert primary.answers[0].pins[0].content() == {b"a": b"1"}
 
@@ -527,7 +529,9 @@ def test_what_has_ended_is_removed_over_several_questions() -> None:
     sent = primary.acknowledge(BEN)
     (first,) = primary.answers
     assert (first.pins, first.unwritten, first.moved, first.left) == ([], [], [], [0, 1])
-    removed = [record.change for to, message in sent if to == BEN for record in message.sections[0].told()]
+    removed = [
+        record.change for to, message in sent if to == BEN for record in message.sections[0].all_records()
+    ]
     assert removed == [Change.REMOVE] * ENDED_MAX
     primary.cuts.take(CUT, ["m"], first.left, LEASE_MS, primary.answers.append)
     primary.acknowledge(BEN)
@@ -546,7 +550,7 @@ def test_all_maps_and_partitions_of_a_question_share_what_may_be_removed() -> No
     primary.take("m", "other")
     sent = primary.acknowledge(BEN)
     assert (primary.answers[0].pins, primary.answers[0].left) == ([], [0])
-    assert sum(len(message.sections[0].told()) for to, message in sent if to == BEN) == ENDED_MAX
+    assert sum(len(message.sections[0].all_records()) for to, message in sent if to == BEN) == ENDED_MAX
     primary.take("m", "other")
     primary.acknowledge(BEN)
     assert contents(primary.answers[1]) == {"m": {b"a": b"1"}, "other": {b"a": b"1"}}

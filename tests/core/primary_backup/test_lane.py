@@ -111,7 +111,7 @@ def test_buffers_of_one_turn_leave_as_one_message_for_each_backup(primary: Prima
     primary.write("c", 1)
     sent = primary.sent()
     assert {to: len(messages) for to, messages in sent.items()} == {BEN: 1, CAL: 1}
-    records = {section.partition: section.told() for section in sent[BEN][0].sections}
+    records = {section.partition: section.all_records() for section in sent[BEN][0].sections}
     assert [record.key for record in records[0]] == [b"a", b"b"]
     assert [record.counter for record in records[0]] == [1, 2]
     assert [record.key for record in records[2]] == [b"b"]
@@ -180,7 +180,7 @@ def test_what_was_sealed_and_not_sent_goes_to_the_new_backup(primary: Primary) -
     primary.row(0, ME, DAN)
     primary.write("b", 2)
     sent = primary.sent()
-    assert [record.key for record in sent[DAN][0].sections[0].told()] == [b"a"]
+    assert [record.key for record in sent[DAN][0].sections[0].all_records()] == [b"a"]
     for message in sent[BEN]:
         primary.acknowledge(BEN, message)
     assert primary.told == {"b": True}
@@ -239,7 +239,7 @@ def test_a_batch_whose_callers_were_told_is_still_sent_again_and_ends(primary: P
     assert primary.lane.unfinished(0)
     primary.row(0, ME, DAN)
     sent = primary.sent()
-    assert [record.key for record in sent[DAN][0].sections[0].told()] == [b"a"]
+    assert [record.key for record in sent[DAN][0].sections[0].all_records()] == [b"a"]
     primary.acknowledge(DAN, sent[DAN][0])
     assert not primary.lane.unfinished(0)
     assert primary.told == {"a": False}
@@ -288,7 +288,7 @@ def request_of(primary: Primary, name: str, partition: int) -> bytes:
 def test_the_mark_of_a_request_travels_with_its_last_record(primary: Primary) -> None:
     primary.lane.set(primary.copies[0], "m", b"before", b"value", 0, 0, 0)
     request_id = request_of(primary, "a", 0)
-    records = primary.sent()[BEN][0].sections[0].told()
+    records = primary.sent()[BEN][0].sections[0].all_records()
     assert [id_of(record.request) for record in records] == [b"", request_id]
     assert primary.copies[0].requests.knows(request_id)
 
@@ -415,7 +415,7 @@ def test_who_found_nothing_waits_until_the_backup_has_confirmed(primary: Primary
     rest(primary, "rest", 0, of)
     assert "rest" not in primary.told
     (asked,) = primary.sent()[BEN]
-    assert [(section.partition, section.version, section.told()) for section in asked.sections] == [
+    assert [(section.partition, section.version, section.all_records()) for section in asked.sections] == [
         (0, 1, [])
     ]
     primary.acknowledge(BEN, asked)
@@ -466,7 +466,7 @@ def test_the_backups_of_a_new_row_are_asked_again(primary: Primary) -> None:
     primary.row(0, ME, DAN)
     asked = primary.sent()
     assert list(asked) == [DAN]
-    assert [(section.version, section.told()) for section in asked[DAN][0].sections] == [(2, [])]
+    assert [(section.version, section.all_records()) for section in asked[DAN][0].sections] == [(2, [])]
     assert primary.told == {}
     primary.acknowledge(DAN, asked[DAN][0])
     assert primary.told == {"rest": True}

@@ -74,7 +74,10 @@ class Serving:
     def records(self) -> list[Record]:
         self.close_batch()
         return [
-            record for one in self.sent().values() for section in one.sections for record in section.told()
+            record
+            for one in self.sent().values()
+            for section in one.sections
+            for record in section.all_records()
         ]
 
     def expiry(self, key: bytes) -> tuple[int, int] | None:
@@ -312,14 +315,14 @@ def test_a_synchronous_map_beside_another_keeps_a_collecting_client_waiting() ->
         def reached(self, client: bytes, members: object) -> bool:
             return True
 
-    serving.lane.batches.collectors = Everybody()  # type: ignore[assignment]
+    serving.lane.batches.ack_clients = Everybody()  # type: ignore[assignment]
     serving.set(b"k", name="off")
     serving.set(b"k")
     serving.lane.close_batch_for(serving.told.append, b"client", [1])
     assert serving.told == []
     other = Serving()
-    assert other.lane.batches.collectors is None
-    other.lane.batches.collectors = Everybody()  # type: ignore[assignment]
+    assert other.lane.batches.ack_clients is None
+    other.lane.batches.ack_clients = Everybody()  # type: ignore[assignment]
     other.set(b"k", name="off")
     other.lane.close_batch_for(other.told.append, b"client", [1])
     assert other.told == [True]

@@ -72,7 +72,7 @@ def office() -> Office:
 def sections(messages: list[Replicate]) -> list[tuple[int, list[bytes]]]:
     """Partitions, and the keys of the records."""
     return [
-        (section.partition, [record.key for record in section.told()])
+        (section.partition, [record.key for record in section.all_records()])
         for message in messages
         for section in message.sections
     ]
@@ -435,7 +435,7 @@ class Everybody:
 
 
 def collecting(office: Office, name: str, *, by: object = Everybody) -> None:
-    office.lane.batches.collectors = Everybody() if by else None  # type: ignore[assignment]
+    office.lane.batches.ack_clients = Everybody() if by else None  # type: ignore[assignment]
     office.lane.close_batch_for(lambda known: office.tell(name, known), b"client", [1])
 
 
@@ -485,7 +485,7 @@ def test_the_first_answers_say_of_no_backup_that_it_will_tell(office: Office) ->
     office.set(0)
     office.lane.close_batch(lambda known: counts.append(office.lane.acks))
     office.acknowledge(BEN, office.sent()[BEN][0])
-    office.lane.batches.collectors = Everybody()  # type: ignore[assignment]
+    office.lane.batches.ack_clients = Everybody()  # type: ignore[assignment]
     for _ in range(2):
         office.set(0)
         office.lane.close_batch_for(lambda known: counts.append(office.lane.acks), b"client", [1])

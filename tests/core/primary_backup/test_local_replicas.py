@@ -270,7 +270,7 @@ def collecting() -> tuple[LocalReplicas, Outbox, list[list[Ack]]]:
     settings = Settings(partitions=PartitionSettings(count=2))
     rows = [Assignment(5, (OWNER, ME)), Assignment(5, (OWNER, ME))]
     told: list[list[Ack]] = []
-    copies = LocalReplicas(ME, settings, out, rows, Log(out, on=False), collectors=Told(told.append))
+    copies = LocalReplicas(ME, settings, out, rows, Log(out, on=False), ack_clients=Told(told.append))
     for partition in (0, 1):
         copies.held[partition] = PartitionCopy(partition, 0)
     return copies, out, told

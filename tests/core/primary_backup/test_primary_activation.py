@@ -43,7 +43,7 @@ class Office:
         self.fills: list[tuple[int, MemberId]] = []
         self.served: list[int] = []
         self.disk: list[n.Notice] = []
-        self.log.tell_when_durable = self.disk.append  # type: ignore[method-assign]
+        self.log.notify_when_durable = self.disk.append  # type: ignore[method-assign]
         self.activation = PrimaryActivation(ME, self.out, self.rows, self.copies, self.log)
 
     def on_notice(self, notice: n.Notice) -> None:

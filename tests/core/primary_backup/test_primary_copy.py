@@ -355,7 +355,9 @@ def test_a_map_with_a_change_stream_is_cleared_entry_by_entry_and_others_at_once
         primary = Primary(changes_bytes=changes_bytes)
         primary.hold(3)
         primary.whole(Op.CLEAR, 0)
-        told = [record for one in primary.sent() for section in one.sections for record in section.told()]
+        told = [
+            record for one in primary.sent() for section in one.sections for record in section.all_records()
+        ]
         assert len(told) == records
         assert primary.shares == []
 
@@ -375,7 +377,7 @@ def test_what_happens_to_all_of_a_map_is_heard_by_who_listens_to_it() -> None:
     primary.lane.heard = heard.append
     primary.lane.listening["m"] = 1
     for name in ("other", "m"):
-        primary.protocol.tell(EntryEvent(EventKind.CLEAR_ALL, name, ME))
+        primary.protocol.publish(EntryEvent(EventKind.CLEAR_ALL, name, ME))
     assert [event.map for event in heard] == ["m"]
 
 

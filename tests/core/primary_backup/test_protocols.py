@@ -53,7 +53,7 @@ class Alone:
     def on_timer(self) -> None:
         pass
 
-    def tell(self, event: EntryEvent) -> None:
+    def publish(self, event: EntryEvent) -> None:
         self.told.append(event)
 
     def submit(self, request: Request, done: Decided, *, late: bool = False) -> None:

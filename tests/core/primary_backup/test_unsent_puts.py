@@ -120,7 +120,7 @@ def said(message: Replicate) -> list[tuple[int, int, int, dict[str, list[Record]
     found = []
     for section in message.sections:
         of_maps: dict[str, list[Record]] = {}
-        for record in section.told():
+        for record in section.all_records():
             records = of_maps.setdefault(record.map, [])
             if record not in records:
                 records.append(record)
@@ -305,7 +305,10 @@ def test_two_maps_of_a_partition_keep_what_is_their_own() -> None:
         primary.lane.set(primary.copies[0], name, b"key", b"value", 1000, 0, 0)
     primary.lane.close_batch(lambda known: None)
     for messages in primary.sent().values():
-        assert [record.map for section in messages[0].sections for record in section.told()] == ["m", "n"]
+        assert [record.map for section in messages[0].sections for record in section.all_records()] == [
+            "m",
+            "n",
+        ]
     for name in ("m", "n"):
         tail = primary.copies[0].maps[name].tail
         assert tail is not None

@@ -40,7 +40,7 @@ class ClearedDesk(Desk):
             for to, message in self.sent()
             if isinstance(message, Replicate) and to == BEN
             for section in message.sections
-            for record in section.told()
+            for record in section.all_records()
         ]
 
     def pass_time(self, time_ns: int) -> None:

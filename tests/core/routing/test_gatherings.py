@@ -43,7 +43,7 @@ class Scripted:
         self.wanted.append((request, done))
         return 0
 
-    def tell(self, event: EntryEvent) -> None:
+    def publish(self, event: EntryEvent) -> None:
         self.events.append(event)
 
 

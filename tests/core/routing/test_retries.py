@@ -345,7 +345,7 @@ def test_each_operation_answers_the_second_time_what_it_answered_the_first(
     backup.services[part_name("counter")] = Replica(part_name("counter"), ServiceState(Counting()))
     for to, message in desk.sent():
         assert isinstance(message, Replicate)
-        for record in message.sections[0].told():
+        for record in message.sections[0].all_records():
             held = backup.find(record) or backup.open(record.map)
             held.apply(record, 0)
             backup.requests.note(record.request)

@@ -59,7 +59,7 @@ class Alone:
         """This is the row of the partition now."""
         rows = self.member.table.rows
         old, rows[partition] = rows[partition], row
-        self.member.out.tell(n.AssignmentChanged(partition, old, row))
+        self.member.out.notify(n.AssignmentChanged(partition, old, row))
         return self.member.out.take()
 
     @property
@@ -112,15 +112,15 @@ def test_a_full_disk_hides_what_its_member_holds(alone: Alone) -> None:
 
 def test_what_is_refused_for_the_backlog_is_hidden_and_sessions_are_told(alone: Alone) -> None:
     alone.member.lane.backlog.refusing = True
-    alone.member.out.tell(n.BacklogChanged())
+    alone.member.out.notify(n.BacklogChanged())
     assert (alone.leads, alone.serves) == ([True] * COUNT, [False] * COUNT)
     assert BackpressureChanged() in alone.member.out.take()
 
 
 def test_a_handover_stops_one_partition_and_its_end_serves_it_again(alone: Alone) -> None:
-    alone.member.out.tell(n.HandoverBegan(1))
+    alone.member.out.notify(n.HandoverBegan(1))
     assert alone.leads == alone.serves == [True, False, True]
-    alone.member.out.tell(n.HandoverEnded(1))
+    alone.member.out.notify(n.HandoverEnded(1))
     assert alone.leads == alone.serves == [True] * COUNT
 
 

@@ -147,8 +147,8 @@ def test_what_was_missed_goes_with_what_is_left_of_its_time_to_live() -> None:
     state = MapState("m")
     state.store(b"key", b"value", 60_000, 0, 0, 0)
     record = Record("m", 7, Change.SET, b"key", b"value", 60_000)
-    assert state.as_told(record, 50_000 * MILLISECOND).ttl_ms == 10_000
+    assert state.with_remaining_ttl(record, 50_000 * MILLISECOND).ttl_ms == 10_000
     gone = Record("m", 7, Change.SET, b"other", b"value", 60_000)
-    assert state.as_told(gone, 0) is gone
+    assert state.with_remaining_ttl(gone, 0) is gone
     lasting = Record("m", 8, Change.SET, b"key", b"value")
-    assert state.as_told(lasting, 0) is lasting
+    assert state.with_remaining_ttl(lasting, 0) is lasting

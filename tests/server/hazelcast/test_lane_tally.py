@@ -130,7 +130,7 @@ def test_reads_are_counted_by_their_map(way: str, asked: list[tuple[str, str]], 
             if name == "reads only" and not reading:
                 break  # this is not for the lane, nor is what is behind it
             expected[name] += reading
-    tally.tell_reads()
+    tally.report_reads()
     assert reads.by_map == +expected
 
 

@@ -1,1 +1,1 @@
-"""What must survive a crash? The vocabulary of the journal, its durable position, and recovery after a restart."""
+"""Durability of a member: the vocabulary of the journal, its durable position, and recovery after a restart."""

@@ -1,10 +1,9 @@
-"""The journal of one member, as its machines see it: entries of a step, and callbacks when they are durable (DESIGN
-rule 8).
+"""The journal as the machines of one member see it: entries of a step, and callbacks when they are durable
+(DESIGN rule 8).
 
-- journal/J-1: The entries of a step are appended as one group at its end. A checkpoint splits the group, because a
-  checkpoint is of one moment.
-- journal/J-2: Groups become durable in the order in which they were written: waiting for one is waiting for all before
-  it.
+- journal/J-1: The entries of a step are appended as one group at its end. A checkpoint splits the group,
+  because a checkpoint is of one moment.
+- journal/J-2: Groups become durable in the order of writing: waiting for one includes all before it.
 - journal/J-3: Without a journal nothing is written, and every wait ends at once.
 """
 
@@ -59,7 +58,7 @@ class Log:
         self._urgent = self._urgent or urgent
 
     def stored(self, stored: Iterable[tuple[int, int, Puts]], *, urgent: bool) -> None:
-        """The same for packed puts, each with partition and term; written in the form of the level in force
+        """The same for packed puts, each with partition and term, in the format of the level in force
         (membership/L-4).
         """
         assert self.on, "without a journal nothing is written (journal/J-3)"
@@ -73,7 +72,7 @@ class Log:
         self._urgent = self._urgent or urgent
 
     def group_wrote(self, number: int, data: bytes) -> None:
-        """A Raft replica has to remember this. Use `when_durable` to wait for it."""
+        """Write data of a Raft replica. Use `when_durable` to wait for it."""
         assert self.on, "without a journal nothing is written (journal/J-3)"
         self._entries.append(GroupWrote(number, data))
 
@@ -95,27 +94,27 @@ class Log:
         self.note(seen(notice.view))
 
     def note(self, entry: Seen | Began | Dropped) -> None:
-        """A restart must know this, but no callback waits for it."""
+        """Write an entry for a restart; no callback waits for it."""
         if self.on:
             self._entries.append(entry)
 
-    def when_durable(self, told: Callable[[], None]) -> None:
-        """Call `told` when everything written until now is durable; at once if it already is."""
+    def when_durable(self, done: Callable[[], None]) -> None:
+        """Call `done` when everything written until now is durable; at once if it already is."""
         if self._entries:
             self._urgent = True
-            self._waiting.append((self._number + 1, told))
+            self._waiting.append((self._number + 1, done))
         elif self._durable < self._number:
-            self._waiting.append((self._number, told))
+            self._waiting.append((self._number, done))
         else:
             assert not self._waiting or self._waiting[0][0] <= self._durable, (
                 "only callbacks that are being called are left"
             )
-            told()
+            done()
             return
         assert self._waiting[0][0] <= self._waiting[-1][0], "groups become durable in order (journal/J-2)"
 
-    def tell_when_durable(self, notice: Notice) -> None:
-        self.when_durable(partial(self._out.tell, notice))
+    def notify_when_durable(self, notice: Notice) -> None:
+        self.when_durable(partial(self._out.notify, notice))
 
     def checkpoint(self, snapshot: Snapshot) -> int:
         """Write a checkpoint. Returns its ticket; `CheckpointEnded` reports the result."""
@@ -128,7 +127,7 @@ class Log:
         return self._tickets
 
     def flush(self) -> None:
-        """The step ends, or a checkpoint is taken: append the entries."""
+        """Append the entries: the step ends, or a checkpoint is taken."""
         if self._entries:
             assert self.on, "without a journal nothing is written (journal/J-3)"
             self._number += 1
@@ -138,7 +137,6 @@ class Log:
             self._urgent = False
 
     def on_durable(self, number: int) -> None:
-        """Every group up to this number is durable."""
         self._durable = max(self._durable, number)
         while self._waiting and self._waiting[0][0] <= self._durable:
             self._waiting.popleft()[1]()
@@ -148,7 +146,7 @@ class Log:
             self._out.note("no disk space for a checkpoint", level="warning")
         if ticket in self._checkpoints:
             self._checkpoints.discard(ticket)
-            self._out.tell(CheckpointEnded(ticket, well))
+            self._out.notify(CheckpointEnded(ticket, well))
 
     @property
     def leftovers(self) -> dict[str, int]:

@@ -1,21 +1,22 @@
-"""Recovery after a restart: a member's copies are rebuilt from its checkpoints and the blocks of its journal, in order.
+"""Rebuilds a member's copies after a restart, from its checkpoints and the blocks of its journal, in order.
 
-- journal/R-1: A copy is its checkpoint, and then every record of later blocks, in their order.
-- journal/R-2: A record counts only if it continues the updates of its map: the next number, of a term that is not
-  lower. A record that is already held changes nothing. Anything else means that something is missing: the map ends
-  there, and the partition is uncertain. Only a checkpoint with gaps in its counter may be filled out of order.
-  A map that begins again (`Change.BEGIN`) continues nothing, and clears errors of the map before it.
-- journal/R-3: When blocks are lost, every copy that needs one of them ends before them and is uncertain, until the
-  partition begins again.
-- journal/R-4: A checkpoint may hold what was never in the journal, because another member supplied it. If the newest
-  checkpoint is unreadable, the one before and the journal make a copy, but an uncertain one.
-- journal/R-5: Nothing is invented: each map of an uncertain copy is as it was at some moment before the loss, or as the
-  rest of its history makes it.
-- journal/R-6: A time to live continues from when it was written, by this host's calendar; if that was set back in
-  between, it begins again at most. The idle time of an entry is unknown, and restarts.
+- journal/R-1: A copy is its checkpoint, then every record of later blocks, in order.
+- journal/R-2: A record counts only if it continues the updates of its map: the next number, of a term that is
+  not lower. A record already held changes nothing. After anything else something is missing: the map ends
+  there, and the partition is uncertain. Only a checkpoint with gaps in its counter may be filled out of
+  order. A map that begins again (`Change.BEGIN`) continues nothing, and clears errors of the map before it.
+- journal/R-3: When blocks are lost, every copy that needs one of them ends before them and is uncertain,
+  until the partition begins again.
+- journal/R-4: A checkpoint may hold what was never in the journal, because another member supplied it. If the
+  newest checkpoint is unreadable, the previous one and the journal make an uncertain copy.
+- journal/R-5: Nothing is invented: each map of an uncertain copy is as at some moment before the loss, or as
+  the rest of its history makes it.
+- journal/R-6: A time to live continues from when it was written, by this host's calendar; if that was set
+  back, it at most begins again. The idle time of an entry is unknown, and restarts.
 
-Example for journal/R-2: the checkpoint of map m ends at 16 (term 4). The blocks have updates 17 (term 4), 17 again
-(held, ignored), and 19 (term 4): update 18 is missing. The map stays at 17 and the partition is uncertain.
+Example for journal/R-2: the checkpoint of map m ends at 16 (term 4). The blocks have updates 17 (term 4), 17
+again (held, ignored), and 19 (term 4): update 18 is missing. The map stays at 17 and the partition is
+uncertain.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from holdfast.errors import CounterBroken
 
 @dataclass(slots=True)
 class RecoveredGroup:
-    """A Raft replica's data as they were written (`multiraft.persistence` reads them)."""
+    """A Raft replica's data as they were written (`multiraft.persistence` decodes them)."""
 
     pieces: list[bytes] = field(default_factory=list)
     """Pieces of its checkpoint; empty: it began without one."""
@@ -73,17 +74,17 @@ class Recovered:
     stores: dict[MemberId, str] = field(default_factory=dict)
     """Files of the members in views and assignments."""
     rows: dict[int, Assignment] = field(default_factory=dict)
-    """The newest assignment of each partition that was applied here, as far as the journal knows."""
+    """The newest assignment of each partition applied here, as far as the journal knows."""
     copies: dict[int, PartitionCopy] = field(default_factory=dict)
     """Only journalled maps; the member sets how a map is journalled."""
     groups: dict[GroupNumber, RecoveredGroup] = field(default_factory=dict)
     uncertain: dict[int, str] = field(default_factory=dict)
-    """Partitions that may have held more than is known, and why. Some have a copy, of an earlier moment."""
+    """Partitions that may have held more than is known, and why. Some have a copy of an earlier moment."""
     damage: list[str] = field(default_factory=list)
     """Unreadable and cut parts, in words."""
     whole: bool = True
-    """Whether nothing durable is lost. If False, partitions outside of `uncertain` may have been held, too; every
-    restart says so until `Journal.forgive`.
+    """Whether nothing durable is lost. If False, partitions outside of `uncertain` may have been held too;
+    every restart reports that until `Journal.forgive`.
     """
 
 
@@ -185,7 +186,7 @@ class Recovery:
                 if found is None:
                     self._orphan(entry.partition)
                 elif found.lsn < lsn and not found.ended:
-                    self._said(found, entry)
+                    self._replay(found, entry)
             else:
                 self._other(lsn, entry)
 
@@ -284,7 +285,7 @@ class Recovery:
 
     # -- records
 
-    def _said(self, found: _Held, entry: Wrote | WrotePuts) -> None:
+    def _replay(self, found: _Held, entry: Wrote | WrotePuts) -> None:
         if isinstance(entry, Wrote):
             self._wrote(found, entry)
             return
@@ -301,7 +302,7 @@ class Recovery:
             self._wrote(found, Wrote(entry.partition, term, puts.records(), entry.wall_ms))
 
     def _wrote(self, found: _Held, entry: Wrote) -> None:
-        """Apply the records that continue what is held. Most are plain: the next of its map, of the same term."""
+        """Apply the records that continue what is held."""
         term = entry.term
         self._at_ns = self._moment(entry.wall_ms)
         name: str | None = None
@@ -349,7 +350,7 @@ class Recovery:
             found.copy.requests.note(record.request)
 
     def _take(self, held: AnyReplica, record: Record, term: int) -> str:
-        """Apply a record if it may follow; otherwise return what is wrong."""
+        """Apply a record if it may follow; otherwise return the problem."""
         if record.change is Change.BEGIN and held.is_before(term, record):
             held.begin_again(record)
         updates, counter = held.updates, record.counter

@@ -9,9 +9,8 @@ from holdfast.core.store.replica import AnyReplica
 
 
 def snapshot_of(copy: PartitionCopy, out: Outbox) -> Snapshot | None:
-    """The journalled content of the copy at the time of the step; None if there is nothing.
-
-    Costs two lists for each map and copies no bytes. Services are written as pieces, in the place of entries.
+    """The journalled content of the copy at the time of the step; None if there is nothing. Costs two lists
+    for each map and copies no bytes. Services are written as pieces instead of entries.
     """
     maps = [
         _taken(held, out.now_ns) for held in copy if held.journal != "off" and held.updates.highest_applied

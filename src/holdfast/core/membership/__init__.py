@@ -1,1 +1,1 @@
-"""Which members are in the cluster, and who is the master? Heartbeats, failure detection, agreement on views."""
+"""The members of the cluster and its master: heartbeats, failure detection, agreement on views."""

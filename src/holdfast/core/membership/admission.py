@@ -1,8 +1,8 @@
-"""Admission of processes that ask to join: those that fit, and never more at once than the members could outvote.
+"""Admits processes that ask to join: those that fit, and never more at once than the members could outvote.
 
-- membership/B-1: A process whose files know another history of the baseline is rejected: one that branches off, or one
-  that continues where this cluster's ends. While a stopped cluster recovers, a longer history is accepted, and the
-  cluster learns from it.
+- membership/B-1: A process whose files know another history of the baseline is rejected: a branch, or one
+  that continues where this cluster's ends. While a stopped cluster recovers, it accepts a longer history and
+  learns from it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NOT_SET = "not set"
 SERVICE = re.compile(r"services\.(.+)\.(\w+)$")
 NO_CHANGES = MapChanges()
 CANDIDATE_NS = 2000 * MILLISECOND
-"""A process that has not asked for so long is forgotten. A few times the interval of asking."""
+"""A process that has not asked for so long is forgotten; a few times the interval of asking."""
 
 
 def home(info: MemberInfo) -> Address:
@@ -36,7 +36,7 @@ def home(info: MemberInfo) -> Address:
 def refusal(
     request: JoinRequest, cluster: str, shared: dict[str, str], cluster_id: str, view: View | None
 ) -> str:
-    """The reason to reject a process, with advice; empty: it may be admitted."""
+    """The reason to reject a process, with advice; empty: admit it."""
     if request.cluster != cluster:
         return f"cluster.name is {cluster!r} here, yours is {request.cluster!r}"
     if cluster_id and request.cluster_id not in ("", cluster_id):
@@ -66,8 +66,8 @@ def refusal(
 
 
 def newest_maps(view: View | None, known: MapChanges) -> MapChanges:
-    """Changed settings of maps, if a process that knows these is admitted: a stopped cluster learns of newer ones
-    while it recovers (membership/C-2).
+    """Changed settings of maps if a process that knows these is admitted: a recovering cluster learns newer
+    ones (membership/C-2).
     """
     ours = view.maps if view is not None else MapChanges()
     recovers = view is None or view.recovering
@@ -88,7 +88,7 @@ def levels_problem(levels: FeatureLevels, level: int) -> str:
 
 
 def fits_level(level: int, members: Iterable[MemberInfo]) -> bool:
-    """Whether all of these can work at this level (membership/L-2)."""
+    """Whether all of these support this level (membership/L-2)."""
     return all(info.levels.can(level) for info in members)
 
 
@@ -115,9 +115,8 @@ def _other_service(name: str, field: str, shared: dict[str, str], theirs: dict[s
 
 
 def history_problem(theirs: Baseline | None, view: View, *, certainly_newest: bool) -> str:
-    """membership/B-1: the reason why files do not belong to this cluster as it is now; empty: none.
-
-    `certainly_newest`: no newer view than this one exists. Only then a history that knows more is certainly foreign.
+    """membership/B-1: the reason why files do not belong to this cluster; empty: none. `certainly_newest`: no
+    newer view exists. Only then a history that knows more is certainly foreign.
     """
     if is_beginning(theirs, view.baseline):
         return ""
@@ -134,7 +133,9 @@ def history_problem(theirs: Baseline | None, view: View, *, certainly_newest: bo
 
 
 def missing(view: View, members: list[MemberInfo]) -> list[MemberInfo]:
-    """Members that have gone since the table was frozen, and were not replaced by another process at their address."""
+    """Members that have gone since the table was frozen, and were not replaced by another process at their
+    address.
+    """
     homes = {home(info) for info in members}
     here = {info.uuid for info in members}
     return [
@@ -148,11 +149,9 @@ class Admission:
         self._twins: dict[str, int] = {}
         """Files that a process has shown while a member has the same ones -> since when."""
         self._baselines: dict[MemberId, Baseline | None] = {}
-        """The baseline that each of them knows."""
         self._levels: dict[MemberId, int] = {}
-        """The feature level that each of them has known in force."""
+        """The highest level in force that each of them knows."""
         self._maps: dict[MemberId, MapChanges] = {}
-        """Changed settings of maps that each of them knows."""
 
     def ask(
         self,
@@ -186,12 +185,12 @@ class Admission:
         timing: Timing,
         old: str,
     ) -> str:
-        """The reason why files are not only this process's, or not its newest; empty: none.
+        """The reason why files belong to another process too, or are not its newest; empty: none.
 
-        A restarted process shows the files of its predecessor, which is dead but may still be in the view. If a
+        A restarted process shows the files of its dead predecessor, which may still be in the view. If a
         heartbeat of that one arrives after the request, both are running, and one directory is a copy; if the
-        predecessor is `me`, that is certain at once. `old` is a known reason why the files are not the newest, or
-        empty.
+        predecessor is `me`, that is certain at once. `old`: a known reason why the files are not the newest,
+        or empty.
         """
         if not info.store or view is None:
             return old
@@ -227,7 +226,7 @@ class Admission:
         return sum(1 for _, asked_ns in self._asked.values() if asked_ns < now_ns - 2 * CANDIDATE_NS)
 
     def newest_baseline(self, view: View, members: list[MemberInfo]) -> Baseline | None:
-        """The baseline if these members are admitted. While a stopped cluster recovers, one of them may know a newer
+        """The baseline if these members are admitted; while a cluster recovers, one of them may know a newer
         one.
         """
         newest = view.baseline
@@ -255,13 +254,13 @@ class Admission:
         now_ns: int,
         files_known: KnownFiles,
     ) -> list[MemberInfo]:
-        """The processes to admit: those that still ask, and not more than there are staying members.
+        """The processes to admit: those that still ask, and at most as many as there are staying members.
 
-        So the staying members can decide without the new ones. Example: {1, 2} admit a and b, which crash at once. 1
-        and 2 are half of {1, 2, a, b}, with its oldest member, and can remove them. If they had admitted c as well,
-        two of five could decide nothing.
+        So the staying members can decide without the new ones. Example: {1, 2} admit a and b, which crash at
+        once. 1 and 2 are half of {1, 2, a, b}, with its oldest member, and can remove them. With c admitted
+        as well, two of five could decide nothing.
 
-        The life of a new member is the number of the view that admits it, so no two admissions share one. While the
+        The life of a new member is the number of the view that admits it, so lives are unique. While the
         table is frozen only members that have gone since, or processes at their addresses, are admitted.
         """
         if view.ending:

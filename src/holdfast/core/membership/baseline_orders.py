@@ -1,6 +1,5 @@
-"""Orders of operators about the baseline: the result, or the reason to reject them.
-
-Pure; used where the order is given. The master decides in `next_baseline`.
+"""Orders of operators about the baseline: the result, or the reason to reject them. Pure; used where the
+order is given. The master decides in `next_baseline`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Orders of operators about the cluster as a whole: its state, its baseline, and its feature level.
+"""Orders of operators about the whole cluster: its state, baseline and feature level.
 
-A member sends the order of its operator to the master, whose next view carries it out. The state is part of the desired
-state of this member, which repeats it to each new master; the caller repeats orders about the baseline and the level.
+A member sends its operator's order to the master, whose next view carries it out. The state is part of this
+member's desired state, which is repeated to each new master; the caller repeats orders about baseline and
+level.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class ClusterOrders:
         self._delegate = delegate
 
     def set_state(self, state: ClusterState, *, ending: bool = False) -> None:
-        """Order a state of the cluster or, with `ending`, its shutdown; repeated until it is in force."""
+        """Order a cluster state or, with `ending`, the shutdown; repeated until it is in force."""
         status = self._status
         if status.view is not None and status.admitted:
             status.intents.order(status.view, state, ending=ending)

@@ -1,7 +1,7 @@
-"""Desired state: what members want to be, and what the operator wants of the cluster, repeated until it is done.
+"""Desired state of members and of the cluster, repeated until it is reached.
 
-The intent of a member travels with its heartbeats, so every master knows it. An order for the whole cluster goes to
-the master, and to the next master if the first one has not carried it out.
+A member's intent travels with its heartbeats, so every master knows it. An order for the whole cluster goes
+to the master, and to the next one if the first has not carried it out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.core.model.views import ClusterState, Intent, MemberInfo, Room, Vi
 from holdfast.core.outbox import Outbox
 
 ORDER_NS = 3 * SECOND
-"""Lifetime of an order about the baseline or the level; a few times the interval at which it is repeated."""
+"""Lifetime of an order about baseline or level; a few times its repetition interval."""
 
 
 class DesiredState:
@@ -27,17 +27,16 @@ class DesiredState:
         """Number of this member's newest intent: heartbeats may arrive out of order."""
         self._of: dict[MemberId, tuple[int, Intent]] = {}
         self.safe: set[MemberId] = set()
-        """Members that report in this view that they see nothing unsafe."""
+        """Members that report no unsafe state in this view."""
         self.full: set[MemberId] = set()
-        """Members with a full disk."""
         self.short: dict[MemberId, Room] = {}
-        """Members that run short of memory, and how much is left."""
+        """Members that are low on memory."""
         self.heard_from: set[MemberId] = {me}
         """Members that are known to have this view."""
         self._order: StateWanted | None = None
         """The order given here that is not fulfilled yet."""
         self._ordered: StateWanted | None = None
-        """As master: the newest order of all."""
+        """As master: the newest order."""
         self._baseline: tuple[BaselineWanted, int] | None = None
         """As master: the newest order about the baseline, and when it was last repeated."""
         self._level: tuple[int, int] | None = None
@@ -46,7 +45,7 @@ class DesiredState:
     # -- intents of members
 
     def set_intent(self, intent: Intent) -> None:
-        """This member wants to leave, to be lite, or to hold data. The intent to leave is final."""
+        """Set this member's intent: to leave (final), to be lite, or to hold data."""
         if self.mine is not Intent.LEAVE:
             self.mine = intent
             self.number += 1
@@ -95,9 +94,8 @@ class DesiredState:
         return {*self._of, *self.safe, *self.full, *self.short}
 
     def departing(self, view: View) -> set[MemberId]:
-        """Members that should not hold partitions any more: leavers, and data members that want to be lite.
-
-        The latter only while another member can hold the data.
+        """Members that should not hold partitions any more: leavers, and data members that want to be lite,
+        the latter only while another member can hold the data.
         """
         leaving = set(self.leaving(view))
         data = {info.uuid for info in view.members if view.may_hold(info)} - leaving
@@ -113,11 +111,10 @@ class DesiredState:
     # -- orders of the operator
 
     def order(self, view: View, state: ClusterState, *, ending: bool) -> None:
-        """Order a state of the cluster; replaces an earlier order that is not fulfilled.
-
-        Also sent if the cluster is in that state: the master may have another order that it could not carry out yet.
+        """Order a cluster state, replacing an unfulfilled order. Sent even if the cluster is in that state:
+        the master may have another order pending.
         """
-        assert view.members, "somebody is there to carry it out"
+        assert view.members, "a view has members that can carry it out"
         order = StateWanted(view.number, state, ending)
         self._order = None if _fulfilled(order, view) else order
         self._out.send(view.members[0].uuid, order)
@@ -129,7 +126,7 @@ class DesiredState:
         self._baseline = (order, now_ns)
 
     def baseline_order(self, now_ns: int) -> BaselineWanted | None:
-        """As master: the operator's order about the baseline, while it is repeated."""
+        """As master: the order about the baseline, while it is repeated."""
         if self._baseline is not None and now_ns - self._baseline[1] > ORDER_NS:
             self._baseline = None
         return self._baseline[0] if self._baseline is not None else None
@@ -138,7 +135,7 @@ class DesiredState:
         self._level = (level, now_ns)
 
     def level_order(self, now_ns: int) -> int:
-        """As master: the feature level that the operator orders, while the order is repeated; else the lowest."""
+        """As master: the ordered feature level, while the order is repeated; else the lowest."""
         if self._level is not None and now_ns - self._level[1] > ORDER_NS:
             self._level = None
         return self._level[0] if self._level is not None else LOWEST
@@ -155,7 +152,7 @@ class DesiredState:
     # -- a new view
 
     def installed(self, view: View, mine: MemberInfo) -> None:
-        """This member is in the new view: drop what is fulfilled, and repeat the rest."""
+        """This member is in the new view: drop fulfilled orders, and repeat the rest."""
         here = {info.uuid for info in view.members}
         self._of = {uuid: intent for uuid, intent in self._of.items() if uuid in here}
         self.safe = set()

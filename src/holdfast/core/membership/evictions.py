@@ -1,12 +1,11 @@
 """Removal of members whose processes have ended, by order of an operator.
 
-- membership/V-9: A member that an operator evicts is suspected at once by the members that have heard nothing of it for
-  some heartbeats, and a majority removes it like any suspected member. If it still runs, it is not admitted again: it
-  ends.
+- membership/V-9: Members that have heard nothing of an evicted member for some heartbeats suspect it at once,
+  and a majority removes it like any suspected member. If it still runs, it is not admitted again: it ends.
 
-Example: 3 of the members {1, 2, 3} was killed, and its suspicion takes 10 s. The operator evicts it at member 1, which
-suspects it and sends `EvictMembers` to 2. If 2 has had no heartbeat of 3 either, both agree on the view {1, 2} at once.
-If 2 still hears 3, nothing happens: the operator was wrong, or only 1 is cut off from 3.
+Example: 3 of {1, 2, 3} was killed, and its suspicion takes 10 s. The operator evicts it at member 1, which
+suspects it and sends `EvictMembers` to 2. If 2 has had no heartbeat of 3 either, both agree on the view {1,
+2} at once. If 2 still hears 3, nothing happens: the operator was wrong, or only 1 is cut off from 3.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.outbox import Outbox
 
 SILENT_BEATS = 3
-"""An operator may evict a member that has missed so many heartbeats."""
+"""Missed heartbeats after which an operator may evict a member."""
 EVICTED_KEPT = 64
-"""Evicted members that are remembered: enough until one that still runs has asked to return."""
+"""Number of evicted members to remember until those that still run have asked to return."""
 
 
 class EvictionsDelegate(Protocol):
@@ -41,7 +40,7 @@ class Evictions:
         self._delegate = delegate
 
     def evict(self, ended: set[MemberId]) -> set[MemberId]:
-        """Evict members (membership/V-9). Returns those that were heard recently, which are not evicted."""
+        """Evict members (membership/V-9). Returns those that were heard recently, which are kept."""
         status = self._status
         taken = self._suspect(ended)
         if status.view is not None and status.admitted and taken:
@@ -52,7 +51,7 @@ class Evictions:
         return {info.uuid for info in status.members() if info.uuid in ended - taken}
 
     def on_evict_members(self, message: EvictMembers) -> None:
-        """Another member's operator evicts these members."""
+        """The same by order of another member's operator."""
         status = self._status
         if status.view is not None and message.view == status.view.number and status.admitted:
             self._suspect(set(message.members))
@@ -64,7 +63,7 @@ class Evictions:
         return status.detector.not_heard_for(SILENT_BEATS * status.timing.heartbeat_ns, self._out.now_ns)
 
     def _suspect(self, ended: set[MemberId]) -> set[MemberId]:
-        """Suspect those of them that are unheard here; returns these."""
+        """Suspect and return those of them that are silent here."""
         status, unheard = self._status, set(self.unheard())
         assert status.me not in unheard, "no member suspects itself"
         for info in status.members():
@@ -78,8 +77,7 @@ class Evictions:
 
     def evict_without_majority(self, dead: set[MemberId]) -> set[MemberId]:
         """Evict members although the rest may be no majority; the operator vouches that they have ended.
-
-        Returns those that are not suspected, which are not evicted. The next view leaves out all others.
+        Returns those that are not suspected, which are kept.
         """
         status = self._status
         silent = set(status.detector.suspects(self._out.now_ns))
@@ -100,7 +98,7 @@ class Evictions:
         return dead - silent
 
     def on_evict_members_without_majority(self, message: EvictMembersWithoutMajority) -> None:
-        """Another member's operator evicts these members although the rest may be no majority."""
+        """The same by order of another member's operator."""
         status = self._status
         if status.view is not None and message.view == status.view.number and status.admitted:
             self._leave_out(message.members)
@@ -113,7 +111,7 @@ class Evictions:
         self._forget_oldest()
 
     def _remember(self, member: MemberId) -> None:
-        """Do not admit it again. As the newest: the oldest are forgotten first."""
+        """Do not admit it again. The oldest entries are forgotten first."""
         self._status.evicted.pop(member, None)
         self._status.evicted[member] = None
 

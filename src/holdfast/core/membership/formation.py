@@ -1,13 +1,13 @@
-"""Formation of a cluster: which process forms one, and whether it is a new one or that of its files.
+"""Formation of a cluster: which process forms one, and whether it is new or that of its files.
 
-- membership/V-3: Only the first seed forms a cluster, and only when every other seed is known to be in none; or any
-  process that is ordered to (`--bootstrap`).
-- membership/V-7: A process whose files have data of a cluster forms that cluster, and no other. If seeds report that
-  they have no data, the first seed that has some takes the part of the first seed. A seed that does not run may have
-  data, so it is waited for. A process with an empty data directory forms a new cluster only after seeds have not run
-  for a while.
-- membership/V-10: A seed may be a name that resolves to several members. It is in no cluster when all its addresses
-  were tried and every member behind them reports that it is in none. Such a name is no process's own address.
+- membership/V-3: Only the first seed forms a cluster, and only when all other seeds are known to be in none;
+  or any process with the order to (`--bootstrap`).
+- membership/V-7: A process whose files have data of a cluster forms that cluster, and no other. If seeds
+  report that they have no data, the first seed with data takes the part of the first seed. A seed that does
+  not run may have data, so it is waited for. A process with an empty data directory forms a new cluster only
+  after seeds have not run for a while.
+- membership/V-10: A seed may be a name of several members. It is in no cluster when all its addresses were
+  tried and every member behind them reports that it is in none. Such a name is no process's own address.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Formation:
     def __init__(self, identity: Identity) -> None:
         self._identity = identity
         self._patience = 0
-        """How many more times to ask before a cluster is formed without seeds that do not run."""
+        """Remaining attempts before a cluster is formed without seeds that do not run."""
         self._idle: dict[Address, str | None] = {}
         """Seeds in no cluster -> the cluster whose data they have ("": no data); None: no process runs there."""
         self._behind: dict[Address, tuple[MemberId, ...]] = {}
@@ -44,7 +44,7 @@ class Formation:
             self._idle_members[member] = cluster_id
 
     def behind(self, seed: Address, members: tuple[MemberId, ...]) -> None:
-        """All addresses of a seed that is a name were tried, and these members were found."""
+        """All addresses of a named seed were tried, and these members were found."""
         if members:
             self._idle.pop(seed, None)
             self._behind[seed] = members
@@ -74,7 +74,7 @@ class Formation:
             return False
         if first == own and identity.info.store and not identity.cluster_id and self._patience:
             self._patience -= 1
-            assert self._patience >= 0, "nobody waits more often than that"
+            assert self._patience >= 0, "attempts are counted down to zero"
             return False
         return first == own
 
@@ -107,9 +107,8 @@ class Formation:
                 self._idle.pop(seed, None)
 
     def first_view(self, stores: dict[str, FilesSeen]) -> View:
-        """The first view, with this member alone: of a new cluster, or of the one that was stopped.
-
-        `stores` is what is known of all files.
+        """The first view, with this member alone: of a new cluster, or of the stopped one. `stores`: all
+        known files.
         """
         identity = self._identity
         info = identity.info
@@ -119,7 +118,7 @@ class Formation:
         number = seen.number + 1 if seen is not None else 1
         missing = awaited(seen, [info]) if seen is not None else []
         assert seen is None or number > seen.number, "views are numbered (membership/V-1)"
-        assert all(one.store != info.store for one in missing), "nobody waits for its own files"
+        assert all(one.store != info.store for one in missing), "no member waits for its own files"
         baseline = baseline_of_before(seen, info) if seen is not None else None
         return View(
             number,
@@ -135,7 +134,7 @@ class Formation:
 
 
 def baseline_of_before(seen: View, own: MemberInfo) -> Baseline | None:
-    """The baseline of a stopped cluster, in which all members but this one are away and keep their places."""
+    """The baseline of a stopped cluster: all members but this one are away and keep their places."""
     if seen.baseline is None:
         return None
     were_here = {info.consistent_id for info in seen.members if not info.lite}

@@ -1,12 +1,12 @@
-"""Join protocol: how a process finds its cluster, and how members answer it.
+"""Join protocol: how a process finds its cluster, and how members respond.
 
-A process sends a `JoinRequest` to its seeds, and to members that it knows, every `JOIN_INTERVAL_NS`. A member rejects
-it with the reason (`JoinAnswer`), or passes it on to the master, which admits it with the next view. The process
-learns of that view as it learns of all others (`ViewDecided`). If all seeds are in no cluster, one of them forms it
+A process sends a `JoinRequest` to its seeds and known members every `JOIN_INTERVAL_NS`. A member rejects it
+with the reason (`JoinAnswer`), or forwards it to the master, whose next view admits it. The process learns of
+that view like of all others (`ViewDecided`). If all seeds are in no cluster, one of them forms it
 (`formation`).
 
-- membership/V-2: A member is a UUID and a life. If it is removed though alive, it keeps its data, asks to return with
-  its next life, and serves nothing until it is admitted.
+- membership/V-2: A member is a UUID and a life. If it is removed though alive, it keeps its data, asks to
+  return with its next life, and serves nothing until it is admitted.
 """
 
 from __future__ import annotations
@@ -118,7 +118,9 @@ class Joining:
         return admission.history_problem(request.baseline, view, certainly_newest=certainly_newest)
 
     def _level_problem(self, request: JoinRequest) -> str:
-        """membership/L-3: the reason why this cluster cannot reach the level of a process's files; empty: none."""
+        """membership/L-3: the reason why this cluster cannot reach the level of a process's files; empty:
+        none.
+        """
         view = self._membership.view
         if view is None or not self._membership.is_master or request.level <= view.level:
             return ""
@@ -137,7 +139,7 @@ class Joining:
         self._formation.behind(seed, tuple(member for member in members if member != self._membership.me))
 
     def refuses(self, request: JoinRequest) -> bool:
-        """Whether this process can never join as it is. It is told the reason."""
+        """Whether this process can never join as it is; it gets the reason."""
         info = request.info
         home = admission.home(info)
         here = (
@@ -241,8 +243,8 @@ class Joining:
             self._out.note("join refused", level="error", by=str(sender), reason=answer.refusal)
 
     def own_stale_files_reason(self, request: JoinRequest) -> str:
-        """membership/F-3: while a stopped cluster has no table yet, learn what others have found in their files.
-        Returns the reason why this member's own files are an old copy; empty: they may be the newest.
+        """membership/F-3: learn from the files of others while a recovering cluster has no table yet. Returns
+        the reason why this member's own files are an old copy; empty: they may be the newest.
         """
         membership = self._membership
         waiting = (

@@ -1,18 +1,19 @@
 """Knowledge of each member's files, so that an old copy of a data directory is not taken for the newest.
 
-Example: member B stops, and its directory is restored from yesterday's backup. Its files are whole and readable, but
-lack today's acknowledged writes. Were they accepted, B might become primary and serve yesterday's data.
+Example: member B stops, and its directory is restored from yesterday's backup. Its files are complete and
+readable, but lack today's acknowledged writes. If B were accepted, it might become primary and serve
+yesterday's data.
 
-- membership/F-1: Each start opens a new life of the files, with a random token that they keep. Starts that are
-  rejected belong to the same life as the next ones, until a cluster admits it. The view records, for all files that
-  were ever in the cluster, the last life and how far their journal was durable. Heartbeats raise that position, and
-  members store it from time to time.
-- membership/F-2: Files are the newest if they remember the last known life and reach at least its position. Other
-  files are rejected, however often they are opened. Files whose end is unreadable are admitted, but as a base only:
-  they count once other replicas have completed them, or the operator accepts the loss.
-- membership/F-3: The process that forms a stopped cluster again knows only its own files. Each process that joins
-  reports what its files know, so old files are found before the table is made, even those of the first process. Until
-  then no life of that cluster counts as admitted.
+- membership/F-1: Each start opens a new life of the files, with a random token that they keep. Rejected
+  starts belong to the same life as the next ones, until a cluster admits it. The view records the last life
+  of all files that were ever in the cluster, and how far their journal was durable. Heartbeats raise that
+  position, and members store it from time to time.
+- membership/F-2: Files are the newest if they remember the last known life and reach its position. Others are
+  rejected, however often they are opened. Files with an unreadable end are admitted, but as a base only: they
+  count once other replicas have completed them, or the operator accepts the loss.
+- membership/F-3: The process that forms a stopped cluster again knows only its own files. Each joining
+  process reports what its files know, so old files are found before the table is made, even those of the
+  first process. Until then no life of that cluster counts as admitted.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.views import FilesSeen, MemberInfo, View
 
 WRITE_DOWN_NS = 2 * SECOND
-"""Minimal interval at which the positions of others are stored."""
+"""Minimum interval at which the positions of others are stored."""
 WAY_OUT = (
     "Start this member with its newest files; if these are gone, with an empty persistence.directory, and accept "
     "the loss of data that only they held: holdfast cluster accept-loss"
@@ -59,7 +60,7 @@ def is_behind(info: MemberInfo, seen: FilesSeen | None) -> bool:
 
 
 def stale_files_reason(info: MemberInfo, seen: FilesSeen | None) -> str:
-    """The reason why these are not the newest files of their store (membership/F-2); empty: they may be."""
+    """membership/F-2: the reason why these are not the newest files of their store; empty: they may be."""
     proof = info.proof
     if seen is None or seen.incarnation < info.incarnation - 1:
         return ""
@@ -126,8 +127,8 @@ class KnownFiles:
         }
 
     def by_now(self, info: MemberInfo) -> MemberInfo:
-        """The member with its position raised to that of its heartbeats: it has gone on writing since its admission,
-        and returning members may know how far.
+        """The member with its position raised to that of its heartbeats: returning members may know how far
+        it has written since its admission.
         """
         heard = self._heard.get(info.store)
         proof = info.proof

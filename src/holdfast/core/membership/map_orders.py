@@ -1,11 +1,12 @@
 """Orders of operators to change settings of a map in use, and the choice of the next view's changes.
 
-- membership/C-1: A change is taken by all members or by none. The member of the operator sends the order to the master,
-  the master asks every member of its view, and only when all accept it does the next view contain it. One that refuses
-  says why, and nothing changes. The order names the version of the changes that its sender has seen, so it is carried
-  out once. The caller repeats it; an order is void in a later view, and some time after the last repetition.
-- membership/C-2: Changes are never forgotten while a member knows them: each view has those of the view before. A
-  cluster that was stopped as a whole goes on with the newest ones that its members' files have.
+- membership/C-1: All members take a change, or none. A member sends its operator's order to the master, the
+  master asks every member of its view, and the next view contains the change only when all accept. If one
+  rejects it, nothing changes, and the operator gets the reason. The order names the version of the changes
+  that its sender has seen, so it is carried out once. The caller repeats it; it is void in a later view, and
+  some time after the last repetition.
+- membership/C-2: Changes are never forgotten while a member knows them: each view has those of the previous
+  one. A cluster that was stopped as a whole continues with the newest ones in its members' files.
 """
 
 from __future__ import annotations
@@ -59,16 +60,15 @@ class MapOrders:
         self._out = out
         self._delegate = delegate
         self._ordered: MapChangeWanted | None = None
-        """As master: the order that members are asked about, or that all have accepted."""
+        """As master: the order under judgement, or accepted by all."""
         self._repeated_ns = 0
-        """As master: when it was last repeated."""
         self._accepted_by: set[MemberId] = set()
         self._tickets = 0
 
     # -- the member of the operator
 
     def order(self, name: str, values: Mapping[str, int]) -> None:
-        """Order these settings of a map. The caller repeats the order; a new one replaces it."""
+        """Order these settings of a map, replacing an earlier order. The caller repeats it."""
         view = self._status.view
         if view is None or not self._status.admitted:
             return
@@ -105,7 +105,7 @@ class MapOrders:
             self._out.send(sender, MapChangeJudged(view.number, message.after, why))
 
     def problem(self, view: View, name: str, values: Mapping[str, int]) -> str:
-        """The reason why this member refuses these settings; empty: it takes them."""
+        """The reason why this member rejects these settings; empty: it accepts."""
         changes = view.maps
         if changes.find(name) is None and len(changes.changes) >= CHANGED_MAPS_MAX:
             return f"{CHANGED_MAPS_MAX} maps have changed settings already, and there can be no more"

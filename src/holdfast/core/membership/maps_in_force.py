@@ -1,4 +1,6 @@
-"""Settings of maps in force on a member: its configuration, with the changes of the view over it (model/C-1)."""
+"""Settings of maps in force on a member: its configuration, overridden by the changes of the view
+(model/C-1).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from holdfast.core.outbox import Outbox
 
 @dataclass(slots=True)
 class OperatorOrder:
-    """The last order of the operator of this member."""
+    """The last order of this member's operator."""
 
     name: str
     values: dict[str, int]
@@ -36,10 +38,9 @@ class MapsInForce:
         self.settings = replace(configured, maps=dict(configured.maps))
         """For requests and replicas."""
         self.proven = replace(configured, maps=dict(configured.maps))
-        """For failover and the table of a stopped cluster: the copies that are proved."""
+        """For failover and the table of a stopped cluster: the proved copies."""
 
         self.order: OperatorOrder | None = None
-        """The last order of this member's operator."""
 
     def holds(self, name: str, index: int) -> bool:
         """Whether a replica with this index holds the map or service."""
@@ -50,7 +51,7 @@ class MapsInForce:
         return 0 <= index < self.proven.object(name).copies
 
     def order_of(self, name: str, values: Mapping[str, int], now_ns: int) -> OperatorOrder | None:
-        """The last order of this member's operator, if it is this one and is still repeated."""
+        """The last order of this member's operator, if it has these values and is still repeated."""
         order = self.order
         if order is None or (order.name, order.values) != (name, values):
             return None
@@ -62,7 +63,9 @@ class MapsInForce:
         return order.refusal if order is not None else ""
 
     def change(self, changes: MapChanges, out: Outbox, *, first: bool) -> None:
-        """Apply these changes. `first`: this member has just joined, and its configuration may contradict them."""
+        """Apply these changes. `first`: this member has just joined, and its configuration may contradict
+        them.
+        """
         before, self.changes = self.changes, changes
         for held, maps in (
             (self.settings.maps, maps_in_force(self.configured, changes)),
@@ -78,7 +81,7 @@ class MapsInForce:
                 out.note("settings of a map changed", map=change.name, values=values, finished=change.done)
 
     def listed(self) -> list[dict[str, object]]:
-        """The settings of each map by name, as they are when all changes are complete."""
+        """The settings of each map by name, as they will be when all changes are complete."""
         wanted = targets(self.configured, self.changes)
         names = sorted({DEFAULT_MAP, *wanted.maps}, key=lambda name: (name != DEFAULT_MAP, name))
         rows: list[dict[str, object]] = []

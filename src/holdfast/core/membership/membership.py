@@ -1,14 +1,13 @@
-"""Membership of this process in its cluster: it joins, sends heartbeats, installs views, and leaves.
+"""Membership of this process in its cluster: it joins, sends heartbeats, installs views, and leaves. A *view*
+is a numbered list of the members, oldest first.
 
-A *view* is a numbered list of the members, oldest first. `view_agreement` agrees on each.
-
-- membership/V-1: Views are numbered and agreed (`view_agreement`); no member shrinks the cluster alone. The oldest
-  member is the master.
-- membership/V-5: The state of the cluster and the list of lite members are part of the view, so they change for all
+- membership/V-1: Views are numbered and agreed (`view_agreement`); no member shrinks the cluster alone. The
+  oldest member is the master.
+- membership/V-5: The cluster state and the list of lite members are part of the view, so they change for all
   members at once. The desired state is repeated to each master until it is in force.
-- membership/V-8: A member that receives heartbeats from no majority of its view sends its own to the seeds, too. The
-  others may have continued without it, and all members that it knows may have left since. Example: {1, 2, 3} lost 3,
-  then 4 and 5 joined, and 1 and 2 left. Only a seed can lead 3 to 4 and 5.
+- membership/V-8: A member that gets heartbeats from no majority of its view also sends its own to the seeds.
+  The others may have continued without it, and all members that it knows may have left. Example: {1, 2, 3}
+  lost 3, then 4 and 5 joined, and 1 and 2 left. Only a seed can lead 3 to 4 and 5.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ from holdfast.core.model.views import Intent, MemberInfo, Room, View
 from holdfast.core.outbox import Outbox
 
 LAST_WORDS_NS = 1000 * MILLISECOND
-"""When all members leave together, each waits for so long before it ends, so that the others can learn of that view.
-A heartbeat with an older view restarts the wait.
+"""When all members leave together, each waits for so long before it ends, so that the others can learn of
+that view. A heartbeat with an older view restarts the wait.
 """
 
 
@@ -68,7 +67,7 @@ class MembershipDelegate(Permissions, Protocol):
 
 
 class Membership(MembershipStatus):
-    """Everything that changes the membership status of this member."""
+    """Changes the membership status of this member."""
 
     def __init__(
         self,
@@ -80,7 +79,6 @@ class Membership(MembershipStatus):
         *,
         majority: bool,
     ) -> None:
-        """`settings`: as configured."""
         super().__init__(identity, timing, out, majority=majority)
         self.maps = MapsInForce(settings or Settings())
         out.level = LOWEST
@@ -110,7 +108,6 @@ class Membership(MembershipStatus):
     # -- start, time, and orders about this member
 
     def start(self) -> None:
-        """Start to look for the cluster, and to send heartbeats."""
         self._out.timer(TimerName.JOIN, 1 * MILLISECOND)
         self._out.timer(TimerName.HEARTBEAT, self.timing.heartbeat_ns)
 
@@ -122,19 +119,19 @@ class Membership(MembershipStatus):
             self.set_intent(Intent.LEAVE)
 
     def set_intent(self, intent: Intent) -> None:
-        """Set the desired state of this member: LEAVE, LITE (hold no partitions) or DATA (hold some)."""
+        """Set this member's desired state: LEAVE, LITE (hold no partitions) or DATA (hold some)."""
         self.intents.set_intent(intent)
         if self.admitted:
             self._beat()
             self.consider()
-        self._out.tell(IntentsChanged())
+        self._out.notify(IntentsChanged())
 
     def note_full(self, *, full: bool) -> None:
         """Report at once that the disk of this member is full, or has room again."""
         self.intents.note_full(self.me, full=full)
         if self.admitted:
             self._beat()
-        self._out.tell(DiskRoomChanged())
+        self._out.notify(DiskRoomChanged())
 
     def note_room(self, room: Room) -> None:
         """Report at once that the free memory of this member has changed."""
@@ -183,7 +180,7 @@ class Membership(MembershipStatus):
             self._out.send_datagram(address, beat)
 
     def _elsewhere(self) -> list[Address]:
-        """Seeds outside the view, while no majority of the view sends heartbeats; else none (membership/V-8)."""
+        """Seeds outside the view, while no majority of the view sends heartbeats (membership/V-8)."""
         assert self.view is not None
         silent = set(self.detector.suspects(self._out.now_ns))
         if self.may_decide(self.view, {info.uuid for info in self.view.members} - silent):
@@ -193,7 +190,7 @@ class Membership(MembershipStatus):
 
     def on_heartbeat(self, sender: Address, beat: Heartbeat) -> None:
         self._hear(sender, beat)
-        self._out.tell(BeatHeard(beat.uuid, beat.life, beat.view, beat.applied, beat.known))
+        self._out.notify(BeatHeard(beat.uuid, beat.life, beat.view, beat.applied, beat.known))
 
     def _hear(self, sender: Address, beat: Heartbeat) -> None:
         view = self.view
@@ -229,8 +226,8 @@ class Membership(MembershipStatus):
             self._note_reached(beat)
 
     def _note_reached(self, beat: Heartbeat) -> None:
-        """membership/V-4: end as soon as enough others have the view with which this member left. If members remain,
-        that is a majority of them, which can continue without it. If all left together, it is all of them.
+        """membership/V-4: end as soon as enough others have the view with which this member left. If members
+        remain, that is a majority of them, which can continue without it; if all left together, all of them.
         """
         view = self.view
         assert view is not None
@@ -284,7 +281,7 @@ class Membership(MembershipStatus):
         if self.view is not None and self.admitted:
             view = self.files.to_write_down(self.view, self._out.now_ns)
             if view is not None:
-                self._out.tell(FilesHeardOf(view))
+                self._out.notify(FilesHeardOf(view))
 
     # -- agreeing on the next view
 
@@ -297,12 +294,11 @@ class Membership(MembershipStatus):
         return self.next_view.wanted(self.agreement)
 
     def consider(self) -> None:
-        """Propose a next view if one is wanted."""
         if not self.agreement.proposing and self.wanted() is not None:
             self.agreement.propose()
 
     def known_assignments(self) -> list[tuple[int, Assignment]]:
-        """The newest assignment of each assigned partition, which the agreement carries over (membership/A-2)."""
+        """The newest assignment of each assigned partition, for the agreement (membership/A-2)."""
         return self._delegate.known_assignments()
 
     def decided(self, view: View, rows: list[tuple[int, Assignment]]) -> None:
@@ -319,7 +315,9 @@ class Membership(MembershipStatus):
         self.install(view)
 
     def on_view(self, message: ViewDecided) -> None:
-        """Install a decided view of another member if it is newer. Decided views form one sequence without branches."""
+        """Install another member's decided view if it is newer. Decided views form one sequence without
+        branches.
+        """
         view = message.view
         if self.last_view is not None and view.cluster_id != self.last_view.cluster_id:
             return
@@ -342,7 +340,7 @@ class Membership(MembershipStatus):
         mine = _entry(view, self.me)
         admitted = mine is not None
         if mine is not None and mine.life != self.info.life and self.admitted:
-            # Removed by one view and admitted again by another, of which only the second has arrived.
+            # Removed by one view and admitted again by another, and only the second view has arrived.
             self._go_into_exile(old, view)
             old = None
         belongs = admitted or self.me in view.left
@@ -370,14 +368,15 @@ class Membership(MembershipStatus):
             self._out.note("left the view", view=view.number)
             self._tell_view(old, view)
             if not view.members:
-                self._tell_all_left(before, view)
+                self._announce_all_left(before, view)
         else:
             self._go_into_exile(old, view)
         assert self.last_view.number >= view.number, "notices of a view may lead to the next one, never back"
 
-    def _tell_all_left(self, before: list[MemberInfo], view: View) -> None:
-        """All members leave. The messages with this view may be lost with the links, so wait before the process ends:
-        a member that lacks the view shows an older number in its heartbeats, and gets the view in response.
+    def _announce_all_left(self, before: list[MemberInfo], view: View) -> None:
+        """All members leave. Messages with this view may be lost with the links, so wait before the process
+        ends: a member that lacks the view shows an older number in its heartbeats, and gets the view in
+        response.
         """
         others = [info for info in before if info.uuid != self.me]
         self._out.timer(TimerName.PART, LAST_WORDS_NS if others else 0)
@@ -399,7 +398,7 @@ class Membership(MembershipStatus):
         assert (self.agreement.view is not None) is self.admitted, (
             "exactly the members of a view agree on the next one"
         )
-        self._out.tell(ViewInstalled(old, new, self.admitted, gone, came))
+        self._out.notify(ViewInstalled(old, new, self.admitted, gone, came))
 
     def _link(self, before: list[MemberInfo], after: list[MemberInfo]) -> None:
         """Open and close links. A member in a new life gets a new link."""
@@ -413,8 +412,8 @@ class Membership(MembershipStatus):
                 self._out.effects.append(OpenLink(info.uuid, info.life, Address(info.host, info.port)))
 
     def _log_lost(self, lost: list[MemberInfo], *, complete: bool) -> None:
-        """Log the lost members with their addresses. `complete`: this member has missed no view, so they did not leave
-        in order by an earlier one.
+        """Log the lost members with their addresses. `complete`: this member has missed no view, so they did
+        not leave in order by an earlier one.
         """
         how = "without leaving: it crashed, or was cut off or stopped for too long"
         for info in lost:

@@ -1,9 +1,8 @@
 """Membership of this process as other machines read it: the installed view, and what is known of each member.
-
 Only `membership` changes it.
 
-- membership/B-3: A member outside the baseline holds nothing: it gets no replicas, and the data that it brings back
-  counts only once it is in the baseline.
+- membership/B-3: A member outside the baseline holds nothing: it gets no replicas, and the data that it
+  brings back counts only once it is in the baseline.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from holdfast.core.model.views import ClusterState, Intent, MemberInfo, View
 from holdfast.core.outbox import Outbox
 
 RETURN_FACTOR = 3
-"""A removed member is expected back for so many suspicion times."""
+"""Suspicion times for which a removed member is expected back."""
 
 
 @unique
 class MembershipState(StrEnum):
     JOINING = "joining"
-    """Looking for the cluster, and never admitted so far."""
+    """Looking for the cluster, never admitted so far."""
     MEMBER = "member"
     """In the newest view that it knows."""
     EXILED = "exiled"
@@ -84,22 +83,20 @@ class MembershipStatus:
         """The newest known view, even one without this member."""
         self.state = MEMBERSHIP.begins
         self.refusal = ""
-        """Why the cluster rejects this process; empty: it does not."""
+        """The reason why the cluster rejects this process, or empty."""
         self.join_advice = ""
-        """Advice for an operator while no cluster admits it; empty: none yet."""
+        """Advice for an operator while no cluster admits it; empty: none."""
         self.detector = FailureDetector(timing.suspect_after_ns, 2 * timing.heartbeat_ns)
         self.evicted_without_majority: set[MemberId] = set()
         """Members evicted without a majority: they do not count in majorities of the view."""
         self.evicted: dict[MemberId, None] = {}
-        """The last evicted members, in order: they were suspected at once, and are not admitted again
-        (membership/V-9).
-        """
+        """The last evicted members, in order: suspected at once, and not admitted again (membership/V-9)."""
         self.intents = DesiredState(self.me, out)
         self.files = KnownFiles(identity.seen)
         self.numbers_from = 0
-        """As master: the highest number that any earlier view is known to have had."""
+        """As master: the highest known number of an earlier view."""
         self.carried: list[tuple[int, Assignment]] = []
-        """Assignments that were known to members which the present view left out (membership/A-2)."""
+        """Assignments known to members that the present view left out (membership/A-2)."""
         self.fenced_since: dict[MemberId, int] = {}
         """Members that report to have accepted a next view -> since when."""
         self.evicted_at_ns: int | None = None
@@ -184,7 +181,7 @@ class MembershipStatus:
         return self.intents.departing(self.view) if self.view is not None else set()
 
     def may_hold(self, info: MemberInfo) -> bool:
-        """Whether the member is no lite one, and in the baseline (membership/B-3)."""
+        """Whether the member may hold data: not lite, and in the baseline (membership/B-3)."""
         return self.view is not None and self.view.may_hold(info)
 
     def data_members(self) -> list[MemberInfo]:
@@ -202,8 +199,8 @@ class MembershipStatus:
 
     @property
     def adjusts_in_ms(self) -> int | None:
-        """Time until the baseline is adjusted to the present members, if these stay; None: nothing to adjust, or
-        disabled.
+        """Time until the baseline is adjusted to the present members, if these stay; None: nothing to adjust,
+        or disabled.
         """
         view = self.view
         baseline = view.baseline if view is not None else None
@@ -216,9 +213,8 @@ class MembershipStatus:
 
     @property
     def may_be_missed(self) -> bool:
-        """Whether a member was removed, or heard after its removal, so recently that it may still return.
-
-        Safety does not depend on this time. It only delays the last member when it leaves with all the data.
+        """Whether a member was removed, or heard after its removal, so recently that it may return. Safety
+        does not depend on this: it only delays the last member when it leaves with all the data.
         """
         since = self.evicted_at_ns
         return since is not None and self._out.now_ns - since < RETURN_FACTOR * self.timing.suspect_after_ns

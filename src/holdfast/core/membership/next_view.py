@@ -1,10 +1,11 @@
 """Choice of the next view, and whose turn it is to propose it. Changes nothing.
 
-- membership/V-4: A member leaves with a view that names it as left, once it holds nothing any more. It ends when a
-  majority of that view knows the view. If no member stays, all that left with it have to know it, or stop asking.
-- membership/V-6: If so many members have died that the rest is no majority, the operator may evict the silent ones,
-  and the majority of the others decides. If one of the evicted were alive there would be two clusters, and only the
-  operator can know that.
+- membership/V-4: A member leaves with a view that names it as left, once it holds nothing any more. It ends
+  when a majority of that view knows the view. If no member stays, all that left with it have to know it, or
+  stop asking.
+- membership/V-6: If so many members have died that the rest is no majority, the operator may evict the silent
+  ones, and the majority of the others decides. If one of the evicted were alive there would be two clusters;
+  only the operator can exclude that.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ class NextView:
         return [self._granted(info) for info in staying] + admitted
 
     def _granted(self, info: MemberInfo) -> MemberInfo:
-        """The member in the role that it wants; a data member becomes lite only when that is allowed."""
+        """The member in the role that it wants; a data member becomes lite only when allowed."""
         desired = self._membership.intents.wished(info)
         demoted = desired.lite and not info.lite
         return info if demoted and not self._permissions.may_demote(info.uuid) else desired
@@ -139,6 +140,6 @@ class NextView:
             )
 
     def _long_fenced(self, agreement: ViewAgreement) -> bool:
-        """Whether a member is fenced by a proposal that failed: another view has to be agreed to release it."""
+        """Whether a failed proposal has fenced a member: another view has to be agreed to release it."""
         limit = self._out.now_ns - 2 * self._membership.timing.heartbeat_ns - 1000 * MILLISECOND
         return agreement.fenced or any(since < limit for since in self._membership.fenced_since.values())

@@ -1,23 +1,25 @@
 """Agreement of a view's members on the next view: single-decree Paxos, once per view number.
 
-The acceptors for view n+1 are the members of view n. They keep their state in memory only: a process that ends never
-returns as the same acceptor, because it gets a new UUID. Usually the oldest member, the master, proposes: it collects
-promises, then acceptances, and sends the decided view to all members.
+The acceptors for view n+1 are the members of view n. Their state is in memory only: a process that ends never
+returns as the same acceptor, because it gets a new UUID. Usually the oldest member, the master, proposes: it
+collects promises, then acceptances, and sends the decided view to all members.
 
-Why a majority of the *last* view: let a cut divide {1, 2, 3, 4, 5} into {1, 2} and {3, 4, 5}. If each side could
-decide by a majority of itself, both would continue, and partition 7 would have two primaries. Only {3, 4, 5} is a
-majority of the last view. 1 and 2 know no newer view, so they wait, and serve nothing that needs the others.
+Why a majority of the *last* view: let a cut divide {1, 2, 3, 4, 5} into {1, 2} and {3, 4, 5}. If each side
+could decide by a majority of itself, both would continue, and partition 7 would have two primaries. Only {3,
+4, 5} is a majority of the last view. 1 and 2 know no newer view, so they wait, and serve nothing that needs
+the others.
 
-- membership/A-1: A quorum is more than half of the view, or exactly half with its oldest member. Any two quorums share
-  a member: a majority meets every other quorum, and only one half has the oldest member.
-- membership/A-2: An acceptor adds the assignments that it knows to its acceptance, and the decided view carries the
-  newest ones to every member. Example: master 1 commits version 12 of partition 7, stored on 1, 2 and 3 of five, and
-  dies. Any three of {2, 3, 4, 5} that decide the next view include 2 or 3, so version 12 is not lost.
-- membership/A-3: A member that has accepted a next view is *fenced*: it stores no further table of the old view.
-  Otherwise the old master could still commit version 13 there after version 12 was carried over.
+- membership/A-1: A quorum is more than half of the view, or exactly half with its oldest member. Any two
+  quorums share a member: a majority meets every other quorum, and only one half has the oldest member.
+- membership/A-2: An acceptor adds the assignments that it knows to its acceptance, and the decided view
+  carries the newest ones to every member. Example: master 1 commits version 12 of partition 7, stored on 1, 2
+  and 3 of five, and dies. Any three of {2, 3, 4, 5} that decide the next view include 2 or 3, so version 12
+  is not lost.
+- membership/A-3: A member that has accepted a next view is *fenced*: it stores no further table of the old
+  view. Otherwise the old master could still commit version 13 there after version 12 was carried over.
 - membership/A-4: A member votes for a proposer only if it suspects every member that would come before it.
-- membership/A-5: A view is proposed only if the members that have just answered are a quorum of the proposed view. It
-  must not consist of members that are dead and not suspected yet.
+- membership/A-5: A view is proposed only if the members that have just answered are a quorum of the proposed
+  view. It must not consist of members that are dead and not suspected yet.
 """
 
 from __future__ import annotations
@@ -142,7 +144,7 @@ class ViewAgreement:
         assert view is None or self.view is None or view.number >= self.view.number, "no older view follows"
         self.view = view
         self._reset()
-        assert not self.fenced, "nobody has agreed yet to what comes after it"
+        assert not self.fenced, "no member has accepted a successor of a new view"
         assert not self.proposing, "nor proposed anything"
 
     @property
@@ -246,7 +248,7 @@ class ViewAgreement:
             # membership/A-5: wait for more answers, or until the others are suspected.
             return
         assert self._value is None, "a ballot has one value"
-        assert not self._acceptances, "nobody accepts what was not chosen"
+        assert not self._acceptances, "only a chosen value is accepted"
         self._value = value
         self._step(ProposalStep.CHOSEN)
         self._to_all(Accept(self.view.number, self._ballot, value))

@@ -1,1 +1,1 @@
-"""Which partition moves next? The master's side: planning, commit, failover, members that return or leave."""
+"""The master's side of migrations: planning, commit, failover, members that return or leave."""

@@ -1,15 +1,16 @@
-"""Failover: what happens to partitions when members go or come: promotions, losses, first owners.
+"""Failover: promotions, losses and first owners when members go or come.
 
-The planner decides on the newest known table (`table_replication.head`) and offers the changes in the next round.
+Decisions are based on the newest known table (`table_replication.head`) and offered in the next round.
 
-- migration/M-2: A replica on a departed member is removed, and the hottest remaining replica is promoted. If no
-  remaining replica holds every map, the assignment stays as it is and the partition waits for its copies, unless the
-  operator has accepted the loss. Example: partition 7 is on [1, 2], and both are down. If it were given to 3, empty,
-  the copy of 1 could not be used any more when 1 returns.
-- migration/M-7: If no copy of a partition is left of a map, and the map does not ignore that (`maps.*.loss_policy`),
-  the assignment names the map as lost. It stays lost, whichever members return, until the operator resets it.
-- migration/M-4: A failed migration raises the version higher than its success would have. So a success that no member
-  here knows of can never be mistaken for the present assignment.
+- migration/M-2: A replica on a departed member is removed, and the hottest remaining replica is promoted. If
+  no remaining replica holds every map, the assignment stays and the partition waits for its copies, unless
+  the operator has accepted the loss. Example: partition 7 is on [1, 2], and both are down. If it were given
+  to 3, empty, the copy of 1 could not be used any more when 1 returns.
+- migration/M-7: If no copy of a partition is left of a map, and the map does not ignore that
+  (`maps.*.loss_policy`), the assignment names the map as lost. It stays lost, whichever members return, until
+  the operator resets it.
+- migration/M-4: A failed migration raises the version higher than its success would have. So a success that
+  no present member knows of can never be mistaken for the present assignment.
 """
 
 from __future__ import annotations
@@ -57,14 +58,12 @@ class FailoverPlanner:
         self.lost: set[int] = set()
         """Partitions that wait for their copies: no present member holds every map of them (migration/M-2)."""
         self.failed = 0
-        """Number of failed migrations."""
 
     # -- settle what was in progress when the view or the master changed
 
     def settle(self, active: Iterable[tuple[Migration, int]], staying: frozenset[MemberId]) -> None:
-        """Settle what was in progress: the newest table is known, or the view has changed under the same master.
-
-        `active` are migrations of an earlier master; `staying` are the members of both views, in one life.
+        """Settle unfinished changes: the newest table is known, or the view has changed under the same
+        master. `active`: migrations of an earlier master; `staying`: members of both views, in one life.
         """
         assert self.table_replication.ready, "only on the newest table (migration/M-1)"
         failures, offered = self._end_migrations(staying)
@@ -89,8 +88,8 @@ class FailoverPlanner:
             self.repair(present)
 
     def _end_migrations(self, staying: frozenset[MemberId]) -> tuple[list[Migration], dict[int, Running]]:
-        """End migrations that have lost an end, or that the cluster's state forbids. Returns the failed ones, and
-        those whose assignments were offered, which may be committed or taken back.
+        """End migrations that have lost an end, or that the cluster's state forbids. Returns the failed ones,
+        and those whose offered assignments may still be committed or taken back.
         """
         migrates = self._membership.cluster_state.migrates
         failures: list[Migration] = []
@@ -109,8 +108,8 @@ class FailoverPlanner:
         return failures, offered
 
     def _take_back(self, staying: frozenset[MemberId], offered: dict[int, Running]) -> list[Migration]:
-        """partition_table/L-6: take back assignments that were offered, are not committed, and name a departed member.
-        Returns the migrations that have failed by that.
+        """partition_table/L-6: take back offered assignments that are not committed and name a departed
+        member. Returns the migrations that failed thereby.
         """
         failures: list[Migration] = []
         for partition, row in enumerate(self.table_replication.head):
@@ -145,7 +144,9 @@ class FailoverPlanner:
         )
 
     def _mark_behind(self, present: set[MemberId]) -> None:
-        """migration/M-6: a present primary continues without its absent backups, which no longer hold everything."""
+        """migration/M-6: a present primary continues without its absent backups, which no longer hold
+        everything.
+        """
         head = self.table_replication.head
         for partition, row in enumerate(head):
             gone = [m for m in row.holding[1:] if m is not None and m not in present]
@@ -172,7 +173,7 @@ class FailoverPlanner:
                 and not self.table_replication.base(partition).version
                 and not self.recovering
             ):
-                self._begin_anew(partition, row, present)
+                self._restart_empty(partition, row, present)
                 continue
             few = survivor is None or survivor >= self._settings.holders()
             if few and (back := self._returns.revive(partition, row)):
@@ -211,8 +212,7 @@ class FailoverPlanner:
         self, partition: int, row: Assignment, present: set[MemberId], depth: int, *, reported: bool
     ) -> list[Loss]:
         """No complete copy is left: the partition waits, or starts empty. Returns the losses to report.
-
-        `depth` is the number of lost replicas, counted from the owner.
+        `depth`: number of lost replicas, counted from the owner.
         """
         data = self._data_members(present)
         width = len(row.replicas)
@@ -222,7 +222,7 @@ class FailoverPlanner:
             self._declare(partition, row, depth)
             return [] if reported else [Loss(partition, width - 1, True, [])]
         everything = row.losing(self._settings.guarded())
-        self._begin_anew(partition, everything, present, epoch=row.epoch + 1)
+        self._restart_empty(partition, everything, present, epoch=row.epoch + 1)
         return [Loss(partition, width - 1, True, self._settings.maps_within(width), begun_anew=True)]
 
     def _declare(self, partition: int, row: Assignment, depth: int) -> None:
@@ -231,7 +231,9 @@ class FailoverPlanner:
         if marked.lost != row.lost:
             self.table_replication.head[partition] = marked.changed(row.replicas)
 
-    def _begin_anew(self, partition: int, row: Assignment, present: set[MemberId], *, epoch: int = 0) -> None:
+    def _restart_empty(
+        self, partition: int, row: Assignment, present: set[MemberId], *, epoch: int = 0
+    ) -> None:
         """Give the partition, empty, to a present member."""
         data = self._data_members(present)
         if data:
@@ -249,15 +251,14 @@ class FailoverPlanner:
             if (row := self._returns.revive(p, self.table_replication.head[p])) is not None
         }
         if rows:
-            assert all(row.owner is not None for row in rows.values()), "somebody is back with each"
+            assert all(row.owner is not None for row in rows.values()), "each has a member that returned"
             self.lost -= rows.keys()
             self._out.note("partitions recovered", partitions=len(rows))
             self.table_replication.propose(rows)
 
     def reset_lost(self, partitions: Collection[int], maps: Collection[str]) -> None:
-        """migration/M-7: by order of the operator these maps use what is left of these partitions.
-
-        Skips partitions without a present owner and those with another change in progress; the order is repeated.
+        """migration/M-7: by order of the operator these maps continue with what is left of these partitions.
+        Skips partitions without a present owner or with another change in progress; the order is repeated.
         """
         table, head = self.table_replication.table.rows, self.table_replication.head
         present = {info.uuid for info in self._membership.members()}

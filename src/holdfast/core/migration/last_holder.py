@@ -1,9 +1,10 @@
-"""Departure of the last members that hold data: wait for a joiner to take over, and warn of the entries that are lost.
+"""Departure of the last members that hold data: they wait for a joiner to take over, and warn of lost
+entries.
 
-A process that starts asks for admission every `JOIN_INTERVAL_NS`. Example: 1 is the only member and drains, and 2 has
-just started. Without a wait 1 would be gone, with all the data, before the first request of 2 arrives. So the last
-holders stay for a moment; if a joiner is admitted, they move their partitions to it like any other leaver. Safety does
-not depend on this wait.
+A process that starts asks for admission every `JOIN_INTERVAL_NS`. Example: 1 is the only member and drains,
+and 2 has just started. Without a wait 1 would be gone, with all the data, before the first request of 2
+arrives. If a joiner is admitted, the last holders move their partitions to it like any other leaver. Safety
+does not depend on this wait.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class LastHolder:
         return self._out.now_ns - self._since_ns >= JOINERS_NS
 
     def _at_stake(self) -> bool:
-        """Whether entries could be lost. What other members hold is unknown here, so they count as holding entries."""
+        """Whether entries could be lost. Other members count as holding entries, because that is unknown
+        here.
+        """
         membership = self._membership
         if any(membership.may_hold(info) and info.uuid != self._me for info in membership.members()):
             return True
@@ -82,7 +85,7 @@ class LastHolder:
             self._out.note("last data member leaves: entries are lost", level="warning", **fields)
 
     def _led(self) -> Counter[str]:
-        """Entries of users' maps in the partitions of which this member is the primary."""
+        """Entries of users' maps in the partitions whose primary is this member."""
         entries: Counter[str] = Counter()
         for partition, copy in self._copies.held.items():
             if self._rows[partition].owner == self._me:

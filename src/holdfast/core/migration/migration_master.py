@@ -1,20 +1,22 @@
 """The master's control of placement: first assignment, failover, balancing and migrations (H3, H6, H7).
 
-`control` looks at the table and the members and does the next thing that is due. It may be called at any time, and
-keeps no plan across a change of members. A migration goes like this: the master asks the partition's primary to copy it
-to the destination (`MigrationRequest`); the primary does (`state_transfer`) and reports `MigrationReady`; the master
-proposes the new assignment (`table_replication`). When that is committed the migration is complete.
+`control` looks at the table and the members and does the next due thing. It may be called at any time, and
+keeps no plan across a change of members. A migration goes like this: the master asks the partition's primary
+to copy it to the destination (`MigrationRequest`); the primary does (`state_transfer`) and reports
+`MigrationReady`; the master proposes the new assignment (`table_replication`). When that is committed the
+migration is complete.
 
 - migration/M-1: The master does nothing before it knows the newest table (`table_replication.ready`).
-- migration/M-3: A migration is committed by a round of the table replication, after its primary has reported that the
-  destination holds everything. So the destination commits first, then the master, then the source forgets (source 001
-  §2.1). Example: partition 7 moves from 1 to 4. Were the new assignment committed first, and 4 then crashed with half
-  of the data, the table would name a primary that has lost the rest, while 1 had been told to forget. In this order a
-  crash at any point leaves a complete copy that the table names: 1 before the commit, 4 after it. If the master
-  crashes in between, its successor completes the migration if it finds the assignment stored on any member
-  (partition_table/L-3); otherwise the partition stays on 1.
-- migration/M-6: While the cluster's state forbids it nothing moves. While the table is frozen no replica list changes:
-  an absent backup is only marked as behind, so that writes continue without it and it is not promoted.
+- migration/M-3: A round of the table replication commits a migration, after its primary has reported that the
+  destination holds everything. So the destination commits first, then the master, then the source forgets
+  (source 001 §2.1). Example: partition 7 moves from 1 to 4. If the new assignment were committed first, and 4
+  crashed with half of the data, the table would name a primary that lacks the rest, while 1 would have
+  forgotten it. In this order a crash at any point leaves a complete copy that the table names: 1 before the
+  commit, 4 after it. If the master crashes in between, its successor completes the migration if it finds the
+  assignment stored on any member (partition_table/L-3); otherwise the partition stays on 1.
+- migration/M-6: While the cluster's state forbids it nothing moves. While the table is frozen no replica list
+  changes: an absent backup is only marked as behind, so that writes continue without it and it is not
+  promoted.
 """
 
 from __future__ import annotations
@@ -46,13 +48,13 @@ from holdfast.core.placement.layout import Layout
 PAUSE_NS = 300 * MILLISECOND
 """Pause after a failure, until the members have settled."""
 FULL_PAUSE_NS = 10 * SECOND
-"""The same while a disk is full: copying takes long, and would probably be refused again."""
+"""The same while a disk is full: copying takes long, and would probably be rejected again."""
 PARTING_NS = 250 * MILLISECOND
-"""How long a leaver stays after its last partition has moved. Clients close their connections to a member that is no
-longer listed, and the outcome of requests in flight would be unknown.
+"""How long a leaver stays after its last partition has moved. Clients close connections to a member that is
+no longer listed, and the outcome of requests in flight would be unknown.
 """
 PIECES = 8
-"""Planning steps between two looks at other events: a millisecond or two."""
+"""Planning steps between two looks at other events; a millisecond or two."""
 
 
 class MigrationMaster:
@@ -136,7 +138,7 @@ class MigrationMaster:
     # -- events
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """Discard the plan, which was made for the old view; migrations between members that stay continue."""
+        """Discard the plan, which was made for the old view; migrations between staying members continue."""
         old, view = notice.old, notice.new
         self._discard_plan()
         self.returns.view_changed(old, view)
@@ -148,7 +150,7 @@ class MigrationMaster:
         assert self._planning is None, "nor is one in the making for those of before"
 
     def on_inventory(self, sender: MemberId, holdings: Holdings) -> None:
-        """A member reports its inventory: partitions that wait for it continue, and the plan may change."""
+        """A member's inventory: partitions that wait for it continue, and the plan may change."""
         self.returns.on_inventory(sender, holdings)
         if self.table_replication.ready:
             self.failover.revive()
@@ -192,7 +194,7 @@ class MigrationMaster:
             self._out.timer(TimerName.DELAY, delay_ns)
 
     def resize(self, replicas: int) -> None:
-        """Settings of maps have changed; partitions are to have so many replicas."""
+        """Settings of maps have changed; partitions need this number of replicas."""
         self.returns.resize(replicas)
         self._planning = None
         self.planning.resize(replicas)
@@ -332,7 +334,7 @@ class MigrationMaster:
         self.table_replication.reporter.ended(
             running.migration, running.version, well=False, began_ns=running.began_ns
         )
-        self.table_replication.tell()
+        self.table_replication.send_news()
         self._replan()
 
     def on_committed(self, notice: RoundCommitted) -> None:
@@ -352,7 +354,7 @@ class MigrationMaster:
         self.control()
         if self._idle and self.table_replication.reporter.under_way:
             self.table_replication.reporter.finished()
-            self.table_replication.tell()
+            self.table_replication.send_news()
 
     def note_departing(self) -> None:
         self._known_departing = self._membership.departing
@@ -408,7 +410,7 @@ class MigrationMaster:
         }
 
     def _has_stayed(self, member: MemberId) -> bool:
-        """Whether it has been free to leave for a while, so that clients know that it owns nothing any more."""
+        """Whether it has been free to leave for a while, so that clients know that it owns nothing."""
         now_ns = self._out.now_ns
         if member not in self._free_since:
             self._free_since[member] = now_ns

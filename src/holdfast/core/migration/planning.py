@@ -1,10 +1,10 @@
 """Plan of the migrations that bring the table to the target placement, and their order.
 
-- migration/M-5: At most `parallel_migrations` run at once on any member. All together are limited to those that may
-  have a chunk in flight within `max_in_flight_bytes_total`, or one. Migrations of one partition run one after another.
-  Those that restore a lost copy go first, then those between the least busy members.
+- migration/M-5: At most `parallel_migrations` run at once on any member. Together they are limited to as many
+  as may have a chunk in flight within `max_in_flight_bytes_total`, at least one. Migrations of one partition
+  run one after another. Those that restore a lost copy go first, then those between the least busy members.
 - migration/M-8: With `partitions.placement = "rendezvous"` the target is a function of the members alone
-  (`placement.affinity`); what members hold or have brought back does not matter.
+  (`placement.affinity`), whatever members hold or have brought back.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from holdfast.core.placement.layout import Arranging, Candidate, Layout, by_host
 from holdfast.core.placement.planner import plan
 
 PLANNED_AT_ONCE = 16
-"""Partitions that are planned in one step."""
+"""Partitions planned in one step."""
 
 
 class Way(NamedTuple):
-    """Ends of a migration, and whether it only balances: they decide when it may start."""
+    """Ends of a migration, and whether it only balances; they decide when it may start."""
 
     balances: bool
     owner: MemberId
@@ -125,7 +125,7 @@ class Planning:
         self.planned.clear()
 
     def resize(self, replicas: int) -> None:
-        """Settings of maps have changed; partitions are to have so many replicas."""
+        """Settings of maps have changed; partitions need this number of replicas."""
         self._replicas = replicas
         self.discard()
 
@@ -227,7 +227,7 @@ class Planning:
             self.planned.enqueue(partition, self.table_replication.head[partition].owner)
         self._out.note("rebalance planned", migrations=len(self.planned))
         self.table_replication.reporter.started(len(self.planned) + len(self._under_way.all))
-        self.table_replication.tell()
+        self.table_replication.send_news()
 
     def _recover_table(self, candidates: list[Candidate]) -> None:
         """migration/X-1: the table of a cluster that was stopped as a whole."""

@@ -1,18 +1,20 @@
-"""Inventories of returning members: what they hold from before, and what the master makes of it.
+"""Inventories of returning members, and what the master makes of them.
 
-A member that starts with data in its files, or that was removed though alive, sends each new master the partitions
-that it holds although no assignment gives them to it.
+A member that starts with data in its files, or that was removed though alive, sends each new master the
+partitions that it holds although no assignment gives them to it.
 
-Why the master waits for all inventories: partition 7 was on [1, 2] at version 12. Member 1 was cut off, 2 continued at
-version 13 and accepted writes, then the power failed. When both return, the answer of 1 may arrive first. A table made
-of it alone would give 7 to 1 at version 12, and the writes of version 13 would be lost although 2 has them on disk.
+Why the master waits for all inventories: partition 7 was on [1, 2] at version 12. Member 1 was cut off, 2
+continued at version 13 and accepted writes, then the power failed. When both return, the inventory of 1 may
+arrive first. A table made of it alone would give 7 to 1 at version 12, and the writes of version 13 would be
+lost although 2 has them on disk.
 
-- migration/X-1: After a stop of the whole cluster nothing is assigned from scratch. The table is made of what the
-  files prove, once all members of the last view that kept files are present, or the operator accepts the loss.
-- migration/X-2: A partition that waits for its copies continues when a member that its assignment names returns with
-  one.
-- migration/X-3: In all other cases a retained copy is only a base: the placement prefers members with a base, which
-  then get what they have missed.
+- migration/X-1: After a stop of the whole cluster nothing is assigned from scratch. The table is made of what
+  the files prove, once all members of the last view that kept files are present, or the operator accepts the
+  loss.
+- migration/X-2: A partition that waits for its copies continues when a member that its assignment names
+  returns with one.
+- migration/X-3: In all other cases a retained copy is only a base: the placement prefers members with a base,
+  which then get what they have missed.
 """
 
 from __future__ import annotations
@@ -39,13 +41,13 @@ from holdfast.core.placement.revival import Claim, keeping, next_generation, rev
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 
 PATIENCE = 3
-"""With on_missing_data_dirs = "accept": missing files count as lost when no member has joined for so many times
-`cluster.suspect_after_ms`.
+"""With on_missing_data_dirs = "accept": missing files count as lost when no member has joined for so many
+times `cluster.suspect_after_ms`.
 """
 
 
 class ReturningMember:
-    """The inventory of this member, for each new master."""
+    """Sends the inventory of this member to each new master."""
 
     def __init__(
         self,
@@ -56,7 +58,7 @@ class ReturningMember:
         recovered: Recovered | None,
         returns: ReturningMembers,
     ) -> None:
-        """`recovered` was found in the files; `returns` is for the case that this member is the master."""
+        """`recovered`: found in the files; `returns`: used if this member is the master."""
         self._out = out
         self._membership = membership
         self._table = table
@@ -102,15 +104,14 @@ class ReturningMembers:
         self._holdings: dict[MemberId, Holdings] = {}
         self._kept: dict[MemberId, dict[int, RetainedCopy]] = {}
         self._stores: dict[MemberId, str] = {}
-        """Member in assignments -> its files."""
+        """Files of members in assignments."""
         self._since_ns = 0
-        """When a member last joined."""
         self.accepted = False
         """Whether the operator accepts the loss of what is missing."""
         self._reported_reason = ""
 
     def resize(self, width: int) -> None:
-        """Settings of maps have changed; rows are to have so many indices."""
+        """Settings of maps have changed; assignments need this number of indices."""
         self._width = width
         self._holders = self._settings.holders()
 
@@ -121,7 +122,7 @@ class ReturningMembers:
         if view is not None and self._membership.member(sender) is not None:
             self._holdings[sender] = holdings
             self._kept[sender] = {kept.partition: kept for kept in holdings.kept}
-            assert len(self._kept) == len(self._holdings), "what somebody keeps is part of what it has said"
+            assert len(self._kept) == len(self._holdings), "kept copies are part of a member's inventory"
             self._stores.update(holdings.stores)
             seen = holdings.seen
             if seen is not None and seen.cluster_id == view.cluster_id:
@@ -135,7 +136,7 @@ class ReturningMembers:
         before = {info.uuid for info in old.members} if old is not None else set()
         self._holdings = {uuid: one for uuid, one in self._holdings.items() if uuid in here}
         self._kept = {uuid: one for uuid, one in self._kept.items() if uuid in here}
-        assert self._kept.keys() == self._holdings.keys(), "what somebody keeps is part of what it has said"
+        assert self._kept.keys() == self._holdings.keys(), "kept copies are part of a member's inventory"
         assert self._kept.keys() <= here, "and counts while it is here"
         if here - before:
             self._since_ns = self._out.now_ns
@@ -191,8 +192,8 @@ class ReturningMembers:
                 self._out.note("waiting for members before the partition table is restored", reason=why)
 
     def table(self, partitions: int) -> tuple[dict[int, Assignment], list[int]]:
-        """migration/X-1: the assignments, none if there never were any; and the partitions without a provably complete
-        copy, whose assignments name the absent members.
+        """migration/X-1: the assignments, none if there never were any; and the partitions without a provably
+        complete copy, whose assignments name the absent members.
         """
         newest = self._newest_rows()
         highest = max((row.version for row in newest.values()), default=0)
@@ -239,8 +240,8 @@ class ReturningMembers:
         return keeping(made.losing(self._lost_with(owner, stopped=stopped)), here, self._holders)
 
     def _lost_with(self, owner: Claim, *, stopped: bool) -> set[str]:
-        """migration/M-7: the maps that are incomplete in the new owner's copy. A member that was restarted alone has
-        lost its maps in memory; after a stop of the whole cluster that is expected, and no loss.
+        """migration/M-7: the maps that are incomplete in the new owner's copy. A member that was restarted
+        alone has lost its maps in memory; after a stop of the whole cluster that is expected, and no loss.
         """
         lost = set(self._settings.guarded(owner.slot) if owner.kept.whole else self._settings.guarded())
         member = self._membership.member(owner.member)
@@ -252,7 +253,7 @@ class ReturningMembers:
 
     @property
     def brought(self) -> dict[str, set[int]]:
-        """Partitions of which members have brought back a base."""
+        """Partitions with a base on each returned member."""
         return {
             str(uuid): {partition for partition, copy in copies.items() if copy.counters}
             for uuid, copies in self._kept.items()

@@ -76,14 +76,14 @@ class RunningMigrations:
     def __init__(self) -> None:
         self.all: dict[int, Running] = {}
         self.load: Counter[MemberId] = Counter()
-        """Number of them in which each member is an end."""
+        """Number of migrations in which each member is an end."""
 
     def begin(self, running: Running) -> None:
         assert running.migration.partition not in self.all, "one of a partition after the other"
         self.all[running.migration.partition] = running
         self.load[running.owner] += 1
         self.load[MemberId(running.migration.destination)] += 1
-        assert running.owner != running.migration.destination, "nobody supplies itself"
+        assert running.owner != running.migration.destination, "no member supplies itself"
         assert sum(self.load.values()) == 2 * len(self.all), "each has two ends"
 
     def forget(self, partition: int) -> Running | None:

@@ -1,4 +1,4 @@
-"""Conditions for a member to leave. Pure: every member can evaluate them for itself, as far as it knows."""
+"""Conditions for a member to leave. Pure: every member can evaluate them as far as it knows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from holdfast.core.model.views import Intent
 def leave_blocker(
     member: MemberId, rows: list[Assignment], membership: MembershipStatus, complete: int
 ) -> str:
-    """The first thing that has to happen before this member may leave, with advice; empty: none.
-
-    `complete` is the number of replicas, from the owner on, that hold every map.
+    """The first thing that has to happen before this member may leave, with advice; empty: none. `complete`:
+    number of replicas, from the owner on, that hold every map.
     """
     members = membership.members()
     present = {info.uuid for info in members}
@@ -46,7 +45,7 @@ def leave_blocker(
 
 
 def _only_here(member: MemberId, rows: list[Assignment], staying: set[MemberId], complete: int) -> int:
-    """Number of this member's partitions of which no staying member has every map."""
+    """Number of this member's partitions that no staying member has every map of."""
     return sum(
         member in row.replicas and not staying.intersection(filter(None, row.holding[:complete]))
         for row in rows

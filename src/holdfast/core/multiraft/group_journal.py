@@ -157,7 +157,7 @@ class GroupJournal:
             self._batch_number += 1
             batch, self._batch = self._batch, []
             self._batches[self._batch_number] = batch
-            self._log.tell_when_durable(GroupsWritten(self._batch_number))
+            self._log.notify_when_durable(GroupsWritten(self._batch_number))
 
     # -- durable
 

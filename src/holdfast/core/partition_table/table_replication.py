@@ -250,7 +250,7 @@ class TableReplication:
     def _note_current(self) -> None:
         if not self.current:
             self.current = True
-            self._out.tell(TableCurrent())
+            self._out.notify(TableCurrent())
 
     def _apply(self, number: int, rows: Iterable[tuple[int, Assignment]], news: list[News]) -> None:
         assert number == self._applied_round + 1, "rounds are applied one after the other"
@@ -262,10 +262,10 @@ class TableReplication:
                 del self._stored[partition]
             assert self._newest(partition).version >= self.table.rows[partition].version >= row.version
             if old is not None:
-                self._out.tell(AssignmentChanged(partition, old, row))
+                self._out.notify(AssignmentChanged(partition, old, row))
         view = self._membership.view
         if view is not None:
-            self._log.tell_when_durable(RoundDurable(view.number, number))
+            self._log.notify_when_durable(RoundDurable(view.number, number))
         for one in news:
             self._unheard.pop(one.number, None)
         self.event_log.learn(number, news, whole=number == 1)
@@ -341,15 +341,15 @@ class TableReplication:
         assert self._round is None, "a view begins with no round"
         self.ready = True
         self._out.timer(TimerName.TABLE, self._check_ns)
-        self._out.tell(TableGathered(tuple(active), frozenset(staying)))
+        self._out.notify(TableGathered(tuple(active), frozenset(staying)))
         self._queued = {p: row for p, row in enumerate(self.head) if row.version}
         if self._queued or self.reporter.pending:
             self._start_round()
         else:
             self._note_current()
-            self._out.tell(RoundCommitted(()))
+            self._out.notify(RoundCommitted(()))
 
-    def tell(self) -> None:
+    def send_news(self) -> None:
         """As master: send pending news, even without a changed assignment."""
         self._start_round()
 
@@ -495,7 +495,7 @@ class TableReplication:
                 self._out.send(info.uuid, TableCommit(view.number, current.number))
         self._apply(current.number, sorted(current.rows.items()), current.news)
         self._note_current()
-        self._out.tell(RoundCommitted(tuple(sorted(current.rows))))
+        self._out.notify(RoundCommitted(tuple(sorted(current.rows))))
         self._start_round()
 
     @property

@@ -1,1 +1,1 @@
-"""Where should each replica live, and by which steps does it get there? Pure."""
+"""Where each replica should be, and the migration steps that bring it there. Pure."""

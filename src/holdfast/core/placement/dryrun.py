@@ -1,8 +1,7 @@
-"""Dry run of the master's planning: all steps of each partition, without a cluster (source 001 §3.2).
-
-The steps are made by the functions of the master: departed members are removed and the hottest survivor is promoted
-(`table.survivors`), the targets are computed (`layout.arrange` or `affinity`), and each partition is planned
-(`planner.plan`). A partition without survivors is lost, and nothing is planned for it.
+"""Dry run of the master's planning without a cluster (source 001 §3.2), by the functions of the master:
+departed members are removed and the hottest survivor is promoted (`table.survivors`), targets are computed
+(`layout.arrange` or `affinity`), and each partition is planned (`planner.plan`). A partition without
+survivors is lost, and nothing is planned for it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from holdfast.core.placement.layout import Candidate
 from holdfast.core.placement.planner import Plan, plan
 
 SLOTS_MAX = 7
-"""Most replicas of a partition (source 001, Background)."""
+"""Limit of replicas per partition (source 001, Background)."""
 
 EVEN = layout_of("even")
 
@@ -74,9 +73,8 @@ def changed(old: ReplicaList, new: ReplicaList) -> int:
 
 
 def dry_run(rows: Sequence[ReplicaList], targets: Sequence[ReplicaList]) -> Iterator[Outlook]:
-    """The steps from each row to its target, with all members present.
-
-    Raises ValueError when a row names a member twice, or when there are not as many rows as targets.
+    """The steps from each row to its target, with all members present. Raises ValueError when a row names a
+    member twice, or when there are not as many rows as targets.
     """
     for partition, (row, target) in enumerate(zip(rows, targets, strict=True)):
         now, hottest = survivors(row, {owner for owner in row if owner is not None})
@@ -93,12 +91,12 @@ def forecast(
     heirs: Sequence[str] = (),
     layout: LayoutOf = EVEN,
 ) -> Iterator[Outlook]:
-    """The master's steps for these rows, with the members that are `present`, of which the `candidates` may hold data.
+    """The master's steps for these rows with these `present` members; only `candidates` may hold data.
 
     A partition is lost when none of its first `holders` replicas survives. If the operator accepts losses, it
-    continues with a colder survivor, or empty on one of the `heirs` in turn. The layout, of the partitions that do not
-    wait, is computed before the first result, and each plan on demand; it may differ from the master's, for
-    comparison. Raises ValueError as `arrange` and `plan` do.
+    continues with a colder survivor, or empty on one of the `heirs` in turn. The layout is computed before
+    the first result, and each plan on demand; it may differ from the master's, for comparison. Raises
+    ValueError as `arrange` and `plan` do.
     """
     after: list[tuple[ReplicaList, int | None]] = []
     for partition, row in enumerate(rows):
@@ -128,7 +126,7 @@ def _outlook(
     *,
     lost: bool,
 ) -> Outlook:
-    """One partition, with rows of one width; planned unless no member is left to plan with."""
+    """One partition, with rows of one width; planned unless no member is left."""
     width = max(len(now), len(wanted))
     before, left, now, wanted = (_wide(row, width) for row in (before, left, now, wanted))
     idle = now[0] is None

@@ -1,14 +1,13 @@
 """Targets that keep the places of absent baseline members free, so that they get their own replicas back.
 
-The layout is computed for all members of the baseline, present or away; the places of those that are away are then
-left empty. As little as possible changes while a member is away. The replicas of a leaving member go to others. Any
-other change is made only if a present member gets something by it and, with even loads, only what it lacks to its
-share.
+The layout is computed for all members of the baseline; the places of absent ones are then left empty. As
+little as possible changes meanwhile. The replicas of a leaving member go to others. Any other change is made
+only if a present member gains by it and, with even loads, gets only what it lacks to its share.
 
-- placement/K-1: While the place of an absent member is kept, its replicas are copied only to a member that has less
-  than its share: one that returned without files, or was added.
-- placement/K-2: Keeping places never reduces the copies of a partition: what a leaving member gives up goes to a
-  present member.
+- placement/K-1: While the place of an absent member is kept, its replicas are copied only to a member that
+  has less than its share: one that returned without files, or was added.
+- placement/K-2: Keeping places never reduces the copies of a partition: what a leaving member gives up goes
+  to a present member.
 """
 
 from __future__ import annotations
@@ -43,10 +42,8 @@ def keeping_places(
     away: Sequence[Candidate],
     placement: Placement,
 ) -> list[ReplicaList]:
-    """The targets with free places instead of absent members (placement/K-1, placement/K-2).
-
-    `rows` are the present replicas of these partitions; `targets` is the layout of `here` and `away` together. Without
-    absent members the targets are returned unchanged.
+    """The targets with free places instead of absent members (placement/K-1, placement/K-2). `rows` are the
+    present replicas; `targets` is the layout of `here` and `away` together.
     """
     work = keeping(partitions, rows, targets, here, away, placement)
     while True:
@@ -83,9 +80,8 @@ def own_places(
     here: Sequence[Candidate],
     brought: Mapping[str, AbstractSet[int]],
 ) -> list[ReplicaList]:
-    """The rows with returning members in free places, which are their own.
-
-    `brought`: member -> partitions of which it has a copy that no assignment gives to it.
+    """The rows with returning members in free places, which are their own. `brought`: member -> partitions
+    with a copy there that no assignment gives to it.
     """
     groups = {one.uuid: one.group or one.uuid for one in here}
     back: dict[int, list[str]] = {}
@@ -142,8 +138,8 @@ class _Keeping:
         return wanted
 
     def _is_worth_it(self, gained: Collection[str], given: Collection[str]) -> bool:
-        """Whether to change a row that could stay: a member gets what it lacks, and none is left with less than its
-        share.
+        """Whether to change a row that could stay: a member gets what it lacks, and none is left with less
+        than its share.
         """
         if not gained or not self._even:
             return bool(gained)

@@ -2,25 +2,25 @@
 
 `arrange` starts from the present rows and changes them only where one of these rules is broken:
 
-- Every partition has its replicas, no two of them on one member or in one group (a host, a zone; by default each
-  member is a group of its own). With fewer groups than replicas, some replica indexes stay empty.
-- For every backup count b, the indexes 0..b are spread evenly: two members differ by at most one. So the primaries are
-  even, and so is what each member holds for maps of any backup count. A group holds a partition at most once, which
-  limits the members of a big group in a small cluster; the others share the rest evenly.
+- Every partition has its replicas, no two of them on one member or in one group (a host, a zone; by default
+  each member is a group of its own). With fewer groups than replicas, some replica indexes stay empty.
+- For every backup count b, the indexes 0..b are spread evenly: two members differ by at most one. So the
+  primaries are even, and so is what each member holds for maps of any backup count. A group holds a partition
+  at most once, which limits the members of a big group in a small cluster; the others share the rest evenly.
 
-It proceeds index by index, from hot to cold, and does not change an index again. An index goes to a member that has no
-replica of the partition, or only a colder one, which another member then takes over. The present owner gives it up, or
-moves down to an index that has lost its owner, which costs no more copies than filling that one. Every result can be
-reached by the planner. The choice is a cheapest path in a graph of members: as few replicas as possible are copied,
-and among equals members share partitions with as many others as possible, so that after a crash many members restore
-the copies.
+It proceeds index by index, from hot to cold, and does not change an index again. An index goes to a member
+that has no replica of the partition, or only a colder one, which another member then takes over. The present
+owner gives it up, or moves down to an index that has lost its owner, which costs no more copies than filling
+that one. Every result can be reached by the planner. The choice is a cheapest path in a graph of members: as
+few replicas as possible are copied, and among equals members share partitions with as many others as
+possible, so that after a crash many members restore the copies.
 
-Where each member (or group) holds every partition, the primaries may still be uneven: then primaries and first backups
-exchange roles (`core/placement/owner_exchange.py`). The even spread of colder indexes is given up where it would cost
-copies. Big groups beside small ones may also be a few replicas off.
+Where each member (or group) holds every partition, the primaries may still be uneven: then primaries and
+first backups exchange roles (`core/placement/owner_exchange.py`). The even spread of colder indexes is given
+up where it would cost copies. Big groups beside small ones may also be a few replicas off.
 
-The result is stable: arranged again it stays the same. From very uneven rows it may take two runs, each of which is
-more even than the one before.
+The result is stable: arranged again it stays the same. Very uneven rows may need two runs, each more even
+than the last.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ GONER = -2
 """The owner is leaving: it still has the data, and a successor takes over."""
 
 ROUNDS = 8
-"""Most repetitions in search of a stable layout; one or two suffice except for contrived rows."""
+"""Limit of repetitions in search of a stable layout; one or two suffice except for contrived rows."""
 
 DEAREST = 1 << 30
-"""More than any chain of members costs."""
+"""More than the cost of any chain of members."""
 
 CHOICE = 32
-"""Partitions among which the one is chosen that spreads its members best; more would only cost time."""
+"""Partitions among which the one that spreads its members best is chosen; more would only cost time."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -68,10 +68,9 @@ Layout = Callable[[Sequence[ReplicaList], Sequence[Candidate], int], list[Replic
 
 
 def arrange(rows: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int) -> list[ReplicaList]:
-    """The target of every partition, with `replicas` members each if there are as many groups.
-
-    A member in `rows` that is no candidate is leaving, and gives up its replicas. The order of the candidates does not
-    matter. Without candidates the rows stay as they are. Raises ValueError when two candidates have the same uuid or
+    """The target of every partition, with `replicas` members each if there are as many groups. A member in
+    `rows` that is no candidate is leaving, and gives up its replicas. The order of candidates does not
+    matter. Without candidates the rows stay. Raises ValueError when two candidates have the same uuid or
     `replicas` is less than 1.
     """
     work = arranging(rows, candidates, replicas)
@@ -106,9 +105,8 @@ def arranging(rows: Sequence[ReplicaList], candidates: Sequence[Candidate], repl
 def by_hosts(
     candidates: Sequence[Candidate], hosts: Mapping[str, str], replicas: int, away: int = 0
 ) -> list[Candidate]:
-    """The candidates grouped by host, if there are as many hosts as replicas; else unchanged.
-
-    `hosts`: UUID -> host. A configured group is kept. A member without a host counts as another one, as do the `away`
+    """The candidates grouped by host, if there are as many hosts as replicas; else unchanged. `hosts`: UUID
+    -> host. A configured group is kept. A member without a host counts as another one, as do the `away`
     members whose places are kept.
     """
     grouped = [
@@ -133,9 +131,9 @@ def _rounds(
 ) -> Generator[None, None, tuple[list[ReplicaList], bool]]:
     """The targets, and whether arranging them again would change nothing.
 
-    One round is usually enough; rarely an index that was given up opens a path that was closed before. If no stable
-    rows are found, the first ones are returned. They are more even than the given ones, judged by the hottest uneven
-    index, so that repeated arranging comes to an end.
+    One round is usually enough; rarely an index that was given up opens a path that was closed before. If no
+    stable rows are found, the first ones are returned. They are more even than the given ones, judged by the
+    hottest uneven index, so that repeated arranging comes to an end.
     """
     first = target = _without_cycles(rows, (yield from _Work(rows, members, replicas).settled()))
     for _ in range(ROUNDS):
@@ -192,9 +190,8 @@ def minimum_moves(rows: Sequence[ReplicaList], candidates: Sequence[Candidate], 
 
 
 def shares(partitions: int, slots: int, groups: Sequence[str]) -> tuple[list[int], list[int]]:
-    """The least and the most replicas with the first `slots` indexes that each member should hold.
-
-    `groups` has the group of each member. A group holds each partition at most once, so in a small cluster of unequal
+    """The minimum and maximum number of replicas with the first `slots` indexes for each member. `groups` has
+    the group of each member. A group holds each partition at most once, so in a small cluster of unequal
     groups each member of a big group gets less than an even share.
     """
     sizes = Counter(groups)
@@ -311,7 +308,7 @@ Barred = Callable[[int], list[int]]
 """The groups that cannot take a partition."""
 
 Offer = tuple[int, list[Pool], Barred]
-"""What a member can give: cost in copies, pools, and groups that cannot take it."""
+"""The replicas a member can give: cost in copies, pools, and groups that cannot take them."""
 
 
 class _Level:
@@ -448,10 +445,8 @@ class _Level:
         return [groups[number] for number in self.work.rows[partition][: self.slot]]
 
     def _offers(self, giver: int) -> list[Offer]:
-        """What a member can give, cheapest first.
-
-        For two copies: the taker has a colder replica and gets this one, and another group gets the colder one. Each
-        of both is without a replica for some time.
+        """The replicas a member can give, cheapest first. For two copies: the taker has a colder replica and
+        gets this one, and another group gets the colder one; both are without a replica for some time.
         """
         free, dear = self.free[giver], self.dear[giver]
         offers: list[Offer] = [

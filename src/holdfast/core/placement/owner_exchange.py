@@ -77,7 +77,7 @@ class _Exchange:
         return False
 
     def _way(self, start: str) -> list[str]:
-        """The shortest chain of members, each of which hands a partition to the next; empty: none."""
+        """The shortest chain of members in which each hands a partition to the next; empty: none."""
         enough = self._owned[start] - 2
         before = {start: ""}
         waiting = deque([start])

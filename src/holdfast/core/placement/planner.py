@@ -447,8 +447,8 @@ class _Route:
         return True
 
     def _exchange(self, slot: int, hot: int, cold: int) -> None:
-        """Put the member in `hot` or `cold`, of which the other is empty, into `slot`, and that index's owner into one
-        of them. In between `hot` is the hottest index that may be empty.
+        """Move the member in `hot` or `cold` (the other one is empty) into `slot`, and that index's owner
+        into one of them. In between `hot` is the hottest index that may be empty.
         """
         if slot < hot:
             full, empty = (hot, cold) if self._row[cold] is None else (cold, hot)
@@ -486,8 +486,8 @@ class _Route:
 
 
 def _chains(row: ReplicaList, target: ReplicaList) -> list[list[int]]:
-    """Chains of indexes, each of whose owners is wanted in the next one. The first index is to be emptied, or its
-    wanted owner is not in the row; the last one is empty, or its owner is not in the target.
+    """Chains of indexes in which each owner is wanted in the next index. The first index is to be emptied, or
+    its wanted owner is not in the row; the last one is empty, or its owner is not in the target.
     """
     found: list[list[int]] = []
     for start, (have, want) in enumerate(zip(row, target, strict=True)):

@@ -1,7 +1,8 @@
-"""Preference for returning members: they get partitions of which they have files, where that changes nothing else.
+"""Preference for returning members: they get partitions that they have files of, where that changes nothing
+else.
 
-`core/placement/layout.py` decides how many replicas each member gets, and which. Among equal choices these exchange
-places: a partition that a member would have to get whole for one of which it only needs a delta.
+`core/placement/layout.py` decides how many replicas each member gets, and which. Among equal choices a
+partition that a member would have to get whole is exchanged for one that needs only a delta.
 """
 
 from __future__ import annotations
@@ -24,10 +25,9 @@ def preferring(
     kept: Mapping[str, AbstractSet[int]],
     group_of: Mapping[str, str],
 ) -> list[ReplicaList]:
-    """The targets, exchanged so that the members in `kept` get more of the partitions that they have files of.
-
-    Every member keeps its number of replicas at each index, and no additional replica is copied. `now` are the present
-    rows; `group_of` is the failure group of each member that may be in a target.
+    """The targets, exchanged so that the members in `kept` get more of the partitions that they have files
+    of. Every member keeps its number of replicas at each index, and no additional replica is copied. `now`
+    are the present rows; `group_of` is the failure group of each member that may be in a target.
     """
     rows = list(targets)
     for member in sorted(kept):

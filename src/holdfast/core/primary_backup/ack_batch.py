@@ -14,15 +14,13 @@ Written = tuple[int, AnyReplica, Recorded]
 """Partition, replica of the map or service, and its update."""
 NOBODY: frozenset[str] = frozenset()
 NAMED = 5
-"""Messages list up to this many partitions without an acknowledgement; of more they give the count."""
+"""Messages list up to this many partitions without an acknowledgement, and then give the count."""
 
 
 class AckBatch:
-    """Records that are sent together, or answers without records (`pending_reads`), until their backups have
-    acknowledged.
-
-    Callers wait for `need`, `slow_async`, `open_links` and `on_disk`. The records stay until `late` is empty as well,
-    because a change of the assignment sends them again (primary_backup/P-2).
+    """Records that are sent together, or responses without records (`pending_reads`), until their backups
+    have acknowledged. Callers wait for `need`, `slow_async`, `open_links` and `on_disk`. The records stay
+    until `late` is empty too, because a changed assignment sends them again (primary_backup/P-2).
     """
 
     __slots__ = (
@@ -56,26 +54,26 @@ class AckBatch:
         self.records: dict[int, list[tuple[AnyReplica, Recorded]]] = {}
         """By partition; the list is empty for a partition in `pending_reads`."""
         self.pending_reads: dict[int, set[str]] = {}
-        """Partition -> maps that answers have read without changing them (primary_backup/P-7). A batch with any has no
-        records.
+        """Partition -> maps that responses have read without changing them (primary_backup/P-7). A batch with
+        any has no records.
         """
         self.since = 0
-        """If the batch has `pending_reads`: all other batches up to this number are of earlier turns."""
+        """With `pending_reads`: all other batches up to this number are of earlier turns."""
         self.links: set[int] = set()
-        """Batches that have to finish first, because the answers may have seen their records."""
+        """Batches that have to finish first, because the responses may have seen their records."""
         self.open_links = 0
-        """How many of `links` are still open."""
+        """Number of `links` that are still open."""
         self.need: dict[str, set[int]] = {}
-        """Member -> partitions that the callers wait for it to hold."""
+        """Member -> partitions that callers wait for it to hold."""
         self.slow_async: dict[str, set[int]] = {}
-        """The same for async backups that are slow; they are waited for until the timeout (primary_backup/K-3)."""
+        """The same for slow async backups, which are waited for until the timeout (primary_backup/K-3)."""
         self.late: dict[str, set[int]] = {}
         """The same for async backups that no caller waits for."""
         self.on_disk = True
-        """Whether everything that must survive a power failure is durable on this member."""
+        """Whether everything that must survive a power failure is durable here."""
 
     def wait_for(self, partition: int, held: AnyReplica, slow: set[str]) -> None:
-        """Wait for the backups of this replica. `slow`: async backups that callers wait for, too."""
+        """Wait for the backups of this replica. `slow`: async backups that callers wait for too."""
         sync = held.sync
         for member in held.targets:
             waits = self.need if member in sync else self.slow_async if member in slow else self.late

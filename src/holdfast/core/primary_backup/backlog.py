@@ -30,7 +30,7 @@ class Backlog:
         self.most = limits.bounded(limits.backlog_bytes)
         self._async_bytes = limits.bounded(limits.async_backlog_bytes)
         self.bytes = 0
-        """Counted by `PendingAcks`, which calls `grown` and `eased`."""
+        """Updated by `PendingAcks`, which calls `grown` and `eased`."""
         self.crowded = False
         """Whether reading from clients should stop (primary_backup/K-1)."""
         self.refusing = False
@@ -43,7 +43,7 @@ class Backlog:
         assert self.bytes > self.most, "the backlog is above its limit (primary_backup/K-1)"
         if not self.crowded:
             self.crowded = True
-            self._out.tell(BacklogChanged())
+            self._out.notify(BacklogChanged())
         assert self.crowded, "writes are rejected only when clients are not read (primary_backup/K-2)"
         if self.bytes > 2 * self.most:
             self.refuse()
@@ -53,13 +53,13 @@ class Backlog:
         assert self.crowded, "only a crowded backlog can ease"
         if self.bytes <= self.most // 2:
             self.crowded = self.refusing = False
-            self._out.tell(BacklogChanged())
+            self._out.notify(BacklogChanged())
 
     def refuse(self) -> None:
         """Reject writes if the backlog is crowded: waiting does not help."""
         if self.crowded and not self.refusing:
             self.refusing = True
-            self._out.tell(BacklogChanged())
+            self._out.notify(BacklogChanged())
 
     def late(self, member: str, size: int) -> None:
         """Add to the bytes that are kept for this async backup; `size` may be negative."""

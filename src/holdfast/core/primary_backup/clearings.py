@@ -1,11 +1,11 @@
-"""Clearing of a map that has a change stream: the stream reports every removal, so it takes time for each entry.
+"""Clears a map with a change stream: the stream reports every removal, so it takes time for each entry.
 
-- primary_backup/L-1: A map is cleared in slices, one in a step of the member. A key that is still to be removed and is
-  written in between is removed, too; other keys that are written stay.
-- primary_backup/L-2: While the backlog is crowded (`backlog`) nothing is removed. After the call timeout the rest is
-  left.
-- primary_backup/L-3: Partitions that are left (served elsewhere now, writes are rejected, timeout) are reported as
-  missed, so that the caller can have them cleared where they are served.
+- primary_backup/L-1: A map is cleared in slices, one in a step of the member. Remaining keys that are written
+  in between are removed too; other keys that are written stay.
+- primary_backup/L-2: While the backlog is crowded (`backlog`) nothing is removed. After the call timeout the
+  rest is left.
+- primary_backup/L-3: Partitions that are left (served elsewhere now, writes rejected, timeout) are reported
+  as missed, so that the caller can have them cleared where they are served.
 - primary_backup/L-4: The caller is answered when the removals of every slice are acknowledged.
 """
 
@@ -52,7 +52,6 @@ class _Clearing:
     count: int = 0
     missed: list[int] = field(default_factory=list)
     waits: int = 0
-    """Slices that are not acknowledged yet."""
     over: bool = False
 
 

@@ -1,9 +1,7 @@
-"""Clients that collect acknowledgements of backups themselves, and the members that they are connected to (H8).
-
-With `replication.backup_acks` = "client" the primary answers such a client at once, with the number of backups that
-will acknowledge. Each of these notifies the client over its own connection when it holds the records. A primary may
-count only backups that have such a connection, or the client waits in vain: so members report their registered clients
-to each other.
+"""Clients that collect acknowledgements of backups themselves (H8). With `replication.backup_acks` = "client"
+the primary responds to such a client at once, with the number of backups that will acknowledge. Each of these
+notifies the client over its own connection when it holds the records. A primary may count only backups with
+such a connection, or the client waits in vain: so members report their registered clients to each other.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ class ClientAcks:
         connections = self._here.setdefault(client, [])
         connections.append(token)
         if len(connections) == 1:
-            self._tell_all(Collecting([client], []))
+            self._send_to_all(Collecting([client], []))
 
     def remove(self, token: Token) -> None:
         """The connection has ended. An unknown token is ignored."""
@@ -46,9 +44,9 @@ class ClientAcks:
         assert token not in connections, "a token names one registration"
         if not connections:
             del self._here[client]
-            self._tell_all(Collecting([], [client]))
+            self._send_to_all(Collecting([], [client]))
 
-    def _tell_all(self, message: Collecting) -> None:
+    def _send_to_all(self, message: Collecting) -> None:
         for info in self._membership.members():
             self._out.send(info.uuid, message)
 
@@ -69,7 +67,7 @@ class ClientAcks:
         there = self._there
         return all(client in there.get(MemberId(member), ()) for member in members)
 
-    def tell(self, acks: Iterable[Ack]) -> None:
+    def notify(self, acks: Iterable[Ack]) -> None:
         for ack in acks:
             connections = self._here.get(ack.client)
             if connections:

@@ -169,7 +169,7 @@ class _Kept:
     def every(self) -> list[Pin]:
         return [pin for pins in self.pins.values() for pin in pins.values()]
 
-    def told(self, partition: int, names: Sequence[str]) -> list[Pin] | None:
+    def confirmed_pins(self, partition: int, names: Sequence[str]) -> list[Pin] | None:
         """Confirmed pins of these maps in this partition; None: not all of them are confirmed."""
         there = self.pins.get(partition, {})
         mine = [there[name] for name in names if name in there]
@@ -257,11 +257,11 @@ class Cuts:
         *,
         passive: bool = False,
     ) -> None:
-        """Keep these maps as they are now, here and on the backups, in those of these partitions that are served here.
+        """Keep these maps as they are now, here and on the backups, in those partitions that are served here.
 
-        `done` is called once: when all sync backups keep them, or when that cannot be known. Pins of the same cut that
-        are confirmed already stay; a cut has the same maps in every request. `passive`: nothing may be changed, so this
-        member alone keeps the pins.
+        `done` is called once: when all sync backups keep them, or when that cannot be known. Confirmed pins
+        of the same cut stay; a cut has the same maps in every request. `passive`: nothing may be changed, so
+        only this member keeps the pins.
         """
         lane, taken = self.lane, Taken()
         named: list[_Named] = []
@@ -275,7 +275,7 @@ class Cuts:
                 taken.moved.append(partition)
                 continue
             kept = self.begin(cut, names, lease_ms)
-            pins = kept.told(partition, names)
+            pins = kept.confirmed_pins(partition, names)
             if pins is None:
                 written = [
                     held for name in names if (held := copy.maps.get(name)) is not None and held.counter
@@ -309,8 +309,8 @@ class Cuts:
 
         self._when_kept(held_by_all)
 
-    def _when_kept(self, told: Completion) -> None:
-        self.lane.close_batch(told)
+    def _when_kept(self, done: Completion) -> None:
+        self.lane.close_batch(done)
 
     def begin(self, cut: bytes, names: Sequence[str], lease_ms: int) -> _Kept:
         """A client takes a cut of these maps through this member."""
@@ -321,8 +321,8 @@ class Cuts:
         return kept
 
     def _remove_ended(self, copy: PartitionCopy, written: Sequence[MapReplica], may_end: int) -> int:
-        """Remove expired entries (primary_backup/C-4), looking at no more than `may_end` entries. Returns how many more
-        may be looked at, or 0 when the limit was reached.
+        """Remove expired entries (primary_backup/C-4), examining at most `may_end` entries. Returns how many
+        more may be examined; 0: the limit was reached.
         """
         for held in written:
             may_end -= self.lane.expire(copy, held, may_end)
@@ -439,7 +439,7 @@ class Cuts:
         return list(islice(found, limit))
 
     def hold(self, cut: bytes, lease_ms: int) -> int:
-        """Set the lease of the cut; 0 ends it. Returns how many pins it has."""
+        """Set the lease of the cut; 0 ends it. Returns its number of pins."""
         kept = self._kept.get(cut)
         if kept is None:
             return 0

@@ -122,11 +122,11 @@ class Lane:
         out: Outbox,
         log: Log,
         events: EventSink | None = None,
-        collectors: ClientAcks | None = None,
+        ack_clients: ClientAcks | None = None,
         puts: PackedPuts = packed_puts_cy,
     ) -> None:
-        """`collectors`: clients that collect acknowledgements of backups themselves; None: only the primary does.
-        `puts`: replication of packed puts, plain or compiled.
+        """`ack_clients`: clients that collect acknowledgements of backups themselves; None: only the primary
+        does. `puts`: replication of packed puts, plain or compiled.
         """
         self._me = me
         self._settings = settings
@@ -161,7 +161,7 @@ class Lane:
         """Partitions and maps that answers of that buffer have read without changing them."""
         self.targets = ReplicationTargets(settings, journal=log.on)
         self.joining = self.targets.joining
-        self.batches = PendingAcks(settings, out, log, self.targets, collectors, puts)
+        self.batches = PendingAcks(settings, out, log, self.targets, ack_clients, puts)
         self.backlog = self.batches.backlog
         self.flush = self.batches.flush
         self.on_timer = self.batches.on_timer
@@ -232,8 +232,8 @@ class Lane:
         return old
 
     def report(self, written: list[WrittenEntry]) -> None:
-        """Compiled code has written these entries, in maps with a change stream or with listeners. `set` and `remove`
-        do the same for one.
+        """Compiled code has written these entries, in maps with a change stream or listeners. `set` and
+        `remove` do the same for one.
         """
         now_ms = self._out.wall_ms()
         for copy, held, number, key, value, old, ttl_ms, max_idle_ms in written:
@@ -371,8 +371,8 @@ class Lane:
         return applied
 
     def invalidate_near_caches(self) -> None:
-        """This member has become primary of a partition. Near caches may have missed events of the former primary, and
-        may hold values that were never acknowledged: invalidate them.
+        """This member has become primary of a partition. Near caches may have missed events of the former
+        primary, and may hold values that were never acknowledged: invalidate them.
         """
         for name in list(self.listening):
             self.heard(EntryEvent(EventKind.INVALIDATED, name, self._me))
@@ -382,8 +382,8 @@ class Lane:
         return len(self.open_records)
 
     def remember(self, copy: PartitionCopy, request_id: bytes, value: Value, since: int) -> None:
-        """Remember the answer of a request. The last of its records, which follow the first `since` of the open buffer,
-        carries it to the backups.
+        """Remember the response to a request. The last of its records, which follow the first `since` of the
+        open buffer, carries it to the backups.
         """
         mark = mark_of(request_id, value)
         copy.requests.note(mark)
@@ -439,10 +439,9 @@ class Lane:
         return pair
 
     def sweep(self, limit: int, copies: Sequence[PartitionCopy | None] | None = None) -> Swept:
-        """Look at up to `limit` entries that may have expired, remove the expired ones, and close the batch. The next
-        sweep continues where this one reached its limit of entries or maps (primary_backup/E-1).
-
-        `copies`: look at these instead of all that sessions may write to.
+        """Examine up to `limit` entries that may have expired, remove the expired ones, and close the batch.
+        The next sweep continues from there (primary_backup/E-1). `copies`: examine these instead of all that
+        sessions may write to.
         """
         if copies is None:
             copies = self.serving
@@ -484,8 +483,8 @@ class Lane:
         return not self.open_records and not self.open_puts and not self._reads
 
     def close_batch(self, done: Completion) -> None:
-        """End a read buffer: `done` is called when every sync backup has acknowledged what was written since the last
-        call, and has confirmed what the other answers have read.
+        """End a read buffer. `done` is called when every sync backup has acknowledged the writes since the
+        last call, and has confirmed what the other responses have read.
         """
         records, puts, reads = self.open_records, self.open_puts, self._reads
         if records or reads:
@@ -498,8 +497,8 @@ class Lane:
         self.batches.close_batch(records, puts, reads, done)
 
     def close_batch_for(self, done: Completion, client: bytes, correlations: list[int]) -> None:
-        """The same for a client that collects acknowledgements itself. If all backups can reach it, `done` is called at
-        once, while `acks` is their number.
+        """The same for a client that collects acknowledgements itself. If all backups can reach it, `done` is
+        called at once, while `acks` is their number.
         """
         records, puts, reads = self.open_records, self.open_puts, self._reads
         if not records and not puts and not reads:
@@ -549,7 +548,6 @@ class Lane:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """Counts that are zero when nothing is in progress, by name."""
         return {
             "records of an open buffer": len(self.open_records) + len(self.open_puts) + len(self._reads),
             **self.batches.leftovers,

@@ -59,12 +59,13 @@ class LocalReplicas:
         services: Sequence[Service] = (),
         *,
         lane: Lane | None = None,
-        collectors: ClientAcks | None = None,
+        ack_clients: ClientAcks | None = None,
         entries: NewEntries = dict,
         puts: PackedPuts = packed_puts_cy,
     ) -> None:
-        """`lane`: lets this member take cuts as primary. `collectors`: clients that this member notifies as a backup.
-        `entries`: makes the mapping that holds a map's entries. `puts`: replication of packed puts, plain or compiled.
+        """`lane`: lets this member take cuts as primary. `ack_clients`: clients that this member notifies as
+        a backup. `entries`: makes the mapping that holds a map's entries. `puts`: replication of packed puts,
+        plain or compiled.
         """
         self._puts = puts
         self.entries = entries
@@ -78,7 +79,7 @@ class LocalReplicas:
         self._proven = settings
         self.request_ids = settings.replication.request_ids
         """How many requests a copy remembers."""
-        self._collectors = collectors
+        self._ack_clients = ack_clients
         self._out = out
         self._rows = rows
         self.held: dict[int, PartitionCopy] = {}
@@ -87,7 +88,8 @@ class LocalReplicas:
         self.stale: dict[int, PartitionCopy] = {}
         """Copies of partitions that this member holds no longer; only bases for a later fill (`base`)."""
         self._in_exile: set[int] = set()
-        """Partitions held when this member was evicted, until it knows the newest assignments; and where it is behind.
+        """Partitions held when this member was evicted, until it knows the newest assignments; and where it
+        is behind.
         """
         self.watched: set[int] = set()
         """Partitions for which `RecordsTaken` is notified."""
@@ -136,15 +138,16 @@ class LocalReplicas:
 
     def _acknowledge(self, sender: MemberId, answer: Replicated, acks: list[Ack]) -> None:
         self._out.send(sender, answer)
-        if acks and self._collectors is not None:
-            self._collectors.tell(acks)
+        if acks and self._ack_clients is not None:
+            self._ack_clients.notify(acks)
 
     def _when_on_disk(self, sender: MemberId, answer: Replicated, acks: list[Ack]) -> None:
         self._log.when_durable(partial(self._acknowledge, sender, answer, acks))
 
     def _acks_of(self, message: Replicate, taken: list[int]) -> list[Ack]:
-        """Acknowledgements that clients can get now. One that waits for a single partition whose records are early
-        waits with these. One that waits for several such partitions is not sent: the client's wait times out.
+        """Acknowledgements that clients can get now. One that waits for a single partition whose records are
+        early waits with these. One that waits for several such partitions is not sent: the client's wait
+        times out.
         """
         sections = {section.partition for section in message.sections}
         kept = sections.difference(taken)
@@ -187,16 +190,16 @@ class LocalReplicas:
         """After records: a staging replica may be complete now, or the partition is watched."""
         staged = self.staging.get(partition)
         if staged is not None and not staged.complete and staged.look():
-            self._out.tell(ReplicaWhole(partition))
+            self._out.notify(ReplicaWhole(partition))
         if partition in self.watched:
-            self._out.tell(RecordsTaken(partition))
+            self._out.notify(RecordsTaken(partition))
 
     def _take_into(self, staged: StagingReplica, section: Section) -> bool:
         """Give the records to a staging replica; returns whether it waits for earlier ones."""
         whole = staged.complete
         if whole and self._gap(staged.copy, section):
             return True
-        records = section.told()
+        records = section.all_records()
         for record in records:
             staged.take(record, section.term, self._out.now_ns)
         if whole:
@@ -394,8 +397,8 @@ class LocalReplicas:
     def assignment_changed(
         self, partition: int, old: Assignment, new: Assignment, arrived: PartitionCopy | None
     ) -> PartitionCopy | None:
-        """A committed assignment: keep the copy, take `arrived`, begin empty, or drop it. Returns the copy held from
-        now on.
+        """A committed assignment: keep the copy, take `arrived`, begin empty, or drop it. Returns the copy
+        held from now on.
         """
         if self._me in old.behind:
             # It was missing while the table was frozen, and has kept its copy.
@@ -422,7 +425,7 @@ class LocalReplicas:
         return copy
 
     def furnish(self, copy: PartitionCopy, index: int) -> None:
-        """Create the shares of services that a copy at this index should hold and does not."""
+        """Create the shares of services that a copy at this index should hold and lacks."""
         self.services.furnish(copy, index)
         for held in copy.services.values():
             self._furnish(held)
@@ -515,8 +518,8 @@ class LocalReplicas:
     # -- periodic work
 
     def sweep(self) -> None:
-        """End cuts whose lease is over, and forget passed deadlines in copies of backups,
-        in a bounded number of maps (primary_backup/E-1).
+        """End expired cuts, and forget passed deadlines in copies of backups, in a bounded number of maps
+        (primary_backup/E-1).
         """
         self.cuts.sweep()
         if not self._untidied:
@@ -531,7 +534,6 @@ class LocalReplicas:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """Counts that are zero when nothing is in progress, by name."""
         return {
             "staging replicas": len(self.staging),
             "early messages": len(self._early),
@@ -552,8 +554,8 @@ class LocalReplicas:
 
 
 def _is_unfilled(settings: Settings, proven: Settings, name: str, index: int, copy: PartitionCopy) -> bool:
-    """Whether a replica with this index is still to be filled with the map, because the map has got more copies
-    (model/C-1): only a staging replica takes its records. Otherwise the first record would leave a gap, and records of
-    other maps would wait behind it.
+    """Whether a replica with this index still has to be filled with the map, because the map has got more
+    copies (model/C-1): only a staging replica takes its records. Otherwise the first record would leave a
+    gap, and records of other maps would wait behind it.
     """
     return name not in copy.maps and proven.object(name).copies <= index < settings.object(name).copies

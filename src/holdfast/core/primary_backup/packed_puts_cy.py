@@ -87,11 +87,10 @@ def close(
     unsent: list[MapReplica],
     slow: set[str],
 ) -> int:
-    """A read buffer has ended that has added to the unsent puts of these replicas. The batch waits for their backups,
-    and gets the puts themselves when they are taken. Returns their bytes.
-
-    `of_partitions`: open batches by partition. `unsent`: gets the replicas that were not in it. `slow`: async backups
-    that are waited for (primary_backup/K-3).
+    """A read buffer has ended that added to the unsent puts of these replicas. The batch waits for their
+    backups, and gets the puts when they are taken. Returns their bytes. `of_partitions`: open batches by
+    partition. `unsent`: gets the replicas that were not in it. `slow`: async backups that are waited for
+    (primary_backup/K-3).
     """
     size: cython.Py_ssize_t = 0
     count: cython.Py_ssize_t
@@ -184,9 +183,9 @@ def lay_out(
     to: dict[str, Sections],
     stored: list[tuple[int, int, Puts]],
 ) -> list[MapReplica]:
-    """The turn has ended: add the unsent puts of these replicas to their tails, to the sections in `to`, and to
-    `stored` (with partition and term) if they are journalled. Returns the replicas that are part of an open read
-    buffer; they are left alone.
+    """The turn has ended: add the unsent puts of these replicas to their tails, to the sections in `to`, and
+    to `stored` (with partition and term) if they are journalled. Returns the replicas that are part of an
+    open read buffer; they are left alone.
     """
     left: list[MapReplica] = []
     held: MapReplica
@@ -245,9 +244,9 @@ def take(
     now_ns: int,
     tail_bytes: int,
 ) -> tuple[list[Section], list[Section]]:
-    """Apply the usual sections: puts in one map, which are its next updates, from the primary of the assignment at its
-    version (primary_backup/B-1, primary_backup/B-2), of a partition that is not being filled. Returns these, and the
-    other sections, untouched.
+    """Apply the usual sections: puts in one map, which are its next updates, from the primary of the
+    assignment at its version (primary_backup/B-1, primary_backup/B-2), of a partition that is not being
+    filled. Returns these, and the other sections, untouched.
     """
     taken: list[Section] = []
     rest: list[Section] = []

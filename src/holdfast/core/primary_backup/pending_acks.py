@@ -88,11 +88,11 @@ class PendingAcks:
         out: Outbox,
         log: Log,
         targets: ReplicationTargets,
-        collectors: ClientAcks | None = None,
+        ack_clients: ClientAcks | None = None,
         puts: PackedPuts = packed_puts_cy,
     ) -> None:
-        """`collectors`: clients that collect acknowledgements of backups themselves; None: only the primary does.
-        `puts`: replication of packed puts, plain or compiled.
+        """`ack_clients`: clients that collect acknowledgements of backups themselves; None: only the primary
+        does. `puts`: replication of packed puts, plain or compiled.
         """
         self._puts = puts
         self._out = out
@@ -118,10 +118,10 @@ class PendingAcks:
         self._tail_bytes = settings.replication.tail_bytes
         self.backlog = Backlog(settings.limits, out)
         self._answering: deque[tuple[list[Completion], bool, str]] = deque()
-        """Callbacks that are being called, and those to be called next, with `known` and the reason."""
+        """Callbacks that are running, and those to be called next, with `known` and the reason."""
         self.unknown_because = ""
         """During a `done(False)` callback: the reason for the unknown outcome."""
-        self.collectors = collectors
+        self.ack_clients = ack_clients
         self._acks: dict[str, list[Ack]] = {}
         """For each backup: the clients that it is to notify about buffers since the last flush."""
         self.acks = 0
@@ -135,8 +135,8 @@ class PendingAcks:
     def close_batch(
         self, records: list[Written], puts: list[MapReplica], reads: PendingReads, done: Completion
     ) -> None:
-        """A read buffer has ended. `done` is called when every sync backup holds these records and puts, and has
-        confirmed what the answers in `reads` have read.
+        """A read buffer has ended. `done` is called when every sync backup holds these records and puts, and
+        has confirmed what the responses in `reads` have read.
         """
         if records:
             self.unsent += records
@@ -207,11 +207,10 @@ class PendingAcks:
                 unsent.append((each.partition, held, taken))
 
     def _add_barrier(self, reads: PendingReads) -> AckBatch | None:
-        """Ask the sync backups to confirm what this buffer's answers have read. Returns the read barrier, if one is
-        needed.
-
-        All answers of a turn share one barrier. For each partition it follows the youngest earlier barrier and the
-        batches written since, so the number of links does not grow with the number of open batches.
+        """Ask the sync backups to confirm what this buffer's responses have read. Returns the read barrier,
+        if one is needed. All responses of a turn share one barrier. For each partition it follows the
+        youngest earlier barrier and the batches written since, so the number of links does not grow with the
+        number of open batches.
         """
         barrier = self._barrier
         asked: list[tuple[int, str, frozenset[str]]] = []
@@ -293,8 +292,8 @@ class PendingAcks:
         client: bytes,
         correlations: list[int],
     ) -> None:
-        """The same for a client that collects acknowledgements itself. If all backups can reach it, `done` is called at
-        once, while `acks` is their number.
+        """The same for a client that collects acknowledgements itself. If all backups can reach it, `done` is
+        called at once, while `acks` is their number.
         """
         backups: dict[str, set[int]] = {}
         places = [(partition, held) for partition, held, _ in records]
@@ -303,8 +302,8 @@ class PendingAcks:
             for member in held.sync:
                 backups.setdefault(member, set()).add(partition)
         durable = any(held.journal == "sync" for _, held in places)
-        collectors = self.collectors
-        if collectors is None or not backups or durable or reads or not collectors.reached(client, backups):
+        ack_clients = self.ack_clients
+        if ack_clients is None or not backups or durable or reads or not ack_clients.reached(client, backups):
             self.close_batch(records, puts, reads, done)
             return
         self.close_batch(records, puts, reads, lambda known: None)
@@ -435,8 +434,8 @@ class PendingAcks:
             self.look(batch)
 
     def _answer(self, batch: AckBatch, *, known: bool, why: str = "") -> None:
-        """Answer the callers. A callback may finish another batch, and so on in a chain of any length: the callbacks of
-        that batch are queued, not called from within.
+        """Answer the callers. A callback may finish another batch, and so on in a chain of any length, so the
+        callbacks of that batch are queued.
         """
         callbacks, batch.callbacks = batch.callbacks, []
         if not callbacks:
@@ -528,7 +527,7 @@ class PendingAcks:
         """The last open batch of a partition is done; a handover may wait for that."""
         assert partition not in self._of_partition, "no batch of the partition is open"
         if partition in self._targets.joining:
-            self._out.tell(PartitionDrained(partition))
+            self._out.notify(PartitionDrained(partition))
 
     def _drop_barrier(self, partition: int, batch: AckBatch) -> None:
         if self._barriers.get(partition) is batch:
@@ -547,8 +546,8 @@ class PendingAcks:
         return batches
 
     def abandon(self, partition: int) -> None:
-        """This member is no longer the partition's primary (primary_backup/P-3): report unknown outcomes there. Other
-        partitions of the same batches keep waiting.
+        """This member is no longer the partition's primary (primary_backup/P-3): report unknown outcomes
+        there. Other partitions of the same batches keep waiting.
         """
         for batch in list(self._of_partition.get(partition, {}).values()):
             self._answer(batch, known=False, why=LOST_OFFICE)
@@ -613,7 +612,6 @@ class PendingAcks:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """Counts that are zero when nothing is in progress, by name."""
         return {
             "records not sent": len(self.unsent)
             + len(self._unsent_puts)

@@ -114,7 +114,7 @@ class PrimaryActivation:
                 counters = self._copies.counters(copy, index)
                 self._calls.setdefault(member, []).append((partition, row.version, counters))
         assert len(self._waiting[partition]) > len(others), "its own disk is waited for, too"
-        self._log.tell_when_durable(CopyDurable(partition, row.version))
+        self._log.notify_when_durable(CopyDurable(partition, row.version))
 
     def on_durable(self, notice: CopyDurable) -> None:
         if self._rows[notice.partition].version == notice.version:
@@ -134,7 +134,7 @@ class PrimaryActivation:
             if same:
                 self.holds(partition, sender)
             else:
-                self._out.tell(ReplicaDiffers(partition, sender))
+                self._out.notify(ReplicaDiffers(partition, sender))
 
     def holds(self, partition: int, member: MemberId) -> None:
         """This replica knows the assignment and holds what the primary holds."""
@@ -151,7 +151,7 @@ class PrimaryActivation:
         assert partition in self._copies.held, "a primary holds what it serves"
         self._step(partition, _S.EQUAL)
         self._copies.held[partition].used(self._out.now_ns)
-        self._out.tell(LeadershipTaken(partition))
+        self._out.notify(LeadershipTaken(partition))
 
     def cancel(self, partition: int) -> None:
         self._step(partition, _S.CANCELLED)
@@ -161,7 +161,6 @@ class PrimaryActivation:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """Counts that are zero when nothing is in progress, by name."""
         return {"primaries taking office": len(self._waiting), "enlistments not sent": len(self._calls)}
 
     @property

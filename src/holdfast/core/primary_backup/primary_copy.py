@@ -106,7 +106,7 @@ class PrimaryCopy:
         joining = self._lane.joining.get(partition)
         return joining[0] if joining is not None else None
 
-    def tell(self, event: EntryEvent) -> None:
+    def publish(self, event: EntryEvent) -> None:
         if event.map in self._lane.listening:
             self._lane.heard(event)
 
@@ -157,10 +157,9 @@ class PrimaryCopy:
         lane.close_batch(lambda known: done(self._told(known, value, position)))
 
     def wake(self) -> None:
-        """End of a step: call `ReplicationEngineDelegate.changed` for awaited partitions that have changed in any way.
-
-        A request that has to wait again awaits the next change during this call. The loop continues until nothing
-        awaited has changed, so a change that one woken request makes wakes the others.
+        """End of a step: call `ReplicationEngineDelegate.changed` for awaited partitions that have changed. A
+        request that has to wait again awaits the next change during this call. The loop continues until
+        nothing awaited has changed, so a change made by one woken request wakes the others.
         """
         awaited = self._lane.awaited
         while True:
@@ -196,7 +195,7 @@ class PrimaryCopy:
             lane.close_batch(lambda known: done(answer if known else self._unconfirmed()))
         else:
             done(answer)
-            lane.close_batch(_nobody)
+            lane.close_batch(_ignore)
 
     def _decide(self, copy: PartitionCopy, request: Request) -> Decision | Wait:
         name, op = request.map, request.op
@@ -292,14 +291,14 @@ class PrimaryCopy:
         def destroyed(outcome: Outcome, left: Sequence[int], missed: Sequence[int]) -> None:
             if outcome.status is Status.OK:
                 for partition in sorted(set(request.partitions).difference(left, missed)):
-                    self._out.tell(MapEmptied(partition, request.map))
+                    self._out.notify(MapEmptied(partition, request.map))
             done(outcome, left, missed)
 
         return destroyed
 
     def _slice(self, request: Request) -> tuple[Value, list[int], int]:
-        """Work on as many partitions as take some ms. Returns the value, the partitions that are left (the caller
-        requests them again), and the effort in entries.
+        """Work on as many partitions as take some ms. Returns the value, the partitions that are left (the
+        caller requests them again), and the effort in entries.
         """
         lane = self._lane
         reads = request.op in READS
@@ -345,15 +344,14 @@ def _effort(request: Request, state: MapState) -> int:
     return COUNT_ENTRIES + CLEAR_ENTRIES * len(state.entries) + TOLD_ENTRIES * len(state.touched or ())
 
 
-def _nobody(known: bool) -> None:
+def _ignore(known: bool) -> None:
     """Do nothing: the batch of a read only removes expired entries, and the answer does not rest on that."""
 
 
 def attempt(out: Outbox, request: Request, read: Callable[[], T]) -> T | Outcome:
-    """The result of a read, or its error as an answer.
-
-    Deciding changes nothing, so after an error the state is not in doubt and the member continues (primary_backup/A-1).
-    An error while an update is applied, as any error in a write, stops the member.
+    """The result of a read, or its error as a response. A decision changes nothing, so after an error the
+    state is intact and the member continues (primary_backup/A-1). An error while an update is applied stops
+    the member.
     """
     try:
         return read()
@@ -376,8 +374,8 @@ def position_of(copy: PartitionCopy, name: str, settings: Settings) -> tuple[int
 
 
 def _is_outdated(copy: PartitionCopy, step: TransactionStep) -> bool:
-    """Whether a transaction without locks was mapped under another primary (transactions/P-1). A change of the backups
-    alone does not matter.
+    """Whether a transaction without locks was mapped under another primary (transactions/P-1). A change of
+    the backups alone does not matter.
     """
     mapped = step.mapped if isinstance(step, LockKeys | PrepareBranch) else None
     return mapped is not None and not mapped.holds and mapped.row < copy.term

@@ -266,7 +266,9 @@ class StagingReplica:
         base: PartitionCopy | None = None,
         tail_bytes: int = 0,
     ) -> None:
-        """`base`: the copy that this member holds already. It may go on changing, as it follows its primary."""
+        """`base`: the copy that this member holds already. It may change meanwhile, as it follows its
+        primary.
+        """
         self._open = open_map
         self._tail_bytes = tail_bytes
         self.source = source

@@ -58,7 +58,7 @@ class ConsensusReplication:
         """Records are sent inside the group only."""
         return None
 
-    def tell(self, event: EntryEvent) -> None:
+    def publish(self, event: EntryEvent) -> None:
         if event.map in self._zone.sink.listening:
             self._zone.sink.hear(event)
 

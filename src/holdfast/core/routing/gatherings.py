@@ -324,7 +324,7 @@ class Gatherings:
         request = gathering.request
         if isinstance(gathering.value, int):
             kind = EventKind.EVICT_ALL if request.op is Op.EVICT_ALL else EventKind.CLEAR_ALL
-            self._replication.tell(EntryEvent(kind, request.map, self._me, count=gathering.value))
+            self._replication.publish(EntryEvent(kind, request.map, self._me, count=gathering.value))
 
     def _under_way(self, gathering: Gathering) -> bool:
         return any(entry[1] is gathering for entry in self._asked.values())

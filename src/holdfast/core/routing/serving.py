@@ -109,7 +109,7 @@ class Serving:
         self._lane.leading[partition] = copy
         self._lane.serving[partition] = None if self._hides(partition) else copy
         self._lane.retarget(copy)
-        self._out.tell(ServingBegan(partition))
+        self._out.notify(ServingBegan(partition))
 
     def take(self, partition: int) -> None:
         self.serve(partition)
@@ -160,7 +160,7 @@ class Serving:
         if refusals.full.keys() != intents.full:
             self.restrict()
         if refusals.short != intents.short:
-            self._out.tell(MemoryRoomChanged())
+            self._out.notify(MemoryRoomChanged())
 
     def on_memory_room(self, room: Room) -> None:
         before = self._membership.intents.short.get(self._me, Room.PLENTY)
@@ -174,7 +174,7 @@ class Serving:
             self._out.note("memory available again: writes are accepted")
         else:
             self._out.note("memory available again for migrations")
-        self._out.tell(MemoryRoomChanged())
+        self._out.notify(MemoryRoomChanged())
 
     def on_backlog(self) -> None:
         self._show()

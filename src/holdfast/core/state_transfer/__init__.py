@@ -1,1 +1,1 @@
-"""How does a replica get what it lacks? One session for migrations, repair and returning members."""
+"""How a replica gets what it lacks: one session for migrations, repair and returning members."""

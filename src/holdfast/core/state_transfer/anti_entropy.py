@@ -79,7 +79,7 @@ class AntiEntropy:
         self._step_ns = settings.replication.anti_entropy_ms * MILLISECOND // TICKS
         self._tick = 0
         self._checked = -1
-        """The partition that was checked last."""
+        """The partition checked last."""
         self._wanted: dict[RepairKey, RepairWanted] = {}
         """Requests without a permit."""
         self._running: set[RepairKey] = set()
@@ -176,7 +176,7 @@ class AntiEntropy:
             self._compare(partition)
 
     def _counted_too_much(self, copy: PartitionCopy, said_now: list[Summed]) -> str:
-        """The reason if this copy was ahead at the last summary and the primary has still not caught up;
+        """The reason, if this copy was ahead at the last summary and the primary has still not caught up;
         empty: none.
         """
         before = self._further.pop(copy.partition, {})
@@ -198,7 +198,7 @@ class AntiEntropy:
         """Forget maps that the primary does not hold (state_transfer/R-4)."""
         for name in [name for name in copy.maps if name not in there]:
             copy.forget(name)
-            self._out.tell(MapForgotten(copy.partition, name))
+            self._out.notify(MapForgotten(copy.partition, name))
             self._log.note(Dropped(copy.partition, name))
             self._out.note("map forgotten", partition=copy.partition, map=name, reason="its primary has none")
 
@@ -209,7 +209,7 @@ class AntiEntropy:
         else:
             self._summaries.pop(partition, None)
             self._copies.watched.discard(partition)
-        assert len(self._summaries) == len(self._copies.watched), "records are told of where a summary waits"
+        assert len(self._summaries) == len(self._copies.watched), "a watched partition has a waiting summary"
 
     def on_records(self, notice: RecordsTaken) -> None:
         """Records have arrived for a copy that was behind its summary."""

@@ -37,8 +37,8 @@ class ContentPart:
         missed: Updates | None = None,
         earlier: Updates | None = None,
     ) -> None:
-        """`missed`: updates with their terms; `ranges`: key ranges to send whole, unless all are; `earlier`: updates
-        before `missed`, only for change streams of the receiver.
+        """`missed`: updates with their terms; `ranges`: key ranges to send whole, unless all are; `earlier`:
+        updates before `missed`, only for change streams of the receiver.
         """
         self.held = held
         self.how = how
@@ -107,9 +107,8 @@ def _add_records(
     limit: int,
     waited_ns: int,
 ) -> bool:
-    """Add updates of the first map until the chunk is full. Returns whether there is room for more.
-
-    They have waited for `waited_ns`, because a receiver acknowledges one chunk after the other.
+    """Add updates of the first map until the chunk is full. Returns whether there is room for more. They have
+    waited for `waited_ns`, because a receiver acknowledges one chunk after the other.
     """
     name, records = left[0]
     part = FillRecords(name, [], [])

@@ -32,12 +32,12 @@ class Mine:
     starts: int
     """All updates after this number are known; equal to `counter`: none is."""
     digests: Sequence[int] = ()
-    """Of its key ranges, if they are compared; a single one covers the whole map."""
+    """Digests of its key ranges, if they are compared; a single one covers the whole map."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to send of a map, and the reason for not sending less."""
+    """The content to send of a map, and the reason for not sending less."""
 
     how: How
     why: str

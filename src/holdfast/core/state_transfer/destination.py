@@ -60,7 +60,7 @@ class ChunkFound:
     no_room: str
     """Why this member can accept no further partition; empty: it can."""
     ticket: int
-    """Of the present supply from this sender; 0: none."""
+    """Ticket of the present supply from this sender; 0: none."""
 
 
 CHUNKS: Final[Cases[ChunkFound]] = Cases(
@@ -131,7 +131,7 @@ class Destination:
         self._table_replication = table_replication
         self.staging = copies.staging
         self._early: dict[int, list[tuple[MemberId, Fill, int]]] = {}
-        """Chunks that came before their assignment, by partition, with their senders and times of arrival."""
+        """Chunks that came before their assignment, by partition, with senders and times of arrival."""
         self._checkpoints: dict[int, tuple[int, StagingReplica]] = {}
         """Checkpoints in progress, by ticket: partition and copy."""
 
@@ -357,11 +357,9 @@ class Destination:
             self.on_fill(sender, fill.after_wait(self._out.now_ns - came_ns))
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """Drop staging replicas whose sources have gone or have a new life.
-
-        Usually a new assignment ends them, but not in a frozen table, nor for a partition that waits for its copies. A
-        copy that its source knows to be here stays, since an assignment may name it; a complete repair becomes the
-        copy.
+        """Drop staging replicas whose sources have gone or have a new life. Usually a new assignment ends
+        them, but not in a frozen table, nor for a partition that waits for its copies. A copy that its source
+        knows to be here stays, since an assignment may name it; a complete repair becomes the copy.
         """
         if not notice.admitted:
             self._removed()
@@ -382,9 +380,8 @@ class Destination:
         return {"early chunks": len(self._early)}
 
     def _removed(self) -> None:
-        """This member was removed though alive: drop incomplete staging replicas.
-
-        A complete one stays: a majority may have stored the assignment that names it.
+        """This member was removed though alive: drop incomplete staging replicas. A complete one stays: a
+        majority may have stored the assignment that names it.
         """
         for partition in [p for p, staged in self.staging.items() if not staged.complete]:
             self.staging.pop(partition).step(StagingStep.DROPPED)

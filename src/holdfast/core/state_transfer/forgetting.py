@@ -149,7 +149,7 @@ class Forgetting:
         copy.forget(held.name)
         if held.journal != "off":
             self._log.note(Dropped(copy.partition, held.name))
-        self._out.tell(MapForgotten(copy.partition, held.name))
+        self._out.notify(MapForgotten(copy.partition, held.name))
 
     # -- the backup
 

@@ -38,7 +38,7 @@ class MapCopies:
         membership: MembershipStatus,
         parallel: int,
     ) -> None:
-        """`parallel`: replicas that are filled at a time."""
+        """`parallel`: replicas filled at a time."""
         self._me = me
         self._out = out
         self._rows = rows

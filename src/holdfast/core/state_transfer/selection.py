@@ -1,7 +1,6 @@
-"""Selection of the content for each receiver, by what it has (state_transfer/S-7): everything, a delta, or key ranges.
-
-Updates that memory no longer holds are requested from the journal first. The content of a supply is complete when all
-its maps are selected.
+"""Selects the content for each receiver by what it has (state_transfer/S-7): everything, a delta, or key
+ranges. Updates that memory no longer holds are first requested from the journal. The content of a supply is
+complete when all its maps are selected.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Selection:
         """Ticket of a journal request -> supply, map, last number."""
         self._tickets = 0
         self.fills = dict.fromkeys(How, 0)
-        """Maps and services that were brought up to date, by what was sent."""
+        """Maps and services brought up to date, by kind of content."""
 
     def begin(self, supply: Supply, demand: Demand | None) -> bool:
         """Select by what the receiver has. Returns whether everything is selected without the journal."""
@@ -69,7 +68,7 @@ class Selection:
 
     def _chosen(self, supply: Supply, held: AnyReplica, choice: Choice) -> None:
         assert choice.how is How.FULL or choice.after <= held.counter, (
-            "nobody is ahead of the primary (state_transfer/C-1)"
+            "no replica is ahead of the primary (state_transfer/C-1)"
         )
         supply.choices[held.name] = choice
         if choice.how is not How.FULL and choice.after < held.counter and held.tail is not None:
@@ -128,7 +127,9 @@ class Selection:
     def _missed(self, supply: Supply, held: AnyReplica) -> list[tuple[int, Record]] | None:
         """The missed updates, with the remaining times to live."""
         missed = supply.missed.pop(held.name, None)
-        return missed and [(term, held.state.as_told(record, self._out.now_ns)) for term, record in missed]
+        return missed and [
+            (term, held.state.with_remaining_ttl(record, self._out.now_ns)) for term, record in missed
+        ]
 
     def replicas(self, supply: Supply) -> list[AnyReplica]:
         copy = self._copies.held[supply.partition]
@@ -138,7 +139,9 @@ class Selection:
         """The supply has ended: ignore outstanding answers of the journal."""
         for ticket in [ticket for ticket, asked in self._reads.items() if asked[0] is supply]:
             del self._reads[ticket]
-        assert all(asked[0] is not supply for asked in self._reads.values()), "nobody waits for it any more"
+        assert all(asked[0] is not supply for asked in self._reads.values()), (
+            "no read of the journal belongs to it any more"
+        )
 
     def reset(self) -> None:
         self._reads.clear()

@@ -65,7 +65,14 @@ from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.primary_backup.primary_activation import PrimaryActivation
 from holdfast.core.state_transfer.selection import Selection
-from holdfast.core.state_transfer.supply import AWAITING, Supply, SupplyPhase, SupplyStep, SyncDone, tell
+from holdfast.core.state_transfer.supply import (
+    AWAITING,
+    Supply,
+    SupplyPhase,
+    SupplyStep,
+    SyncDone,
+    notify_end,
+)
 from holdfast.core.state_transfer.supply_flow import SupplyFlow
 from holdfast.core.state_transfer.supply_requests import (
     MIGRATION_REQUESTS,
@@ -174,10 +181,9 @@ class Source:
         """Fill a replica whose content differs; `PrimaryActivation.holds` follows."""
         self._supply(notice.partition, notice.member)
 
-    def refill(self, partition: int, member: MemberId, told: SyncDone, *, compare: bool = True) -> None:
-        """Repair a backup while this member serves. `compare`: its content may be wrong as well.
-
-        The backup keeps its copy until the new one is complete. Then `told` is called with "", or with the reason why
+    def refill(self, partition: int, member: MemberId, done: SyncDone, *, compare: bool = True) -> None:
+        """Repair a backup while this member serves. `compare`: its content may be wrong as well. The backup
+        keeps its copy until the new one is complete. Then `done` is called with "", or with the reason why
         the repair failed.
         """
         found = RepairFound(
@@ -191,10 +197,10 @@ class Source:
         )
         handling, why = REPAIRS.judge(found)
         if handling is Handling.REFUSED:
-            told(why)
+            done(why)
         else:
             supply = self._supply(partition, member, compare=compare)
-            supply.told.append(told)
+            supply.on_end.append(done)
 
     def _supply(self, partition: int, member: MemberId, *, compare: bool = False) -> Supply:
         """The supply that fills this replica: a running or queued one, else a new one."""
@@ -287,7 +293,7 @@ class Source:
         self._lane.joining.pop(partition, None)
         self._copies.services.give_up(partition)
         if self._is_active(partition):
-            self._out.tell(HandoverEnded(partition))
+            self._out.notify(HandoverEnded(partition))
         master = self._master()
         if master is not None:
             self._out.send(master, MigrationRefused(self._view_number(), partition, supply.version, why))
@@ -295,7 +301,9 @@ class Source:
     # -- the content
 
     def _open(self, supply: Supply, demand: Demand | None) -> None:
-        """Begin to send every new record (state_transfer/S-1), and what the receiver lacks (state_transfer/S-7)."""
+        """Begin to send every new record (state_transfer/S-1), and the content that the receiver lacks
+        (state_transfer/S-7).
+        """
         copy = self._copies.held[supply.partition]
         assert supply.phase is SupplyPhase.CHOOSING, "the receiver has listed what it has"
         if supply.migration is not None:
@@ -325,7 +333,7 @@ class Source:
             if self._out.now_ns - self._lane.waits_since(supply.partition) > DRAIN_NS:
                 self._break_off(supply)
                 return
-            self._out.tell(HandoverBegan(supply.partition))
+            self._out.notify(HandoverBegan(supply.partition))
             if self._lane.unfinished(supply.partition):
                 supply.step(SupplyStep.PAUSED)
                 self._out.timer(TimerName.DRAINING, DRAIN_NS)
@@ -428,12 +436,12 @@ class Source:
         self.selection.forget(supply)
         self._landed(supply)
         assert not supply.flight, "an ended supply has nothing in flight"
-        tell(supply, why)
+        notify_end(supply, why)
 
     def _drop(self, supply: Supply, why: str) -> None:
         """End a supply that has not begun, or that ends because this member was removed."""
         supply.step(SupplyStep.ENDED)
-        tell(supply, why)
+        notify_end(supply, why)
 
     def _call_off(self, supply: Supply, why: str) -> None:
         """End it and notify the receiver, which no new assignment would notify."""
@@ -471,10 +479,9 @@ class Source:
         self._retry()
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """End repairs of members that have gone or have a new life: chunks in flight to them are lost.
-
-        A migration to one of them stays. Its destination must acknowledge every write until the master, which sees the
-        same view, raises the version of the assignment.
+        """End repairs of members that have gone or have a new life: chunks in flight to them are lost. A
+        migration to one of them stays: its destination must acknowledge every write until the master, which
+        sees the same view, raises the version of the assignment.
         """
         if not notice.admitted:
             self._reset()

@@ -87,6 +87,7 @@ class Supply:
         "master",
         "migration",
         "missed",
+        "on_end",
         "partition",
         "phase",
         "reading",
@@ -94,7 +95,6 @@ class Supply:
         "sequence",
         "ticket",
         "to",
-        "told",
         "version",
     )
 
@@ -114,12 +114,12 @@ class Supply:
         """Bytes of the unacknowledged chunk."""
         self.migration: Migration | None = None
         self.master: MemberId | None = None
-        self.told: list[SyncDone] = []
+        self.on_end: list[SyncDone] = []
         """Callbacks for the end of the supply: "" or the reason why it failed."""
         self.compare = False
         """Whether to compare the receiver's content as well, because it may be wrong."""
         self.demand: Demand | None = None
-        """What the receiver has to begin with."""
+        """The receiver's base."""
         self.choices: dict[str, Choice] = {}
         self.missed: dict[str, Missed] = {}
         """Updates of maps whose full content is not sent."""
@@ -134,15 +134,15 @@ class Supply:
     @property
     def is_repair(self) -> bool:
         """Whether it repairs a replica while the primary serves."""
-        return bool(self.told)
+        return bool(self.on_end)
 
 
-def tell(supply: Supply, why: str) -> None:
+def notify_end(supply: Supply, why: str) -> None:
     """Call the callbacks for the end of a supply; "": the receiver is filled."""
-    told, supply.told = supply.told, []
-    for one in told:
+    callbacks, supply.on_end = supply.on_end, []
+    for one in callbacks:
         one(why)
-    assert not supply.told, "nobody asks about what has ended"
+    assert not supply.on_end, "an ended supply has no callbacks left"
 
 
 def stretch(records: Missed | None, after: int, upto: int) -> Missed | None:

@@ -11,8 +11,9 @@ from holdfast.core.state_transfer.supply import Supply
 from holdfast.core.store.chunk import Chunk
 
 TO_ONE_BYTES = 524_288
-"""In flight to one member, in addition to one chunk: enough to keep both sides busy. More would delay messages that
-clients wait for, and that share the link: records of moving partitions, forwarded requests.
+"""Limit of bytes in flight to one member, in addition to one chunk: enough to keep both sides busy. More
+would delay messages that clients wait for and that share the link: records of moving partitions, forwarded
+requests.
 """
 
 

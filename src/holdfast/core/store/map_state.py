@@ -200,7 +200,7 @@ class MapState:
     def receiver(self) -> Receiver:
         return MapReceiver(self)
 
-    def as_told(self, record: Record, now_ns: int) -> Record:
+    def with_remaining_ttl(self, record: Record, now_ns: int) -> Record:
         expiry = self.expiries.get(record.key)
         if not record.ttl_ms or expiry is None or not expiry.ttl_ms:
             return record

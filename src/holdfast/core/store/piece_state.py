@@ -138,7 +138,7 @@ class PieceState:
     def receiver(self) -> Receiver:
         return PieceReceiver(self)
 
-    def as_told(self, record: Record, now_ns: int) -> Record:
+    def with_remaining_ttl(self, record: Record, now_ns: int) -> Record:
         return record
 
     def write_to(self, taken: MapSnapshot, now_ns: int) -> None:

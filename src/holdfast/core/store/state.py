@@ -69,7 +69,7 @@ class State(Protocol):
     def receiver(self) -> Receiver:
         """The receiver that fills this new state."""
 
-    def as_told(self, record: Record, now_ns: int) -> Record:
+    def with_remaining_ttl(self, record: Record, now_ns: int) -> Record:
         """An earlier update as it is sent now, with the rest of its times."""
 
     def write_to(self, taken: MapSnapshot, now_ns: int) -> None:

@@ -42,4 +42,4 @@ class ConnectionLog:
         logged with its traceback.
         """
         self.counts[kind] += 1
-        self._lines.tell(kind, line, *map(quoted, args), level=level, error=error)
+        self._lines.write(kind, line, *map(quoted, args), level=level, error=error)

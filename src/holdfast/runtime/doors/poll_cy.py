@@ -318,7 +318,7 @@ class Wire:
         self.poll.close_descriptor(fd)
         self.poll.lost.append((self, number))
         if len(self.poll.lost) == 1:
-            self.poll.loop.call_soon(self.poll.tell_lost)
+            self.poll.loop.call_soon(self.poll.report_lost)
 
 
 @cython.cclass
@@ -399,7 +399,7 @@ class Poll:
         for wire in self._wires:
             if wire is not None:
                 wire.abort()
-        self.tell_lost()
+        self.report_lost()
         self.descriptors.close()
 
     def close_descriptor(self, fd: int) -> None:
@@ -408,7 +408,7 @@ class Poll:
         self.descriptors.unregister(fd)
         os.close(fd)
 
-    def tell_lost(self) -> None:
+    def report_lost(self) -> None:
         """Notify closed connections, while no other call is in progress."""
         lost = self.lost
         self.lost = []
@@ -502,7 +502,7 @@ class Poll:
                     wire.connection.recount()
                 self._come += size
                 if self._come > OFTEN_BYTES:
-                    self._tell_door()
+                    self.report_to_door()
                 return
         self._leave_lane()
         if at < 0:
@@ -539,7 +539,7 @@ class Poll:
         self._look_around()
 
     @cython.cfunc
-    def _tell_door(self) -> cython.void:
+    def report_to_door(self) -> cython.void:
         door = self._door
         door.come += self._come
         self._come = 0
@@ -582,7 +582,7 @@ class Poll:
             wire.connection.recount()
             self._come += size
             if self._come > OFTEN_BYTES:
-                self._tell_door()
+                self.report_to_door()
             return
         value = whole_value(wire.value)
         data = wire.head
@@ -591,7 +591,7 @@ class Poll:
             wire.connection.recount()
         self._come += size
         if self._come > OFTEN_BYTES:
-            self._tell_door()
+            self.report_to_door()
         if not wire.closing:
             self._take_whole(wire, data, value)
 

@@ -56,7 +56,7 @@ class AuditLog:
         except OSError as error:
             raise ConfigError(f"security.audit_file: cannot write {path}: {error.strerror}") from None
 
-    def tell(self, event: AuditEvent) -> None:
+    def write(self, event: AuditEvent) -> None:
         now_s = self._clock()
         if now_s - self._began_s >= PERIOD_S:
             self._end_period(now_s)

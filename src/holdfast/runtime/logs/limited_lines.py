@@ -37,7 +37,7 @@ class LimitedLines:
         self._clock = clock
         self._kinds: dict[str, _Kind] = {}
 
-    def tell(
+    def write(
         self,
         kind: str,
         line: str,

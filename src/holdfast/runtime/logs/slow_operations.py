@@ -92,7 +92,7 @@ class SlowOperations:
         self._kept.append(told)
         self._heard(told)
         words = " ".join(f"{name}={quoted(value)}" for name, value in told.items() if name != "ended_ms")
-        self._lines.tell(
+        self._lines.write(
             "slow operations",
             "slow operation: %s",
             words,

@@ -114,7 +114,7 @@ class Traces:
             return
         line = "the collector at traces.endpoint took no spans: %d are dropped"
         try:
-            self._loop.call_soon_threadsafe(self._lines.tell, "traces", line, spans)
+            self._loop.call_soon_threadsafe(self._lines.write, "traces", line, spans)
         except RuntimeError:
             return  # the loop is closed
 

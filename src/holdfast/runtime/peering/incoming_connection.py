@@ -38,13 +38,12 @@ from holdfast.wire.bounds import address_problem, uuid_problem
 READ_BYTES = 1024 * 1024
 """Size of a receive buffer. A longer frame gets a larger buffer, which grows while the frame arrives."""
 TURN_NS = 500_000
-"""Time for the frames of one connection in one turn of the event loop, because clients wait meanwhile. Then the
-responses are sent, and the next turn begins with the remaining frames."""
+"""Time for the frames of one connection in one turn of the event loop, because clients wait meanwhile. Then
+responses are sent, and the next turn continues.
+"""
 
 
 class IncomingOwner(Protocol):
-    """The part of the network that a connection calls (`member_network.py`)."""
-
     uuid: str
     client_port: int
     speaks: ProtocolRange
@@ -121,7 +120,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
         self._network.on_bytes(nbytes)
 
     def _handle(self) -> None:
-        """Handle the complete frames, for about `TURN_NS`. The rest waits for the next turn; nothing is read before."""
+        """Handle complete frames for about `TURN_NS`, and the rest in the next turn; nothing is read before."""
         until_ns = time.monotonic_ns() + TURN_NS
         self._network.gather()
         try:
@@ -198,10 +197,9 @@ class IncomingConnection(asyncio.BufferedProtocol):
             self._transport = None
 
     def _make_space(self) -> None:
-        """Make room in the buffer for the rest of the next frame.
-
-        The buffer for a long frame at most doubles each time it is full. So a length field alone cannot make this
-        member allocate the 256 MiB of the longest frame: the peer has to send them.
+        """Make room in the buffer for the rest of the next frame. The buffer for a long frame at most doubles
+        each time it is full, so a length field alone cannot make this member allocate 256 MiB: the peer has
+        to send them.
         """
         here, size = self._end - self._start, len(self._buffer)
         if self._request is not None:

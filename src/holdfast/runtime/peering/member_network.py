@@ -35,8 +35,8 @@ from holdfast.server.quota import Quota
 REFUSALS_TO_SILENCE = 3
 """Refused connections after which the members at an address are reported as silent."""
 SAME_MEMBER_MAX = 4
-"""Connections that one member may have open to this one. It needs one, and one more for each other address by which it
-finds this member; this side may not have noticed yet that older ones have ended. Beyond the limit the oldest is closed.
+"""Limit of connections that one member may have open to this one. It needs one, and one more for each other
+address by which it finds this member; old ones may linger. Beyond the limit the oldest is closed.
 """
 APART_BYTES = 16 * 1024
 """Packets of this size or more are written separately from their header, which saves a copy."""
@@ -50,8 +50,6 @@ log = logging.getLogger("holdfast")
 
 
 class MemberNetwork:
-    """All connections of this member with other members."""
-
     def __init__(
         self,
         settings: Settings,
@@ -88,7 +86,7 @@ class MemberNetwork:
         self.seed_places = SeedPlaces(seeds, Names(seeds, servers), uuid, self)
         self.incoming: set[IncomingConnection] = set()
         self.failures: dict[Address, str] = {}
-        """Why a process that listens at an address cannot be used, or problem a name has no address; in words."""
+        """Reasons why processes at these addresses cannot be used, or names have no address."""
         self.denied_by: set[Address] = set()
         """Addresses where the handshake failed because the secrets differ."""
         self._half_open: Quota[IncomingConnection] = Quota(settings.limits.unauthenticated_connections)
@@ -101,7 +99,7 @@ class MemberNetwork:
         self._running = False
         """From `begin` to `stop`. The port is open before `begin`; frames that arrive then are dropped as if lost."""
         self._gathering = False
-        """While received frames are handled: what is sent meanwhile leaves together."""
+        """While received frames are handled: frames sent meanwhile are collected."""
         self._unsent: list[OutgoingConnection] = []
 
     def begin(self, driver: Driver) -> None:
@@ -209,8 +207,8 @@ class MemberNetwork:
         self._authenticated.allow(limits.member_connections)
 
     def on_connected(self, incoming: IncomingConnection) -> None:
-        """Count a new connection that is not authenticated yet. The oldest one of the greediest network may be closed
-        for it (`server/quota.py`).
+        """Register an unauthenticated connection. The oldest one of the greediest network may be closed for
+        it (`server/quota.py`).
         """
         self.incoming.add(incoming)
         oldest = self._half_open.add(incoming, net_of(incoming.host))
@@ -251,7 +249,9 @@ class MemberNetwork:
         )
 
     def protocol_figures(self) -> dict[str, object]:
-        """Supported versions of the member protocol, and the one in use with each member by UUID; for the status."""
+        """Supported versions of the member protocol, and the one in use with each member by UUID; for the
+        status.
+        """
         spoken_with = dict(sorted(self.protocols.items()))
         return {"lowest": self.speaks.lowest, "highest": self.speaks.highest, "versions": spoken_with}
 
@@ -343,8 +343,8 @@ class MemberNetwork:
                 self._tell(partial(self.driver.reconnected, member))
 
     def on_given_up(self, outgoing: OutgoingConnection) -> None:
-        """All attempts failed. Forget the address unless a member of the view has it: a process outside the view can
-        name any address in its request, and they would add up.
+        """All attempts failed. Forget the address unless a member of the view has it: processes outside the
+        view can name any address, and those would add up.
         """
         address = outgoing.address
         if not self.needed(address) and self._outgoing.get(address) is outgoing:

@@ -32,8 +32,9 @@ from holdfast.wire import doors
 RETRY_S = (0.05, 0.1, 0.2, 0.4, 0.8)
 """Pauses after failed attempts to connect. After the last one, the next attempt is made when something is sent."""
 SPEAK_AFTER_S = 2.0
-"""A connecting member that has received nothing for so long sends its first bytes. If the port is one for clients, the
-other side has waited for them, and now replies with the right port."""
+"""A connecting member that has received nothing for so long sends its first bytes. A port for clients waits
+for these, and responds with the right port.
+"""
 DATAGRAMS_KEPT = 16
 """Datagrams that wait for a connection; further ones are dropped."""
 UNREAD_BYTES_MAX = 64 * 1024 * 1024
@@ -83,8 +84,8 @@ class OutgoingOwner(Protocol):
 
 
 class OutgoingConnection:
-    """The connection to one address: opened when there is something to send, and again if it breaks while a member of
-    the view has the address.
+    """The connection to one address, opened when there is something to send, and again if it breaks while a
+    member of the view has the address.
     """
 
     def __init__(self, network: OutgoingOwner, address: Address, name: str = "") -> None:
@@ -106,8 +107,8 @@ class OutgoingConnection:
         return self._protocol.member if self._protocol is not None else ""
 
     def send(self, frame: bytes, body: bytes = b"", *, datagram: bool) -> None:
-        """Send a frame (`body`: its second part, if that is separate) now, or with others that are being collected.
-        Without a connection a datagram waits for one, and a packet is dropped, because its link repeats it.
+        """Send a frame (`body`: its second part) now, or with others that are being collected. Without a
+        connection a datagram waits, and a packet is dropped, because its link repeats it.
         """
         transport = self._transport
         if transport is not None:
@@ -227,8 +228,8 @@ class OutgoingConnection:
             )
 
     async def _opening(self, transport: asyncio.Transport, protocol: OutgoingHandshake) -> bytes:
-        """Wait for the other side's first message. A server for clients sends none, so after a while this sends the
-        first bytes of a member, to which such a server replies with the right port.
+        """Wait for the peer's first message. A port for clients sends none, so after a while this sends the
+        first bytes of a member, to which such a port responds with the right one.
         """
         done, _ = await asyncio.wait({protocol.opening}, timeout=SPEAK_AFTER_S)
         if not done:
@@ -255,8 +256,8 @@ class OutgoingConnection:
 
 
 class OutgoingHandshake(asyncio.Protocol):
-    """Receiving side of an outgoing connection: opening, welcome, and then only the loss of the connection. The other
-    member sends its frames on a connection of its own.
+    """Receiving side of an outgoing connection: opening, welcome, then only the loss of the connection. The
+    peer sends its frames on a connection of its own.
     """
 
     def __init__(self, outgoing: OutgoingConnection) -> None:

@@ -26,7 +26,7 @@ class SeedAsker(Protocol):
         """Send a frame to an address. Returns the member there if it is connected already."""
 
     def found_behind(self, seed: Address, members: tuple[MemberId, ...]) -> None:
-        """All addresses of the seed are known by now; these members are there."""
+        """All addresses of the seed are known; these members are there."""
 
     def found_absent(self, seed: Address) -> None:
         """The name has no address."""
@@ -62,7 +62,7 @@ class SeedPlaces:
         return address in self._seeds
 
     def ask(self, seed: Address, frame: bytes) -> None:
-        """Send this to all members behind the seed. Skipped during a lookup; a joining member asks repeatedly."""
+        """Send this to all members behind the seed. Skipped during a lookup; a joining member repeats it."""
         if seed not in self._asking:
             task = asyncio.get_running_loop().create_task(self._ask(seed, frame))
             self._asking[seed] = task

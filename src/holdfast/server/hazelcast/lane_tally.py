@@ -37,19 +37,19 @@ class LaneTally:
         self._unknown = 0
 
     def count_reads_in(self, counts: ReadCounts) -> None:
-        """From now on `tell_reads` reports there how often each map is read."""
+        """From now on `report_reads` reports there how often each map is read."""
         self._reads = counts
 
     @cython.ccall
     def read(self, name: str, count: cython.longlong) -> cython.void:
         """So many reads of this map. Mostly it is the same one as before."""
         if name != self._read_name:
-            self.tell_reads()
+            self.report_reads()
             self._read_name = name
         self._read_count += count
 
     @cython.ccall
-    def tell_reads(self) -> cython.void:
+    def report_reads(self) -> cython.void:
         """Report what was read since the last time."""
         if self._read_count:
             self._reads.add(self._read_name, self._read_count)

@@ -86,7 +86,7 @@ class Director:
         fault = self.faults.get(boundary.number)
         if fault is None:
             return STRAIGHT
-        stage.world.tell(
+        stage.world.log(
             f"FAULT {fault} when {stage.letter(boundary.sender)} sends {boundary.message} to {boundary.receiver}"
         )
         if fault.kind in CRASHES:
@@ -139,7 +139,7 @@ class Director:
         def heal() -> None:
             for pair in added:
                 cut.pop(pair, None)
-            self.stage.world.tell("HEALED")
+            self.stage.world.log("HEALED")
 
         self.stage.world.after(length_ns, heal)
 

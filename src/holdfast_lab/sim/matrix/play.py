@@ -84,7 +84,7 @@ def play(case: Case, *, without: frozenset[str] = frozenset(), story: Story | No
 def _play(case: Case, story: Story | None) -> Verdict:
     form = FORMS[case.form]
     stage = Stage(form, case.master, case.seed, story=story)
-    stage.world.tell(f"{case}: {form.start} becomes {form.target}; the master is {stage.letters[0]}")
+    stage.world.log(f"{case}: {form.start} becomes {form.target}; the master is {stage.letters[0]}")
     director = Director(stage, form.roles(case.master), case.faults)
     world = stage.world
     began_ns = world.now_ns
@@ -99,7 +99,7 @@ def _play(case: Case, story: Story | None) -> Verdict:
     if not problems:
         problems = _judge(stage)
     for problem in problems:
-        world.tell(f"PROBLEM {problem}")
+        world.log(f"PROBLEM {problem}")
     figures: dict[str, int | float] = {
         "acknowledged": sum(1 for write in stage.client.writes if write.outcome == "ok"),
         "migrations": sum(picture.migrations()["completed"] for picture in stage.cluster.pictures()),
