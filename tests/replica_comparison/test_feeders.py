@@ -12,7 +12,7 @@ from tests.server.memory_cluster import MemoryCluster
 from holdfast.client.blocking import Client
 from holdfast.core.messages import Summed
 from holdfast.core.model.journal_entries import MapSnapshot, Snapshot
-from holdfast.core.raft_partition.marked_copies import marked_map
+from holdfast.core.primary_backup.cuts import Pin
 from holdfast.core.state_transfer import anti_entropy
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica_comparison import Finding, Relation
@@ -21,8 +21,8 @@ from holdfast.replica_comparison import live
 from holdfast.replica_comparison.files_source import FilesSource
 from holdfast.replica_comparison.live import compare_partitions
 from holdfast.replica_comparison.sources import Access, ClusterSource, ListedSource, Source, verify_source
-from holdfast.replica_comparison.zone_comparison import compare_at_mark
-from holdfast.server.digest_questions import _add_up_map
+from holdfast.replica_comparison.zone_comparison import compare_at_cut
+from holdfast.server.digest_questions import PinSnapshot
 from holdfast.wire import own
 from holdfast.wire.checkpoint import encode_checkpoint
 from holdfast.wire.values import to_stored
@@ -133,17 +133,17 @@ def on_spark(source: Source) -> list[Finding]:
     return [finding for part in parts for finding in part.findings]
 
 
-def at_mark(copy: PartitionCopy) -> own.ZoneCopyDigest:
-    """The same entries in a Raft replica, kept at a mark."""
-    digests = []
+def at_cut(copy: PartitionCopy) -> list[own.MapDigest]:
+    """The same entries in a Raft replica, kept for a cut at index 7."""
+    digests: list[own.MapDigest] = []
     for held in copy.maps.values():
-        work = _add_up_map(marked_map(held.name, [held]))
+        work = PinSnapshot(Pin(PARTITION, held, 0, 7)).digest()
         try:
             while True:
                 next(work)
         except StopIteration as ended:
             digests.append(ended.value)
-    return own.ZoneCopyDigest(PARTITION, 9, 9, 1, 0, digests)
+    return digests
 
 
 @pytest.mark.parametrize("name", DAMAGES)
@@ -170,10 +170,10 @@ def test_every_feeder_finds_the_damage(name: str, tmp_path: Path, monkeypatch: p
         said = Summed("m", primary.counter, primary.term, primary.state.compared())
         assert anti_entropy._relation(backup, said) == relation
 
-        raft = {str(at): at_mark(copy) for at, copy in enumerate(copies)}
-        found = [one for one in compare_at_mark(PARTITION, 7, raft, "0") if one.verdict != "equal"]
-        # Terms and epochs of primaries mean nothing there; everything else must be the same at one index.
-        harmless = damage in (leave, enter_term, start_over)
+        raft = {str(at): at_cut(copy) for at, copy in enumerate(copies)}
+        found = [one for one in compare_at_cut(PARTITION, 7, raft, "0") if one.verdict != "equal"]
+        # Epochs mean nothing there; everything else must be the same at one index.
+        harmless = damage in (leave, start_over)
         assert [one.member for one in found] == ([] if harmless else [str(REPLICA)])
 
 

@@ -128,7 +128,6 @@ SOME = {
     own.Watch: own.Watch(1),
     own.AskDigests: own.AskDigests(1, []),
     own.AskRanges: own.AskRanges(1, 0, "m"),
-    own.AskZoneDigests: own.AskZoneDigests(1, 1, [], []),
     own.Execute: own.Execute(1, Request(Op.GET, "m", [0])),
     own.Scan: own.Scan(1, "m", 0),
     own.PutColumns: own.PutColumns(1, "m", [0], [0], own.ColumnBatch.of([], [])),
@@ -173,7 +172,6 @@ NEEDS: list[tuple[object, list[str]]] = [
     (zones.ResetZone("z"), ["zone z reset"]),
     (zones.ListZones(), ["zone * show"]),
     (zones.ShowZone("z"), ["zone z show"]),
-    (zones.MarkPartitions(1, []), ["cluster * verify"]),
     (zones.WhoLeads(), ["cluster * verify"]),
     (BeginTransaction(), ["transaction * use"]),
     (OperateIn(MINE, GET), ["transaction * use", "map m read"]),
@@ -272,7 +270,10 @@ def test_each_name_of_a_request_is_looked_at() -> None:
     assert why(user, "Client.destroyProxy", name="a", service=service) == ""
     assert why(user, "Client.destroyProxy", name="b", service=service)
     cut = own.Cut(1, b"", ["a", "b"], [0], 1)
-    assert "'b'" in access.question_rejection(user, cut, ())
+    assert "'b'" in access.question_rejection(rights("map a any"), cut, ())
+    assert access.question_rejection(rights("cluster * verify"), cut, ()) == "", (
+        "replicas are compared at a cut"
+    )
 
 
 def test_rows_need_what_they_do() -> None:

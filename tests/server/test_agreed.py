@@ -28,8 +28,6 @@ from holdfast.core.model.zone_questions import (
     ZonePartitionTold,
     ZoneTold,
 )
-from holdfast.core.raft_partition.marked_copies import MarkedCopy, MarkedMap, ReplicaAtMark
-from holdfast.core.store.digest import batch_digest
 from holdfast.engine.recording import digest_of, event_of, fields_of
 from holdfast.wire import own
 
@@ -127,56 +125,3 @@ def test_a_recorded_life_knows_them_again() -> None:
             type(getattr(event, one.name)) for one in fields(event)
         ]
     assert digest_of(b"", [Complete(7, ANSWER)]) != digest_of(b"", [Complete(7, MetastoreAnswer())])
-
-
-@pytest.mark.parametrize(
-    ("zone", "partitions", "indexes"),
-    [
-        (-1, [], []),
-        (1 << 31, [], []),
-        (1, [1 << 31], [1]),
-        (1, [-1], [1]),
-        (1, [1], []),
-        (1, [1], [-1]),
-        (1, [1], [1 << 62]),
-    ],
-)
-def test_places_of_logs_that_cannot_be_are_refused(
-    zone: int, partitions: list[int], indexes: list[int], member: MemoryMember
-) -> None:
-    wire = Wire.to(member)
-    wire.hello()
-    assert wire.ask(own.AskZoneDigests, zone, partitions, indexes).kind is own.FaultKind.MALFORMED
-
-
-def test_what_replicas_have_kept_of_a_place_is_summed_up_and_the_rest_is_said(member: MemoryMember) -> None:
-    wire = Wire.to(member)
-    wire.hello()
-    held = MarkedMap("m", 4, (b"a", b"b"), (b"1", b"2"), ((b"a", 50, 7),), ())
-    lasting = MarkedMap("m", 4, (b"b", b"a"), (b"2", b"1"), (), ())
-    member.marked[1, 0] = ReplicaAtMark(9, 10, MarkedCopy(2, 0, 77, (held,)))
-    member.marked[1, 1] = ReplicaAtMark(8, 10, None)
-    member.marked[1, 3] = ReplicaAtMark(
-        9, 10, MarkedCopy(2, 0, 77, (lasting, MarkedMap("n", 1, (), (), (), ())))
-    )
-    answer = wire.ask(own.AskZoneDigests, 1, [0, 1, 2, 3], [9, 9, 9, 9], "m")
-    assert (answer.node, answer.answered) == (member.member_uuid, 4)
-    first, second, last = answer.held
-    assert (first.partition, first.applied, first.term, first.beside) == (0, 9, 2, 77)
-    assert (second.partition, second.applied, second.term, second.maps) == (1, 8, 0, [])
-    [mine], [other] = first.maps, last.maps
-    assert (mine.map, mine.counter, mine.entries) == ("m", 4, 2)
-    assert other.digest == batch_digest([b"a", b"b"], [b"1", b"2"]), "in whatever order"
-    assert mine.digest != other.digest, "one ends"
-    digests = set()
-    for beside in (
-        (((b"a", 50, 8),), ()),
-        (((b"b", 50, 7),), ()),
-        ((), ((b"a", 5),)),
-        ((), ((b"b", 5),)),
-        ((), ((b"b", 6),)),
-    ):
-        other_map = MarkedMap("m", 4, (b"a", b"b"), (b"1", b"2"), *beside)
-        member.marked[1, 0] = ReplicaAtMark(9, 10, MarkedCopy(2, 0, 77, (other_map,)))
-        digests.add(wire.ask(own.AskZoneDigests, 1, [0], [9]).held[0].maps[0].digest)
-    assert len(digests | {mine.digest, other.digest}) == 7, "each differs from all others"

@@ -124,7 +124,6 @@ def example(kind: type) -> own.Question:
         own.HoldCut: lambda: own.HoldCut(1, bytes(16), 0, every),
         own.AskHeads: lambda: own.AskHeads(1, "m", every),
         own.AskChanges: lambda: own.AskChanges(1, "m", 0, 0, 0, 1),
-        own.AskZoneDigests: lambda: own.AskZoneDigests(1, 1, every, every),
     }
     if kind in made:
         return made[kind]()

@@ -64,7 +64,7 @@ QUESTIONS: list[own.Question] = [
     own.Watch(10, (3, 17)),
     own.AskMetastore(16, PutAsked(b"k", b"v", 3)),
     own.OrderZone(17, CreateZone("z", [("replicas", 3), ("filter", "a=b")])),
-    own.AskZoneDigests(18, 3, [1, 2], [700, 701], "m"),
+    own.AskDigests(18, [1, 2], "m", bytes(16)),
 ]
 
 

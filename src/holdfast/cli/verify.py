@@ -38,6 +38,7 @@ ANSWER_S = 20.0
 TELL_S = 1.0
 SHOWN = 40
 KEYS_SHOWN = 20
+MAPS_SHOWN = 5
 WIDTH = 140
 """Width of a table without a terminal, so that it is not folded at 80 columns."""
 
@@ -102,7 +103,7 @@ def verify_command(
 
     A counter conflict means that a replica does not have the same updates as its primary; a content conflict, that it
     does not have the same entries. The cluster may be in use: a partition that is written or moved is compared again,
-    and reported as busy if that never ends. Replicas of a zone are compared at a mark in the log of each partition.
+    and reported as busy if that never ends. Replicas of a zone are compared at a cut, an entry of each partition's log.
 
     With --member and --files, replicas with the same updates must have the same entries. In files, a replica with fewer
     updates is older, which is no error.
@@ -314,7 +315,11 @@ def _show(report: Report) -> None:
     if report.zones_unknown:
         click.echo(f"zones could not be compared: {report.zones_unknown}")
     for zone, partitions in report.zones.items():
-        click.echo(f"zone {zone}: {partitions} partitions")
+        found = [one for one in report.findings if one.zone == zone and one.map]
+        copies = sum(not one.undecided for one in found)
+        names = sorted({one.map for one in found})
+        maps = f"{len(names)} maps ({', '.join(names[:MAPS_SHOWN])}{'…' if len(names) > MAPS_SHOWN else ''})"
+        click.echo(f"zone {zone}: {partitions} partitions, {maps}, {copies} copies compared")
     click.echo(_summary(report))
 
 

@@ -60,12 +60,14 @@ def take_cut(
     lease_s: float = 600.0,
     timeout: float | None = None,
     partitions: Sequence[int] | None = None,
+    whole: bool = True,
 ) -> Cut:
     """Cut these maps through all partitions, or these: every member keeps its part until `lease_s` after its last use.
 
     Returns when all sync backups keep it too, including those that were asked first. Raises NotReady if that
     fails for `timeout` seconds (the client's own, if left out), ConfigError for more than `own.CUT_MAPS_MAX`
-    maps. `lease_s` is a day at most.
+    maps. `lease_s` is a day at most. `whole`: False: after `timeout` return the cut of those partitions that could be
+    cut.
     """
     names = list(dict.fromkeys(maps))
     if len(names) > own.CUT_MAPS_MAX:
@@ -74,7 +76,7 @@ def take_cut(
     wanted = set(range(client.partition_count) if partitions is None else partitions) if names else set()
     taking = _Taking(client, names, lease_s, wanted, time.monotonic() + patience_s)
     try:
-        return taking.run(patience_s)
+        return taking.run(patience_s, whole=whole)
     except BaseException:
         with suppress(HoldfastError):
             _hold(client, taking.cut, 0, {}, 1)
@@ -99,8 +101,8 @@ class _Taking:
         self._whole = True
         """Whether no lease can have ended yet."""
 
-    def run(self, patience_s: float) -> Cut:
-        """Ask until everything is cut and kept. Raises NotReady after `patience_s`."""
+    def run(self, patience_s: float, *, whole: bool) -> Cut:
+        """Ask until everything is cut and kept. After `patience_s` raises NotReady if `whole`."""
         retries = BlockingRetries(self._deadline_s - time.monotonic())
         while True:
             why = self._ask_owners()
@@ -109,6 +111,8 @@ class _Taking:
             if not self._left and not why:
                 return Cut(self.cut, self._marks, self._lease_s)
             if not retries.sleep(longest_s=self._lease_s / 4):
+                if not whole:
+                    return Cut(self.cut, self._marks, self._lease_s)
                 what = f"{len(self._left)} partitions, first {min(self._left)}," if self._left else "maps"
                 raise NotReady(f"{what} could not be cut for {patience_s:g} s: {why}")
             self._renew()

@@ -6,7 +6,7 @@ moment. Silent members are left out of the results.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Protocol, TypeVar
@@ -14,7 +14,6 @@ from typing import Protocol, TypeVar
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Broken, Connection
 from holdfast.client_core.routing import PASSING, RoutingTable
-from holdfast.core.model.zone_questions import PartitionMark
 from holdfast.errors import ProtocolError
 from holdfast.wire import own
 
@@ -23,8 +22,6 @@ PAGE_ROWS = 8192
 PAGE_BYTES = 1 << 20
 
 AnswerType = TypeVar("AnswerType", bound=own.Answer)
-Answered = TypeVar("Answered", own.Digests, own.ZoneDigests)
-Place = TypeVar("Place")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,74 +87,35 @@ class _Talk:
 
 
 def ask_digests(
-    client: Connects, wanted: Mapping[str, Sequence[int]], only: str | None = None
+    client: Connects, wanted: Mapping[str, Sequence[int]], only: str | None = None, cut: bytes = b""
 ) -> tuple[dict[tuple[str, int], own.PartitionDigest], set[str]]:
-    """Digests of each member's partitions, by member and partition; and the silent members."""
-
-    def question(number: int, partitions: Sequence[int]) -> own.Question:
-        return own.AskDigests(number, list(partitions), only)
-
-    answers, silent = _ask_in_turns(client, wanted, question, own.Digests)
-    held = (
-        ((member, one.partition), one)
-        for member, parts in answers.items()
-        for part in parts
-        for one in part.held
-    )
-    return dict(held), silent
-
-
-def ask_zone_digests(
-    client: Connects, zone: int, wanted: Mapping[str, Sequence[PartitionMark]], only: str | None = None
-) -> tuple[dict[tuple[str, int], own.ZoneCopyDigest], set[str]]:
-    """Digests of each member's zone partitions at these marks, by member and partition; and the silent
-    members.
+    """Digests of the copies that these members hold of their partitions, by member and partition; and the members that
+    are silent. `only`: of one map. `cut`: of the content that is kept for this cut.
     """
-
-    def question(number: int, marks: Sequence[PartitionMark]) -> own.Question:
-        places = [mark.partition for mark in marks], [mark.index for mark in marks]
-        return own.AskZoneDigests(number, zone, *places, only)
-
-    answers, silent = _ask_in_turns(client, wanted, question, own.ZoneDigests)
-    held = (
-        ((member, one.partition), one)
-        for member, parts in answers.items()
-        for part in parts
-        for one in part.held
-    )
-    return dict(held), silent
-
-
-def _ask_in_turns(
-    client: Connects,
-    wanted: Mapping[str, Sequence[Place]],
-    question: Callable[[int, Sequence[Place]], own.Question],
-    kind: type[Answered],
-) -> tuple[dict[str, list[Answered]], set[str]]:
-    """Send each member requests until it has responded for all its places; also returns the silent members."""
     talk = _Talk(client)
-    answers: dict[str, list[Answered]] = {}
-    rest = {member: places for member, places in wanted.items() if places}
+    held: dict[tuple[str, int], own.PartitionDigest] = {}
+    rest = {member: partitions for member, partitions in wanted.items() if partitions}
     while rest:
         posted: list[tuple[str, Connection, int]] = []
-        for member, places in rest.items():
+        for member, partitions in rest.items():
             connection = talk.connection(member)
             if connection is not None:
                 number = connection.next_number()
-                if talk.post(member, connection, question(number, places)):
+                question = own.AskDigests(number, list(partitions), only, cut)
+                if talk.post(member, connection, question):
                     posted.append((member, connection, number))
-        again: dict[str, Sequence[Place]] = {}
+        again: dict[str, Sequence[int]] = {}
         for member, connection, number in posted:
-            answer = talk.collect(member, connection, number, kind)
+            answer = talk.collect(member, connection, number, own.Digests)
             if answer is None:
                 continue
             if not answer.answered:
                 raise ProtocolError(f"{connection.address} answered for no partition")
-            answers.setdefault(member, []).append(answer)
+            held |= {(member, one.partition): one for one in answer.held}
             if answer.answered < len(rest[member]):
                 again[member] = rest[member][answer.answered :]
         rest = again
-    return answers, talk.silent
+    return held, talk.silent
 
 
 def ask_ranges(client: Connects, members: Iterable[str], partition: int, name: str) -> dict[str, own.Ranges]:

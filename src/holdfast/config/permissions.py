@@ -113,7 +113,7 @@ ACTIONS: Final[dict[Kind, dict[Action, str]]] = {
         Action.STATUS: "see the status of members and of the cluster",
         Action.METRICS: "read the metrics of members, at their HTTP ports",
         Action.WATCH: "watch migrations and lost partitions",
-        Action.VERIFY: "compare copies: digests, and marks in the logs of zones",
+        Action.VERIFY: "compare copies: digests, and cuts of maps in zones",
         Action.REPAIR: "refill a backup from its primary",
         Action.STATE: "make the cluster active, no-migration, frozen or passive",
         Action.SHUTDOWN: "shut the whole cluster down",

@@ -30,7 +30,7 @@ from holdfast.core.model.metastore_questions import (
 )
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.zone_questions import MarkPartitions, WhoLeads, ZoneAnswer, ZoneOrder, zone_summary
+from holdfast.core.model.zone_questions import WhoLeads, ZoneAnswer, ZoneOrder, zone_summary
 from holdfast.core.multiraft.group_host import GroupHost
 from holdfast.core.multiraft.hosted_group import GroupClient, ReplicaNotice
 from holdfast.core.outbox import Outbox, Reply
@@ -162,8 +162,6 @@ class ConsensusHost:
     def order_zone(self, order: ZoneOrder, reply: Reply) -> None:
         if not self._on:
             reply(ZoneAnswer(failed="Unsupported", why=OFF))
-        elif isinstance(order, MarkPartitions):
-            reply(ZoneAnswer(marks=self.zones.mark(order)))
         elif isinstance(order, WhoLeads):
             reply(
                 ZoneAnswer(

@@ -31,7 +31,6 @@ from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.primary_backup.primary_activation import PrimaryActivation
 from holdfast.core.raft_partition.copy_lookup import CopyLookup
-from holdfast.core.raft_partition.marked_copies import ReplicaAtMark
 from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.core.routing.router import Router
 from holdfast.core.safety import Safety
@@ -550,17 +549,6 @@ class MemberView:
     def zones(self) -> list[dict[str, object]]:
         """Status of each zone, as far as this member knows."""
         return self._agreed.zones_told()
-
-    @property
-    def node(self) -> str:
-        """This member's id in the assignments of zones."""
-        return self._agreed.groups.me
-
-    def zone_replica(self, zone: int, partition: int, index: int) -> ReplicaAtMark | None:
-        """The position of this member's replica, and what it has kept of this index of its log; None: it runs
-        none.
-        """
-        return self._agreed.zones.replica_at(zone, partition, index)
 
     # -- safety
 

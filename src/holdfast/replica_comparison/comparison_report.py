@@ -197,12 +197,10 @@ def add_totals(parts: Iterable[Total]) -> list[Total]:
 
 
 def groups_with_other_entries(findings: Sequence[Finding]) -> list[list[Finding]]:
-    """All findings of each map in a partition where some replica has other entries. Services have no keys, and Raft
-    replicas are not read.
-    """
+    """All findings of each map in a partition where some replica has other entries. Services have no keys."""
     groups: dict[tuple[int, str], list[Finding]] = {}
     for finding in findings:
-        if finding.map and not finding.zone and not is_service(finding.map):
+        if finding.map and not is_service(finding.map):
             groups.setdefault((finding.partition, finding.map), []).append(finding)
     return [group for _, group in sorted(groups.items()) if any(one.content_conflict for one in group)]
 

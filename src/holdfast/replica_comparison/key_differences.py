@@ -11,13 +11,28 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from holdfast.client.replica_questions import Connects, EntryCopy, ReplicaPage, ask_ranges, read_ranges
+from holdfast.client.blocking import Client, pages_of
+from holdfast.client.cut_handles import Cut, end_cut, take_cut
+from holdfast.client.replica_questions import (
+    CANNOT_ASK,
+    PAGE_BYTES,
+    PAGE_ROWS,
+    Connects,
+    EntryCopy,
+    ReplicaPage,
+    ask_ranges,
+    read_ranges,
+)
 from holdfast.core.store.digest import RANGES
 from holdfast.core.store.replica_comparison import Finding
 from holdfast.replica_comparison.comparison_report import KeyFinding, key_finding
+from holdfast.wire import own
 
 TRIES = 4
 PAUSE_S = 0.2
+CUT_LEASE_S = 120.0
+CUT_LOOKS = 8
+CUT_PAUSE_S = 0.1
 
 Pause = Callable[[float], None]
 
@@ -53,7 +68,7 @@ def find_differences(
         one for one in findings if one.verdict in ("equal", "differs") and (one.kept or one.content_conflict)
     ]
     for attempt in range(1, TRIES + 1):
-        found = _read(client, compared)
+        found = _read_at_cut(client, compared, pause) if compared[0].zone else _read(client, compared)
         if found is not None:
             return found
         if attempt < TRIES:
@@ -88,6 +103,40 @@ def _read(client: Connects, findings: Sequence[Finding]) -> Differences | None:
             return None
         parts[finding.member] = part
     return Differences(partition, name, members, keys_that_differ(parts, first, again))
+
+
+def _read_at_cut(client: Connects, findings: Sequence[Finding], pause: Pause) -> Differences | None:
+    """The same for replicas of a zone, which a new cut shows at one index; None if one of them does not keep it."""
+    assert isinstance(client, Client), "only a cluster has zones"
+    partition, name = findings[0].partition, findings[0].map
+    members = (findings[0].reference, *sorted(one.member for one in findings))
+    cut = take_cut(client, [name], lease_s=CUT_LEASE_S, partitions=[partition])
+    try:
+        parts: dict[str, ReplicaPage] = {}
+        for member in members:
+            part = parts[member] = ReplicaPage(cut.marks[name, partition].counter, {})
+            for page in _pages_at_cut(client, member, cut, name, partition, pause):
+                keys, values = page.columns.split()
+                part.entries.update(zip(keys, map(EntryCopy, values), strict=True))
+    except CANNOT_ASK:
+        return None
+    finally:
+        end_cut(client, cut)
+    first = parts[members[0]]
+    return Differences(partition, name, members, keys_that_differ(parts, first, first))
+
+
+def _pages_at_cut(
+    client: Client, member: str, cut: Cut, name: str, partition: int, pause: Pause
+) -> list[own.Page]:
+    """The content of a cut on a holder, which may have to catch up first. Raises one of `CANNOT_ASK`."""
+    question = own.Scan(0, name, partition, PAGE_ROWS, PAGE_BYTES, cut=cut.id)
+    for look in range(1, CUT_LOOKS):
+        try:
+            return pages_of(client.to(member), question)
+        except CANNOT_ASK:
+            pause(CUT_PAUSE_S * look)
+    return pages_of(client.to(member), question)
 
 
 def _arrived(finding: Finding, first: ReplicaPage, part: ReplicaPage, again: ReplicaPage) -> bool:

@@ -1,9 +1,9 @@
 """Compares the replicas of the Raft partitions of zones, also under load.
 
-The leader of each partition puts a mark into its log, which changes nothing, and every replica keeps what it holds when
-it applies the mark. So replicas are compared at one index, whatever is written meanwhile, and one look decides. A
-replica that has not reached the mark is asked again. One that kept nothing at the mark, because it was sent a snapshot
-from behind it or another leader's entry took its place, is asked for another mark.
+A cut of the zone's maps is an entry of each partition's log, and every replica keeps the content of the maps when it
+applies the entry (raft_partition/Z-7). So replicas are compared at one index, whatever is written meanwhile, and one
+look decides. A replica that has not reached the cut is asked again. One that keeps nothing of it, because a snapshot
+from behind it has filled the replica, is compared at another cut.
 """
 
 from __future__ import annotations
@@ -15,36 +15,42 @@ import msgspec
 
 from holdfast.client.agreed_client import ask_of_zones
 from holdfast.client.blocking import Client
-from holdfast.client.replica_questions import CANNOT_ASK, ask_zone_digests
-from holdfast.core.model.zone_questions import (
-    ListZones,
-    MarkPartitions,
-    PartitionMark,
-    ShowZone,
-    ZonePartitionTold,
-)
+from holdfast.client.connection import ask_status
+from holdfast.client.cut_handles import Cut, end_cut, take_cut
+from holdfast.client.replica_questions import CANNOT_ASK, ask_digests
+from holdfast.core.model.zone_questions import ListZones, ShowZone, WhoLeads, ZonePartitionTold
 from holdfast.core.store.replica_comparison import Finding, ReplicaDigest, compare_with_newest
+from holdfast.errors import NotReady
 from holdfast.replica_comparison.comparison_report import Report
 from holdfast.wire import own
 
 ROUNDS = 4
-"""Marks that are put into the log of a partition at most."""
+"""Cuts of a partition at most."""
 LEADERLESS_ROUNDS = 10
-"""Attempts to put one there; with the pauses between them longer than several elections."""
+"""Attempts to take one; with the pauses between them longer than several elections."""
 LOOKS = 12
-"""How often at most a replica is asked whether it has reached a mark."""
+"""How often at most a replica is asked whether it has reached a cut."""
 PAUSE_S = 0.1
 """After the first look; each further pause is longer by the same."""
-BESIDE = "its time, its counters, or the requests that it knows to be applied are others"
+CUT_S = 10.0
+"""How long a cut may take."""
+LEASE_S = 120.0
 
 Progress = Callable[[int, int, int], None]
 Pause = Callable[[float], None]
 
 
 def zone_maps(client: Client) -> dict[str, str]:
-    """Maps that live in a zone by the settings of the member that answers, and its name. Raises NotReady."""
-    maps = client.status().get("zone_maps")
-    return {str(name): str(zone) for name, zone in maps.items()} if isinstance(maps, dict) else {}
+    """Maps that live in a zone, with its name, by the members that respond. Raises NotReady if none does."""
+    found: dict[str, str] = {}
+    for member in client.table().members:
+        try:
+            told = ask_status(client.to(member)).get("zone_maps")
+        except CANNOT_ASK:
+            continue
+        if isinstance(told, dict):
+            found |= {str(name): str(zone) for name, zone in told.items()}
+    return found
 
 
 def compare_zones(
@@ -56,7 +62,7 @@ def compare_zones(
     progress: Progress = lambda decided, total, looks: None,
     pause: Pause = time.sleep,
 ) -> None:
-    """Compare the replicas of all zones, or those of these maps and partitions. Raises NotReady."""
+    """Compare the replicas of all maps in zones, or of these maps and partitions. Raises NotReady."""
     if not client.status().get("metastore"):
         return
     housed = {name: zone for name, zone in zone_maps(client).items() if not maps or name in maps}
@@ -67,25 +73,30 @@ def compare_zones(
     there = {zone.name: zone for zone in answer.zones}
     report.maps_without_zone = {name: zone for name, zone in sorted(housed.items()) if zone not in there}
     for zone in there.values():
-        if maps and zone.name not in housed.values():
+        names = sorted(name for name, its_zone in housed.items() if its_zone == zone.name)
+        if maps and not names:
             continue
         count = int(zone.settings["partitions"])
-        chosen = [one for one in (range(count) if partitions is None else partitions) if one < count]
+        if count > client.partition_count:
+            names = []  # No map can be written there.
+        chosen = list(range(client.partition_count) if partitions is None else partitions)
         report.zones[zone.name] = len(chosen)
-        comparison = ZoneComparison(client, zone.name, zone.id, maps, report.names)
-        report.findings += comparison.run(chosen, progress, pause)
+        for begin in range(0, len(names), own.CUT_MAPS_MAX):
+            some = names[begin : begin + own.CUT_MAPS_MAX]
+            comparison = ZoneComparison(client, zone.name, count, some, report.names)
+            report.findings += comparison.run(chosen, progress, pause)
 
 
 class ZoneComparison:
-    """Compares the replicas of one zone."""
+    """Compares the replicas of some maps of one zone."""
 
     def __init__(
-        self, client: Client, name: str, zone: int, maps: Sequence[str], names: dict[str, str]
+        self, client: Client, name: str, count: int, maps: Sequence[str], names: dict[str, str]
     ) -> None:
-        """`names`: receives the names of members by node."""
+        """`count`: the zone's partitions. `names`: receives the names of absent members by node."""
         self._client = client
         self._name = name
-        self._zone = zone
+        self._count = count
         self._maps = maps
         self._only = maps[0] if len(maps) == 1 else None
         self._names = names
@@ -93,7 +104,7 @@ class ZoneComparison:
         """Node -> UUID of the member."""
 
     def run(self, partitions: Sequence[int], progress: Progress, pause: Pause) -> list[Finding]:
-        """Until every replica is compared, or has had time enough."""
+        """Compare these client partitions, until every replica is compared or has had time enough."""
         found: dict[int, list[Finding]] = {}
         left = list(partitions)
         for turn in range(1, LEADERLESS_ROUNDS + 1):
@@ -101,9 +112,12 @@ class ZoneComparison:
             if shown.failed:
                 found.update({one: [self._nothing(one, "", shown.why)] for one in left})
                 break
-            self._names.update(shown.members)
             self._nodes = self._present_nodes()
-            states = {one.partition: one for one in shown.partitions if one.partition in left}
+            self._names.update(
+                {node: name for node, name in shown.members.items() if node not in self._nodes}
+            )
+            groups = {one.partition: one for one in shown.partitions}
+            states = {one: groups[one % self._count] for one in left if one % self._count in groups}
             found.update(self._round(states, pause))
             left = [one for one in states if any(each.undecided for each in found[one])]
             progress(len(partitions) - len(left), len(partitions), turn)
@@ -120,137 +134,140 @@ class ZoneComparison:
         for member in self._client.table().members:
             try:
                 connection = self._client.to(member)
-                question = own.AskZoneDigests(connection.next_number(), 0, [], [])
-                found[connection.ask(question, own.ZoneDigests).node] = member
+                question = own.OrderZone(connection.next_number(), WhoLeads())
+                found[connection.ask(question, own.ZoneSays).answer.node] = member
             except CANNOT_ASK:
                 continue
         return found
 
     def _round(self, states: Mapping[int, ZonePartitionTold], pause: Pause) -> dict[int, list[Finding]]:
-        """One mark for each partition, and what the replicas hold there."""
-        marks = self._marks(states)
-        waits = {
-            (node, partition)
-            for partition in marks
-            for node in _replicas_of(states[partition])
-            if node in self._nodes
-        }
-        held: dict[tuple[str, int], own.ZoneCopyDigest] = {}
-        silent: set[str] = set()
-        for look in range(1, LOOKS + 1):
-            asked: dict[str, list[PartitionMark]] = {}
-            for node, partition in sorted(waits):
-                asked.setdefault(self._nodes[node], []).append(marks[partition])
-            answers, unheard = ask_zone_digests(self._client, self._zone, asked, self._only)
-            silent |= unheard
-            for node, partition in list(waits):
-                copy = answers.get((self._nodes[node], partition))
-                if copy is not None:
-                    held[node, partition] = copy
-                if copy is None or copy.term or copy.applied >= marks[partition].index:
-                    waits.discard((node, partition))
-            if not waits:
-                break
-            pause(PAUSE_S * look)
+        """Compare one cut through these partitions. `states`: of the group of each."""
+        why = "its leader takes no cut"
+        led = [partition for partition, state in states.items() if state.leader in self._nodes]
+        try:
+            cut = take_cut(
+                self._client, self._maps, lease_s=LEASE_S, timeout=CUT_S, partitions=led, whole=False
+            )
+        except (NotReady, *CANNOT_ASK) as failed:
+            cut, why = Cut(b"", {}), str(failed)
+        try:
+            held, silent = self._digests(cut, states, pause)
+        finally:
+            if cut.id:
+                end_cut(self._client, cut)
+        done = {partition for _, partition in cut.marks}
         return {
-            partition: self._compare(state, marks.get(partition), held, silent)
+            partition: self._compare(partition, state, held, silent)
+            if partition in done
+            else [
+                self._nothing(
+                    partition, state.leader or "", "it has no leader" if state.leader is None else why
+                )
+            ]
             for partition, state in states.items()
         }
 
-    def _marks(self, states: Mapping[int, ZonePartitionTold]) -> dict[int, PartitionMark]:
-        """Marks in the logs of those of these partitions that have a leader."""
-        led: dict[str, list[int]] = {}
-        for partition, state in states.items():
-            if state.leader is not None and state.leader in self._nodes:
-                led.setdefault(self._nodes[state.leader], []).append(partition)
-        marks: dict[int, PartitionMark] = {}
-        for member, partitions in led.items():
-            try:
-                connection = self._client.to(member)
-                order = MarkPartitions(self._zone, partitions)
-                answer = connection.ask(own.OrderZone(connection.next_number(), order), own.ZoneSays).answer
-            except CANNOT_ASK:
-                continue
-            marks.update({mark.partition: mark for mark in answer.marks})
-        return marks
+    def _digests(
+        self, cut: Cut, states: Mapping[int, ZonePartitionTold], pause: Pause
+    ) -> tuple[dict[tuple[str, int], own.PartitionDigest], set[str]]:
+        """Digests of the cut on the replicas, by member and partition; and the members that are silent."""
+        written: dict[int, set[str]] = {}
+        """Maps that have ever been written, by partition."""
+        for (name, partition), mark in cut.marks.items():
+            if mark.counter:
+                written.setdefault(partition, set()).add(name)
+        waits = {
+            (self._nodes[node], partition)
+            for partition in written
+            for node in _replicas_of(states[partition])
+            if node in self._nodes
+        }
+        held: dict[tuple[str, int], own.PartitionDigest] = {}
+        silent: set[str] = set()
+        for look in range(1, LOOKS + 1):
+            asked: dict[str, list[int]] = {}
+            for member, partition in sorted(waits):
+                asked.setdefault(member, []).append(partition)
+            answers, unheard = ask_digests(self._client, asked, self._only, cut.id)
+            silent |= unheard
+            held |= answers
+            waits = {
+                (member, partition)
+                for member, partition in waits
+                if member not in silent
+                and not written[partition] <= _indexes(held.get((member, partition))).keys()
+            }
+            if not waits:
+                break
+            pause(PAUSE_S * look)
+        return held, silent
 
     def _compare(
         self,
+        partition: int,
         state: ZonePartitionTold,
-        mark: PartitionMark | None,
-        held: Mapping[tuple[str, int], own.ZoneCopyDigest],
+        held: Mapping[tuple[str, int], own.PartitionDigest],
         silent: set[str],
     ) -> list[Finding]:
-        partition, leader = state.partition, state.leader or ""
-        if mark is None:
-            reason = "it has no leader" if state.leader is None else "its leader takes no mark"
-            return [self._nothing(partition, leader, reason)]
+        """Compare the replicas of a partition that are at the newest index."""
+        copies = {node: held.get((self._nodes.get(node, ""), partition)) for node in _replicas_of(state)}
+        index = max((each for copy in copies.values() for each in _indexes(copy).values()), default=0)
         findings: list[Finding] = []
-        copies: dict[str, own.ZoneCopyDigest] = {}
-        for node in _replicas_of(state):
-            copy = held.get((node, partition))
-            if copy is not None and copy.term == mark.term:
-                copies[node] = copy
-            elif node not in self._nodes or self._nodes[node] in silent:
+        arrived: dict[str, Sequence[own.MapDigest]] = {}
+        for node, copy in copies.items():
+            if node not in self._nodes or self._nodes[node] in silent:
                 findings.append(
-                    self._nothing(partition, node, "its member is absent, or does not respond", mark)
+                    self._nothing(partition, node, "its member is absent, or does not respond", index)
                 )
-            elif copy is None:
-                findings.append(self._nothing(partition, node, "its member runs no replica of it", mark))
-            else:
-                lag = max(0, mark.index - copy.applied)
-                reason = f"{lag} entries behind" if lag else "it has nothing of that index"
-                late = self._nothing(partition, node, reason, mark)
-                findings.append(msgspec.structs.replace(late, verdict="busy", lag=lag))
-        findings += compare_at_mark(partition, mark.index, copies, leader, self._maps)
+            elif copy is not None and index in _indexes(copy).values():
+                arrived[self._nodes[node]] = [one for one in copy.maps if one.index == index]
+            elif index:
+                late = self._nothing(partition, node, "it has not reached the cut, or keeps none", index)
+                findings.append(msgspec.structs.replace(late, verdict="busy"))
+        leader = self._nodes.get(state.leader or "", "")
+        findings += compare_at_cut(partition, index, arrived, leader)
         return [msgspec.structs.replace(one, zone=self._name, leads=one.member == leader) for one in findings]
 
-    def _nothing(self, partition: int, node: str, reason: str, mark: PartitionMark | None = None) -> Finding:
+    def _nothing(self, partition: int, node: str, reason: str, index: int = 0) -> Finding:
         return Finding(
             partition=partition,
-            member=node,
+            member=self._nodes.get(node, node),
             verdict="unreachable",
             reason=reason,
             zone=self._name,
-            index=mark.index if mark is not None else 0,
+            index=index,
         )
 
 
-def compare_at_mark(
-    partition: int,
-    index: int,
-    copies: Mapping[str, own.ZoneCopyDigest],
-    leader: str,
-    maps: Sequence[str] = (),
+def compare_at_cut(
+    partition: int, index: int, copies: Mapping[str, Sequence[own.MapDigest]], leader: str
 ) -> list[Finding]:
-    """Compare replicas, by node, that have kept this index: map by map, and then their state beside the maps."""
+    """Compare the replicas of a partition, by member, that keep a cut at this index of the log: map by map."""
     findings: list[Finding] = []
-    for name in sorted({held.map for copy in copies.values() for held in copy.maps}):
-        if not maps or name in maps:
-            nothing = own.ZoneMapDigest(name, 0, 0, 0)
-            held = {
-                node: next((one for one in copy.maps if one.map == name), nothing)
-                for node, copy in copies.items()
-            }
-            group = [
-                ReplicaDigest(node, partition, name, one.counter, one.entries, one.digest, index=index)
-                for node, one in held.items()
-            ]
-            findings += compare_with_newest(group, leader)
-    if maps:
-        # Time, counters and applied requests belong to no single map.
-        return findings
-    wrong = {finding.member for finding in findings if finding.verdict == "differs"}
-    beside = [
-        ReplicaDigest(node, partition, "", 0, 0, copy.beside, index=index)
-        for node, copy in copies.items()
-        if node not in wrong
-    ]
-    return findings + [
-        msgspec.structs.replace(finding, reason=BESIDE)
-        for finding in compare_with_newest(beside, leader)
-        if finding.verdict == "differs"
-    ]
+    for name in sorted({one.map for maps in copies.values() for one in maps}):
+        group: list[ReplicaDigest] = []
+        for member, maps in copies.items():
+            held = next((one for one in maps if one.map == name), own.MapDigest(name, 0, 0, 0, []))
+            lineage = tuple((term, start) for term, start in held.lineage)
+            group.append(
+                ReplicaDigest(
+                    member,
+                    partition,
+                    name,
+                    held.counter,
+                    held.entries,
+                    held.digest,
+                    lineage=lineage,
+                    index=index,
+                )
+            )
+        findings += compare_with_newest(group, leader)
+    return findings
+
+
+def _indexes(copy: own.PartitionDigest | None) -> dict[str, int]:
+    """Map -> index of the cut in the log."""
+    return {one.map: one.index for one in copy.maps} if copy is not None else {}
 
 
 def _replicas_of(state: ZonePartitionTold) -> list[str]:

@@ -231,6 +231,8 @@ def question_rejection(rights: Rights, question: own.Question, begun: Container[
     if rights.everything:
         return ""
     what = type(question).__name__
+    if isinstance(question, own.Cut | own.HoldCut) and not _rejection(rights, _cluster(Action.VERIFY), what):
+        return ""  # A cut shows nothing; replicas of zones are compared at one.
     for need in needs_of(question, begun):
         if need is None:
             return _refused(rights, f"{what} is permitted only to users who may do everything")
@@ -259,7 +261,7 @@ def needs_of(question: own.Question, begun: Container[TransactionId]) -> Iterato
             yield _cluster(Action.STATUS)
         case own.Watch():
             yield _cluster(Action.WATCH)
-        case own.AskDigests() | own.AskRanges() | own.AskZoneDigests():
+        case own.AskDigests() | own.AskRanges():
             yield _cluster(Action.VERIFY)
         case own.Execute():
             yield from of_request(question.request)
@@ -349,7 +351,7 @@ def _of_zone(order: zones.ZoneOrder) -> Iterator[Needed]:
             yield Needed(kind, "", Action.SHOW, "all")
         case zones.ShowZone():
             yield Needed(kind, order.name, Action.SHOW)
-        case zones.MarkPartitions() | zones.WhoLeads():
+        case zones.WhoLeads():
             yield _cluster(Action.VERIFY)
         case _:
             assert_never(order)

@@ -1,4 +1,4 @@
-"""Digests for clients of Holdfast's own protocol that compare replicas: whole maps, ranges of keys, Raft replicas."""
+"""Digests for clients of Holdfast's own protocol that compare replicas: whole maps, now or at a cut, and key ranges."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, assert_never
 import msgspec
 
 from holdfast.core.model.ids import MemberId
-from holdfast.core.raft_partition.marked_copies import MarkedMap
+from holdfast.core.primary_backup.cuts import Pin
 from holdfast.core.store.digest import RangeDigests, batch_digest, whole
 from holdfast.core.store.map_state import MapState
 from holdfast.core.store.replica import AnyReplica, map_replica
@@ -19,9 +19,6 @@ from holdfast.wire import own
 
 DIGEST_ENTRIES_MAX = 10_000
 """A response ends with the partition that reaches this many entries, about 10 ms of work."""
-INDEX_MAX: Final = 1 << 53
-PLACE_MAX: Final = 1 << 31
-"""Limit of a zone's or partition's number."""
 BESIDE_ENTRIES: Final = 2000
 """Expiries, or partition hashes, per slice."""
 _ENDS: Final = b"\xff end of "
@@ -30,7 +27,7 @@ _WORDS: Final = b"\xff word of "
 _END = struct.Struct("<qq")
 _WORD = struct.Struct("<q")
 
-DigestQuestion = own.AskDigests | own.AskZoneDigests | own.AskRanges
+DigestQuestion = own.AskDigests | own.AskRanges
 
 
 class DigestQuestions:
@@ -47,8 +44,6 @@ class DigestQuestions:
         match question:
             case own.AskDigests():
                 self._digests(question)
-            case own.AskZoneDigests():
-                self._zone_digests(question)
             case own.AskRanges():
                 self._ranges(question)
             case _:
@@ -56,7 +51,8 @@ class DigestQuestions:
 
     def _digests(self, question: own.AskDigests) -> None:
         if self._replies.in_range(question.id, question.partitions):
-            self._replies.begin(question, self._add_up(question))
+            work = self._add_up_cut(question) if question.cut else self._add_up(question)
+            self._replies.begin(question, work)
 
     def _add_up(self, question: own.AskDigests) -> Work:
         grid = self._grid
@@ -92,37 +88,24 @@ class DigestQuestions:
                 add((yield from part.digest()))
         self._replies.send(own.Digests(question.id, grid.table_version(), answered, held))
 
-    def _zone_digests(self, question: own.AskZoneDigests) -> None:
-        if problem := question_problem(question):
-            self._replies.fault(question.id, own.FaultKind.MALFORMED, problem)
-            return
-        self._replies.begin(question, self._add_up_marked(question))
-
-    def _add_up_marked(self, question: own.AskZoneDigests) -> Work:
+    def _add_up_cut(self, question: own.AskDigests) -> Work:
         grid = self._grid
-        held: list[own.ZoneCopyDigest] = []
+        held: list[own.PartitionDigest] = []
         answered = entries = 0
-        for partition, index in zip(question.partitions, question.indexes, strict=True):
+        for partition in question.partitions:
             if entries >= DIGEST_ENTRIES_MAX:
                 break
             answered += 1
-            found = grid.zone_replica(question.zone, partition, index)
-            if found is None:
-                continue
-            kept = found.kept
-            if kept is None:
-                held.append(own.ZoneCopyDigest(partition, found.applied, found.last))
-                continue
-            digests: list[own.ZoneMapDigest] = []
+            pins = [PinSnapshot(pin) for pin in grid.cuts.kept(question.cut, [partition], own.CUT_MAPS_MAX)]
+            pins = [pin for pin in pins if question.map is None or pin.head.map == question.map]
+            entries += sum(pin.head.entries for pin in pins)
+            digests: list[own.MapDigest] = []
             add = digests.append
-            for one in kept.maps:
-                if question.map is None or one.name == question.map:
-                    entries += len(one.keys)
-                    add((yield from _add_up_map(one)))
-            held.append(
-                own.ZoneCopyDigest(partition, found.applied, found.last, kept.term, kept.beside, digests)
-            )
-        self._replies.send(own.ZoneDigests(question.id, grid.node, answered, held))
+            if pins:
+                held.append(own.PartitionDigest(partition, 0, -1, False, digests))
+            for pin in pins:
+                add((yield from pin.digest()))
+        self._replies.send(own.Digests(question.id, grid.table_version(), answered, held))
 
     def _ranges(self, question: own.AskRanges) -> None:
         replies = self._replies
@@ -183,28 +166,34 @@ def _add_up_entries(keys: Sequence[bytes], values: Sequence[bytes]) -> Generator
     return digest
 
 
-def _add_up_map(held: MarkedMap) -> Generator[None, None, own.ZoneMapDigest]:
-    digest = yield from _add_up_entries(held.keys, held.values)
-    for begin in range(0, len(held.expiries), BESIDE_ENTRIES):
-        yield
-        some = held.expiries[begin : begin + BESIDE_ENTRIES]
-        ends = [_END.pack(ttl_ms, stored_ns) for _, ttl_ms, stored_ns in some]
-        digest = whole((digest, batch_digest([_ENDS + key for key, _, _ in some], ends)))
-    for begin in range(0, len(held.hashes), BESIDE_ENTRIES):
-        yield
-        words = held.hashes[begin : begin + BESIDE_ENTRIES]
-        packed = [_WORD.pack(word) for _, word in words]
-        digest = whole((digest, batch_digest([_WORDS + key for key, _ in words], packed)))
-    return own.ZoneMapDigest(held.name, held.counter, len(held.keys), digest)
+class PinSnapshot:
+    """The content of a cut of one map in one partition; it may end while it is added up."""
 
+    __slots__ = ("_ends", "_keys", "_values", "_words", "head")
 
-def question_problem(question: own.AskZoneDigests) -> str:
-    """Why the question is rejected; empty: it is answered."""
-    if len(question.partitions) != len(question.indexes):
-        return "each partition has one index"
-    places = [question.zone, *question.partitions]
-    if not all(0 <= place < PLACE_MAX for place in places):
-        return "there is no such zone, or partition"
-    if not all(0 <= index <= INDEX_MAX for index in question.indexes):
-        return "there is no such index"
-    return ""
+    def __init__(self, pin: Pin) -> None:
+        content = pin.content()
+        self.head = own.MapDigest(pin.map, pin.counter, len(content), 0, [], pin.lineage, pin.index)
+        """The answer; the digest is still missing."""
+        self._keys = list(content)
+        self._values = list(content.values())
+        in_zone = bool(pin.index)
+        self._ends = (
+            [(key, one.ttl_ms, one.stored_ns) for key, one in pin.expiries.items()] if in_zone else []
+        )
+        self._words = list(pin.hashes.items()) if in_zone else []
+
+    def digest(self) -> Generator[None, None, own.MapDigest]:
+        """Add up, slice by slice."""
+        digest = yield from _add_up_entries(self._keys, self._values)
+        for begin in range(0, len(self._ends), BESIDE_ENTRIES):
+            yield
+            some = self._ends[begin : begin + BESIDE_ENTRIES]
+            ends = [_END.pack(ttl_ms, stored_ns) for _, ttl_ms, stored_ns in some]
+            digest = whole((digest, batch_digest([_ENDS + key for key, _, _ in some], ends)))
+        for begin in range(0, len(self._words), BESIDE_ENTRIES):
+            yield
+            words = self._words[begin : begin + BESIDE_ENTRIES]
+            packed = [_WORD.pack(word) for _, word in words]
+            digest = whole((digest, batch_digest([_WORDS + key for key, _ in words], packed)))
+        return msgspec.structs.replace(self.head, digest=digest)

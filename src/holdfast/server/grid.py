@@ -21,7 +21,6 @@ from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
 from holdfast.core.primary_backup.cuts import Cuts, Taken
 from holdfast.core.raft_partition.copy_lookup import FoundCopy
 from holdfast.core.raft_partition.leader_routing import ZoneEntries
-from holdfast.core.raft_partition.marked_copies import ReplicaAtMark
 from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica
@@ -226,15 +225,6 @@ class Grid(Protocol):
     @property
     def local_copies(self) -> LocalCopies:
         """The copies of this member, by map and client partition."""
-
-    @property
-    def node(self) -> str:
-        """This member's id in the assignments of zones."""
-
-    def zone_replica(self, zone: int, partition: int, index: int) -> ReplicaAtMark | None:
-        """The position of this member's replica, and what it has kept of this index of its log; None: it runs
-        none.
-        """
 
     @property
     def changes(self) -> StreamHeads:

@@ -21,7 +21,6 @@ from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
 from holdfast.core.primary_backup.cuts import Cuts, Taken
 from holdfast.core.raft_partition.copy_lookup import CopyLookup
 from holdfast.core.raft_partition.leader_routing import ZoneEntries
-from holdfast.core.raft_partition.marked_copies import ReplicaAtMark
 from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.engine.driver import Driver
 from holdfast.engine.entry_lane import EntryLane
@@ -371,13 +370,6 @@ class MemberGrid:
     @property
     def local_copies(self) -> CopyLookup:
         return self.member.picture.copies
-
-    @property
-    def node(self) -> str:
-        return self.member.picture.node
-
-    def zone_replica(self, zone: int, partition: int, index: int) -> ReplicaAtMark | None:
-        return self.member.picture.zone_replica(zone, partition, index)
 
     @property
     def changes(self) -> StreamHeads:

@@ -242,7 +242,7 @@ class OwnSession:
                 self._execute(question)
             case own.Scan() | own.NextPage() | own.PutColumns():
                 self._columns.answer(question)
-            case own.AskDigests() | own.AskZoneDigests() | own.AskRanges():
+            case own.AskDigests() | own.AskRanges():
                 self._digests.answer(question)
             case own.Cut() | own.HoldCut():
                 self._cuts.answer(question)
@@ -303,7 +303,8 @@ class OwnSession:
 
     def _zone_problem(self, question: own.Question) -> str:
         """The reason why the question makes no sense for a map in a zone; empty for other maps and questions."""
-        if not isinstance(question, NOT_IN_ZONES) or question.map is None:
+        at_cut = isinstance(question, own.AskDigests) and question.cut
+        if not isinstance(question, NOT_IN_ZONES) or question.map is None or at_cut:
             return ""
         if zone := self._grid.zone_of(question.map):
             return (

@@ -159,6 +159,10 @@ class MapDigest(msgspec.Struct, frozen=True, array_like=True):
     """On the partition's primary: UUIDs of the members that must hold the same."""
     lineage: list[tuple[int, int]] = []
     """Terms of the updates: from the counter start + 1 on, of this term; ascending."""
+    index: int = 0
+    """Index of a cut in the log of a zone's partition; 0: elsewhere. The digest then includes times to live, which are
+    the same on all replicas.
+    """
 
     @property
     def term(self) -> int:
@@ -365,43 +369,5 @@ class ZoneSays(msgspec.Struct, frozen=True, array_like=True, tag=80):
 
 
 class TransactionSays(msgspec.Struct, frozen=True, array_like=True, tag=82):
-    """A map in a partition of a zone, at a mark."""
-
     id: int
     answer: TransactionAnswer
-
-
-class ZoneMapDigest(msgspec.Struct, frozen=True, array_like=True):
-    """A map in a partition of a zone, at a mark."""
-
-    map: str
-    counter: int
-    """Updates that it has had."""
-    entries: int
-    digest: int
-    """64 bits over all entries, with their expiries."""
-
-
-class ZoneCopyDigest(msgspec.Struct, frozen=True, array_like=True):
-    """A replica of a partition of a zone."""
-
-    partition: int
-    applied: int
-    """Index of the last entry of its log that is applied."""
-    last: int
-    """Index of the last entry in its log."""
-    term: int = 0
-    """Term of the mark; 0: it is not there yet, or not kept any more, and nothing more is reported."""
-    beside: int = 0
-    """64 bits over the state besides entries."""
-    maps: list[ZoneMapDigest] = []
-
-
-class ZoneDigests(msgspec.Struct, frozen=True, array_like=True, tag=81):
-    """This member's replicas of the first `answered` partitions of the request."""
-
-    id: int
-    node: str
-    """The member's name in assignments."""
-    answered: int
-    held: list[ZoneCopyDigest]

@@ -42,9 +42,6 @@ from holdfast.wire.answers import (
     StatusIs,
     TableIs,
     TransactionSays,
-    ZoneCopyDigest,
-    ZoneDigests,
-    ZoneMapDigest,
     ZoneSays,
 )
 from holdfast.wire.columns import ColumnBatch
@@ -58,7 +55,6 @@ from holdfast.wire.questions import (
     AskRanges,
     AskStatus,
     AskTable,
-    AskZoneDigests,
     Cut,
     Execute,
     Hello,
@@ -95,7 +91,6 @@ __all__ = [
     "AskRanges",
     "AskStatus",
     "AskTable",
-    "AskZoneDigests",
     "ChangeKind",
     "Changes",
     "ColumnBatch",
@@ -134,9 +129,6 @@ __all__ = [
     "TableIs",
     "TransactionSays",
     "Watch",
-    "ZoneCopyDigest",
-    "ZoneDigests",
-    "ZoneMapDigest",
     "ZoneSays",
     "count_parts",
     "frame",
@@ -188,7 +180,6 @@ Question = (
     | AskMetastore
     | OrderZone
     | OrderTransaction
-    | AskZoneDigests
 )
 Answer = (
     Fault
@@ -209,7 +200,6 @@ Answer = (
     | MetastoreSays
     | ZoneSays
     | TransactionSays
-    | ZoneDigests
 )
 # -- frames --------------------------------------------------------------------------------------------------
 

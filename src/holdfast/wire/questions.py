@@ -144,6 +144,8 @@ class AskDigests(msgspec.Struct, frozen=True, array_like=True, tag=8):
     partitions: Partitions
     map: str | None = None
     """One map only; None: all."""
+    cut: bytes = b""
+    """Ask for the content that is kept for this cut, instead of the present one."""
 
 
 class Act(msgspec.Struct, frozen=True, array_like=True, tag=20):
@@ -256,19 +258,3 @@ class OrderTransaction(msgspec.Struct, frozen=True, array_like=True, tag=19):
 
     id: int
     order: TransactionOrder
-
-
-class AskZoneDigests(msgspec.Struct, frozen=True, array_like=True, tag=18):
-    """The digests of this member's replicas of these partitions at these places of their logs, for comparing replicas.
-
-    The response may cover fewer partitions: ask again from `ZoneDigests.answered` on. Without partitions it only names
-    the member's node.
-    """
-
-    id: int
-    zone: int
-    partitions: Partitions
-    indexes: Partitions
-    """Indexes of the marks in the partitions' logs (`MarkPartitions`)."""
-    map: str | None = None
-    """One map only; None: all."""

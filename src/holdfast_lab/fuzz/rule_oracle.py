@@ -68,7 +68,6 @@ OPERATORS = (
     own.Watch,
     own.AskDigests,
     own.AskRanges,
-    own.AskZoneDigests,
     own.Act,
     own.AskMetastore,
     own.OrderZone,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from tests.core.multiraft.group_cluster import Cluster, Process
 
@@ -297,3 +298,17 @@ def test_a_replica_from_a_later_snapshot_keeps_no_pin_and_one_from_its_log_does(
     again = maps.cuts[other].find(CUT, 3, "m")
     assert again is not None and (again.counter, again.content()) == (kept.counter, {b"a": b"1"})
     assert list(maps.partitions[other].pieces()) == list(maps.partitions[at].pieces())
+
+
+def test_a_mark_in_the_log_of_an_older_build_changes_nothing() -> None:
+    maps = Maps()
+    at = maps.leader
+    maps.ask(at, request(Op.SET, "a", "1"))
+    maps.cluster.go(3)
+    before = list(maps.partitions[at].pieces())
+    command = msgspec.msgpack.encode((1, [(2,)], False))
+    maps.cluster[at + 1].groups.propose(NUMBER, [command])
+    maps.cluster[at + 1].end_step()
+    maps.cluster.go(3)
+    assert list(maps.partitions[at].pieces())[1:] == before[1:]
+    assert maps.partitions[at].state.time_ms >= 1

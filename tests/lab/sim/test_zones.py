@@ -16,9 +16,8 @@ from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.views import Room
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
-from holdfast.core.model.zone_questions import AlterZone, MarkPartitions, PartitionMark, ZoneAnswer
+from holdfast.core.model.zone_questions import AlterZone, ZoneAnswer
 from holdfast.core.multiraft.group_host import node_of
-from holdfast.core.raft_partition.marked_copies import KEPT, KEPT_NS, MarkedCopy
 from holdfast.core.zones.descriptors import ZoneSettings
 from holdfast_lab.sim.ablations.switching import ablated
 from holdfast_lab.sim.calls import wire_key
@@ -391,78 +390,3 @@ def test_copies_of_both_engines_are_found_by_map_and_partition(stage: ZoneStage)
         assert other is None or other.copy is process.picture.held[partition]
         assert (copies.led("m", partition) is None) is (process.picture.leading[partition] is None)
     assert len(found) == 3 and len(set(found)) == 1
-
-
-# -- what replicas keep of a mark, to be compared
-
-
-def marks(stage: ZoneStage) -> list[PartitionMark]:
-    """Put a mark into the log of every partition."""
-    found: list[PartitionMark] = []
-    count = stage.settings.partitions.count
-    for process in stage.living():
-        answers: list[ZoneAnswer] = []
-        order = MarkPartitions(1, list(range(count)))
-        process.step(partial(process.driver.callers.order_zone, order, answers.append))
-        found += answers[0].marks
-    assert sorted(mark.partition for mark in found) == list(range(count)), "each has one leader"
-    return found
-
-
-def kept(stage: ZoneStage, mark: PartitionMark) -> list[MarkedCopy | None]:
-    found = [process.picture.zone_replica(1, mark.partition, mark.index) for process in stage.living()]
-    return [one.kept for one in found if one is not None]
-
-
-def test_replicas_keep_the_same_of_a_mark_whatever_is_written_meanwhile(stage: ZoneStage) -> None:
-    for number in range(20):
-        stage.zput(stage.processes[0], f"k{number}", "before")
-    answers = [stage.request(stage.processes[0], Op.SET, f"k{number}", "with it") for number in range(20)]
-    stage.wait(0.5)
-    placed = marks(stage)
-    answers += [stage.request(stage.processes[1], Op.SET, f"k{number}", "after") for number in range(20)]
-    stage.wait(3)
-    assert all(answer.status is Status.OK for each in answers for answer in each)
-    for mark in placed:
-        copies = kept(stage, mark)
-        assert len(copies) == 3
-        assert all(copy is not None and copy.term == mark.term for copy in copies)
-        assert len({(copy.beside, copy.maps) for copy in copies if copy is not None}) == 1
-    found = [copy for mark in placed for copy in kept(stage, mark) if copy is not None]
-    values = {value for copy in found for one in copy.maps for value in one.values}
-    assert b"with it" in values
-    assert b"after" not in values, "what came after the mark is not in what was kept"
-    stage.same()
-
-
-def test_marks_are_few_and_not_kept_for_ever_nor_over_another_state(stage: ZoneStage) -> None:
-    stage.zput(stage.processes[0], "k", "v")
-    for _ in range(KEPT + 1):
-        placed = marks(stage)
-        stage.wait(2)
-    clients = [client for part in range(7) for client in stage.replicas(part).values()]
-    assert {len(client.marks) for client in clients} == {KEPT}
-    assert all(kept(stage, mark) for mark in placed)
-    one = clients[0]
-    one.restore(list(one.pieces()))
-    assert not len(one.marks), "it came from somewhere else"
-    stage.wait(KEPT_NS / SECOND + 2)
-    assert {len(client.marks) for client in clients} == {0}
-
-
-def test_of_a_mark_whose_place_another_entry_has_taken_nothing_is_kept(stage: ZoneStage) -> None:
-    first = stage.leader(0)
-    for other in stage.living():
-        if other is not first:
-            stage.cut(first, other)
-            stage.cut(other, first)
-    answers: list[ZoneAnswer] = []
-    first.step(partial(first.driver.callers.order_zone, MarkPartitions(1, [0]), answers.append))
-    [mark] = answers[0].marks
-    stage.wait(6)
-    stage.heal()
-    stage.wait(10)
-    assert all(copy is None or copy.term != mark.term for copy in kept(stage, mark))
-    for one in marks(stage):
-        stage.wait(2)
-        assert len({(copy.beside, copy.maps) for copy in kept(stage, one) if copy is not None}) == 1

@@ -38,7 +38,6 @@ from holdfast.core.operations.map_operations import version_of
 from holdfast.core.primary_backup.cuts import Cuts, Taken
 from holdfast.core.primary_backup.lane import WrittenEntry
 from holdfast.core.raft_partition.leader_routing import ZoneEntries
-from holdfast.core.raft_partition.marked_copies import ReplicaAtMark
 from holdfast.core.raft_partition.state_machine import StateMachine
 from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.core.store.partition_copy import PartitionCopy
@@ -240,8 +239,6 @@ class OneMemberGrid:
         """Those that were asked for and, while `verdict` is None, are not carried out."""
         self.fails: Outcome | None = None
         """What becomes of batches instead."""
-        self.marked: dict[tuple[int, int], ReplicaAtMark] = {}
-        """Replicas of zones, by zone and partition."""
         self.passive = False
         self.configured_maps: set[str] = set()
         self.master = ME
@@ -414,13 +411,6 @@ class OneMemberGrid:
         return sorted(
             {name for copy in self.copies for name, held in copy.maps.items() if held.state.entries}
         )
-
-    @property
-    def node(self) -> str:
-        return self.member_uuid
-
-    def zone_replica(self, zone: int, partition: int, index: int) -> ReplicaAtMark | None:
-        return self.marked.get((zone, partition))
 
     def status(self) -> dict[str, object]:
         return {}

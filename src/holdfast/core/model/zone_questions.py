@@ -52,15 +52,6 @@ class ShowZone(msgspec.Struct, frozen=True, array_like=True, tag=6):
     name: str
 
 
-class MarkPartitions(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """Put a mark into the logs of these partitions, where the receiving member leads them: each replica keeps its
-    content at the mark for a while, for comparison.
-    """
-
-    zone: int
-    partitions: list[int]
-
-
 class WhoLeads(msgspec.Struct, frozen=True, array_like=True, tag=8):
     """The leader of each partition, as far as the receiving member knows, and its replicas with trouble. Answered at
     once.
@@ -69,7 +60,7 @@ class WhoLeads(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
 AgreedOrder = CreateZone | AlterZone | RenameZone | DropZone | ResetZone | ListZones | ShowZone
 """Orders that the metastore decides, or must be asked about first."""
-ZoneOrder = AgreedOrder | MarkPartitions | WhoLeads
+ZoneOrder = AgreedOrder | WhoLeads
 
 
 class ZoneTold(msgspec.Struct, frozen=True):
@@ -128,12 +119,6 @@ class ZonePartitionTold(msgspec.Struct, frozen=True):
     """Replicas of the members that have answered."""
 
 
-class PartitionMark(msgspec.Struct, frozen=True):
-    partition: int
-    term: int
-    index: int
-
-
 class LeaderTold(msgspec.Struct, frozen=True, array_like=True):
     zone: int
     partition: int
@@ -160,8 +145,6 @@ class ZoneAnswer(msgspec.Struct, frozen=True):
     partitions: list[ZonePartitionTold] = []
     members: dict[str, str] = {}
     """Node -> name of the member."""
-    marks: list[PartitionMark] = []
-    """Marks in the partitions that the member leads."""
     leaders: list[LeaderTold] = []
     troubles: list[TroubleTold] = []
     """Troubles of the responding member."""

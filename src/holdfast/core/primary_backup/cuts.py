@@ -70,7 +70,9 @@ class Pin:
         "expiries",
         "hashes",
         "holders",
+        "index",
         "known",
+        "lineage",
         "map",
         "partition",
         "refused",
@@ -78,10 +80,13 @@ class Pin:
         "term",
     )
 
-    def __init__(self, partition: int, held: MapReplica, now_ns: int) -> None:
+    def __init__(self, partition: int, held: MapReplica, now_ns: int, index: int = 0) -> None:
         self.partition = partition
+        self.index = index
+        """Index of the cut in the log of a zone's partition; 0 outside zones."""
         self.map = held.name
         self.counter = held.counter
+        self.lineage = held.proven_lineage()
         self.term = held.term
         self.entries = len(held.state.entries)
         self.taken_ns = now_ns
@@ -399,17 +404,25 @@ class Cuts:
         return pin is not None and pin.counter == record.counter
 
     def keep(
-        self, cut: bytes, partition: int, held: MapReplica, lease_ms: int, taken_ns: int | None = None
+        self,
+        cut: bytes,
+        partition: int,
+        held: MapReplica,
+        lease_ms: int,
+        taken_ns: int | None = None,
+        index: int = 0,
     ) -> Pin:
         """Keep what the map holds here now; replaces an earlier pin of the same cut. `taken_ns`: the time by which its
-        entries expire; None: this member's clock.
+        entries expire; None: this member's clock. `index`: see `Pin`.
         """
         there = self._open(cut, lease_ms).pins.setdefault(partition, {})
         before = there.pop(held.name, None)
         if before is not None:
             before.release()
         assert held.name not in there, "a cut has one pin of a map in a partition"
-        pin = there[held.name] = Pin(partition, held, self._out.now_ns if taken_ns is None else taken_ns)
+        pin = there[held.name] = Pin(
+            partition, held, self._out.now_ns if taken_ns is None else taken_ns, index
+        )
         return pin
 
     def _open(self, cut: bytes, lease_ms: int) -> _Kept:

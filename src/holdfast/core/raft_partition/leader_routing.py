@@ -34,14 +34,12 @@ from holdfast.core.model.open_operations import OpenOperation
 from holdfast.core.model.operations import EntryEvent, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
-from holdfast.core.model.zone_questions import MarkPartitions, PartitionMark
 from holdfast.core.multiraft.group_host import GroupHost
 from holdfast.core.multiraft.hosted_group import LeadChanged, ReplicaNotice
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.lane import EventSink
 from holdfast.core.raft.raft_state import LeaderElected
 from holdfast.core.raft_partition.consensus_replication import ConsensusReplication
-from holdfast.core.raft_partition.marked_copies import ReplicaAtMark
 from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.core.raft_partition.zone_replicas import NOT_LEADING, SharedWithEngineOne, ZoneReplicas
 from holdfast.core.routing.backup_reads import Neighbours
@@ -285,29 +283,6 @@ class LeaderRouting:
     def leader(self, number: GroupNumber) -> tuple[int, MemberId] | None:
         """The highest known term and its leader, for display."""
         return self._known.get(number)
-
-    # -- comparing replicas
-
-    def mark(self, order: MarkPartitions) -> list[PartitionMark]:
-        """Put marks into the logs of these partitions, where this member leads."""
-        found = self._zones.get(order.zone)
-        marks: list[PartitionMark] = []
-        for partition in sorted(set(order.partitions)):
-            replica = found.replication.partitions.get(partition) if found is not None else None
-            placed = replica.mark() if replica is not None else None
-            if placed is not None:
-                marks.append(PartitionMark(partition, *placed))
-        return marks
-
-    def replica_at(self, zone: int, partition: int, index: int) -> ReplicaAtMark | None:
-        """Progress of this member's replica, with its copy at that index; None: no running replica."""
-        found = self._zones.get(zone)
-        replica = found.replication.partitions.get(partition) if found is not None else None
-        hosted = self._groups.hosted.get(replica.number) if replica is not None else None
-        if replica is None or hosted is None or hosted.halted:
-            return None
-        log = hosted.group.log
-        return ReplicaAtMark(log.applied, log.last, replica.marks.find(index))
 
     # -- copies
 

@@ -1,4 +1,4 @@
-"""Entries in the log of a partition's group: requests, writes or a mark, with the leader's time."""
+"""Entries in the log of a partition's group: requests or writes, with the leader's time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ZoneWrites(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class ZoneMark(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Changes nothing; replicas keep a copy of their state at this index, to be compared (`marked_copies`)."""
+    """Changes nothing. Only in logs of older builds, which compared replicas at such a place."""
 
 
 class ZoneCommand(msgspec.Struct, frozen=True, array_like=True):

@@ -25,8 +25,7 @@ from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.model.zone_batches import ZoneWrite
 from holdfast.core.operations.map_operations import decide, decide_whole
-from holdfast.core.raft_partition.marked_copies import MarkedCopy, digest_of, marked_map
-from holdfast.core.raft_partition.partition_snapshot import head_of, pieces_of, restore
+from holdfast.core.raft_partition.partition_snapshot import pieces_of, restore
 from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica
@@ -40,7 +39,9 @@ EventCallback = Callable[[EntryEvent], None]
 class PinKeeper(Protocol):
     """Keeps cuts of a member: `primary_backup.cuts.Cuts`."""
 
-    def keep(self, cut: bytes, partition: int, held: MapReplica, lease_ms: int, taken_ns: int, /) -> object:
+    def keep(
+        self, cut: bytes, partition: int, held: MapReplica, lease_ms: int, taken_ns: int, index: int, /
+    ) -> object:
         """Keep what the map holds now for the lease."""
 
 
@@ -62,6 +63,8 @@ class StateMachine:
         """By client partition."""
         self.time_ms = 0
         """Time of the last command (raft_partition/Z-4)."""
+        self.index = 0
+        """Index of the command that is being applied."""
         self.counted = False
         """Whether updates have terms, and counters outlive destroyed maps (raft_partition/Z-6)."""
 
@@ -151,7 +154,7 @@ class StateMachine:
             self._open(copy, name, term)
             self._apply(held, Update(Change.PIN, request.key, ttl_ms=request.ttl_ms), term, None)
             if self._pins is not None:
-                self._pins.keep(request.key, copy.partition, held, request.ttl_ms, self.now_ns())
+                self._pins.keep(request.key, copy.partition, held, request.ttl_ms, self.now_ns(), self.index)
             found += (held.counter, held.term, len(held.state.entries))
         return found
 
@@ -256,16 +259,6 @@ class StateMachine:
         return any(held.state.may_end(now_ns) for copy in self.copies.values() for held in copy.maps.values())
 
     # -- the whole state
-
-    def marked(self, term: int, now_ns: int) -> MarkedCopy:
-        """The present state, to be compared. `now_ns` is this member's clock."""
-        copies = self.copies.values()
-        heads = [head_of(copy, self.time_ms, counted=self.counted) for copy in copies]
-        names = sorted({name for copy in copies for name in copy.maps})
-        maps = tuple(
-            marked_map(name, [copy.maps[name] for copy in copies if name in copy.maps]) for name in names
-        )
-        return MarkedCopy(term, now_ns, digest_of(b"".join(heads)), maps)
 
     def pieces(self) -> Iterator[bytes]:
         return pieces_of(self.copies, self.time_ms, counted=self.counted)

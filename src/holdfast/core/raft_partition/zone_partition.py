@@ -13,9 +13,8 @@ from holdfast.core.model.operations import EntryEvent, Op, Value
 from holdfast.core.multiraft.hosted_group import LeadChanged, ReplicaNotice
 from holdfast.core.raft.raft_messages import RaftEntry
 from holdfast.core.raft.raft_state import LeaderElected
-from holdfast.core.raft_partition.marked_copies import MarkedCopies
 from holdfast.core.raft_partition.partition_commands import (
-    ZoneMark,
+    ZoneRequests,
     ZoneWrites,
     decode_command,
 )
@@ -39,7 +38,6 @@ class ZonePartition:
         """Term in which this member leads the group and serves requests; 0: it does not."""
         self.proposals = Proposals(number, zone)
         self.reads = ReadBarrier(number, zone, self.state)
-        self.marks = MarkedCopies()
 
     @property
     def leads(self) -> bool:
@@ -62,11 +60,6 @@ class ZonePartition:
         self.proposals.flush(self.term)
         self.reads.flush()
 
-    def mark(self) -> tuple[int, int] | None:
-        """Append a mark; returns its term and index, which it may still lose. None: this member does not lead."""
-        index = self.proposals.place(self._zone.command((ZoneMark(),)), self.term)
-        return None if index is None else (self.term, index)
-
     # -- the group
 
     def apply(self, entries: Sequence[RaftEntry]) -> None:
@@ -79,6 +72,7 @@ class ZonePartition:
 
     def _carry_out(self, entry: RaftEntry) -> list[Value]:
         command, state = decode_command(entry.data), self.state
+        state.index = entry.index
         state.time_ms = max(state.time_ms, command.time_ms)
         state.counted = state.counted or command.counted  # raft_partition/Z-6
         term = entry.term
@@ -88,9 +82,7 @@ class ZonePartition:
             if isinstance(part, ZoneWrites):
                 partition = part.partition if part.partition >= 0 else self.partitions[0]
                 answers += state.write(part.writes, state.copies[partition], term, on_event)
-            elif isinstance(part, ZoneMark):
-                self.marks.keep(entry.index, state.marked(term, self._out.now_ns))
-            else:
+            elif isinstance(part, ZoneRequests):
                 for request in part.requests:
                     answer = state.carry_out(request, term, on_event)
                     if request.op is Op.PIN and isinstance(answer, list):
@@ -140,7 +132,6 @@ class ZonePartition:
     def restore(self, pieces: Sequence[bytes]) -> None:
         """Replace the state by a snapshot. The outcome of earlier proposals is unknown here."""
         self.state.restore(pieces)
-        self.marks.clear()
         self.proposals.lose_placed(STOPPED)
 
     def stop(self) -> None:
@@ -149,9 +140,8 @@ class ZonePartition:
 
     def sweep(self) -> None:
         """Periodic: answer timed-out requests, repeat lost confirmations, remove expired entries."""
-        if self.proposals.placed or self.reads.asked or self.marks:
+        if self.proposals.placed or self.reads.asked:
             now_ns = self._out.now_ns
-            self.marks.expire(now_ns)
             self.proposals.expire(now_ns)
             self.reads.expire(now_ns)
         if self.term and self.state.has_ended(self._out.wall_ms()):

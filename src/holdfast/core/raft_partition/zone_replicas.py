@@ -15,7 +15,6 @@ from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.cuts import Cuts
 from holdfast.core.raft_partition.partition_commands import (
     ZoneCommand,
-    ZoneMark,
     ZoneRequests,
     ZoneWrites,
 )
@@ -72,7 +71,7 @@ class ZoneReplicas:
         return ttl_ms
 
     def command(
-        self, parts: tuple[ZoneRequests | ZoneWrites | ZoneMark, ...] = (), *, sweep: bool = False
+        self, parts: tuple[ZoneRequests | ZoneWrites, ...] = (), *, sweep: bool = False
     ) -> ZoneCommand:
         """A command for the log, with the time of this member."""
         return ZoneCommand(self.out.wall_ms(), parts, sweep, self.out.does(ZONE_COUNTERS))

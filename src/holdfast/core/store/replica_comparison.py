@@ -6,7 +6,7 @@ content: a write may be on its way. Example: the primary is at 120 and a backup 
 nothing is wrong. If both are at 120 and the digests differ, one of them is damaged, however much is written meanwhile.
 
 Feeders make `ReplicaDigest`s: anti-entropy from summaries, `holdfast verify` from members or files, Spark jobs from
-either. A replica of a Raft partition is compared at an index of its log instead of a counter.
+either. A replica of a Raft partition is compared at a cut, which is at one index of its log.
 """
 
 from __future__ import annotations
@@ -78,11 +78,16 @@ class ReplicaDigest(msgspec.Struct, frozen=True):
 
     @property
     def point(self) -> Point:
-        return Point(self.epoch, self.term, self.index or self.counter)
+        return Point(self.epoch, 0 if self.index else self.term, self.index or self.counter)
 
     @property
-    def content(self) -> tuple[int, int, int]:
-        return self.counter if self.index else 0, self.entries, self.digest
+    def updates(self) -> tuple[int, tuple[tuple[int, int], ...]]:
+        """Counter and lineage of a Raft replica, which are the same at one index of the log."""
+        return (self.counter, self.lineage) if self.index else (0, ())
+
+    @property
+    def content(self) -> tuple[object, int, int]:
+        return self.updates, self.entries, self.digest
 
     @property
     def empty(self) -> bool:
@@ -94,7 +99,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     partition: int
     map: str = ""
-    """Empty: nothing could be compared, or (of Raft replicas) state beside the maps differs."""
+    """Empty: nothing could be compared."""
     member: str
     verdict: Verdict
     reason: str = ""
@@ -110,8 +115,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is the leader of its Raft partition."""
     index: int = 0
     """Index of the log entry at which Raft replicas were compared."""
-    lag: int = 0
-    """Log entries that the replica lacked up to there."""
     epoch: int = 0
     term: int = 0
     counter: int = 0
@@ -164,7 +167,9 @@ def compare(copy: ReplicaDigest, reference: ReplicaDigest) -> Finding:
     elif copy.doubt or reference.doubt:
         verdict, reason = "uncertain", copy.doubt or f"{reference.member}: {reference.doubt}"
     else:
-        verdict, reason = "differs", "the same updates, other entries"
+        same = copy.updates == reference.updates
+        what = "the same updates, other entries" if same else "other updates at the same index of the log"
+        verdict, reason = "differs", what
     return Finding(
         partition=copy.partition,
         map=copy.map,
