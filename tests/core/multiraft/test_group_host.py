@@ -223,6 +223,45 @@ def test_who_missed_something_while_it_was_away_is_told_though_the_group_slept()
     assert cluster.applied(away) == [b"x"]
 
 
+@pytest.mark.rule("multiraft/H-3")
+def test_groups_sleep_while_a_member_is_away_and_wake_when_it_returns() -> None:
+    """They cost nothing meanwhile, however many they are, and it gets what it missed at once."""
+    cluster = Cluster(3)
+    numbers = range(GROUPS_FROM, GROUPS_FROM + 40)
+    for number in numbers:
+        cluster.start(number, 1, 2, 3)
+    cluster.go(60)
+    cluster[3].crash()
+    cluster.install([cluster[1].info.uuid, cluster[2].info.uuid])
+    cluster.go(40)
+    for number in numbers:
+        cluster.propose(1, b"%d" % number, group=number)
+    cluster.go(group_host.SLEEP_TICKS + 2)
+    carried = cluster.carried
+    cluster.go(100)
+    assert cluster.carried == carried
+    assert [process.timer for process in cluster.processes.values() if process.up] == [False, False]
+    cluster.restart(3)
+    cluster.go(5)
+    assert [cluster.applied(3, number) for number in numbers] == [[b"%d" % number] for number in numbers]
+
+
+@pytest.mark.rule("multiraft/H-3")
+def test_a_leader_without_a_majority_does_not_sleep_but_steps_down() -> None:
+    cluster = Cluster(3)
+    cluster.start(ONE, 1, 2, 3)
+    cluster.go(60)
+    leader = cluster.leader()
+    assert leader.groups.hosted[ONE].asleep
+    for process in cluster.processes.values():
+        if process is not leader:
+            process.crash()
+    cluster.install([leader.info.uuid])
+    cluster.go(2 * group_host.SLEEP_TICKS + 2)
+    assert not leader.groups.hosted[ONE].asleep
+    assert leader.groups.term(ONE) is None
+
+
 @pytest.mark.rule("multiraft/H-2")
 def test_a_replica_that_may_lack_what_it_promised_takes_no_part() -> None:
     cluster = Cluster(3)

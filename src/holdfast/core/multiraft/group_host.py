@@ -7,8 +7,9 @@ A replica's *node* is its member's files, where it keeps any, else the member it
 files is the same voter, and one that returns without them is another.
 
 - multiraft/H-3: A group with nothing to do sleeps: it does not tick. Its leader notifies followers that have
-  everything, and they stop waiting for heartbeats. Any event of the group wakes it; so does the departure of its
-  leader or of a follower, and a request that the leader does not answer.
+  everything, and they stop waiting for heartbeats. Followers that are not in the view are not waited for, as long as
+  those in it are a majority. Any event of the group wakes it; so does a view in which a member of the group has left or
+  come, and a request that the leader does not answer.
 - multiraft/H-6: A member whose ticks come late, because it gets little processor time, waits longer for leaders before
   it campaigns: it has not read their messages either. With 271 groups whose members take turns of 300 ms, ten ticks
   hardly suffice for an election with files, and each election would be followed by the next.
@@ -277,6 +278,7 @@ class GroupHost:
     def on_timer(self) -> None:
         """Tick all groups that are awake."""
         self._ticking = False
+        self.transfers.send_waiting()
         self._follows = self._follows_now()
         if not self._to_tick:
             awake = sorted([each for each in self.hosted.items() if not each[1].asleep])
@@ -285,13 +287,13 @@ class GroupHost:
 
     def _tick_some(self) -> None:
         """multiraft/H-7."""
-        awake = False
+        awake, here = False, self._members.keys()
         for _ in range(min(len(self._to_tick), GROUPS_AT_ONCE)):
             hosted = self._to_tick.popleft()
             if hosted.asleep or self.hosted.get(hosted.number) is not hosted:
                 continue
             hosted.quiet += 1
-            if hosted.quiet >= SLEEP_TICKS and hosted.group.leading is not None and hosted.idle:
+            if hosted.quiet >= SLEEP_TICKS and hosted.group.leading is not None and hosted.is_idle(here):
                 self._fall_asleep(hosted)
                 continue
             awake = True
@@ -354,7 +356,7 @@ class GroupHost:
         """The leader sleeps: so does this follower if it has everything."""
         group, log = hosted.group, hosted.group.log
         leader = group.lead is not None and self._members.get(group.lead) == sender
-        if leader and term == group.term and log.last == last and hosted.idle:
+        if leader and term == group.term and log.last == last and hosted.is_idle(self._members.keys()):
             hosted.asleep = True
 
     def on_state(self, sender: MemberId, message: GroupState) -> None:

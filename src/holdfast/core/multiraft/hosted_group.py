@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -105,9 +106,14 @@ class HostedGroup:
         self.term_seen = group.term
         """The term at the last look."""
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is pending here and, if this replica leads, at any follower."""
+    def is_idle(self, here: AbstractSet[NodeId]) -> bool:
+        """Whether nothing is pending here and, if this replica leads, at any follower among the nodes in the view.
+
+        Followers that are not in the view do not keep a leader awake, as long as those in it are a majority. Example:
+        of the voters {a, b, c}, c has crashed and lacks entry 9, which a and b have. They sleep: heartbeats to c could
+        not arrive, and the view that has c again wakes a, which then sends entry 9. If b crashes as well, a stays
+        awake: it has to find out that it has no majority and to step down, so that requests do not wait for it.
+        """
         group, log = self.group, self.group.log
         done = log.last == log.committed == log.applied and not self.writing and not self.reads
         leading = group.leading
@@ -117,9 +123,10 @@ class HostedGroup:
             done
             and leading.settled
             and group.rests
+            and not group.configuration.lacks_majority(here)
             and all(
                 progress.match == log.last and progress.sent_commit == log.committed
                 for node, progress in leading.progress.items()
-                if node != group.me
+                if node != group.me and node in here
             )
         )
