@@ -100,6 +100,7 @@ class ConsensusHost:
             recovered,
             patience_ns=settings.limits.call_timeout_ms * MILLISECOND,
         )
+        self.groups.transfers.bound_flight(settings.partitions.max_in_flight_bytes)
         self.voters = MetastoreVoters(out, settings.metastore, membership, self.groups)
         self.metastore = Metastore(membership.me.encode(), out, self.groups)
         self.metastore.watch(self.voters)

@@ -592,8 +592,15 @@ EVENTS: dict[type[e.Event], Callable[[Member, Any], object]] = {
     e.SubscriptionEnded: lambda member, event: member.on_unsubscribe(event),
     e.ActionRequested: Member.on_action,
     e.ActionWithdrawn: lambda member, event: event.action.withdraw(member),
-    e.FlightBounded: lambda member, event: member.source.bound_flight(event.bytes),
+    e.FlightBounded: lambda member, event: _bound_flight(member, event.bytes),
 }
+
+
+def _bound_flight(member: Member, max_in_flight_bytes: int) -> None:
+    member.source.bound_flight(max_in_flight_bytes)
+    member.agreed.groups.transfers.bound_flight(max_in_flight_bytes)
+
+
 NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     n.ViewInstalled: (
         lambda member, it: member.note_changed(),

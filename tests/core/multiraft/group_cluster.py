@@ -229,6 +229,21 @@ class Cluster:
             groups.transfers.on_state_taken(sender, message)
         process.end_step()
 
+    def count(self, kind: type[Any]) -> int:
+        """Messages of this kind on their way."""
+        return sum(isinstance(decode(data), kind) for _, _, data in self.network)
+
+    def deliver_all_but(self, kind: type[Any]) -> None:
+        """Deliver all other messages, and those that they lead to."""
+        while self.count(kind) < len(self.network):
+            if isinstance(decode(self.network[0][2]), kind):
+                self.network.rotate(-1)
+            else:
+                self.deliver()
+        for process in self.processes.values():
+            while process.up and process.more:
+                process.take_more()
+
     def go(self, ticks: int) -> None:
         """Let time pass: between two ticks all messages arrive, and all disks get on, in an order of the seed's."""
         for _ in range(ticks):

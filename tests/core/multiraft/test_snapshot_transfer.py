@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from tests.core.multiraft.group_cluster import ONE, TWO, Cluster, feeding, given, hosted, led, parts
 
 from holdfast.core.messages import GroupState, GroupStateTaken
+from holdfast.core.model.ids import GROUPS_FROM
 from holdfast.core.multiraft import group_host, snapshot_transfer
+from holdfast.core.multiraft.group_host import GroupHost
 from holdfast.core.raft.configuration import Configuration
 from holdfast.core.raft.raft_messages import RaftKind, RaftMessage, RaftSnapshot
 from holdfast.wire.codec import decode
@@ -50,6 +54,81 @@ def test_a_member_without_files_gets_a_state_and_acknowledges_it_at_once() -> No
     assert cluster.applied(4) == cluster.applied(1)
     assert cluster[4].blocks == []
     assert cluster[4].groups.leftovers["groups not written"] == 0
+
+
+def many_feeding(groups: int) -> Cluster:
+    """The first member leads groups of two members, and the third one is to get the states of all."""
+    cluster = Cluster(3, files=False)
+    cluster[1].out.now_ns = 10 * snapshot_transfer.LOST_NS
+    numbers = range(GROUPS_FROM, GROUPS_FROM + groups)
+    for number in numbers:
+        cluster.start(number, 1, 2)
+        cluster[1].groups.hosted[number].group.campaign()
+        cluster[1].groups.running(number)
+    cluster[1].end_step()
+    cluster.quiesce()
+    for number in numbers:
+        for command in range(10):
+            cluster.propose(1, b"%03d" % command, group=number)
+    cluster.quiesce()
+    for number in numbers:
+        term = cluster[1].groups.term(number)
+        assert term is not None
+        nodes = [cluster.node(at) for at in (1, 2)]
+        cluster[1].groups.running(number).change_peers(term, nodes, [cluster.node(3)], 1)
+        cluster[1].end_step()
+        cluster.deliver_all_but(GroupState)
+    return cluster
+
+
+@pytest.mark.rule("multiraft/H-8")
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    ("most", "setting", "parts_in_flight"), [(25, 1 << 30, 3), (25, 10, 2), (25, 1, 1), (9, 99, 1)]
+)
+def test_states_of_many_groups_have_only_so_much_in_flight(
+    most: int, setting: int, parts_in_flight: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_transfer, "IN_FLIGHT_BYTES", most)
+    bound = GroupHost.__init__
+
+    def bounded(host: GroupHost, *given: Any, **named: Any) -> None:
+        bound(host, *given, **named)
+        host.transfers.bound_flight(setting)
+
+    monkeypatch.setattr(GroupHost, "__init__", bounded)
+    cluster = many_feeding(8)
+    assert cluster.count(GroupState) == parts_in_flight
+    while cluster.network:
+        found = [decode(data) for _, _, data in cluster.network]
+        sizes = [sum(map(len, each.pieces)) for each in found if isinstance(each, GroupState)]
+        assert sum(sizes[:-1]) < min(most, setting)
+        cluster.deliver()
+        cluster.deliver_all_but(GroupState)
+    cluster.go(3)
+    assert [len(client.applied) for client in cluster[3].clients.values()] == [10] * 8
+    assert cluster[1].groups.leftovers[ON_THEIR_WAY] == 0
+
+
+@pytest.mark.rule("multiraft/H-8")
+@pytest.mark.usefixtures("small")
+def test_a_receiver_that_does_not_respond_makes_room_for_others_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(snapshot_transfer, "IN_FLIGHT_BYTES", 10)
+    cluster = many_feeding(5)
+    for number in range(GROUPS_FROM, GROUPS_FROM + 3):
+        cluster[3].groups.halt(number)
+    cluster.go(1)
+    assert [len(client.applied) for client in cluster[3].clients.values()] == [0] * 5
+    cluster[1].out.now_ns += snapshot_transfer.LOST_NS
+    cluster.go(2)
+    cluster[1].out.now_ns += snapshot_transfer.LOST_NS
+    cluster.go(2)
+    assert [len(client.applied) for client in cluster[3].clients.values()] == [0] * 3 + [10] * 2
+
+
+ON_THEIR_WAY = "states of groups on their way"
 
 
 def state_of(index: int, term: int) -> RaftMessage:

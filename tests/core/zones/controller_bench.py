@@ -282,17 +282,16 @@ class Bench:
         return steps
 
     def waits(self) -> list[str]:
-        """What is asked now, in order: the field of a zone, or the partition, that each question is about."""
-        return [self._named(what) for what in self.asked.values()]
+        """What is asked now, in order: the zones or the partitions that each question is about."""
+        return [name for what in self.asked.values() for name in self._named(what)]
 
-    def _named(self, what: list[bytes] | Branch) -> str:
+    def _named(self, what: list[bytes] | Branch) -> list[str]:
         if not isinstance(what, list):
-            return "invoke"
+            return ["invoke"]
         parts = sorted({found[:2] for found in map(part_of, what) if found is not None})
         if parts:
-            return ",".join(f"{zone}/{partition}" for zone, partition in parts)
-        zones = {found[0] for found in map(zone_of, what) if found is not None}
-        return ",".join(map(str, sorted(zones)))
+            return [f"{zone}/{partition}" for zone, partition in parts]
+        return sorted({f"{found[0]}" for found in map(zone_of, what) if found is not None})
 
     def takes(self) -> list[tuple[object, ...]]:
         """What groups were told to do since this was asked last."""

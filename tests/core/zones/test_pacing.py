@@ -13,13 +13,20 @@ from holdfast.core.raft.reconfiguration import ChangeAnswer
 from holdfast.core.zones import leader_duties, work_queue
 from holdfast.core.zones.assignments import Assignments
 from holdfast.core.zones.descriptors import ZoneSettings
-from holdfast.core.zones.leader_duties import CHANGES_AT_ONCE, LeaderDuties
+from holdfast.core.zones.leader_duties import LeaderDuties
 from holdfast.core.zones.work_queue import ANSWERS_AT_ONCE
 from holdfast.core.zones.zone_ports import Part
 
 PARTS = range(40)
+CHANGES_AT_ONCE = 4
+"""Fewer than a member leads groups here."""
 REFUSED = 28
 """So many of them, the first ones, are refused their change."""
+
+
+@pytest.fixture(autouse=True)
+def _few_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader_duties, "CHANGES_AT_ONCE", CHANGES_AT_ONCE)
 
 
 def grown(seed: int = 0, bad: float = 0.0, rounds: int = 1500) -> Counter[str]:

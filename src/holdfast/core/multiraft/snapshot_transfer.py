@@ -6,6 +6,10 @@
 The parts carry about `STATE_BYTES` each, one at a time: the receiver responds with the number of pieces that it has,
 and only the response to the newest part releases the next. Example: the leader has sent pieces 0-7, and begins again
 with pieces 0-3. The response "8 taken" to its first attempt releases nothing; "4 taken" releases the pieces from 4 on.
+
+- multiraft/H-8: All states together have about `IN_FLIGHT_BYTES` without a response, or fewer if
+  `partitions.max_in_flight_bytes` says so; one part may always be in flight. The next parts wait for their turn, in
+  order. So many small groups move at the same time, and large ones leave room for requests.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from holdfast.core.messages import GroupState, GroupStateTaken
-from holdfast.core.model.ids import GroupNumber, MemberId
+from holdfast.core.model.ids import MILLISECOND, GroupNumber, MemberId
 from holdfast.core.multiraft.hosted_group import ArrivingState, HostedGroup
 from holdfast.core.outbox import Outbox
 from holdfast.core.raft.configuration import NodeId
@@ -21,6 +25,11 @@ from holdfast.core.raft.raft_messages import RaftMessage, RaftSnapshot
 
 STATE_BYTES = 256 << 10
 """Approximate size of one part of a state."""
+IN_FLIGHT_BYTES = 2 << 20
+LOST_NS = 2_000 * MILLISECOND
+"""A part without a response for so long takes no room any more: its receiver may not want it."""
+
+_TransferKey = tuple[GroupNumber, NodeId]
 
 
 class _OutgoingState:
@@ -31,17 +40,26 @@ class _OutgoingState:
         self.snapshot = snapshot
         self.sent = 0
         """Pieces sent so far."""
+        self.in_flight_bytes = 0
+        """Size of the last part; 0 after its response."""
+        self.sent_ns = 0
         self._pieces: Iterator[bytes] = iter(pieces)
         self._next = next(self._pieces, None)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all pieces were sent."""
+        return self._next is None
+
     def part(self, number: GroupNumber) -> GroupState:
-        """The next part; without pieces when all were sent."""
+        """The next part."""
         first, pieces, size = self.sent, [], 0
         while self._next is not None and size < STATE_BYTES:
             pieces.append(self._next)
             size += len(self._next)
             self._next = next(self._pieces, None)
         self.sent += len(pieces)
+        self.in_flight_bytes = size
         return GroupState(number, self.snapshot, first, pieces, self._next is None)
 
 
@@ -54,7 +72,38 @@ class SnapshotTransfer:
         self._out = out
         self._hosted = hosted
         self._members: Mapping[NodeId, MemberId] = {}
-        self._outgoing: dict[tuple[GroupNumber, NodeId], _OutgoingState] = {}
+        self._outgoing: dict[_TransferKey, _OutgoingState] = {}
+        self._waiting: dict[_TransferKey, None] = {}
+        """States whose next part waits for its turn, in order (multiraft/H-8)."""
+        self._most_bytes = IN_FLIGHT_BYTES
+
+    def bound_flight(self, max_in_flight_bytes: int) -> None:
+        """Change the limit of bytes in flight (multiraft/H-8)."""
+        self._most_bytes = min(IN_FLIGHT_BYTES, max_in_flight_bytes)
+
+    def send_waiting(self) -> None:
+        """Send parts that wait, as long as there is room. Called at each tick, and after each response."""
+        if not self._waiting:
+            return
+        now_ns = self._out.now_ns
+        states = self._outgoing.values()
+        in_flight = sum(one.in_flight_bytes for one in states if now_ns - one.sent_ns < LOST_NS)
+        for key in list(self._waiting):
+            if in_flight >= self._most_bytes:
+                return
+            del self._waiting[key]
+            number, node = key
+            state, member, hosted = self._outgoing[key], self._members.get(node), self._hosted.get(number)
+            if hosted is None or hosted.group.leading is None:
+                self._drop(key)
+            elif member is not None:
+                self._out.send(member, state.part(number))
+                state.sent_ns = now_ns
+                in_flight += state.in_flight_bytes
+
+    def _drop(self, key: _TransferKey) -> None:
+        del self._outgoing[key]
+        self._waiting.pop(key, None)
 
     def send(self, hosted: HostedGroup, message: RaftMessage) -> None:
         """Begin to send the present state to `message.to` (multiraft/H-4)."""
@@ -63,9 +112,8 @@ class SnapshotTransfer:
         )
         state = _OutgoingState(message.snapshot.index, message, hosted.client.pieces())
         self._outgoing[hosted.number, message.to] = state
-        member = self._members.get(message.to)
-        if member is not None:
-            self._out.send(member, state.part(hosted.number))
+        self._waiting[hosted.number, message.to] = None
+        self.send_waiting()
 
     def receive(self, sender: MemberId, hosted: HostedGroup, message: GroupState) -> bool:
         """Take a part of a state. False: it is not the part that comes next, and is ignored."""
@@ -97,26 +145,30 @@ class SnapshotTransfer:
         for (number, node), state in list(self._outgoing.items()):
             if number == message.group and self._members.get(node) == sender and state.index == message.index:
                 if hosted is None or hosted.group.leading is None:
-                    del self._outgoing[number, node]
+                    self._drop((number, node))
                     continue
                 hosted.group.leading.moved(node)
-                if state.sent == message.taken:
-                    part = state.part(number)
-                    if part.pieces:
-                        self._out.send(sender, part)
-                    else:
-                        del self._outgoing[number, node]
+                if state.sent != message.taken or (number, node) in self._waiting:
+                    continue
+                if state.is_complete:
+                    self._drop((number, node))
+                else:
+                    state.in_flight_bytes = 0
+                    self._waiting[number, node] = None
+        self.send_waiting()
 
     def on_view(self, members: Mapping[NodeId, MemberId], changed: Collection[NodeId]) -> None:
         """Abort the transfers to nodes that have left, joined, or moved to another member."""
         self._members = members
         for key in [key for key in self._outgoing if key[1] in changed]:
-            del self._outgoing[key]
+            self._drop(key)
+        self.send_waiting()
 
     def abort(self, number: GroupNumber) -> None:
         """Abort the transfers of a group that has no replica here any more."""
         for key in [key for key in self._outgoing if key[0] == number]:
-            del self._outgoing[key]
+            self._drop(key)
+        self.send_waiting()
 
     @property
     def leftovers(self) -> int:

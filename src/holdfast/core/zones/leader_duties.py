@@ -42,7 +42,7 @@ from holdfast.core.zones.work_queue import (
 from holdfast.core.zones.zone_keys import KeysRead, changes_to, encoded, part_key, partition_keys, zone_key
 from holdfast.core.zones.zone_ports import Part, ZoneGroups
 
-CHANGES_AT_ONCE: Final = 4
+CHANGES_AT_ONCE: Final = 32
 """Groups of one leader that may change their peers at the same time (zones/A-24)."""
 
 
@@ -121,16 +121,16 @@ class LeaderDuties:
         if report.failed and before.lock is not None:
             report.failed = False
             after = change_failed(before, term=term)
-            self._queue.invoke(work, step, read.guarded(changes_to(*part, before, after)))
+            self._queue.write(work, step, read, changes_to(*part, before, after))
             return
         may, after = try_catch_up_finish(before, token=report.caught_up, pending_revision=revision, term=term)
         if may:
             lock = [PutKey(part_key(*part, "lock"), encoded(after.lock))]
-            self._queue.invoke(work, step, read.guarded(lock), "agree")
+            self._queue.write(work, step, read, lock, "agree")
             return
         after = without_doubted(before, copy.configuration)
         if after != before:
-            self._queue.invoke(work, step, read.guarded(changes_to(*part, before, after)))
+            self._queue.write(work, step, read, changes_to(*part, before, after))
             return
         self._drive(work, step, zone, before, copy, term, revision, read)
 
@@ -160,7 +160,7 @@ class LeaderDuties:
             return False
         if before.pending[0].force:
             after = msgspec.structs.replace(after, generation=revision)
-        self._queue.invoke(work, step, read.guarded(changes_to(*part, before, after)))
+        self._queue.write(work, step, read, changes_to(*part, before, after))
         return True
 
     def _drive(
@@ -187,7 +187,7 @@ class LeaderDuties:
                 self._changed(part)
                 after = cancelled(before, token=revision, pending_revision=revision)
                 assert cancellable(before), "something waits"
-                self._queue.invoke(work, step, read.guarded(changes_to(*part, before, after)))
+                self._queue.write(work, step, read, changes_to(*part, before, after))
                 return
             if not self._may_change(part, term):
                 return

@@ -78,7 +78,7 @@ class ReplicaDuties:
             self._look_local(part)
         elif keys.stable is not None:
             after = msgspec.structs.replace(keys, switch_reduce=reduce.with_(Assignments((self._me,))))
-            self._queue.invoke(work, step, read.guarded(changes_to(*part, keys, after)))
+            self._queue.write(work, step, read, changes_to(*part, keys, after))
 
     def _local_duty(
         self, part: Part, keys: PartitionKeys, copy: LocalCopy | None, read: KeysRead

@@ -7,16 +7,31 @@ Each step reads keys, applies a transition and writes it with one guarded invoke
 - zones/A-24: The number of metastore answers that may be outstanding is limited, and so is the number of this member's
   groups that change their peers (`leader_duties`): moving replicas leaves room for requests. Groups go before
   triggers.
+- zones/A-30: Up to `WORKS_AT_ONCE` pieces of work of one kind share a read, and then one invoke with the guards of all.
+  Work that is woken while all answers are outstanding gathers for the next read. If the guard of a shared invoke fails,
+  each piece of work is read and written alone, so that one that always loses holds up no other.
+
+Example for zones/A-30: a zone of 271 partitions gets another replica. The triggers read 16 partitions at a time, and
+write their 16 `pending` with one revision, instead of 271. The pieces concern different partitions and read the same
+revision, so it is as if they were written one after the other. Partition 7 has changed since the read: the invoke
+changes nothing, and each of the 16 is tried again with an invoke of its own; only that of 7 may fail again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum, unique
 from typing import Final
 
-from holdfast.core.metastore.invoke import Branch
-from holdfast.core.zones.zone_keys import PLACES_KEY, TOPOLOGY_KEY, part_keys, zone_key
+from holdfast.core.zones.zone_keys import (
+    PLACES_KEY,
+    TOPOLOGY_KEY,
+    KeysRead,
+    KeyWrite,
+    part_keys,
+    zone_key,
+)
 from holdfast.core.zones.zone_ports import ZoneGroups, ZoneStore, ZoneWorld
 
 RETRY_MS: Final = 200
@@ -24,8 +39,10 @@ RETRY_MS: Final = 200
 RETRY_MOST_MS: Final = 10_000
 ANSWER_MS: Final = 2_000
 """Timeout for an answer of the metastore or of a member."""
-ANSWERS_AT_ONCE: Final = 16
+ANSWERS_AT_ONCE: Final = 2
 """Outstanding answers of the metastore."""
+WORKS_AT_ONCE: Final = 16
+"""Pieces of work that share one answer."""
 REPORT_AFTER: Final = 10
 """Consecutive failures until the failure handler is called."""
 IDLE_MS: Final = 1 << 62
@@ -48,7 +65,9 @@ ZoneWork = tuple[WorkKind, int, int]
 class WorkStep:
     due_ms: int
     ticket: int | None = None
-    """The outstanding answer."""
+    """The outstanding answer, which other work may share."""
+    alone: bool = False
+    """Whether it shares no answer, because the guard of its last shared invoke failed."""
     then: str = ""
     """Purpose of the outstanding invoke."""
     attempts: int = 0
@@ -64,20 +83,22 @@ class WorkQueue:
         self.now = 0
         """In ms; set by each event that reaches the controller."""
         self.steps: dict[ZoneWork, WorkStep] = {}
-        self.of_ticket: dict[int, ZoneWork] = {}
-        """Work by outstanding ticket."""
+        self.of_ticket: dict[int, list[ZoneWork]] = {}
+        """Work by outstanding ticket; never empty."""
         self.woken: set[ZoneWork] = set()
         """Work to run before it is due; a subset of `steps`."""
+        self._writes: list[tuple[ZoneWork, KeysRead, Sequence[KeyWrite]]] = []
+        """Writes of work that shared a read."""
 
-    def answered(self, ticket: int) -> tuple[ZoneWork, WorkStep] | None:
-        """The step that waited for this answer; None: it is outdated (zones/A-17)."""
-        work = self.of_ticket.pop(ticket, None)
-        if work is None:
-            return None
-        step = self.steps[work]
-        assert step.ticket == ticket, "a step that is over has given its ticket back"
-        step.ticket, step.due_ms = None, IDLE_MS
-        return work, step
+    def answered(self, ticket: int) -> list[tuple[ZoneWork, WorkStep]]:
+        """The steps that waited for this answer; none: it is outdated (zones/A-17)."""
+        found = []
+        for work in self.of_ticket.pop(ticket, ()):
+            step = self.steps[work]
+            assert step.ticket == ticket, "a step that is over has given its ticket back"
+            step.ticket, step.due_ms = None, IDLE_MS
+            found.append((work, step))
+        return found
 
     def step(self, work: ZoneWork) -> WorkStep:
         return self.steps.setdefault(work, WorkStep(self.now))
@@ -89,26 +110,54 @@ class WorkQueue:
     def forget(self, work: ZoneWork) -> None:
         self.woken.discard(work)
         step = self.steps.pop(work, None)
-        if step is not None and step.ticket is not None:
-            self.of_ticket.pop(step.ticket, None)
+        if step is not None:
+            self._give_back(work, step)
+
+    def _give_back(self, work: ZoneWork, step: WorkStep) -> None:
+        """The step no longer waits for its answer."""
+        if step.ticket is None:
+            return
+        sharing = self.of_ticket[step.ticket]
+        sharing.remove(work)
+        if not sharing:
+            del self.of_ticket[step.ticket]
+        step.ticket = None
 
     def go(self) -> None:
-        """Start the next step of all woken work (zones/A-24)."""
+        """Write what the last answer has led to, and start the next step of all woken work (zones/A-24)."""
+        self._write()
         for work in sorted(self.woken):
             step = self.steps[work]
-            is_waiting = step.ticket is not None
-            if is_waiting and step.due_ms > self.now:
+            if step.ticket is not None and step.due_ms <= self.now:
+                self._give_back(work, step)
+        batch: list[ZoneWork] = []
+        for work in sorted(self.woken):
+            if len(self.of_ticket) >= ANSWERS_AT_ONCE:
+                return
+            step = self.steps[work]
+            if step.ticket is not None:
                 continue
             if step.attempts and self.now < step.due_ms < IDLE_MS:
                 self.woken.discard(work)  # It has failed; wait until it is due.
-                continue
-            if self._is_idle(work):
+            elif self._is_idle(work):
                 self.forget(work)
-                continue
-            if not is_waiting and len(self.of_ticket) >= ANSWERS_AT_ONCE:
-                continue  # Not `break`: a later piece may be waiting for an overdue answer, and may ask again.
-            self.woken.discard(work)
-            self._await(work, step, self._store.read(_keys_of(work)))
+            elif not batch or self._shares(batch, work, step):
+                batch.append(work)
+            else:
+                self._read(batch)
+                batch = [work]
+        if batch and len(self.of_ticket) < ANSWERS_AT_ONCE:
+            self._read(batch)
+
+    def _shares(self, batch: list[ZoneWork], work: ZoneWork, step: WorkStep) -> bool:
+        """Whether this work may share a read with the batch (zones/A-30)."""
+        alone = step.alone or self.steps[batch[0]].alone
+        return not alone and work[0] is batch[0][0] and len(batch) < WORKS_AT_ONCE
+
+    def _read(self, batch: list[ZoneWork]) -> None:
+        self.woken.difference_update(batch)
+        keys = dict.fromkeys(key for work in batch for key in _keys_of(work))
+        self._await(batch, self._store.read(list(keys)))
 
     def _is_idle(self, work: ZoneWork) -> bool:
         """Whether this member does not have this work, or no longer."""
@@ -116,16 +165,34 @@ class WorkQueue:
             return not self._store.leads
         return work[0] is WorkKind.GROUP and self._groups.term(work[1:]) is None
 
-    def _await(self, work: ZoneWork, step: WorkStep, ticket: int) -> None:
-        if step.ticket is not None:
-            self.of_ticket.pop(step.ticket, None)
-        step.ticket = ticket
-        step.due_ms = self.now + ANSWER_MS + self._world.jitter(ANSWER_MS)
-        self.of_ticket[ticket] = work
+    def _await(self, batch: list[ZoneWork], ticket: int) -> None:
+        due_ms = self.now + ANSWER_MS + self._world.jitter(ANSWER_MS)
+        for work in batch:
+            step = self.steps[work]
+            step.ticket, step.due_ms = ticket, due_ms
+        self.of_ticket[ticket] = batch
 
-    def invoke(self, work: ZoneWork, step: WorkStep, branch: Branch, then: str = "") -> None:
+    def write(
+        self, work: ZoneWork, step: WorkStep, read: KeysRead, changes: Sequence[KeyWrite], then: str = ""
+    ) -> None:
+        """Write what a step has decided from its read; `go` sends it, with the others of that read."""
         step.then = then
-        self._await(work, step, self._store.invoke(branch))
+        self._writes.append((work, read, changes))
+
+    def _write(self) -> None:
+        """Send the writes that the last read has led to as one invoke (zones/A-30)."""
+        writes, self._writes = self._writes, []
+        if writes:
+            read = writes[0][1].again()
+            read.use_all(each for _, each, _ in writes)
+            changes = [change for _, _, each in writes for change in each]
+            self._await([work for work, _, _ in writes], self._store.invoke(read.guarded(changes)))
+
+    def lost(self, works: Sequence[tuple[ZoneWork, WorkStep]]) -> None:
+        """The guard of the invoke of this work failed: read again (zones/A-30)."""
+        for work, step in works:
+            step.alone = len(works) > 1
+            self.wake(work)
 
     def failed(self, work: ZoneWork, why: str) -> None:
         """Retry a failed step later (zones/A-19)."""

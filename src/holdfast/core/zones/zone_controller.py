@@ -15,7 +15,7 @@ from holdfast.core.zones.assignments import Node
 from holdfast.core.zones.leader_duties import LeaderDuties
 from holdfast.core.zones.replica_duties import ReplicaDuties
 from holdfast.core.zones.transitions import LocalReplica
-from holdfast.core.zones.work_queue import WorkKind, WorkQueue
+from holdfast.core.zones.work_queue import WorkKind, WorkQueue, WorkStep, ZoneWork
 from holdfast.core.zones.zone_keys import TOPOLOGY_KEY, KeysRead, part_of, zone_of
 from holdfast.core.zones.zone_ports import Part, ZoneGroups, ZoneStore, ZoneWorld
 from holdfast.core.zones.zone_resets import ZoneResets
@@ -78,11 +78,12 @@ class ZoneController:
 
     def on_read(self, ticket: int, entries: Sequence[MetastoreEntry], revision: int) -> None:
         """The metastore's leader answered a read (zones/A-17)."""
-        found = self.queue.answered(ticket)
-        if found is None:
-            return
-        work, step = found
         read = KeysRead(entries, revision)
+        for work, step in self.queue.answered(ticket):
+            self._run(work, step, read.again())
+        self.queue.go()
+
+    def _run(self, work: ZoneWork, step: WorkStep, read: KeysRead) -> None:
         if work[0] is WorkKind.DATA_NODES:
             self.triggers.data_nodes(work, step, read)
         elif work[0] is WorkKind.TRIGGER:
@@ -91,17 +92,18 @@ class ZoneController:
             self.replicas.doubt(work, step, read)
         else:
             self.leading.group(work, step, read)
-        self.queue.go()
 
     def on_invoked(self, ticket: int, invoked: Invoked) -> None:
         found = self.queue.answered(ticket)
-        if found is None:
-            return
-        work, step = found
-        if not invoked.answer or work[0] is WorkKind.DATA_NODES:
-            self.queue.wake(work)  # A timer may still run, and no event will report it.
-        elif work[0] is WorkKind.GROUP:
-            self.leading.group_written((work[1], work[2]), step)
+        if not invoked.answer:
+            self.queue.lost(found)
+        else:
+            for work, step in found:
+                step.alone = False
+                if work[0] is WorkKind.DATA_NODES:
+                    self.queue.wake(work)  # A timer may still run, and no event will report it.
+                elif work[0] is WorkKind.GROUP:
+                    self.leading.group_written((work[1], work[2]), step)
         self.queue.go()
 
     def on_replicas(self, node: Node, zone: int, states: Mapping[int, LocalReplica]) -> None:

@@ -39,6 +39,7 @@ ZONE_PREFIX: Final = b"zones/zone/"
 PART_PREFIX: Final = b"zones/part/"
 
 Value = TypeVar("Value")
+KeyWrite = PutKey | RemoveKey
 
 
 class UnknownFormat(ValueError):
@@ -122,6 +123,22 @@ class KeysRead:
         self._looked: dict[bytes, MetastoreEntry] = {}
         self.revision = revision
 
+    def again(self) -> KeysRead:
+        """The same entries, none of them used yet."""
+        read = KeysRead((), self.revision)
+        read._entries = self._entries
+        return read
+
+    def use_all(self, reads: Iterable[KeysRead]) -> None:
+        """Use what these have used, which share its entries (`again`): they are to be guarded together."""
+        for read in reads:
+            for key in read.used:
+                self.entry(key)
+
+    @property
+    def used(self) -> list[bytes]:
+        return list(self._looked)
+
     def entry(self, key: bytes) -> MetastoreEntry:
         """The entry of a key, which guards the write from now on."""
         found = self._entries.get(key) or MetastoreEntry(key)
@@ -133,7 +150,7 @@ class KeysRead:
         data = self.entry(key).value
         return None if data is None else decoded(data, kind)
 
-    def guarded(self, changes: Sequence[PutKey | RemoveKey]) -> If:
+    def guarded(self, changes: Sequence[KeyWrite]) -> If:
         """An invoke that makes the changes if all used entries are unchanged (answer 1), else none (answer 0)."""
         still = tuple(unchanged(self._looked[key]) for key in sorted(self._looked))
         return If(AllOf(still), Leaf(tuple(changes), 1), Leaf())
@@ -169,11 +186,9 @@ def partition_keys(read: KeysRead, zone: int, partition: int) -> PartitionKeys:
     return PartitionKeys(**{name: value for name, value in found.items() if value is not None})
 
 
-def changes_to(
-    zone: int, partition: int, before: PartitionKeys, after: PartitionKeys
-) -> list[PutKey | RemoveKey]:
+def changes_to(zone: int, partition: int, before: PartitionKeys, after: PartitionKeys) -> list[KeyWrite]:
     """The writes that turn `before` into `after`; empty values are removed."""
-    changes: list[PutKey | RemoveKey] = []
+    changes: list[KeyWrite] = []
     for field, (name, _) in PART_FIELDS.items():
         now, then = getattr(before, name), getattr(after, name)
         if now == then:

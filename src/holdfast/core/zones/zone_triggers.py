@@ -106,7 +106,7 @@ class ZoneTriggers:
                 then = even_layout(layout, topology, nodes, settings)
                 changes.append(PutKey(zone_key(zone.id, "layout"), encoded(then)))
         if changes:
-            self._queue.invoke(work, step, read.guarded(changes))
+            self._queue.write(work, step, read, changes)
         elif after.next_ms is not None:
             step.due_ms = after.next_ms
 
@@ -127,11 +127,11 @@ class ZoneTriggers:
                 self._queue.again_in(step, RETRY_MS)
                 return
             if found[0] is Result.PENDING_KEY_UPDATED:
-                self._queue.invoke(work, step, read.guarded(changes_to(number, partition, before, found[1])))
+                self._queue.write(work, step, read, changes_to(number, partition, before, found[1]))
                 return
         after = self._updated(zone, partition, before, nodes, read)
         if after != before:
-            self._queue.invoke(work, step, read.guarded(changes_to(number, partition, before, after)))
+            self._queue.write(work, step, read, changes_to(number, partition, before, after))
 
     def _updated(
         self,
