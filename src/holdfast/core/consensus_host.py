@@ -281,6 +281,7 @@ class ConsensusHost:
         """Called about twice a second."""
         if self._on:
             self.metastore.on_timer()
+            self.zone_host.sweep()
             self._orders.sweep()
         self.zones.sweep()
 

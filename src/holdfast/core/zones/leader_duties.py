@@ -95,6 +95,11 @@ class LeaderDuties:
             self._changed(part)
         self._change_next()
 
+    @property
+    def rests(self) -> bool:
+        """Whether no group here changes its peers, or waits for its turn."""
+        return not (self._changing or self._queued)
+
     def forget(self, part: Part) -> None:
         self._reports.pop(part, None)
 

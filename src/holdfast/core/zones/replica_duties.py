@@ -103,6 +103,11 @@ class ReplicaDuties:
             )
 
     @property
+    def rests(self) -> bool:
+        """Whether all replicas here are as the keys demand."""
+        return not (self._starting or self._unsettled or self._to_look)
+
+    @property
     def has_more(self) -> bool:
         return bool(self._to_look)
 

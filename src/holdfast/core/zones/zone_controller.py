@@ -68,7 +68,7 @@ class ZoneController:
         self.leading.on_notice(part, notice)
 
     def on_tick(self, now_ms: int) -> None:
-        """Called about ten times a second."""
+        """Called about ten times a second while there is work (`rests`), and twice a second otherwise."""
         self.queue.now = now_ms
         self.triggers.on_tick()
         self.replicas.on_tick()
@@ -113,6 +113,11 @@ class ZoneController:
     def has_more(self) -> bool:
         """Whether to call `go_on`, in a step of its own (zones/A-27)."""
         return self.replicas.has_more
+
+    @property
+    def rests(self) -> bool:
+        """Whether no tick could further any work soon."""
+        return self.queue.rests and self.replicas.rests and self.leading.rests
 
     def go_on(self, now_ms: int) -> None:
         self.queue.now = now_ms

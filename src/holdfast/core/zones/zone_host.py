@@ -48,6 +48,7 @@ from holdfast.core.zones.zone_ports import Part
 from holdfast.errors import RequestError
 
 TICK_NS = 100 * MILLISECOND
+"""Interval of ticks while there is work; otherwise `sweep` calls twice a second."""
 HAND_OVER_NS = 1000 * MILLISECOND
 """Interval of the checks for zones/Z-4."""
 CATCHING_UP = 100
@@ -301,12 +302,20 @@ class ZoneHost:
     def _tick_soon(self) -> None:
         if self._begun and self._controller.has_more:
             self._out.timer(TimerName.ZONES_MORE, 0)
-        if not self._ticking and (self._routing.known or self._replicas.copies()):
+        if not self._ticking and self._begun and (self._to_hand_over or not self._controller.rests):
             self._ticking = True
             self._out.timer(TimerName.ZONES, TICK_NS)
 
     def on_timer(self) -> None:
         self._ticking = False
+        self._tick()
+
+    def sweep(self) -> None:
+        """Called about twice a second: the ticks of zones at rest."""
+        if not self._ticking and (self._routing.known or self._replicas.copies()):
+            self._tick()
+
+    def _tick(self) -> None:
         if self._begun:
             self._controller.on_tick(self._now_ms())
             if self._out.now_ns - self._looked_ns >= HAND_OVER_NS and not self._to_hand_over:
