@@ -20,6 +20,7 @@ from tests.core.zones.test_transitions import at
 
 from holdfast.core.raft.raft_state import CaughtUp, ChangeApplied, ChangeFailed, LeaderElected
 from holdfast.core.raft.reconfiguration import ChangeAnswer
+from holdfast.core.zones import leader_duties
 from holdfast.core.zones.adjusting import LocalCopy
 from holdfast.core.zones.assignments import ChainLink, TargetLock
 from holdfast.core.zones.descriptors import ZoneSettings
@@ -171,7 +172,8 @@ def test_a_cancellation_that_is_refused_is_led_by_another_member() -> None:
     assert bench.takes() == [("cancel", PART, 3, token)]
 
 
-def test_a_cancelled_change_gives_its_place_to_the_next_at_once() -> None:
+def test_a_cancelled_change_gives_its_place_to_the_next_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader_duties, "CHANGES_AT_ONCE", 4)
     bench = made(msgspec.structs.replace(CANCEL, partitions=8), "AB")
     group_of(bench, 5)
     bench.settle()

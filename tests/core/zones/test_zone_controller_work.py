@@ -556,7 +556,7 @@ def test_only_so_many_answers_are_waited_for_and_in_order() -> None:
     assert all(bench.keys(partition).pending for partition in range(count))
 
 
-@pytest.mark.rule("zones/A-30")
+@pytest.mark.rule("zones/A-31")
 def test_partitions_share_reads_and_revisions() -> None:
     count = 2 * WORKS_AT_ONCE + 3
     bench = made(ZoneSettings("z", partitions=count, replicas=2, scale_down_s=0), "AB")
@@ -568,7 +568,7 @@ def test_partitions_share_reads_and_revisions() -> None:
     assert written == {before + 1, before + 2, before + 3}
 
 
-@pytest.mark.rule("zones/A-30")
+@pytest.mark.rule("zones/A-31")
 def test_a_partition_that_changes_again_and_again_holds_up_no_other() -> None:
     """The shared invoke fails, and the next ones are of one partition each."""
     bench = made(ZoneSettings("z", partitions=4, replicas=2, scale_down_s=0), "AB")

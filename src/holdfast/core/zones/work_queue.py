@@ -7,11 +7,11 @@ Each step reads keys, applies a transition and writes it with one guarded invoke
 - zones/A-24: The number of metastore answers that may be outstanding is limited, and so is the number of this member's
   groups that change their peers (`leader_duties`): moving replicas leaves room for requests. Groups go before
   triggers.
-- zones/A-30: Up to `WORKS_AT_ONCE` pieces of work of one kind share a read, and then one invoke with the guards of all.
+- zones/A-31: Up to `WORKS_AT_ONCE` pieces of work of one kind share a read, and then one invoke with the guards of all.
   Work that is woken while all answers are outstanding gathers for the next read. If the guard of a shared invoke fails,
   each piece of work is read and written alone, so that one that always loses holds up no other.
 
-Example for zones/A-30: a zone of 271 partitions gets another replica. The triggers read 16 partitions at a time, and
+Example for zones/A-31: a zone of 271 partitions gets another replica. The triggers read 16 partitions at a time, and
 write their 16 `pending` with one revision, instead of 271. The pieces concern different partitions and read the same
 revision, so it is as if they were written one after the other. Partition 7 has changed since the read: the invoke
 changes nothing, and each of the 16 is tried again with an invoke of its own; only that of 7 may fail again.
@@ -150,7 +150,7 @@ class WorkQueue:
             self._read(batch)
 
     def _shares(self, batch: list[ZoneWork], work: ZoneWork, step: WorkStep) -> bool:
-        """Whether this work may share a read with the batch (zones/A-30)."""
+        """Whether this work may share a read with the batch (zones/A-31)."""
         alone = step.alone or self.steps[batch[0]].alone
         return not alone and work[0] is batch[0][0] and len(batch) < WORKS_AT_ONCE
 
@@ -180,7 +180,7 @@ class WorkQueue:
         self._writes.append((work, read, changes))
 
     def _write(self) -> None:
-        """Send the writes that the last read has led to as one invoke (zones/A-30)."""
+        """Send the writes that the last read has led to as one invoke (zones/A-31)."""
         writes, self._writes = self._writes, []
         if writes:
             read = writes[0][1].again()
@@ -189,7 +189,7 @@ class WorkQueue:
             self._await([work for work, _, _ in writes], self._store.invoke(read.guarded(changes)))
 
     def lost(self, works: Sequence[tuple[ZoneWork, WorkStep]]) -> None:
-        """The guard of the invoke of this work failed: read again (zones/A-30)."""
+        """The guard of the invoke of this work failed: read again (zones/A-31)."""
         for work, step in works:
             step.alone = len(works) > 1
             self.wake(work)
@@ -215,6 +215,14 @@ class WorkQueue:
 
     def again_in(self, step: WorkStep, wait_ms: int) -> None:
         step.due_ms = self.now + wait_ms + self._world.jitter(wait_ms)
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing is woken or outstanding, or due soon."""
+        soon_ms = self.now + RETRY_MOST_MS
+        return not (
+            self.woken or self.of_ticket or any(step.due_ms <= soon_ms for step in self.steps.values())
+        )
 
     def wake_due(self) -> None:
         # Most work is idle: sorting all of it ten times a second would dominate the cost.
