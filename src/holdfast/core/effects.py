@@ -31,16 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Deliver `message` to a member, once and after those of earlier steps, while both live."""
-
     to: MemberId
     message: Message
 
 
 @dataclass(frozen=True, slots=True)
 class Datagram:
-    """Send `message` to an address; it may be lost. For discovery and heartbeats."""
-
     address: Address
     message: Message
 
@@ -67,15 +63,13 @@ class OpenLink:
 
 @dataclass(frozen=True, slots=True)
 class CloseLink:
-    """The member left: close the link and drop its unsent messages."""
-
     to: MemberId
 
 
 @dataclass(frozen=True, slots=True)
 class EndTurn:
-    """Return `TurnEnded` at the end of this turn of the event loop, when all input that is available now was handled,
-    so that the output of the whole turn can leave together.
+    """Return `TurnEnded` when all input of this turn of the event loop was handled, so that the output of the
+    whole turn can leave together.
     """
 
 
@@ -97,9 +91,8 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Write these entries as one group of the journal; `Durable` reports when they and all before are durable.
-
-    A group that is not urgent may wait for `persistence.sync_interval_ms`.
+    """Write these entries as one group of the journal; `Durable` reports when they and all before are
+    durable. A group that is not urgent may wait for `persistence.sync_interval_ms`.
     """
 
     number: int
@@ -109,8 +102,6 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Write a checkpoint; `CheckpointDone` reports when it is durable."""
-
     ticket: int
     snapshot: Snapshot
     after: int
@@ -146,7 +137,9 @@ class Notify:
 
     token: Token
     what: EntryEvent | int
-    """An event of a map; or the correlation id of a client's request whose writes this member holds as a backup."""
+    """An event of a map; or the correlation id of a client's request whose writes this member, as a backup,
+    holds.
+    """
 
 
 @dataclass(frozen=True, slots=True)

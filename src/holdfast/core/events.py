@@ -42,8 +42,6 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class TimerFired:
-    """A timer is due."""
-
     name: TimerName
 
 
@@ -61,15 +59,15 @@ class MemberAction(Protocol):
         """Begin to carry it out. `reply` answers the event, if it has a token."""
 
     def withdraw(self, member: Any) -> None:
-        """The operator does not want it any more."""
+        """The operator has cancelled it."""
 
     def audit_line(self) -> str:
-        """The action in words."""
+        """The action as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActionRequested:
-    """Carry out an action of an operator. With a token it is answered once: "", or the reason why not."""
+    """Carry out an operator's action. With a token it is answered once: "", or the reason for the rejection."""
 
     action: MemberAction
     token: Token | None = None
@@ -77,7 +75,7 @@ class ActionRequested:
 
 @dataclass(frozen=True, slots=True)
 class ActionWithdrawn:
-    """An action of an operator is not wanted any more."""
+    """The operator has cancelled this action."""
 
     action: MemberAction
 
@@ -115,9 +113,8 @@ class CheckpointWanted:
 
 @dataclass(frozen=True, slots=True)
 class HistoryRead:
-    """The response to `ReadHistory`: (term, record), by counter, without gaps.
-
-    None if the journal does not have all of them; `since` is the counter from which on it has them (-1: none).
+    """The response to `ReadHistory`: (term, record), by counter, without gaps; None if the journal lacks
+    some. `since` is the counter from which on it has them (-1: none).
     """
 
     ticket: int
@@ -127,7 +124,7 @@ class HistoryRead:
 
 @dataclass(frozen=True, slots=True)
 class DiskRoom:
-    """Whether the disk is too full for the journal to grow. What is in progress still fits."""
+    """Whether the disk is too full for the journal to grow. Running operations still fit."""
 
     full: bool
 
@@ -186,7 +183,7 @@ class CutRequested:
     partitions: tuple[PartitionId, ...]
     lease_ms: int
     passive: bool = False
-    """The cluster is passive: nothing changes, so no backup needs the cut."""
+    """The cluster is passive: all writes are rejected, so no backup needs the cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +250,7 @@ class CollectorAdded:
 
 @dataclass(frozen=True, slots=True)
 class MapDestroyed:
-    """A client destroys a map: its listeners end on all members, but for those that feed near caches."""
+    """A client destroys a map: its listeners end on all members, except those that feed near caches."""
 
     map: str
 

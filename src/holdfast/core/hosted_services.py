@@ -179,7 +179,7 @@ class HostedServices:
         self.pending[event.partition] = event
         for aware in self._aware:
             aware.before(event)
-        assert self.pending.get(event.partition) is event, "its end is told later (core/W-1)"
+        assert self.pending.get(event.partition) is event, "its outcome follows later (core/W-1)"
 
     def give_up(self, partition: int) -> None:
         """The migration ended before its outcome could be decided: roll back."""
@@ -229,14 +229,14 @@ class HostedServices:
         self._commit(event, arrived)
 
     def _commit(self, event: MigrationEvent, arrived: PartitionCopy | None) -> None:
-        assert event.partition not in self.pending, "each is told once how it has ended"
+        assert event.partition not in self.pending, "each outcome is reported once"
         if event.endpoint is Endpoint.DESTINATION and arrived is not None:
             self._held[event.partition] = arrived
         for aware in self._aware:
             aware.commit(event)
 
     def _rollback(self, event: MigrationEvent) -> None:
-        assert event.partition not in self.pending, "each is told once how it has ended"
+        assert event.partition not in self.pending, "each outcome is reported once"
         for aware in self._aware:
             aware.rollback(event)
 

@@ -1,7 +1,7 @@
-"""One member: it composes the machines, and routes each event to the machine that owns it.
+"""One member: composes the machines, and routes each event to the machine that owns it.
 
-The machines know each other only through what this module gives them. Reading order: `machine`,
-`membership.membership`, `partition_table.table_replication`, `migration.migration_master`, `state_transfer.source`,
+Machines know each other only through this module. Reading order: `membership.membership`,
+`partition_table.table_replication`, `migration.migration_master`, `state_transfer.source`,
 `state_transfer.destination`, `primary_backup.lane`, `primary_backup.local_replicas`,
 `primary_backup.primary_activation`, `routing.router`.
 """
@@ -50,7 +50,7 @@ SWEEP_NS = 500 * MILLISECOND
 
 
 _REQUESTS = frozenset({e.ClientRequest, m.Forward, m.ZoneForward})
-"""Steps with these events may wait for others of the turn, so that what they cause leaves together."""
+"""Steps with these events may wait for others of the turn, so that their effects leave together."""
 
 
 def _no_reply(answer: object) -> None:
@@ -68,8 +68,8 @@ class Member:
         recovered: Recovered | None = None,
         ways: Ways = PLAIN,
     ) -> None:
-        """`settings`: as `with_services` makes them of the services. `recovered`: what was found in its files. `ways`:
-        plain or compiled parts.
+        """`settings`: made by `with_services`. `recovered`: content of its files. `ways`: plain or compiled
+        parts.
         """
         self.me = identity.info.uuid
         self.out = Outbox(self)
@@ -218,7 +218,6 @@ class Member:
     # -- the contract
 
     def handle(self, event: e.Event, now_ns: int) -> list[effects.Effect]:
-        """One step: the effects of one event."""
         self.out.now_ns = now_ns
         handle = EVENTS.get(type(event))
         assert handle is not None, f"{type(event).__name__} is not an event of a member"
@@ -226,7 +225,7 @@ class Member:
         return self._end_of_step(event)
 
     def on_notice(self, notice: n.Notice) -> None:
-        """Hand a machine's notice to its receivers, at once and in the order of the table."""
+        """Pass a machine's notice to its receivers, at once and in the order of the table."""
         audience = NOTICES.get(type(notice))
         assert audience is not None, f"{type(notice).__name__} is not a notice of a member"
         for hear in audience:
@@ -245,7 +244,6 @@ class Member:
         self.out.epoch_ms = epoch_ms
 
     def on_silent(self, member: MemberId) -> None:
-        """The address of a member refuses connections."""
         self.membership.detector.silent(member)
         self.membership.consider()
 
@@ -254,12 +252,12 @@ class Member:
         event.action.apply(self, _no_reply if token is None else Reply(self.out, token))
 
     def accept_loss(self) -> None:
-        """Send the order to stop waiting for missing members and files to the master."""
+        """Forward the operator's acceptance of missing members and files to the master."""
         if self.membership.view is not None and self.membership.master is not None:
             self.out.send(self.membership.master, m.AcceptLoss(self.membership.view.number))
 
     def reset_lost(self, partitions: Sequence[int], maps: Sequence[str]) -> None:
-        """Send the order to use what is left of these lost partitions to the master."""
+        """Forward the operator's reset of these lost partitions to the master."""
         view = self.membership.view
         if view is not None and self.membership.master is not None:
             self.out.send(self.membership.master, m.ResetLost(view.number, list(partitions), list(maps)))
@@ -285,7 +283,6 @@ class Member:
         self.membership.durable(event.reached)
 
     def on_history(self, event: e.HistoryRead) -> None:
-        """The journal was read, for a replica or for a change stream."""
         (self.source if event.ticket > 0 else self.changes).on_history(event)
 
     def on_request(self, event: e.ClientRequest) -> None:
@@ -357,7 +354,6 @@ class Member:
     # -- messages and timers
 
     def on_received(self, sender: MemberId, message: m.Message) -> None:
-        """Hand a message of a link to the machine that it is for."""
         handle = MESSAGES.get(type(message))
         if handle is None:
             # Discovery messages travel without a link; over a link they are a peer's mistake and have no effect.
@@ -366,7 +362,6 @@ class Member:
             handle(self, sender, message)
 
     def on_datagram(self, address: Address, message: m.Message) -> None:
-        """Hand a datagram to the machine that it is for."""
         handle = DATAGRAMS.get(type(message))
         if handle is None:
             self._out_of_place(message)
@@ -419,7 +414,7 @@ class Member:
         return self.repair.map_copies.proven_by_all(self.picture.unsafe_reason(), self.table_replication)
 
     def unsafe_reason(self) -> str:
-        """Why a crash could cost something now; empty if it could not, as far as this member knows."""
+        """The reason why a crash could lose data now; empty: none, as far as this member knows."""
         return self.picture.unsafe_reason()
 
     def rounds(self) -> tuple[int, int]:
@@ -427,7 +422,6 @@ class Member:
         return self.table_replication.rounds()
 
     def known_assignments(self) -> list[tuple[int, Assignment]]:
-        """The newest assignment of each assigned partition."""
         return self.table_replication.known()
 
     def is_assigned(self) -> bool:
@@ -517,7 +511,6 @@ DATAGRAMS: dict[type[m.Message], Callable[[Member, Address, Any], object]] = {
     m.JoinAnswer: lambda member, address, message: member.membership.on_join_answer(address, message),
     m.ViewDecided: lambda member, _, message: member.membership.on_view(message),
 }
-"""Datagrams."""
 TIMERS: dict[TimerName, Callable[[Member], object]] = {
     TimerName.JOIN: lambda member: member.membership.on_timer(TimerName.JOIN),
     TimerName.HEARTBEAT: lambda member: member.membership.on_timer(TimerName.HEARTBEAT),

@@ -29,7 +29,7 @@ class JoinRequest(msgspec.Struct, frozen=True, array_like=True, tag=1):
     shared: dict[str, str]
     """The settings that all members must share."""
     cluster_id: str = ""
-    """The cluster to which it belonged before, if it still holds data of it."""
+    """The cluster whose data it holds."""
     stores: dict[str, FilesSeen] = {}
     """Files of all members of that cluster, as its own files know them."""
     baseline: Baseline | None = None
@@ -37,7 +37,7 @@ class JoinRequest(msgspec.Struct, frozen=True, array_like=True, tag=1):
     level: int = LOWEST
     """The feature level in force there, as far as it knows."""
     maps: MapChanges = MapChanges()
-    """Settings of maps that were changed in use there, as far as it knows."""
+    """Settings of maps that were changed at run time there, as far as it knows."""
 
 
 class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -51,7 +51,7 @@ class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):
     ending: bool = False
     """The cluster is being shut down: its former members may end."""
     cluster_id: str = ""
-    """If idle: the cluster whose data it has found in its files."""
+    """If idle: the cluster whose data its files hold."""
     asker: MemberId = MemberId("")
     """The receiver; another process may have its address by now."""
     evicted: bool = False
@@ -70,7 +70,7 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """Number of the intent, because heartbeats may arrive out of order."""
     sealed: bool = False
     safe: bool = False
-    """Whether the sender sees nothing that a crash could cost."""
+    """Whether the sender sees no data at risk."""
     applied: int = 0
     """The last round of this view that the sender has applied."""
     known: int = 0
@@ -113,8 +113,8 @@ class Accept(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
 
 class Accepted(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """The sender has accepted the view and stores no more tables of the old one; with the newest
-    assignments it knows.
+    """The sender has accepted the view and stores no more tables of the old one; with the newest assignments
+    that it knows.
     """
 
     view: int
@@ -199,7 +199,9 @@ class StateWanted(msgspec.Struct, frozen=True, array_like=True, tag=17):
 
 
 class BaselineWanted(msgspec.Struct, frozen=True, array_like=True, tag=66):
-    """To the master: the operator wants just these members to own data, if nothing has changed since `after`."""
+    """To the master: the operator wants exactly these members to own data, if nothing has changed since
+    `after`.
+    """
 
     view: int
     after: str
@@ -210,7 +212,7 @@ class BaselineWanted(msgspec.Struct, frozen=True, array_like=True, tag=66):
 
 
 class LevelWanted(msgspec.Struct, frozen=True, array_like=True, tag=67):
-    """To the master: the operator wants this feature level in force, if all members can do it."""
+    """To the master: the operator wants this feature level in force, if all members support it."""
 
     view: int
     level: int
@@ -224,13 +226,13 @@ class MapChangeWanted(msgspec.Struct, frozen=True, array_like=True, tag=69):
     ticket: int
     """Number of the order at the member of the operator; the same in each repetition."""
     origin: MemberId
-    """The member of the operator, which hears of a refusal."""
+    """The operator's member, which is notified of a rejection."""
     name: str
     values: dict[str, int]
 
 
 class MapChangeAsked(msgspec.Struct, frozen=True, array_like=True, tag=70):
-    """To all members: would this change of a map be accepted?"""
+    """To all members: can this change of a map be accepted?"""
 
     view: int
     after: int
@@ -239,7 +241,7 @@ class MapChangeAsked(msgspec.Struct, frozen=True, array_like=True, tag=70):
 
 
 class MapChangeJudged(msgspec.Struct, frozen=True, array_like=True, tag=71):
-    """To the master: the reason why the sender refuses the change; empty: it accepts it."""
+    """To the master: the reason why the sender rejects the change; empty: it accepts."""
 
     view: int
     after: int
@@ -247,7 +249,7 @@ class MapChangeJudged(msgspec.Struct, frozen=True, array_like=True, tag=71):
 
 
 class MapChangeRefused(msgspec.Struct, frozen=True, array_like=True, tag=72):
-    """To the member of the operator: nothing was changed, and why."""
+    """To the operator's member: the reason why nothing was changed."""
 
     ticket: int
     why: str
@@ -261,14 +263,14 @@ class EvictMembersWithoutMajority(msgspec.Struct, frozen=True, array_like=True, 
 
 
 class EvictMembers(msgspec.Struct, frozen=True, array_like=True, tag=68):
-    """To all: the operator evicts these members. A receiver that hears nothing of them suspects them at once."""
+    """To all: the operator evicts these members. A receiver without their heartbeats suspects them at once."""
 
     view: int
     members: list[MemberId]
 
 
 class RetainedCopy(msgspec.Struct, frozen=True, array_like=True):
-    """A copy of a partition on a member that no assignment names (any more)."""
+    """A copy of a partition on a member that no assignment names any more."""
 
     partition: int
     epoch: int
@@ -279,11 +281,11 @@ class RetainedCopy(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Holdings(msgspec.Struct, frozen=True, array_like=True, tag=19):
-    """To a new master: what this member has kept and knows from before it joined or returned."""
+    """To a new master: copies and knowledge from before the sender joined or returned."""
 
     view: int
     seen: View | None
-    """The last view that it was in."""
+    """Its last view."""
     stores: dict[MemberId, str]
     """Files of the members of its views."""
     rows: list[tuple[int, Assignment]]
@@ -298,7 +300,7 @@ class AcceptLoss(msgspec.Struct, frozen=True, array_like=True, tag=25):
 
 
 class ResetLost(msgspec.Struct, frozen=True, array_like=True, tag=59):
-    """To the master: the operator lets these maps use what is left of these lost partitions."""
+    """To the master: the operator lets these maps continue with what is left of these partitions."""
 
     view: int
     partitions: list[int]
@@ -307,7 +309,7 @@ class ResetLost(msgspec.Struct, frozen=True, array_like=True, tag=59):
 
 
 class MigrationRequest(msgspec.Struct, frozen=True, array_like=True, tag=20):
-    """Master to primary: bring the destination up to what the new assignment wants it to hold."""
+    """Master to primary: fill the destination with everything that the new assignment requires."""
 
     view: int
     migration: Migration
@@ -323,7 +325,7 @@ class MigrationReady(msgspec.Struct, frozen=True, array_like=True, tag=21):
 
 
 class MigrationRefused(msgspec.Struct, frozen=True, array_like=True, tag=22):
-    """Primary to master: not started, and why."""
+    """Primary to master: not started, with the reason."""
 
     view: int
     partition: int
@@ -440,8 +442,8 @@ class FillPlan(msgspec.Struct, frozen=True, array_like=True):
     map: str
     how: How
     counter: int
-    """The update counter at which the content begins: earlier updates are in the content, or obsolete. Without content:
-    updates up to it are sent, or are in the base.
+    """The update counter at which the content begins: earlier updates are in the content, or obsolete.
+    Without content: updates up to it are sent, or are in the base.
     """
     ranges: list[int] = []
     """Key ranges that are sent in full, when not all are."""
@@ -471,16 +473,16 @@ class Fill(msgspec.Struct, frozen=True, array_like=True, tag=34):
     last: bool
     epoch: int
     joining: bool
-    """True for the destination of a migration, False for a replica of the assignment that is brought up to date."""
+    """True for the destination of a migration, False for a replica of the assignment."""
     index: int
     """The replica index that the receiver will have, or has."""
     maps: list[FillEntries]
     shares: list[FillShare] = []
     plans: list[FillPlan] = []
-    """In the first chunk after the empty one: what is sent of each map; of maps that are not named, everything."""
+    """In the first chunk after the empty one: how each map is sent; unnamed maps are sent in full."""
     records: list[FillRecords] = []
     compare: bool = False
-    """In the empty chunk: whether the receiver is to report the digests of what it holds."""
+    """In the empty chunk: whether the receiver should report digests of its content."""
     requests: bytes = b""
     """In the last chunk: recently applied requests (`Remembered.encode`)."""
     earlier: list[FillRecords] = []
@@ -501,7 +503,7 @@ class Filled(msgspec.Struct, frozen=True, array_like=True, tag=35):
     ticket: int
     sequence: int
     demand: Demand | None = None
-    """With the empty chunk: what the receiver has to begin with."""
+    """With the empty chunk: the receiver's base."""
 
 
 class FillRefused(msgspec.Struct, frozen=True, array_like=True, tag=36):
@@ -532,7 +534,7 @@ class Summed(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Summary(msgspec.Struct, frozen=True, array_like=True, tag=37):
-    """The content that a backup should have after every record that was sent before."""
+    """The content that a backup should have after all earlier records."""
 
     partition: int
     version: int
@@ -542,7 +544,7 @@ class Summary(msgspec.Struct, frozen=True, array_like=True, tag=37):
 
 
 class RepairWanted(msgspec.Struct, frozen=True, array_like=True, tag=38):
-    """The sender's copy of this partition is not what it should be."""
+    """The sender's copy of this partition is wrong or incomplete."""
 
     partition: int
     version: int
@@ -575,7 +577,7 @@ class Forward(msgspec.Struct, frozen=True, array_like=True, tag=40):
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag=41):
-    """The outcome, and the partitions that the sender did not serve: ask again for these."""
+    """The outcome, and the partitions that the sender did not serve: send them elsewhere."""
 
     ticket: int
     outcome: Outcome
@@ -633,7 +635,7 @@ class GroupStateTaken(msgspec.Struct, frozen=True, array_like=True, tag=52):
 
 
 class ZoneLeaders(msgspec.Struct, frozen=True, array_like=True, tag=53):
-    """The sender leads these groups since these terms: requests on their partitions may be sent to it."""
+    """The sender leads these groups since these terms: requests may be forwarded to it."""
 
     groups: list[tuple[GroupNumber, int]]
 
@@ -647,7 +649,7 @@ class ZoneForward(msgspec.Struct, frozen=True, array_like=True, tag=58):
 
 
 class LeadAsked(msgspec.Struct, frozen=True, array_like=True, tag=56):
-    """The sender reads from groups that it leads, and asks whether it still leads them."""
+    """The sender reads from groups that it leads, and asks for confirmation."""
 
     round: int
     groups: list[tuple[GroupNumber, int]]
@@ -686,7 +688,7 @@ class LocksAwaited(msgspec.Struct, frozen=True, array_like=True, tag=63):
 
 
 class DeadlockFound(msgspec.Struct, frozen=True, array_like=True, tag=60):
-    """A deadlock was found: this transaction of the receiver is to be rolled back."""
+    """A deadlock was found: roll back this transaction of the receiver."""
 
     transaction: bytes
     others: list[bytes]

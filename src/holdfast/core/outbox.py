@@ -31,7 +31,7 @@ class Outbox:
         self._audience = audience
         self.effects: list[Effect] = []
         self.level = HIGHEST
-        """Feature level of what is sent and written: that of the view (`core.model.levels`)."""
+        """Feature level for sending and writing: that of the view (`core.model.levels`)."""
         self.now_ns = 0
         self.epoch_ms = 0
         """Wall clock, in milliseconds since 1970, at the member's monotonic time 0. For people and expiry alone."""
@@ -45,7 +45,6 @@ class Outbox:
         return self.epoch_ms + self.now_ns // MILLISECOND
 
     def send(self, to: MemberId, message: Message) -> None:
-        """Send a message to a member."""
         self.effects.append(Send(to, message))
 
     def send_datagram(self, address: Address, message: Message) -> None:
@@ -53,11 +52,9 @@ class Outbox:
         self.effects.append(Datagram(address, message))
 
     def timer(self, name: TimerName, after_ns: int, jitter_ns: int = 0) -> None:
-        """Set a timer."""
         self.effects.append(SetTimer(name, after_ns, jitter_ns))
 
     def note(self, kind: str, level: str = "info", **fields: object) -> None:
-        """Log something."""
         self.effects.append(Note(kind, fields, level))
 
     def notify(self, notice: Notice) -> None:
@@ -66,7 +63,6 @@ class Outbox:
             self._audience.on_notice(notice)
 
     def complete(self, token: Token, answer: object) -> None:
-        """Answer the request with this token."""
         self.effects.append(Complete(token, answer))
 
     def take(self) -> list[Effect]:
@@ -85,5 +81,4 @@ class Reply:
         self.token = token
 
     def __call__(self, answer: object) -> None:
-        """Answer; to be called once."""
         self._out.complete(self.token, answer)

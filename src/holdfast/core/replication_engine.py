@@ -34,7 +34,7 @@ that were not led here at the beginning.
 
 
 class ReplicationEngineDelegate(Protocol):
-    """What an engine asks of the router."""
+    """Interface of the router to an engine."""
 
     def rejection(self, request: Request) -> Outcome | None:
         """Asked before each slice of long work: the reason not to do it now."""
@@ -68,11 +68,10 @@ class ReplicationEngine(Protocol):
         """The member that is being filled with the partition, in addition to its replicas."""
 
     def submit(self, request: Request, done: Decided, *, late: bool = False) -> None:
-        """Handle a request on one partition that is led here. `done` is called once, perhaps before this returns; the
-        request may also be rejected.
-
-        A request that has to wait has changed nothing. Submit it again when the partition has changed (`changed`), or,
-        with `late`, when it has waited long enough; then it is answered.
+        """Handle a request on one partition that is led here. `done` is called once, perhaps before this
+        returns; the request may also be rejected. A request that has to wait has changed nothing. Submit it
+        again when the partition has changed (`changed`), or, with `late`, when it has waited long enough;
+        then it is answered.
         """
 
     def submit_whole(self, request: Request, done: ShareDone) -> int:

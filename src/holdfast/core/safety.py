@@ -1,6 +1,7 @@
-"""Safety of the cluster: whether a crash could lose anything now. Cheap enough for every second; changes nothing.
+"""Whether a crash could lose data now. Cheap enough for every second; changes nothing.
 
-Each member evaluates its own state and adds the result to its heartbeats, so that each one can answer for the cluster.
+Each member evaluates its own state and adds the result to its heartbeats, so that each one can answer for the
+cluster.
 """
 
 from __future__ import annotations

@@ -85,4 +85,4 @@ APPLIERS: dict[str, Callable[[LiveSettings], None]] = {
     "partitions.max_in_flight_bytes": LiveSettings.bound_flight,
     "log.level": LiveSettings.set_log_level,
 }
-"""What applies each key. The schema marks exactly these as live (`config.schema.LIVE`)."""
+"""The function that applies each key. The schema marks exactly these as live (`config.schema.LIVE`)."""

@@ -85,7 +85,7 @@ def limit_of(given: int) -> Limit:
 
 
 def _space_limit() -> Limit | None:
-    """What `RLIMIT_AS` leaves. Mapped memory that is not resident (libraries, stacks) is no room for entries."""
+    """Memory left by `RLIMIT_AS`. Mapped memory that is not resident (libraries, stacks) is no room for entries."""
     space = address_space()
     if space is None:
         return None
@@ -252,7 +252,7 @@ class Gauge:
     def __init__(self, limit: Limit) -> None:
         self.limit = limit
         self.used = self.resident = 0
-        """Bytes at the last look: in use; and resident, of which some may be free inside."""
+        """Bytes at the last look: in use; and resident, possibly with free space inside."""
         self.room = Room.PLENTY
         self._space = address_space()
         self._allocators = Allocators()

@@ -307,7 +307,7 @@ class Node(MemberGrid):
         await self._door.close_all()
         self._ports.end()
         if self._files is not None and self.driver.journal is not None:
-            # What was acknowledged is durable; the rest is worth a moment.
+            # Acknowledged writes are durable; the rest is worth a moment.
             self.driver.journal.close()
         if self._audit_log is not None:
             self._audit_log.close()

@@ -45,7 +45,7 @@ class Needed(NamedTuple):
     name: str
     action: Action
     reach: Literal["this", "all", "some"] = "this"
-    """The named thing; all whose names begin so; or any one of this kind."""
+    """The named thing; all with this prefix; or any one of this kind."""
 
 
 # -- operations
@@ -139,7 +139,7 @@ map remove
 map read remove
     TransactionalMap.remove TransactionalMap.removeIfSame
 """
-"""Permissions, each with its requests. `open`: none but a login; lists of objects show only objects that the user
+"""Permissions, each with its requests. `open`: only a login; lists of objects show only objects that the user
 knows. `object`, `maps`: for each one that the request names. `somewhere`: for any one.
 """
 
@@ -208,7 +208,7 @@ def call_rejection(rights: Rights, call: AnyCall) -> str:
 
 
 def _name_of(kind: str, name: str) -> str:
-    """The name of the object; empty for kinds with a single object, whatever the request contains."""
+    """The name of the object; empty for kinds with a single object."""
     return name if kind in ("map", "maps") else ""
 
 
@@ -253,7 +253,7 @@ def action_rejection(rights: Rights, action: OperatorAction) -> str:
 
 
 def needs_of(question: own.Question, begun: Container[TransactionId]) -> Iterator[Needed | None]:
-    """Permissions for a request; None: only for users who may do everything."""
+    """Permissions for a request; None: only for users with all permissions."""
     match question:
         case own.Hello() | own.AskTable() | own.NextPage():
             return  # A page is of a scan of this connection, which was permitted.
@@ -402,9 +402,9 @@ HTTP: dict[str, tuple[str, ...]] = {
     "POST /console/api/verify": ("question",),
     "POST /console/api/entry": ("question",),
 }
-"""Permissions by route. `open`: none, not even a login. `known`: a login. `question`: those of the equivalent request
-of the own protocol, which the route's handler checks (`question_rejection`). `action`: those that the action declares
-(`action_rejection`). Otherwise a kind and its actions.
+"""Permissions by route. `open`: none, not even a login. `known`: a login. `question`: those of the equivalent
+request of the own protocol, which the route's handler checks (`question_rejection`). `action`: those that the
+action declares (`action_rejection`). Otherwise a kind and its actions.
 """
 
 

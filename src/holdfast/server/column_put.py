@@ -42,8 +42,8 @@ class ColumnPut:
 
     @classmethod
     def reading(cls, put: own.PutColumns, partition_count: int) -> Generator[None, None, ColumnPut]:
-        """Split the columns, in slices. Raises ProtocolError for inconsistent groups, too many rows, or a key in the
-        wrong group.
+        """Split the columns, in slices. Raises ProtocolError for inconsistent groups, too many rows, or a key
+        in the wrong group.
         """
         if put.columns.rows > PUT_ROWS_MAX:
             raise ProtocolError(f"PutColumns has at most {PUT_ROWS_MAX} rows: send several")
@@ -96,9 +96,9 @@ class ColumnPut:
         return None
 
     def storing(self, grid: Grid, say: Callable[[own.PutDone], None]) -> Work:
-        """Store what is served here, in slices, after `Grid.rejection` has allowed it. `say` is called once, when the
-        backups have acknowledged everything or the outcome is unknown. Groups whose partition moves away meanwhile are
-        reported as moved.
+        """Store the groups that are served here, in slices, after `Grid.rejection` has allowed it. `say` is
+        called once, when the backups have acknowledged everything or the outcome is unknown. Groups whose
+        partition moves away meanwhile are reported as moved.
         """
         put, lane = self.put, grid.lane
         plain = not (put.kinds or put.ttls_ms or put.max_idles_ms or put.key_hashes)
@@ -201,7 +201,7 @@ class Sealing:
         return self.begin()
 
     def _sealed(self, known: bool) -> None:
-        assert self._waits > 0, "each seal is told of once"
+        assert self._waits > 0, "each batch ends once"
         self._waits -= 1
         if not known:
             self._known, self.why = False, self._lane.unknown_because

@@ -15,16 +15,16 @@ from holdfast.wire import own
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a member tells each client about itself."""
+    """A member's facts for each client."""
 
     request_ids: int = 0
-    """How many requests a partition remembers."""
+    """Number of requests that a partition remembers."""
     release: str = ""
     """The version of Holdfast."""
 
 
 class Handshake:
-    """Says who the client is and whether it was admitted. A client may repeat `Hello`, as the same user."""
+    """Authenticates and admits the client. A client may repeat `Hello`, as the same user."""
 
     __slots__ = (
         "_admit",
@@ -53,13 +53,12 @@ class Handshake:
         self._limits = limits
         self._capabilities = capabilities
         self.peer = peer
-        """The client's address."""
         self.rights = EVERYTHING
-        """What the client may do; valid once it is admitted."""
+        """The client's permissions; valid once it is admitted."""
         self.operates = False
-        """Whether the client only looks and gives orders."""
+        """Whether the client only reads status and gives orders."""
         self.pending = False
-        """Whether a login is being checked: nothing else that the client has sent is read before the result."""
+        """Whether a login is being checked: no other input is read before the result."""
         self.admitted = False
 
     def answer(self, hello: own.Hello, frames: own.Frames) -> None:

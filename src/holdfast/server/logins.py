@@ -81,8 +81,8 @@ class Prover(Protocol):
         needed: Callable[[], bool],
         done: Callable[[bool], None],
     ) -> None:
-        """Whether any verifier matches; `done` is called later. Addresses take turns. `needed`: asked before the check
-        starts, whether the result is still wanted.
+        """Whether any verifier matches; `done` is called later. Addresses take turns. `needed`: whether the
+        result is still wanted, checked before the start.
         """
 
 
@@ -279,7 +279,7 @@ def net_of(address: str) -> str:
 
 
 def _only_user(settings: Settings) -> dict[str, User]:
-    """The user of section `[security]`, who may do everything, if there are no `users`."""
+    """The user of section `[security]`, who has all permissions, if there are no `users`."""
     security = settings.security
     name = security.username or "token"
     passwords = (security.password,) if security.username else ()

@@ -18,7 +18,7 @@ class Rights:
     __slots__ = ("_decided", "_user", "everything", "user")
 
     def __init__(self, user: User | None = None) -> None:
-        """None: no users are configured, and every client may do everything."""
+        """None: no users are configured, and every client has all permissions."""
         self._user = user
         self.user = user.name if user is not None else ""
         self.everything = user is None or user.everything

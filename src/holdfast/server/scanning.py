@@ -162,8 +162,8 @@ def _chosen(keys: Iterable[bytes], get: Callable[[bytes], bytes | None]) -> list
 
 @lru_cache(maxsize=64)
 def projection(fields: tuple[str, ...]) -> Callable[[list[bytes]], list[bytes]]:
-    """A function that reduces JSON objects to these fields, in this order and form; absent fields are left out. Other
-    values are unchanged. Without fields every value becomes empty.
+    """A function that reduces JSON objects to these fields, in this order and form; absent fields are left
+    out. Other values are unchanged. Without fields every value becomes empty.
     """
     if not fields:
         return lambda values: [b""] * len(values)

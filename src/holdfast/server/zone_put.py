@@ -14,7 +14,7 @@ from holdfast.wire import own
 ROW_BYTES = SLICE_BYTES // SLICE_ITEMS
 """Cost of a row in a slice, in addition to its bytes."""
 REQUEST_BYTES = 10 * ROW_BYTES
-"""The same of a row that is a request of its own."""
+"""The same for a row that is a request of its own."""
 _SET, _REMOVE, _ADD = own.PutKind.SET, own.PutKind.REMOVE, own.PutKind.ADD
 NO_MAX_IDLE = (
     "an entry of a map in a zone has no maximum idle time, because only the leader knows of reads: give it a time to "
@@ -54,12 +54,12 @@ class ZonePut:
         self._zone = entries.zone if entries is not None else 0
         self._ttl_ms = grid.zone_map(put.map)[1]
         self._waiting = 1
-        """Batches and requests without an outcome, and one for those that are still to come."""
+        """Batches and requests without an outcome, and one for those to come."""
         self._moved: dict[int, None] = {}
         self._kept: dict[int, int] = {}
         """By partition: rows to add whose key had another value."""
         self._why = ""
-        """Why the outcome is unknown."""
+        """The reason for an unknown outcome."""
 
     def storing(self) -> Work:
         put = self._put

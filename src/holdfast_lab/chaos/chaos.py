@@ -44,7 +44,7 @@ LOAD_S = 0.7
 ROUTING = {"threads": 8, "pause-us": 80_000, "ops": ",".join([*CHOSEN, *["get"] * 20])}
 """A client that routes to owners and mostly reads: a value that is never read proves nothing."""
 PINNED = {"threads": 12, "pause-us": 1_500_000, "ops": ",".join(CHOSEN)}
-"""A client that uses one member, whoever owns the key. Its threads rest long. A replaced primary must not
+"""A client that uses one member for all keys. Its threads rest long. A replaced primary must not
 answer calls that begin after its replacement, and only threads that rested at that time can make such calls.
 """
 SPREAD = {"threads": 4, "pause-us": 40_000, "ops": ",".join([*CHOSEN, "put", "replace"])}

@@ -190,7 +190,7 @@ def call_of(noted: dict[str, Any]) -> Call:
 
 
 def open_client(addresses: tuple[str, ...], name: str, *, smart: bool) -> Any:
-    """The official client; without `smart` it uses one member only, whoever owns the key."""
+    """The official client; without `smart` it uses one member for all keys."""
     from hazelcast.client import HazelcastClient
 
     return HazelcastClient(

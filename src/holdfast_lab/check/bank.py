@@ -107,7 +107,7 @@ def _check(transfer: Transfer, initial: Mapping[str, int], ids: set[str]) -> Non
 def _judge_balances(
     where: str, initial: Mapping[str, int], balances: Mapping[str, int], may_be_negative: bool
 ) -> list[str]:
-    """Exactly the known accounts must be there, with the known total."""
+    """Exactly the known accounts must exist, with the known total."""
     problems = [f"{where}: account {account} is missing" for account in initial if account not in balances]
     problems += [f"{where}: {account} is no account" for account in balances if account not in initial]
     total, expected = sum(balances.values()), sum(initial.values())

@@ -41,7 +41,7 @@ class Numbering:
             )
 
     def on_clear(self) -> None:
-        """All keys have changed: each partition has counted that, and the message has none of the numbers."""
+        """All keys have changed: each partition has counted that; the message has none of the numbers."""
         self._last.clear()
 
 

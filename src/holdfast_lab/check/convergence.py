@@ -10,7 +10,7 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import map_replica
 
-NOBODY: Mapping[MemberId, str] = MappingProxyType({})
+NOT_EXCUSED: Mapping[MemberId, str] = MappingProxyType({})
 
 
 def judge(members: Sequence[MemberView]) -> list[str]:
@@ -38,12 +38,11 @@ def unequal(
     primary: MemberView,
     others: Sequence[MemberView],
     partition: int,
-    excused: Mapping[MemberId, str] = NOBODY,
+    excused: Mapping[MemberId, str] = NOT_EXCUSED,
 ) -> list[str]:
-    """Replicas that differ from their primary though every write of the partition is acknowledged.
-
-    Only members whose assignment has the version at which the primary serves are compared; other copies will change.
-    `excused`: the map, by member, whose copy was damaged on purpose and is not compared.
+    """Replicas that differ from their primary though every write of the partition is acknowledged. Only
+    members whose assignment has the version at which the primary serves are compared; other copies will
+    change. `excused`: by member, the map whose copy was damaged on purpose.
     """
     serves = primary.admitted and primary.serves(partition)
     if not serves or primary.unfinished(partition):

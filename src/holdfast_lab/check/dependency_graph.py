@@ -14,11 +14,11 @@ from typing import NamedTuple
 Element = str | int
 
 WW = 1
-"""The target overwrote what the source had written."""
+"""The target overwrote a write of the source."""
 WR = 2
-"""The target read what the source had written."""
+"""The target read a write of the source."""
 RW = 4
-"""The source read what the target then overwrote."""
+"""The source read a value that the target then overwrote."""
 REAL_TIME = 8
 """The source had ended before the target began."""
 THROUGH = 16
@@ -34,9 +34,9 @@ class Edge(NamedTuple):
     kind: int
     key: str = ""
     before: Element | None = None
-    """For `WW`: what the source wrote."""
+    """For `WW`: the source's write."""
     element: Element | None = None
-    """What the target wrote, or for `WR` read; None for an edge into a hub."""
+    """The target's write, or for `WR` read; None for an edge into a hub."""
 
 
 class DependencyGraph:
@@ -100,9 +100,8 @@ class DependencyGraph:
         return found
 
     def cycle(self, component: Sequence[int], through: int, along: int) -> list[Edge]:
-        """A short cycle in a component: one edge of kind `through`, from a transaction, then edges of kinds `along`.
-
-        It has the fewest transactions if the search ends within its steps. Empty: no cycle exists, or none was found.
+        """A short cycle in a component: one edge of kind `through`, from a transaction, then edges of kinds
+        `along`. It has the fewest transactions if the search ends within its steps. Empty: none was found.
         """
         inside = frozenset(component)
         steps = self._steps

@@ -27,11 +27,9 @@ class Write:
 
 
 def judge_final(writes: Iterable[Write], final: Mapping[str, str | None]) -> list[str]:
-    """Errors in the final values; none if no acknowledged write was lost.
-
-    The write of the final value must not have ended before an acknowledged write of the same key began, and
-    must not have been refused. An absent key counts as written before everything, or by any removal that allows
-    it.
+    """Errors in the final values; none if no acknowledged write was lost. The write of the final value must
+    not have ended before an acknowledged write of the same key began, and must not have been refused. An
+    absent key counts as written before everything, or by any removal that allows it.
     """
     by_key: dict[str, list[Write]] = {}
     for write in writes:
@@ -49,7 +47,7 @@ def _judge_key(key: str, history: list[Write], value: str | None) -> list[str]:
     if value is None and newest_start < 0:
         return []
     if value is not None and not makers:
-        return [f"key {key}: final value {value} was written by nobody"]
+        return [f"key {key}: final value {value} was never written"]
     if any(write.outcome != "refused" and _end(write) >= newest_start for write in makers):
         return []
     lost = max(acknowledged, key=lambda write: write.start) if acknowledged else makers[0]
@@ -81,7 +79,7 @@ def judge_reads(writes: Iterable[Write], reads: Iterable[Read]) -> list[str]:
             continue
         write = made.get(read.value)
         if write is None or write.key != read.key:
-            problems.append(f"key {read.key}: read {read.value}, which nobody wrote there")
+            problems.append(f"key {read.key}: read {read.value}, which was never written there")
         elif write.outcome == "refused":
             problems.append(f"key {read.key}: read {read.value}, whose write was refused")
         elif write.start > read.end:

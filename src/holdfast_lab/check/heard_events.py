@@ -54,8 +54,8 @@ class Listening:
     must_hear: Callable[[Call], bool] = lambda call: True
     """Whether the change of a call was certain to be reported."""
     offices: Callable[[Heard], Sequence[int]] = lambda heard: ()
-    """Times at which the event's member became primary of the key's partition: unacknowledged changes of earlier
-    leaderships may have been lost.
+    """Times at which the event's member became primary of the key's partition: unacknowledged changes of
+    earlier leaderships may have been lost.
     """
 
 
@@ -88,7 +88,7 @@ def _sound(listening: Listening, written: dict[str | None, Call]) -> list[str]:
                 continue
             write = written.get(name)
             if write is None or write.key != heard.key:
-                problems.append(f"{heard}: nobody wrote {name} there")
+                problems.append(f"{heard}: {name} was never written there")
             elif write.outcome is Outcome.REFUSED:
                 problems.append(f"{heard}: {name} was refused: {write}")
             elif write.start > heard.at:
@@ -177,7 +177,7 @@ def _removed(call: Call) -> str | None:
 
 
 def _tells(heard: Heard, call: Call, claimed: Container[str | None]) -> bool:
-    """Whether the event may belong to the call: with the old value that the caller was told, or compared with."""
+    """Whether the event may belong to the call: with the old value in the caller's answer or comparison."""
     if call.operation in STORING:
         if heard.kind not in STORED or heard.value != call.argument:
             return False

@@ -41,7 +41,7 @@ def judge(calls: Sequence[Call], reads: Sequence[Read]) -> list[str]:
         for read in mine:
             write = written.get(read.value)
             if read.value is not None and (write is None or write.key != key):
-                problems.append(f"key {key}: {read}, which nobody wrote there")
+                problems.append(f"key {key}: {read}, which was never written there")
                 continue
             if write is not None and write.outcome is Outcome.REFUSED:
                 problems.append(f"key {key}: {read}, whose write was refused: {write}")

@@ -137,7 +137,7 @@ def judge(
 
 
 class _Base(NamedTuple):
-    """What a transaction read of others: a list without its own appends."""
+    """A transaction's read of others' appends: a list without its own."""
 
     reader: int
     elements: tuple[Element, ...]
@@ -297,7 +297,7 @@ class _Inference:
             read = f"{self._id(base.reader)} read {element} in {key}"
             if writer is None:
                 self._tell_once(
-                    Anomaly.UNWRITTEN, key, element, [base.reader], f"{read}, which nobody appended there"
+                    Anomaly.UNWRITTEN, key, element, [base.reader], f"{read}, which was never appended there"
                 )
             elif element in shown:
                 self._tell_once(Anomaly.DUPLICATE, key, element, [base.reader, writer], f"{read} twice")
@@ -396,8 +396,8 @@ class _Inference:
 
     def _depend_unseen(self, key: str, last: list[_Last], unseen: dict[int, Element]) -> None:
         """Unseen appends come after the last one that was seen, and after its readers. Such a transaction may
-        itself be one of the unseen ones, so one row of hubs leads to each of these and those after it, another
-        one to those before.
+        itself be one of the unseen ones, so one row of hubs leads to each of these and those after it,
+        another one to those before.
         """
         add = self._graph.add
         at = {writer: number for number, writer in enumerate(unseen)}

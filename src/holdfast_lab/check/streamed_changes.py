@@ -29,9 +29,8 @@ class Told:
 def judge(
     calls: Sequence[Call], told: Iterable[Told], known_from: Callable[[str], int] = lambda key: 0
 ) -> list[str]:
-    """Errors of a stream that was read to its end. `calls`: all calls on its map.
-
-    `known_from`: from when on a key's changes were read without a gap, because older ones are gone.
+    """Errors of a stream that was read to its end. `calls`: all calls on its map. `known_from`: from when on
+    a key's changes were read without a gap, because older ones are gone.
     """
     written = {call.argument: call for call in calls if call.operation in STORING}
     stored: dict[str, list[Told]] = defaultdict(list)
@@ -57,7 +56,7 @@ def _invented(written: dict[str | None, Call], found: dict[str, list[Told]]) -> 
     for name, changes in found.items():
         write = written.get(name)
         if write is None or write.key != changes[0].key:
-            problems.append(f"{changes[0]}: nobody wrote {name} there")
+            problems.append(f"{changes[0]}: {name} was never written there")
         elif write.outcome is Outcome.REFUSED:
             problems.append(f"{changes[0]}: {name} was refused: {write}")
     return problems
@@ -72,7 +71,7 @@ def _missing(call: Call, stored: dict[str, list[Told]], ended: dict[str, list[To
         old = call.expected if call.operation == "replace_if_same" else call.result
         known = call.operation != "set" and (old is None or isinstance(old, str))
         if known and changes[0].old != old:
-            return [f"{call}: is told with another old value: {changes[0]}"]
+            return [f"{call}: is reported with another old value: {changes[0]}"]
     if call.operation in REMOVING:
         removed = call.expected if call.operation == "remove_if_same" else call.result
         if isinstance(removed, str) and not any(change.value is None for change in ended.get(removed, [])):

@@ -22,7 +22,9 @@ OUTLIVES = 15_000_000_000
 the travel time of the record or chunk: up to the time until an unreachable backup is removed.
 """
 ROUNDED = 10_000_000
-"""Entry views, and records or chunks that pass an entry on, count whole milliseconds: the sum of a few roundings."""
+"""Entry views, and records or chunks that pass an entry on, count whole milliseconds: the sum of a few
+roundings.
+"""
 WRITES = frozenset({"set", "put", "put_if_absent", "replace", "replace_if_same"})
 
 

@@ -170,9 +170,8 @@ class Revisions:
 
 
 def changes_in_flight(group: Group) -> int:
-    """Number of uncommitted configuration changes in a leader's log; 0 for others.
-
-    A new leader does not know yet what is committed: it counts once an entry of its own term is.
+    """Number of uncommitted configuration changes in a leader's log; 0 for others. A new leader does not know
+    yet what is committed: it counts once an entry of its own term is.
     """
     if group.leading is None or not group.leading.settled:
         return 0
@@ -181,9 +180,8 @@ def changes_in_flight(group: Group) -> int:
 
 
 def leaps(group: Group, since: int = 0) -> Iterator[str]:
-    """Committed configurations after an index that do not follow from the one before (I2).
-
-    A reset follows from nothing: its token is its generation, which is at most that of the group.
+    """Committed configurations after an index that do not follow from the previous one (I2). A reset follows
+    from nothing: its token is its generation, which is at most that of the group.
     """
     log = group.log
     since = max(since, log.base)

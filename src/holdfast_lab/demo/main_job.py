@@ -33,7 +33,7 @@ ZONE = "demo"
 CONFIG = "[maps.default]\nbackups = 1\n"
 ZONE_CONFIG = f'[maps.{ZONED_MAP}]\nraft_zone = "{ZONE}"\n[metastore]\nvoters = 3\n'
 REPLICAS, SCALE_DOWN_S = 3, 2
-"""Of the zone: joining members get replicas at once, lost ones are replaced after so many seconds."""
+"""Settings of the zone: joining members get replicas at once, lost ones are replaced after so many seconds."""
 CALM_S = 1.5
 """Pause between two events, so that they are separate in the picture."""
 SETTLE_S = 120.0

@@ -73,7 +73,7 @@ WHOLE = core.CLEARING
 
 @dataclass(slots=True)
 class Knowledge:
-    """Shared knowledge of all clients of a run: every call, and the writes that no answer has shown yet."""
+    """Shared by all clients of a run: every call, and the writes that no answer has shown yet."""
 
     calls: list[Call] = field(default_factory=list)
     unseen: dict[str, None] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Knowledge:
     believed: dict[str, str | None] = field(default_factory=dict)
     """Value of each key as far as answers tell; None: absent."""
     locks: bool = False
-    """Whether transactions lock entries, so that a try may be answered with no effect."""
+    """Whether transactions lock entries, so that a try may have no effect."""
 
     def begun(self, calls: Iterable[Call]) -> None:
         """Record calls that are about to be sent."""
@@ -102,7 +102,7 @@ class Knowledge:
 
 
 def _after(call: Call) -> str | bool | None | Untold:
-    """The value that a call leaves, if its answer shows it."""
+    """The value after a call, if its answer shows it."""
     match call.operation:
         case "get":
             return call.result

@@ -1,7 +1,6 @@
-"""Clocks of the hosts. Each has a monotonic one, which may be fast or slow, stand still while its host is
-suspended, and jump ahead, but never goes back; and a calendar, which may be set.
-
-Their total deviation bounds how far an entry's time to live may be off.
+"""Clocks of the hosts. Each host has a monotonic clock, which may be fast or slow, stand still while the host
+is suspended, and jump ahead, but never goes back; and a calendar, which may be set. Their total deviation
+limits the deviation of an entry's time to live.
 """
 
 from __future__ import annotations
@@ -118,13 +117,13 @@ class Clocks:
             self.set_back_ns -= by_ms * MILLISECOND
 
     def earliest_ns(self, ttl_ns: int, *, files: bool) -> int:
-        """For how long after its write an entry with this time to live certainly exists, in true time. `files`:
+        """How long after its write an entry with this time to live certainly exists, in true time. `files`:
         whether it may have been read from a disk since.
         """
         early_ns = self.skipped_ns + (self.set_ahead_ns if files else 0)
         return max(0, (ttl_ns - early_ns) * MILLION // self.fastest_ppm)
 
     def latest_ns(self, ttl_ns: int, *, files: bool) -> int:
-        """For how long after its write such an entry may exist at most, in true time, as far as clocks decide."""
+        """How long after its write such an entry may exist at most, in true time, as far as clocks decide."""
         late_ns = self.stood_ns + (self.set_back_ns if files else 0)
         return (ttl_ns * MILLION) // self.slowest_ppm + late_ns

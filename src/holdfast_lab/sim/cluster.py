@@ -49,8 +49,8 @@ PARITIES = ("even", "odd")
 
 
 class Cluster:
-    """Hosts with one process each. A process that ended may be followed by another one, with a new UUID, which
-    keeps only the disk of the host, where members keep files.
+    """Hosts with one process each. A process that ended may be followed by another one, with a new UUID,
+    which keeps only the host's disk, if members keep files.
     """
 
     def __init__(
@@ -110,9 +110,7 @@ class Cluster:
         self.accepted = False
         """Whether the operator has accepted the loss of partitions."""
         self.lost: list[tuple[int, int]] = []
-        """Partitions all copies of which were destroyed on purpose, and when: only what was written there
-        before may be gone.
-        """
+        """Partitions whose copies were all destroyed on purpose, and when: only earlier writes may be lost."""
         self.when_up: list[Callable[[Process], None]] = []
         """Called for each process that has read its files, before it acts."""
         self.orders_wait = False
@@ -298,7 +296,7 @@ class Cluster:
             return  # Only maps with fewer backups lost their content.
         if settings.partitions.lost != "accept" and not self.accepted:
             self.world.failures.append(
-                f"nobody has accepted that partition {loss.partition} lost {loss.maps}"
+                f"the operator has not accepted that partition {loss.partition} lost {loss.maps}"
             )
         self.lost.append((loss.partition, self.world.now_ns))
 
@@ -396,11 +394,11 @@ class Cluster:
         return {uuid for uuid, host in self._kept.items() if host != lost}
 
     def all_may_die(self) -> bool:
-        """Whether all processes may die at once and come back with what is on the disks.
+        """Whether all processes may die at once and come back with the content of the disks.
 
-        Every newest assignment must name a member whose disk lasts; and the files of all members of a view that
-        may be the last one must exist, so the cluster must have been settled for a while since the beginning,
-        or the last loss of a disk. Damage in memory may have been written to disk.
+        Every newest assignment must name a member whose disk lasts; and the files of all members of a view
+        that may be the last one must exist, so the cluster must have been settled for a while since the
+        beginning, or the last loss of a disk. Damage in memory may have been written to disk.
         """
         self._look()
         everyone = self.members()

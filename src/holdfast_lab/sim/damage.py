@@ -15,8 +15,8 @@ from holdfast_lab.check import convergence
 from holdfast_lab.sim.world import Process
 
 KINDS = ("value", "entry lost", "entry added", "rot", "behind", "ahead")
-"""Kinds of damage: a changed value; a missing or an additional entry; memory that changed unnoticed; a copy that missed
-the last updates, or counts updates that never existed.
+"""Kinds of damage: a changed value; a missing or an additional entry; memory that changed unnoticed; a copy
+that missed the last updates, or counts updates that never existed.
 """
 MISSED = 3
 HARM = "harm"

@@ -73,7 +73,7 @@ class _File:
 
     def survive(self, draw: random.Random) -> None:
         """Make durable what may have reached the disk without a sync: nothing, all, all up to some moment, or
-        any state of each sector. The rest is forgotten, but still visible.
+        any state of each sector. The rest is dropped, but still visible.
         """
         states = self.unsynced
         match draw.randrange(4):

@@ -134,7 +134,7 @@ def judge_calls(
     zone_clocks: Clocks = EXACT,
 ) -> list[str]:
     """Errors in the answers: keys whose history fits no register, with the kind of call that shows it; values
-    seen after their time; reads of values that were never written. `lost`: partitions all copies of which were
+    seen after their time; reads of values that were never written. `lost`: partitions whose copies were all
     destroyed, and when. `seen`: remaining times of entries in reads.
     """
     confirmed = {
@@ -221,7 +221,7 @@ def _invented(calls: Sequence[Call]) -> list[str]:
             continue
         write = written.get(call.result)
         if write is None or write.key != call.key:
-            problems.append(f"{call}: nobody wrote that there")
+            problems.append(f"{call}: that was never written there")
         elif write.outcome is Outcome.REFUSED:
             problems.append(f"{call}: its write was refused: {write}")
         elif write.start > call.end:

@@ -24,7 +24,7 @@ SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class _Acknowledged:
-    """What a node has acknowledged of a group's log."""
+    """The acknowledged part of a group's log on one node."""
 
     index: int
     life: MemberId

@@ -666,7 +666,7 @@ class Lie:
 
 LIES: dict[str, Lie] = {
     "promotion-forgets": Lie(
-        "Whoever takes over from a primary that is gone has lost a quarter of the entries, on all replicas alike.",
+        "The successor of a failed primary has lost a quarter of the entries, on all replicas alike.",
         _promotion_forgets,
     ),
     "chunk-loses": Lie("Of a chunk one entry is lost, on all replicas alike.", _chunk_loses),
@@ -729,9 +729,9 @@ LIES: dict[str, Lie] = {
         _near_cache_hides,
     ),
     "near-cache-repeats": Lie("An invalidation has the number of the one before it.", _near_cache_repeats),
-    "stream-skips": Lie("A change stream leaves out an update, whoever tells it.", _stream_skips),
-    "stream-doubles": Lie("A change stream tells an update twice, whoever tells it.", _stream_doubles),
-    "cut-later": Lie("A cut shows later values of some keys, whoever keeps it.", _cut_later),
+    "stream-skips": Lie("A change stream leaves out an update, on every member.", _stream_skips),
+    "stream-doubles": Lie("A change stream reports an update twice, on every member.", _stream_doubles),
+    "cut-later": Lie("A cut shows later values of some keys, on every holder.", _cut_later),
 }
 
 

@@ -30,7 +30,7 @@ FEATURES: dict[str, str] = {
     "values of a megabyte": "a few of them",
     "real chunk size": "partitions move in chunks as large as in production",
     "lite members": "members that hold no data",
-    "groups of hosts": "zones, racks or hosts of which no two copies share one",
+    "groups of hosts": "zones, racks or hosts: no two copies share one",
     "service": "a service beside the maps",
     "quorum any": "no majority is asked for",
     "losses accepted": "partitions.lost is accept",
@@ -59,7 +59,7 @@ BUILDS: dict[str, str] = {
 }
 """Marks of runs with two builds."""
 ZONES: dict[str, str] = {
-    "zone of one replica": "nobody else has what a partition's group holds",
+    "zone of one replica": "a partition's group has a single replica",
     "zone of several replicas": "a group goes on while most of its voters do",
     "zone of fewer partitions": "a group serves several client partitions",
     "metastore of one": "one voter",
@@ -70,7 +70,7 @@ ZONES: dict[str, str] = {
     "zone: even": "loads differ by one at the most",
     "zone altered": "while it is used",
     "zone: listener": "events of a Raft map are judged",
-    "zone: another leader": "somebody else leads a group than before",
+    "zone: another leader": "a group has another leader than before",
     "zone: joint": "the voters before and those that are wanted decide together",
     "zone: state sent": "a replica is so far behind that it gets the state itself",
     "zone: cut read": "a cut of a Raft map is read and judged",
@@ -82,9 +82,9 @@ RESTARTS: dict[str, str] = {
 }
 """Marks of runs with files."""
 TRANSACTIONS: dict[str, str] = {
-    "transaction committed": "and its application was told",
+    "transaction committed": "and its application got the outcome",
     "transaction rolled back": "by a deadlock, a timeout, a conflict, or since a member had gone",
-    "transaction in doubt": "its application was told that nobody can say",
+    "transaction in doubt": "its application got an unknown outcome",
     "transaction left alone": "its application went away",
 }
 """Marks of runs with transactions."""
@@ -140,7 +140,7 @@ PHASES: dict[str, str] = {
     DAMAGE + "value": "a backup holds another value, and is mended",
     DAMAGE + "entry lost": "an entry is missing there",
     DAMAGE + "entry added": "there is one too many",
-    DAMAGE + "rot": "memory has changed, and nobody has noticed",
+    DAMAGE + "rot": "memory has changed unnoticed",
     DAMAGE + "behind": "it has missed the last updates",
     DAMAGE + "ahead": "it counts updates that there never were",
 }
@@ -164,7 +164,7 @@ LOSSES_IGNORED = (
 )
 NO_BASELINE = "no cluster of a campaign has a baseline; tests/lab/sim/test_baseline.py has some"
 NEVER: dict[str, str] = {
-    ANSWER + "FAILED": "an error inside a member ends the run as a failure before anybody is told of it",
+    ANSWER + "FAILED": "an error inside a member ends the run as a failure before any client gets it",
     ANSWER + "LOST": LOSSES_IGNORED,
     RULE + "lost-refused": LOSSES_IGNORED,
     RULE + "lost-stays": LOSSES_IGNORED,

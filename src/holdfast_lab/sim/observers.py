@@ -113,8 +113,8 @@ class Observers:
             self.applications.look()
 
     def problems(self, calls: Sequence[Call], final: Mapping[str, str | None]) -> list[str]:
-        """Errors in the observations. `final`: values of keys at the end of the change stream; empty if the run
-        did not get so far.
+        """Errors in the observations. `final`: values of keys at the end of the change stream; empty if the
+        run did not get so far.
         """
         lost = {partition for partition, _ in self.cluster.lost}
         count = self.cluster.settings.partitions.count

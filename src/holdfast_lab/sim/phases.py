@@ -1,19 +1,21 @@
 """Phases after the faults of a run: a core of hosts must work alone; more members die than must be survived;
 backups are damaged. The end of each is judged.
 
-**Sufficient core.** Some hosts are healthy, all others stay broken: cut off, dead, or paused. The healthy ones
-are a core if the protocols promise that they can work alone:
+**Sufficient core.** Some hosts are healthy, all others stay broken: cut off, dead, or paused. The healthy
+ones are a core if the protocols promise that they can work alone:
 
-- they are a quorum of the newest view, of each view that a member has agreed to, and of the newest that they
-know   themselves, so only they can decide; - for every newest assignment of a partition, wherever it is known,
-one of them is in sync; - the operator lets partitions move: otherwise there are no promotions and no new
-copies; - they have a majority of the metastore's group, and of the group of each partition of a zone, if there
-are any; - no view is being proposed, because its quorum is not known yet; - the cluster is not recovering from
-files, for it would wait for those of all members; and `quorum` is not `"any"`, since   a core would not be a
-single cluster.
+- They are a quorum of the newest view, of each view that a member has agreed to, and of the newest that they
+  know themselves, so only they can decide.
+- For every newest assignment of a partition, wherever it is known, one of them is in sync.
+- The operator lets partitions move: otherwise there are no promotions and no new copies.
+- They have a majority of the metastore's group, and of the group of each partition of a zone, if there are
+  any.
+- No view is being proposed, because its quorum is not known yet.
+- The cluster is not recovering from files, for it would wait for those of all members; and `quorum` is not
+  `"any"`, since a core would not be a single cluster.
 
-Such a core must converge within LIVE_NS: a single view of its members, all partitions served with all possible
-copies, and an answer from every partition to a client of the core.
+Such a core must converge within LIVE_NS: a single view of its members, all partitions served with all
+possible copies, and an answer from every partition to a client of the core.
 """
 
 from __future__ import annotations
@@ -190,7 +192,7 @@ class Phases:
                 dead.append(index)
             elif deed == "standing still":
                 still.append(process)
-        self.world.log(f"CORE {', '.join(sorted(core))} alone; {', '.join(told) or 'nobody else lives'}")
+        self.world.log(f"CORE {', '.join(sorted(core))} alone; {', '.join(told) or 'no other process lives'}")
         on = True
 
         def nap() -> None:
@@ -249,7 +251,7 @@ class Phases:
             end()
         if not self.world.failures and not said:
             missed = sorted(set(lost) - told)
-            self._fail(f"nobody said that all copies of partitions {missed} were lost")
+            self._fail(f"no member reported the loss of all copies of partitions {missed}")
             return
         if kind == "operator":
             self._accept(lost)
@@ -269,7 +271,7 @@ class Phases:
         if serving:
             self._fail(f"partitions {sorted(serving)} are served though all their copies are lost")
         if any(not member.picture.unsafe_reason() for member in members if not member.picture.info.lite):
-            self._fail(f"somebody sees nothing unsafe though partitions {lost} are lost")
+            self._fail(f"a member reports no risk though partitions {lost} are lost")
         process = self.random.choice(self.cluster.living())
         self.world.log(f"LOSS accepted at {process.name}")
         self.cluster.accepted = True

@@ -64,8 +64,8 @@ CAUGHT_UP_NS = 20 * SECOND
 GOES_ON = frozenset(
     {"parked requests", "transactions", "transactions that are being ended", "maps to be forgotten"}
 )
-"""Work that ends by itself: its requester has given up, or it is housekeeping that begins at any time. Example: a map
-whose last entry expired is forgotten some rounds of anti-entropy later.
+"""Work that ends by itself: its requester has given up, or it is housekeeping that begins at any time.
+Example: a map whose last entry expired is forgotten some rounds of anti-entropy later.
 """
 LOOKS = 32
 """Number of looks at leftovers before they count."""
@@ -368,7 +368,7 @@ def _look_at_all(
     leftovers when nothing is in progress any more.
     """
     members = cluster.pictures()
-    problems = convergence.judge(members) if members else ["nobody lives"]
+    problems = convergence.judge(members) if members else ["no process lives"]
     if cluster.settings.partitions.placement == "rendezvous":
         problems += ranked_placement.judge(members)
     if problems or known:

@@ -54,7 +54,7 @@ class Office:
 
 
 class Serving(Protocol):
-    """What a member serves of a partition."""
+    """A member's service of a partition."""
 
     @property
     def term(self) -> int:
@@ -82,7 +82,7 @@ class Offices:
         self._note([(member.me, member.picture.leading) for member in self.cluster.members()])
 
     def _note(self, serving: Sequence[tuple[MemberId, Sequence[Serving | None]]]) -> None:
-        """By member, what it serves of each partition. If two serve at once, it is unknown which one made a change."""
+        """Services of each partition, by member. If two serve at once, it is unknown which one made a change."""
         found: list[Office | None] = [None] * len(self._of)
         rivals: list[int] = []
         for member, of_partitions in serving:

@@ -119,7 +119,7 @@ class Reader:
                 refused = self._refused.setdefault(partition, set())
                 refused.add(process.name)
                 if all(other.name in refused for other in self.cluster.running()):
-                    self._begin_anew(partition, head)
+                    self._restart(partition, head)
             return
         self._got_on(partition)
         content = self.content.setdefault(partition, {})
@@ -127,7 +127,7 @@ class Reader:
             self._see(partition, term, record, content)
         self.at[partition] = (told.upto, told.term)
 
-    def _begin_anew(self, partition: int, head: Reach) -> None:
+    def _restart(self, partition: int, head: Reach) -> None:
         """History is gone here, and perhaps everywhere: continue at the head, with unknown contents."""
         self._got_on(partition)
         self.gone[partition] = self.world.now_ns
@@ -169,8 +169,8 @@ class Reader:
         """Partitions with unread changes, including those that are not safe yet, and expired entries that the
         primary still has to remove: they are unreadable already, but their end is not delivered yet.
 
-        Lost partitions do not count: their history began again, so the reader may never reach it. Waiting for them
-        would end at a random moment, when another partition has perhaps just removed an expired entry.
+        Lost partitions do not count: their history began again, so the reader may never reach it. Waiting for
+        them would end at a random moment, when another partition has perhaps just removed an expired entry.
         """
         lost = {partition for partition, _ in self.cluster.lost}
         behind = []

@@ -217,7 +217,9 @@ def _judge_numbers(share: TallyShare, partition: int, tellers: Sequence[Teller])
 
 
 def judge_order(heard: Sequence[tuple[str, MigrationEvent]]) -> list[str]:
-    """Each `before` is followed by one commit or rollback of the same event, before the next one of the partition."""
+    """Each `before` is followed by one commit or rollback of the same event, before the next one of the
+    partition.
+    """
     problems: list[str] = []
     under_way: dict[int, MigrationEvent] = {}
     for what, event in heard:

@@ -314,7 +314,7 @@ def test_going_on_without_the_dead_is_a_change_of_the_history() -> None:
     one.standing.evicted_without_majority = {C.uuid}
     found = one.wanted("ab")
     assert found is not None
-    assert found.point == made("abc").went_on({"name-a", "name-b"}).point
+    assert found.point == made("abc").continued({"name-a", "name-b"}).point
     assert shown(found) == ("abc", "c", FIXED, 2)
     assert one.wanted("abc") == made("abc"), "not while it is in the view"
 

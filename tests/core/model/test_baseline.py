@@ -49,11 +49,11 @@ def test_what_a_change_is_decides_where_it_leads_to() -> None:
         first.changed(members("a"), FIXED, "cluster").point,
         first.changed(members("a"), 1000, "cluster").point,
         first.changed(members("a"), FIXED, "adjusted").point,
-        first.went_on({"a"}).point,
-        first.went_on({"b"}).point,
+        first.continued({"a"}).point,
+        first.continued({"b"}).point,
     }
     assert len(points) == 5
-    assert first.went_on({"a"}).members == first.members
+    assert first.continued({"a"}).members == first.members
 
 
 def test_only_so_many_changes_are_remembered() -> None:

@@ -333,7 +333,7 @@ def test_a_new_master_asks_everyone_and_does_nothing_before_all_have_answered() 
     seat.active = [(MOVE, 7)]
     seat.install(VIEW)
     assert seat.sent() == [(B, TableFetch(1)), (C, TableFetch(1))]
-    assert seat.table_replication.leftovers["reports of a table that nobody looks for"] == 1
+    assert seat.table_replication.leftovers["reports of a table without a search"] == 1
     seat.hear(B, report(((0, row(3)),)))
     seat.hear(B, report(((0, row(3)),)))
     seat.hear(C, report(((0, row(9)),), view=0))
@@ -423,7 +423,7 @@ def test_a_master_that_was_one_before_asks_nobody_and_knows_who_has_stayed() -> 
 def test_what_one_master_has_asked_for_is_void_when_another_one_leads() -> None:
     seat = Seat(B)
     seat.install(view_of(1, B, C))
-    assert seat.table_replication.leftovers["reports of a table that nobody looks for"] == 1
+    assert seat.table_replication.leftovers["reports of a table without a search"] == 1
     seat.install(view_of(2, C, B))
     assert sum(seat.table_replication.leftovers.values()) == 0
     leads = leader()

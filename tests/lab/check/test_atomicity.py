@@ -112,9 +112,9 @@ BAD = {
         ["", "T ok: x+a", "U no: x-"],
         "T (committed) is lost: x shows nothing of a",
     ),
-    "a value from nowhere": (["x=z", "T no: x+a"], "key x showed z, which nobody wrote there"),
-    "a value of another key": (["x=a y=a", "T ok: x+a"], "key y showed a, which nobody wrote there"),
-    "a value from nowhere in a read": (["", "T ?: x=z"], "key x showed z, which nobody wrote there"),
+    "a value from nowhere": (["x=z", "T no: x+a"], "key x showed z, which was never written there"),
+    "a value of another key": (["x=a y=a", "T ok: x+a"], "key y showed a, which was never written there"),
+    "a value from nowhere in a read": (["", "T ?: x=z"], "key x showed z, which was never written there"),
 }  # fmt: skip
 SEEN = {"half of one that somebody read": "x=a"}
 FIRST = {
@@ -177,8 +177,8 @@ def test_reads_in_a_circle_come_to_an_end() -> None:
 
 def test_strange_values_are_told_once_and_in_order() -> None:
     assert problems("x=z", seen="x=z y=y x=z") == [
-        "key x showed z, which nobody wrote there",
-        "key y showed y, which nobody wrote there",
+        "key x showed z, which was never written there",
+        "key y showed y, which was never written there",
     ]
 
 

@@ -55,10 +55,10 @@ def test_what_is_told_twice_is_noticed(at: int) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (("x", None), "nobody wrote x there"),
-        (("g", None), "nobody wrote g there"),
+        (("x", None), "x was never written there"),
+        (("g", None), "g was never written there"),
         (("f", None), "f was refused"),
-        ((None, "x"), "nobody wrote x there"),
+        ((None, "x"), "x was never written there"),
     ],
 )
 def test_what_is_invented_is_noticed(change: tuple[str | None, str | None], why: str) -> None:

@@ -110,9 +110,9 @@ def test_who_takes_office_anew_makes_a_change_again_that_was_lost() -> None:
 @pytest.mark.parametrize(
     ("event", "why"),
     [
-        (heard(ADDED, "x", None, 300), "nobody wrote x there"),
-        (heard(ADDED, "g", None, 300), "nobody wrote g there"),
-        (heard(UPDATED, "e", "x", 300), "nobody wrote x there"),
+        (heard(ADDED, "x", None, 300), "x was never written there"),
+        (heard(ADDED, "g", None, 300), "g was never written there"),
+        (heard(UPDATED, "e", "x", 300), "x was never written there"),
         (heard(ADDED, "f", None, 300), "f was refused"),
         (heard(ADDED, "e", None, 120), "before it was written"),
         (heard(ADDED, "e", "d", 300), "do not fit"),

@@ -64,7 +64,7 @@ def test_absent_may_follow_whatever_has_a_time_to_live() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "why"), [("x", "nobody wrote"), ("g", "nobody wrote"), ("f", "was refused")]
+    ("value", "why"), [("x", "never written"), ("g", "never written"), ("f", "was refused")]
 )
 def test_values_that_nobody_has_stored(value: str, why: str) -> None:
     (problem,) = judge(CALLS, [read(value, 100)])

@@ -369,7 +369,7 @@ def test_time_is_told_in_words() -> None:
 
 def test_single_reads_are_told_in_words() -> None:
     assert words("A ok: x+1 x=") == ["internal: A had appended [1] to x, and read []"]
-    assert words("A ok: x=7") == ["unwritten element: A read 7 in x, which nobody appended there"]
+    assert words("A ok: x=7") == ["unwritten element: A read 7 in x, which was never appended there"]
     assert words("A ok: x+1", "B ok: x=11") == ["duplicate element: B read 1 in x twice"]
     assert words("A ok: x+1 x+2", "B ok: x=2", level=READ_COMMITTED) == [
         "torn transaction: B read 2 in x, and not before it 1, which A had appended first"

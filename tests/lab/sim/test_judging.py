@@ -50,7 +50,7 @@ def test_a_read_counts_only_where_reads_are_confirmed() -> None:
 
 
 def test_an_answer_that_nobody_can_have_given_is_found_everywhere() -> None:
-    assert "nobody wrote that" in judged(call("get", 3, "invented"))[0]
+    assert "that was never written" in judged(call("get", 3, "invented"))[0]
     refused = call("set", 1, writes="a")
     refused.outcome = Outcome.REFUSED
     assert "was refused" in judged(refused, call("get", 3, "a"))[0]

@@ -229,7 +229,7 @@ def test_a_case_is_what_its_key_says() -> None:
         ("move-owner/source/x/none", "write a number"),
         ("move-owner/source/0/crash@3", "is no fault"),
         ("move-owner/source/0/lost:source@3", "is no fault"),
-        ("move-owner/source/0/crash:nobody@3", "is nobody here"),
+        ("move-owner/source/0/crash:nobody@3", "is no role here"),
     ],
 )
 def test_a_key_that_names_nothing_is_refused(key: str, told: str) -> None:

@@ -152,12 +152,15 @@ def test_a_loss_of_which_nobody_says_anything_is_reported(monkeypatch: pytest.Mo
     monkeypatch.setattr(EventLog, "_deliver", lambda self, news: None)
     phases(stage).lose("accept")
     (problem,) = stage.world.failures
-    assert "nobody said that all copies of partitions" in problem
+    assert "no member reported the loss of all copies of partitions" in problem
 
 
 @pytest.mark.parametrize(
     ("announced", "problem"),
-    [(True, "nobody has accepted that partition"), (False, "are served though all their copies are lost")],
+    [
+        (True, "the operator has not accepted that partition"),
+        (False, "are served though all their copies are lost"),
+    ],
 )
 @ablated("wait-for-copies")
 def test_what_is_lost_and_served_before_anybody_accepts_it_is_reported(announced: bool, problem: str) -> None:

@@ -57,7 +57,7 @@ class NextBaseline:
         evicted = self._membership.evicted_without_majority - {info.uuid for info in members}
         made_without = view.recovering and not recovering and admission.awaited(view, members)
         if evicted or made_without:
-            baseline = baseline.went_on({info.consistent_id for info in members})
+            baseline = baseline.continued({info.consistent_id for info in members})
         return self._with_places(view, baseline, members, left)
 
     def _may(self, order: BaselineWanted, baseline: Baseline | None, here: list[MemberInfo]) -> bool:

@@ -1,9 +1,9 @@
 """The baseline: the members that own data, and its history.
 
-It lists consistent ids. Without a baseline every present member that is not lite owns data. The baseline is part of the
-view, so it changes for all members at once, and members with files write it down. Each change adds an end to its
-history: a hash of the previous end and of the change. Either one of two histories is the beginning of the other, or
-they have branched: each side has decided something without the other.
+It lists consistent ids. Without a baseline every present member that is not lite owns data. The baseline is
+part of the view, so it changes for all members at once, and members with files store it. Each change adds an
+end to its history: a hash of the previous end and of the change. Either one of two
+histories is the beginning of the other, or they have branched: each side has decided something without the other.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Baseline(msgspec.Struct, frozen=True, array_like=True):
         return tuple(member for member in self.members if member.away)
 
     def changed(self, members: Iterable[BaselineMember], adjust_ms: int, why: str) -> Baseline:
-        """The baseline after a change; `why` is part of the history, too."""
+        """The baseline after a change; `why` is part of the history too."""
         found = tuple(sorted(members, key=lambda member: member.consistent_id))
         said = (self.history[-1:], [member.consistent_id for member in found], adjust_ms, why)
         end = hashlib.sha256(msgspec.json.encode(said)).hexdigest()[:HASH_DIGITS]
         return Baseline(found, adjust_ms, self.changes + 1, (*self.history, end)[-HISTORY_KEPT:])
 
-    def went_on(self, here: Collection[str]) -> Baseline:
+    def continued(self, here: Collection[str]) -> Baseline:
         """The same members, after only those in `here` decided how the cluster continues."""
         return self.changed(self.members, self.adjust_ms, f"went on with {sorted(here)}")
 

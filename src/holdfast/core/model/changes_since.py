@@ -17,7 +17,7 @@ class Asked:
     after_term: int
     upto: int
     upto_term: int = 0
-    """0: unknown; then only a serving primary can answer."""
+    """0: unknown; then only a serving primary can respond."""
     bytes_max: int = 1 << 20
 
 
@@ -28,6 +28,6 @@ class ChangesSince:
     upto: int
     records: list[tuple[int, Record]] = field(default_factory=list)
     why: str = ""
-    """Why there are none and will be none here; empty: ask again (streams/G-4)."""
+    """The reason why there are none and will be none here; empty: ask again (streams/G-4)."""
     term: int = 0
     """The term of the update `upto`."""

@@ -68,7 +68,7 @@ def level_of(entries: Iterable[Entry]) -> int:
 
 
 class Began(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """An empty copy of the partition begins here; what was held of it before is void."""
+    """An empty copy of the partition begins here; earlier content is void."""
 
     partition: int
     epoch: int

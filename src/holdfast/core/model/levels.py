@@ -64,7 +64,7 @@ OF_THIS_BUILD: Final = FeatureLevels(LOWEST, HIGHEST)
 
 
 def common(everyone: Iterable[FeatureLevels]) -> int:
-    """The highest level that all of these can do; 0: none."""
+    """The highest level that all of these support; 0: none."""
     known = list(everyone)
     highest = min((levels.highest for levels in known), default=0)
     return highest if all(levels.can(highest) for levels in known) else 0

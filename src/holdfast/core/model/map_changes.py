@@ -27,13 +27,13 @@ from holdfast.config.describe import keys_of
 from holdfast.config.schema import COPIES, DEFAULT_MAP
 
 CHANGEABLE = frozenset(key.name for key in keys_of("maps", MapSettings) if key.in_use)
-"""Keys of a map that can be changed in use."""
+"""Keys of a map that can be changed at run time."""
 CHANGED_MAPS_MAX = 256
-"""At most so many maps have changed settings: every view contains them."""
+"""Limit of maps with changed settings: every view contains them."""
 
 
 class Copies(msgspec.Struct, frozen=True, array_like=True):
-    """How many copies of a map there are, and how far each use of them may rely on it (model/C-1)."""
+    """The number of copies of a map, and how far each use of them may rely on it (model/C-1)."""
 
     backups: int
     """Sync backups that failover relies on."""
@@ -49,7 +49,7 @@ class Copies(msgspec.Struct, frozen=True, array_like=True):
         return cls(chosen.backups, chosen.copies, chosen.backups, chosen.copies)
 
     def ordered(self, backups: int, copies: int) -> Copies:
-        """After an order to have so many."""
+        """After an order for these numbers."""
         return Copies(
             min(self.backups, backups),
             min(self.copies, copies),
@@ -175,9 +175,8 @@ def _each(settings: Settings, changes: MapChanges) -> list[tuple[str, MapSetting
 
 
 def without_changed(shared: Mapping[str, str], changes: MapChanges) -> dict[str, str]:
-    """Shared settings, as they are compared when a process joins, without those that were changed in use.
-
-    A process that has no table for a changed map takes the other keys of that map from `default`.
+    """Shared settings, as they are compared when a process joins, without those changed at run time. A
+    process that has no table for a changed map takes the other keys of that map from `default`.
     """
     found = dict(shared)
     usual = f"maps.{DEFAULT_MAP}."

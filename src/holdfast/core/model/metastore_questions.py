@@ -1,4 +1,4 @@
-"""Requests of operators to the metastore, and their response. All of it is data that can travel."""
+"""Requests of operators to the metastore, and their response, as plain data."""
 
 from __future__ import annotations
 

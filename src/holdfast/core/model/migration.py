@@ -83,7 +83,7 @@ class Migration(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def increment(self) -> int:
-        """How many indices change their owner, and so by how much success raises the partition's version."""
+        """Number of indices that change their owner; success raises the partition's version by it."""
         return len({self.destination_new, self.source_new, self.destination_current} - {NONE})
 
     @property

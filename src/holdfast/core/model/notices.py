@@ -1,8 +1,8 @@
-"""Notices: what one machine of this member reports to others.
+"""Notices: reports of one machine of this member to others.
 
-A machine calls `Outbox.tell` and does not know the receivers. The member calls those in its table
-(`core.member.NOTICES`) at once, before `tell` returns, in the order of the table. Facts about single requests or
-batches are not sent in this way: that would cost too much.
+A machine calls `Outbox.notify` and does not know the receivers. The member calls those in its table
+(`core.member.NOTICES`) at once, before `notify` returns, in the order of the table. Facts about single
+requests or batches are not sent in this way, because of the cost.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class MemoryRoomChanged:
 
 @dataclass(frozen=True, slots=True)
 class FilesHeardOf:
-    """So much has changed about members' files that it is to be written down; it is in this view."""
+    """Facts about members' files have changed enough to be stored; they are in this view."""
 
     view: View
 
@@ -122,7 +122,7 @@ class CopyDurable:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaDiffers:
-    """A replica of a partition that this member activates as primary holds something else."""
+    """A replica of a partition that this member activates as primary has other content."""
 
     partition: PartitionId
     member: MemberId
@@ -130,7 +130,7 @@ class ReplicaDiffers:
 
 @dataclass(frozen=True, slots=True)
 class LeadershipTaken:
-    """This member is the primary of a partition, and every replica holds what it holds."""
+    """This member is the primary of a partition, and every replica has the same content."""
 
     partition: PartitionId
 
@@ -213,7 +213,7 @@ class MapEmptied:
 
 @dataclass(frozen=True, slots=True)
 class MapForgotten:
-    """This member no longer holds anything of an empty map in this partition."""
+    """This member has forgotten an empty map in this partition."""
 
     partition: PartitionId
     name: str

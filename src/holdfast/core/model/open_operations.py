@@ -1,4 +1,4 @@
-"""Operations that are waiting, for people to look at: what, where, since when, and for which members."""
+"""Waiting operations, for operators: which, where, since when, and for which members."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class OpenOperation:
     kind: str
     """Description in words."""
     count: int
-    """How many operations it stands for, at least."""
+    """Minimum number of operations that it stands for."""
     places: Mapping[str, Collection[int]]
     """Map -> partitions."""
     since_ns: int
@@ -29,6 +29,6 @@ class OpenOperation:
 
 
 Mark = tuple[tuple[str, int], int]
-"""Names an operation in progress: its mark, and since when it waits."""
+"""Identifies a pending operation: its mark, and since when it waits."""
 Followed = Mapping[Mark, OpenOperation]
-"""Operations that were described before and need not be described again."""
+"""Operations that were described before."""

@@ -86,7 +86,7 @@ GROWING = frozenset(
         Op.TRANSACT,
     }
 )
-"""Operations that may need more memory; also replacing a value, for the new one may be longer."""
+"""Operations that may need more memory; also replacing a value, because the new one may be longer."""
 
 WHOLE = frozenset(
     {
@@ -112,7 +112,7 @@ Value = None | bool | int | bytes | list[None | int | bytes]
 """Answer of an operation; see `Op`."""
 
 DEFAULT_TTL = -1
-"""`ttl_ms` or `max_idle_ms`: take the map's own setting. 0 means for ever."""
+"""`ttl_ms` or `max_idle_ms`: the map's own setting. 0 means no limit."""
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True):
@@ -130,22 +130,23 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
     key_hash: int = 0
     """The partition-hash word of the key as signed int32; 0: the client set none."""
     id: bytes = b""
-    """Names this request of this caller, also when it is repeated, so that it is applied once. Empty: it will not be
-    repeated. Only for operations on one partition that change something.
+    """Names this request of this caller, also when it is repeated, so that it is applied once. Empty: it will
+    not be repeated. Only for operations on one partition that change something.
     """
 
 
 MAP_NAME_MAX = 1024
-"""Longest map name in characters. The empty name stands for the request's map in records and for all maps of the
-partition in the journal, so a map has at least one character; `wire/hazelcast/layouts.py` renames the empty one.
+"""Longest map name in characters. The empty name stands for the request's map in records and for all maps of
+the partition in the journal, so a map has at least one character; `wire/hazelcast/layouts.py` renames the
+empty one.
 """
 REQUEST_ID_BYTES_MAX = 64
 LIFETIME_MS_MAX = 2**53
 
 
 def request_problem(request: Request, partition_count: int) -> str:
-    """The fault of a request, in words; empty if it has none. Names, limits and the partition of a key are
-    not checked.
+    """The fault of a request, as text; empty if it has none. Names, limits and the partition of a key are not
+    checked.
     """
     if not all(
         DEFAULT_TTL <= lifetime <= LIFETIME_MS_MAX for lifetime in (request.ttl_ms, request.max_idle_ms)
@@ -173,7 +174,7 @@ class Status(IntEnum):
     UNKNOWN = 1
     """It may or may not have been applied."""
     MOVED = 2
-    """Rejected: this member does not serve the partition (any more)."""
+    """Rejected: this member does not serve the partition."""
     NOT_READY = 3
     """Rejected: no member could serve the partition within the call timeout."""
     CLOSING = 4
@@ -183,13 +184,13 @@ class Status(IntEnum):
     PASSIVE = 6
     """Rejected: the operator has made the cluster passive; it accepts no change until it is active again."""
     NO_ROOM = 7
-    """Rejected: the disk of a member that would have to keep the write is full."""
+    """Rejected: the disk of a member that would have to store the write is full."""
     NO_DATA_MEMBER = 8
     """Rejected: the cluster has only lite members."""
     FAILED = 9
     """Rejected: an error inside the member, which has changed nothing."""
     NO_MEMORY = 10
-    """Rejected: the memory of a member that would have to keep the write is nearly full."""
+    """Rejected: the memory of a member that would have to store the write is nearly full."""
     LOST = 11
     """Rejected: partitions of the map are lost, and its `loss_policy` does not ignore that."""
 
@@ -201,8 +202,8 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     value: Value = None
     detail: str = ""
     position: tuple[int, int] = (0, 0)
-    """Term and counter of the last update of the map in this partition that the answer has seen; only for maps that are
-    read from backups.
+    """Term and counter of the map's last update that the response has seen in this partition; only for maps
+    that are read from backups.
     """
 
 
@@ -240,7 +241,7 @@ class EventKind(IntEnum):
 
 
 class EntryEvent(msgspec.Struct, frozen=True, array_like=True):
-    """One change of one entry (or of a whole map: `count` entries and no key), as listeners see it."""
+    """One change of one entry (or of a whole map: `count` entries and no key), for listeners."""
 
     kind: EventKind
     map: str

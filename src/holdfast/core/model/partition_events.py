@@ -35,11 +35,11 @@ class Loss(msgspec.Struct, frozen=True, array_like=True):
 
     partition: int
     lost_backups: int
-    """How many backups are gone besides the owner; 0: the first backup has become the owner."""
+    """Number of lost backups besides the owner; 0: the first backup has become the owner."""
     all_lost: bool
     """Whether no present member has a copy with every map."""
     maps: list[str]
-    """Configured maps whose entries of this partition are gone; `default` stands for all others."""
+    """Configured maps that lost their entries of this partition; `default` stands for all others."""
     begun_anew: bool = False
     """Whether the partition continues empty, because `partitions.lost` is `accept`; else it waits for a copy."""
 
@@ -74,8 +74,8 @@ class News(msgspec.Struct, frozen=True, array_like=True):
         return max(0, self.planned - self.completed - self.failed)
 
     def agrees_with(self, newest: Sequence[Assignment]) -> bool:
-        """Whether it is true with these newest assignments, even if no member has applied it. A migration is completed
-        only by its assignment.
+        """Whether it is true with these newest assignments, even if no member has applied it. A migration is
+        completed only by its assignment.
         """
         if self.kind is not Kind.COMPLETED or self.migration is None:
             return True

@@ -29,10 +29,11 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True):
     epoch: int = 0
     """Raised when the partition was declared lost and began again empty."""
     behind: tuple[MemberId, ...] = ()
-    """Backups that are named but do not hold everything: they were missing while the table was frozen."""
+    """Backups that are named but incomplete: they were missing while the table was frozen."""
     lost: tuple[str, ...] = ()
-    """Configured maps whose entries of this partition were declared lost, in order, until the operator resets them.
-    Only those that do not ignore it (`maps.*.loss_policy`); `default` stands for all that are not configured.
+    """Configured maps whose entries of this partition were declared lost, in order, until the operator resets
+    them. Only those that do not ignore it (`maps.*.loss_policy`); `default` stands for all that are not
+    configured.
     """
 
     @property
@@ -68,8 +69,8 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True):
 def survivors(
     replicas: tuple[Name | None, ...], present: Collection[Name]
 ) -> tuple[tuple[Name | None, ...], int | None]:
-    """The replicas without absent members, with the survivor of lowest index promoted, and that one's former index
-    (None without a survivor).
+    """The replicas without absent members, with the survivor of lowest index promoted, and that one's former
+    index (None without a survivor).
     """
     slots = [member if member in present else None for member in replicas]
     hottest = next((slot for slot, member in enumerate(slots) if member is not None), None)
@@ -92,7 +93,9 @@ class Table:
 
     @property
     def version(self) -> int:
-        """The sum of all versions in 63 bits: different after every change, and higher but for an overflow."""
+        """The sum of all versions in 63 bits: different after every change, and higher except after an
+        overflow.
+        """
         return self._versions & VERSION_MASK
 
     @property
@@ -102,9 +105,8 @@ class Table:
         return int(mmh3.hash64(packed, signed=False)[0]) if self.assigned else 0
 
     def apply(self, partition: int, row: Assignment) -> Assignment | None:
-        """Apply a newer assignment; returns the one before, or None if it was not newer.
-
-        Raises InvariantBroken if an equal version names other replicas: there are two histories.
+        """Apply a newer assignment; returns the previous one, or None if it was not newer. Raises
+        InvariantBroken if an equal version names other replicas: there are two histories.
         """
         old = self.rows[partition]
         if row.version < old.version:

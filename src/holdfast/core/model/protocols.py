@@ -1,11 +1,10 @@
-"""Versions of the member protocol that this build speaks.
+"""Versions of the member protocol that this build supports.
 
-The version covers what is between the greeting and the messages: frames, packets of links, the encoding. The content of
-messages depends on the feature level (`core.model.levels`). Two members use the highest version that both know.
+The version covers everything below the messages: frames, packets of links, the encoding. The content of
+messages depends on the feature level (`core.model.levels`). Two members use the highest common version.
 
-| version | what it is |
-|---------|------------|
-| 1 | frames of a length, a kind and a packet or message; messages in MessagePack |
+| version | content | |---------|---------| | 1 | frames of a length, a kind and a packet or message; messages
+in MessagePack |
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def common_version(one: ProtocolRange, other: ProtocolRange) -> int:
 
 
 def protocol_mismatch(here: ProtocolRange, there: ProtocolRange) -> str:
-    """Why two builds have no common version, and what to do."""
+    """The reason why two builds have no common version, with advice."""
     older, newer = ("there", "here") if there.highest < here.highest else ("here", "there")
     return (
         f"there is {there}, and here {here}: they have no version in common. Start a version {older} that is closer to "

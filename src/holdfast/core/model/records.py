@@ -62,10 +62,9 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def after_wait(record: Record, waited_ns: int) -> Record:
-    """The record with the rest of its time to live after it has waited for something, by this member's clock.
-
-    Example: update 19 gives an entry 60 s, and waits 25 s for update 18. Applied with 60 s, the entry would end 85 s
-    after it was written.
+    """The record with the rest of its time to live after a wait, by this member's clock. Example: update 19
+    gives an entry 60 s, and waits 25 s for update 18. Applied with 60 s, the entry would end 85 s after it
+    was written.
     """
     if not record.ttl_ms or record.change is Change.PIN:
         return record

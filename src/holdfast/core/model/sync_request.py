@@ -1,4 +1,4 @@
-"""The state of a replica that asks to be brought up to date, and what it is sent."""
+"""The state of a replica that needs to be filled, and the ways to fill it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ class How(IntEnum):
     """How a map is filled, from the least to the most data."""
 
     SAME = 1
-    """Nothing: the base is what the source holds."""
+    """Nothing: the base equals the source's content."""
     HISTORY = 2
     """The updates that followed."""
     RANGES = 3
     """These, and the key ranges that differ."""
     FULL = 4
-    """Every entry."""
+    """All entries."""
 
 
 class Base(msgspec.Struct, frozen=True, array_like=True):
-    """A map as the receiver holds it, as far as it can prove that."""
+    """A map as the receiver provably holds it."""
 
     map: str
     lineage: list[tuple[int, int]]
@@ -34,7 +34,7 @@ class Base(msgspec.Struct, frozen=True, array_like=True):
     digests: list[int] = []
     """The digests of its 64 key ranges, if they are requested."""
     remembered: int = -1
-    """For a map with a change stream: the updates after this number are remembered; -1: it has none."""
+    """For a map with a change stream: updates after this number are remembered; -1: it has none."""
 
 
 class Demand(msgspec.Struct, frozen=True, array_like=True):

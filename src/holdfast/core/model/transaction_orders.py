@@ -19,7 +19,7 @@ class BeginTransaction(msgspec.Struct, frozen=True, tag=1, array_like=True):
     timeout_ms: int = 0
     """Time after which it is rolled back; 0: `transactions.timeout_ms`."""
     optimistic: bool = False
-    """Lock nothing before the commit: if anything it has read has changed by then, it is rolled back."""
+    """Lock nothing before the commit: if anything that it has read has changed by then, it is rolled back."""
     repeatable: bool = False
     """If not optimistic: lock entries that are read, too."""
     label: str = ""
@@ -50,8 +50,9 @@ class ListTransactions(msgspec.Struct, frozen=True, tag=5, array_like=True):
 
 
 class HoldCommits(msgspec.Struct, frozen=True, tag=6, array_like=True):
-    """Let no transaction of several partitions begin to commit, for at most `ms`. Answered when those that had begun
-    are done, with the number of the view and the number of members. For a cut that shows each transaction whole.
+    """Let no transaction of several partitions begin to commit, for at most `ms`. Answered when those that
+    had begun are done, with the number of the view and the number of members. For a cut that shows each
+    transaction whole.
     """
 
     hold: bytes
@@ -65,9 +66,9 @@ class ResumeCommits(msgspec.Struct, frozen=True, tag=7, array_like=True):
 
 
 class StoreTogether(msgspec.Struct, frozen=True, tag=8, array_like=True):
-    """Store entries of one map in a transaction of their own and commit it. It takes no locks beforehand and waits for
-    none: if another transaction has locked one of the entries, it is rolled back. Without entries: would the map take
-    part?
+    """Store entries of one map in a separate transaction and commit it. It takes no locks beforehand and
+    waits for none: if another transaction has locked one of the entries, it is rolled back. Without entries:
+    would the map take part?
     """
 
     map: str
@@ -108,7 +109,7 @@ TransactionOrder = (
 
 HOLD_MS_MAX = 30_000
 TOGETHER_MAX = 10_000
-"""So many entries keep a member busy for a fraction of a second."""
+"""Limit of entries: more would keep a member busy for too long."""
 
 
 @unique

@@ -88,10 +88,9 @@ class LockKeys(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class PrepareBranch(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Store these writes, so that they can be applied whatever happens.
-
-    `locked`: the transaction holds the locks of what it writes; otherwise they are taken now, without waiting. If this
-    is the only participant, the writes are applied at once (one phase).
+    """Store these writes durably for a later commit. `locked`: the transaction holds the locks of its writes;
+    otherwise they are taken now, without waiting. If this is the only participant, the writes are applied at
+    once (one phase).
     """
 
     transaction: TransactionId
@@ -127,7 +126,7 @@ class AskBranch(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 class ForgetBranches(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """Every branch of these transactions knows the outcome: no member will ask again."""
+    """All branches of these transactions know the outcome: no member will ask again."""
 
     transactions: list[TransactionId]
 
@@ -168,7 +167,7 @@ class StepFate(IntEnum):
     CHANGED = 2
     """An entry has changed since the transaction read it."""
     LOCKED = 3
-    """Another transaction has locked an entry, and the step may not wait (any longer)."""
+    """Another transaction has locked an entry, and the step may not wait any longer."""
     OVER = 4
     """The transaction has been rolled back here."""
     PREPARED = 5
@@ -178,7 +177,7 @@ class StepFate(IntEnum):
     REFUSED = 8
     """It cannot be done; `why` is the reason."""
     REMAP = 9
-    """It was mapped by a topology in which the partition had another primary: map it again, by this one or later."""
+    """It was mapped by a topology in which the partition had another primary: map it again."""
 
 
 class StepResult(msgspec.Struct, frozen=True, array_like=True):

@@ -63,9 +63,8 @@ class UpdateCounter:
     # -- every copy
 
     def update(self, start: int, count: int = 1) -> bool:
-        """Count the updates of this range as applied; returns False if they were before.
-
-        Raises CounterBroken if only some of them were, or if there are too many gaps.
+        """Mark this range as applied; returns False if it was before. Raises CounterBroken if only a part
+        was, or if there are too many gaps.
         """
         if count < 1 or start < 0:
             raise ValueError(f"({start}, {count}) is no range")
@@ -120,10 +119,8 @@ class UpdateCounter:
         return True
 
     def set_absolute(self, value: int) -> bool:
-        """Count everything up to `value` as applied, as the supplier of the content says; returns False if it was
-        before.
-
-        Raises CounterBroken if a range lies across the value.
+        """Mark everything up to `value` as applied, as the source of the content states; returns False if it
+        was before. Raises CounterBroken if a range lies across the value.
         """
         if value <= self.lwm:
             return False

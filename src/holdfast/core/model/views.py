@@ -17,12 +17,12 @@ from holdfast.core.model.map_changes import MapChanges
 class ClusterState(StrEnum):
     """The state that the operator has set. It is part of the view, so all members change it together.
 
-    | state        | who may join                       | migrations | promotion | entry operations |
-    |--------------|------------------------------------|------------|-----------|------------------|
-    | ACTIVE       | anyone                             | yes        | yes       | all              |
-    | NO_MIGRATION | anyone                             | no         | yes       | all              |
-    | FROZEN       | who has gone since it was frozen   | no         | no        | all              |
-    | PASSIVE      | who has gone since it was frozen   | no         | no        | reads            |
+    | state        | may join                             | migrations | promotion | entry operations |
+    |--------------|--------------------------------------|------------|-----------|------------------| |
+    ACTIVE       | any process                          | yes        | yes       | all              | |
+    NO_MIGRATION | any process                          | no         | yes       | all              | | FROZEN
+    | members that left since the freeze   | no         | no        | all              | | PASSIVE      |
+    members that left since the freeze   | no         | no        | reads            |
     """
 
     ACTIVE = "active"
@@ -60,17 +60,19 @@ class Intent(StrEnum):
 
 @unique
 class Room(IntEnum):
-    """How much room a member has left in its memory."""
+    """Free memory of a member."""
 
     PLENTY = 0
     LITTLE = 1
     """Writes of clients that need more are rejected; the rest is reserved for backups and migrations."""
     NONE = 2
-    """No migration towards it begins either: the rest is for records of its primaries, which it cannot reject."""
+    """No migration towards it begins either: the rest is for records of its primaries, which it cannot
+    reject.
+    """
 
 
 class FilesProof(msgspec.Struct, frozen=True):
-    """Facts that files prove about themselves when they are opened (`core.membership.known_files`)."""
+    """Facts that files prove when they are opened (`core.membership.known_files`)."""
 
     token: str = ""
     """Token of the life that begins now: the UUID of the first member that opened them for it."""
@@ -79,11 +81,11 @@ class FilesProof(msgspec.Struct, frozen=True):
     reached: int = 0
     """The last block of their journal when that life began."""
     cut: bool = False
-    """Whether something at or before its end could not be read then."""
+    """Whether something up to its end was unreadable then."""
 
 
 class FilesSeen(msgspec.Struct, frozen=True, array_like=True):
-    """The last state of some files that the cluster knows."""
+    """The last known state of some files."""
 
     incarnation: int
     token: str
@@ -102,27 +104,27 @@ class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
     name: str
     lite: bool = False
     group: str = ""
-    """Host, zone or own group: two copies of a partition never share one. Empty: the member is its own group."""
+    """Host, zone or own group: two copies of a partition never share one. Empty: its own group."""
     store: str = ""
     """The UUID of its files; empty: it has none."""
     incarnation: int = 0
     """Number of the life of its files; lives that no cluster has admitted do not count."""
     returns: bool = False
-    """Whether it has found data in its files, and will report it."""
+    """Whether its files have data, and it will report them."""
     proof: FilesProof = FilesProof()
     behind: bool = False
     """Whether its files lack what they once held, so nothing in them is proven complete."""
     attributes: dict[str, str] = {}
     """Set by its operator: filters of zones use them, and clients see them."""
     levels: FeatureLevels = FeatureLevels()
-    """The feature levels that its build can do."""
+    """The feature levels that its build supports."""
     version: str = ""
     """Its version of Holdfast, for people. Empty: one that did not report it."""
 
     @property
     def consistent_id(self) -> str:
-        """Its name in all its lives: its configured name, else the id of its files, else its UUID, which ends with the
-        process. A name that was made of its address does not count (`runtime.node`).
+        """Its name in all its lives: its configured name, else the id of its files, else its UUID, which ends
+        with the process. A name that was made of its address does not count (`runtime.node`).
         """
         given = self.name != format_address(self.client_host, self.client_port)
         return (self.name if given else "") or self.store or self.uuid
@@ -164,7 +166,7 @@ class View(PlainView, frozen=True, array_like=True):
     level: int = LOWEST
     """The feature level in force, for everything that members send and write (`core.model.levels`)."""
     maps: MapChanges = MapChanges()
-    """Settings of maps that were changed in use."""
+    """Settings of maps that were changed at run time."""
 
     def is_outside(self, info: MemberInfo) -> bool:
         """Whether this member owns nothing because it is not in the baseline (membership/B-3)."""

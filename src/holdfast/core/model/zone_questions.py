@@ -1,4 +1,4 @@
-"""Requests of operators about zones, and their responses. All of it is data that can travel."""
+"""Requests of operators about zones, and their responses, as plain data."""
 
 from __future__ import annotations
 

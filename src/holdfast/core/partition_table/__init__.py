@@ -1,1 +1,1 @@
-"""How does a change of the partition table reach every member? Two phases, and the log of migration events."""
+"""Replication of the partition table in two phases, and the log of migration events."""

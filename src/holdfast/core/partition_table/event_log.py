@@ -91,7 +91,7 @@ class EventLog:
         self._kept.clear()
         before = self.delivered
         self._since = self.delivered = self._whole_after = max(self.delivered, (life, 0))
-        assert before <= self.delivered, "what was told is not told again"
+        assert before <= self.delivered, "news are delivered once"
         if self.open is not None:
             over = msgspec.structs.replace(
                 self.open, number=self.delivered, kind=Kind.FINISHED, migration=None, version=0
@@ -110,11 +110,11 @@ class EventLog:
                 self._follow(one)
                 if one.process > self._since or one.process == NO_PROCESS:
                     self._deliver(one)
-        assert self._whole_after <= self.delivered, "what is whole was told"
+        assert self._whole_after <= self.delivered, "complete news were delivered"
 
     def _deliver(self, news: News) -> None:
-        assert news.number <= self.delivered, "what is told counts as told"
-        assert not self._recent or self._recent[-1].number <= news.number, "news are told in order"
+        assert news.number <= self.delivered, "recent news were delivered"
+        assert not self._recent or self._recent[-1].number <= news.number, "news are delivered in order"
         if len(self._recent) == RECENT:
             self._whole_after = self._recent[0].number
         self._recent.append(news)

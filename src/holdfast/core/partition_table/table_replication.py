@@ -505,7 +505,7 @@ class TableReplication:
             "offers never decided": len(self._offers),
             "early rounds": len(self._early),
             "rows to offer": len(self._queued) + (self._round is not None),
-            "reports of a table that nobody looks for": len(self._reports or ()),
+            "reports of a table without a search": len(self._reports or ()),
         }
 
     @property

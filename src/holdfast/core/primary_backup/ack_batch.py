@@ -12,7 +12,7 @@ from holdfast.core.store.replica import AnyReplica
 Completion = Callable[[bool], None]
 Written = tuple[int, AnyReplica, Recorded]
 """Partition, replica of the map or service, and its update."""
-NOBODY: frozenset[str] = frozenset()
+NO_MEMBERS: frozenset[str] = frozenset()
 NAMED = 5
 """Messages list up to this many partitions without an acknowledgement, and then give the count."""
 

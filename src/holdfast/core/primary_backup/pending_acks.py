@@ -41,7 +41,7 @@ from holdfast.core.model.timer_name import TimerName
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup import packed_puts_cy
 from holdfast.core.primary_backup.ack_batch import (
-    NOBODY,
+    NO_MEMBERS,
     AckBatch,
     Completion,
     Written,
@@ -153,7 +153,7 @@ class PendingAcks:
             if records:
                 several.update([held.targets for _, held, _ in records])
             if len(several) > 1:
-                targets = tuple(sorted(NOBODY.union(*several)))
+                targets = tuple(sorted(NO_MEMBERS.union(*several)))
         batch = self._joinable.get(targets) or self._begin(targets)
         size = self._add_records(batch, records) if records else 0
         if puts:

@@ -1,1 +1,1 @@
-"""How does a request find the member that serves it?"""
+"""Finds the member that serves a request."""

@@ -358,7 +358,7 @@ class Gatherings:
             self._take_turn(gathering)
 
     def give_up(self, now_ns: int) -> None:
-        """End what has waited too long for an answer (routing/R-3)."""
+        """End shares that have waited too long for an answer (routing/R-3)."""
         for ticket, (owner, gathering, _) in list(self._asked.items()):
             if owner != self._me and gathering.deadline_ns <= now_ns:
                 del self._asked[ticket]

@@ -1,4 +1,4 @@
-"""Pending requests: what waits for an answer, who gets it, and limits on how much may wait (routing/R-6)."""
+"""Pending requests: their receivers, and limits on their number and size (routing/R-6)."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Parked:
 
 
 class Waiting:
-    """Limits of waiting requests; tickets for requests to other members; the timer that looks at both."""
+    """Limits of waiting requests; tickets for requests to other members; their common timer."""
 
     def __init__(self, settings: Settings, out: Outbox) -> None:
         self._out = out

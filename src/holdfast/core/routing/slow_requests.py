@@ -1,6 +1,5 @@
-"""Requests that have waited for long in a router, for people to look at; not all of them.
-
-A request that waits because it was asked to (a take from an empty queue) is not slow.
+"""Requests that have waited for long in a router, for operators; not all of them. A request that waits for a
+change (a take from an empty queue) is not slow.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from holdfast.core.model.operations import Request
 from holdfast.core.routing.pending import Parked
 
 LOOKED_AT = 300
-"""Requests of each kind that are looked at, to limit the time that this takes."""
+"""Limit of examined requests of each kind."""
 NO_PRIMARY = "a primary of the partition: it moves, or its members have gone"
 LOCK = "the lock of an entry that a transaction has"
 ANSWER = "the answer of another member"

@@ -1,1 +1,1 @@
-"""What does a replica hold? Its counter, recent updates, and state: the entries of a map, a service."""
+"""Replicas: update counter, recent updates, and state (the entries of a map, or a service)."""

@@ -82,7 +82,7 @@ class RangeDigests:
 
 
 class TableDigests:
-    """The same for a table, which keeps its sums itself: it counts what is stored through pointers, and this observer
+    """The same for a table, which keeps its sums itself: it counts stores through pointers, and this observer
     adds everything else.
     """
 

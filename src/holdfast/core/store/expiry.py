@@ -70,8 +70,8 @@ class Endings(Protocol):
         """Whether the entry has ended; if not, it counts as used now when `touch`."""
 
     def due(self, now_ns: int, limit: int) -> tuple[list[bytes], int]:
-        """Look at up to `limit` entries that may have ended. Returns those that have (earliest first, equal ones by
-        key) for the caller to remove, and how many were looked at.
+        """Examine up to `limit` entries that may have ended. Returns the ended ones (earliest first, equal
+        ones by key) for the caller to remove, and the number examined.
         """
 
     def tidy(self, now_ns: int, limit: int) -> None:

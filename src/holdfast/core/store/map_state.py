@@ -298,10 +298,8 @@ class MapState:
         return RangeDigests.digests(self.entries)
 
     def damaged(self, *, adopt: bool) -> list[int]:
-        """Key ranges whose content differs from what the updates have made of it; `adopt`: count it as right from now
-        on.
-
-        Reads all entries. Empty where no digests are kept.
+        """Key ranges whose content differs from the effect of the updates; `adopt`: count it as right from
+        now on. Reads all entries. Empty where no digests are kept.
         """
         if self._digests is None:
             return []

@@ -1,4 +1,4 @@
-"""The state of a service in a partition: whatever its author makes it hold (docs/services.md)."""
+"""The state of a service in a partition, defined by its author (docs/services.md)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Share(Protocol):
 
     def apply(self, update: bytes) -> bytes:
         """Change the state; called once for each update, in one order, on the primary and on every backup.
-
-        The result goes to the caller; on a backup it is dropped. An update that is impossible says so in its result.
+        The result goes to the caller; on a backup it is dropped. An impossible update is reported in the
+        result.
         """
 
     def ask(self, question: bytes) -> bytes:

@@ -81,8 +81,8 @@ class State(Protocol):
     # -- comparing
 
     def compared(self) -> int:
-        """64 bits over the content, equal for equal content. May be kept up to date from the first call on, which costs
-        something for each change.
+        """64 bits over the content, equal for equal content. May be kept up to date from the first call on,
+        which costs something for each change.
         """
 
     def not_compared(self) -> None:
@@ -97,8 +97,8 @@ class State(Protocol):
         """64 bits over the content, computed from it; equal for equal content."""
 
     def damaged(self, *, adopt: bool) -> list[int]:
-        """Key ranges whose content differs from what the updates have made of it, where that can be detected; `adopt`:
-        count it as right from now on.
+        """Key ranges whose content differs from the effect of the updates, where that can be detected;
+        `adopt`: count it as right from now on.
         """
 
 

@@ -1,1 +1,1 @@
-"""How do clients see changes? Entry listeners and change streams."""
+"""Changes for clients: entry listeners and change streams."""

@@ -58,9 +58,9 @@ OnChanges = Callable[[ChangesSince], None]
 @dataclass(frozen=True, slots=True)
 class Reach:
     counter: int
-    """Of the last safe update (streams/G-1)."""
+    """Counter of the last safe update (streams/G-1)."""
     term: int
-    """Of that update; 0: there is none."""
+    """Its term; 0: there is none."""
     since: int
     """All later changes are in memory here."""
     lineage: list[tuple[int, int]]
@@ -181,7 +181,7 @@ class ChangeStreams:
         answer = _answer(asked, records)
         rest = records[answer.upto - asked.after :]
         assert answer.upto >= asked.after, "what was read is not told again (streams/G-4)"
-        assert not rest or rest[0][1].counter == answer.upto + 1, "what is left follows what is told"
+        assert not rest or rest[0][1].counter == answer.upto + 1, "kept updates follow the answered ones"
         if rest and answer.upto > asked.after:
             while len(self._ahead) >= AHEAD_MAX:
                 del self._ahead[next(iter(self._ahead))]

@@ -90,7 +90,7 @@ class EntryListeners:
 
     def _count(self, name: str) -> None:
         total = len(self._local.get(name, [])) + len(self._subscribers.get(name, ()))
-        assert self._local.get(name, True), "a map that nobody listens to has no place"
+        assert self._local.get(name, True), "a map without listeners has no entry"
         if total:
             self.listening[name] = total
         else:

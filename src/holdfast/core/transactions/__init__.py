@@ -1,1 +1,1 @@
-"""How do several entries change together? Locks and two-phase commit (I3)."""
+"""Transactions over several entries: locks and two-phase commit (I3)."""

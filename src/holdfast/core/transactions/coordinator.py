@@ -94,7 +94,7 @@ class Coordinator:
                     transaction, f"it did not end within its timeout: {took_ms} ms have passed"
                 )
             else:
-                self.commits.look_again(transaction, now_ns)
+                self.commits.retry(transaction, now_ns)
         if self.running.count:
             self._steps.wake(TICK_NS)
 

@@ -120,10 +120,10 @@ class Orphans:
 
     def _recover(self, transaction: TransactionId, seen: SeenTransaction) -> None:
         branch = seen.branch
-        nobody: frozenset[int] = frozenset()
+        none: frozenset[int] = frozenset()
         if branch is None:
             # It was never prepared here; another branch that asks gets that answer.
-            self._finishing.roll_back(transaction, seen.owner, sorted(seen.partitions), nobody)
+            self._finishing.roll_back(transaction, seen.owner, sorted(seen.partitions), none)
         elif branch.state is BranchState.PREPARED:
             self._finishing.ask(transaction, seen.owner, branch.participants)
         elif branch.state is BranchState.COMMITTED:

@@ -218,7 +218,7 @@ class TwoPhaseCommit:
             self._release(transaction)
 
     def _doubtful(self, transaction: Transaction, why: str) -> None:
-        """The outcome is unknown: tell the caller, and release what the transaction holds."""
+        """The outcome is unknown: report that to the caller, and release the transaction's locks."""
         self._answer(transaction, TransactionFate.UNKNOWN, why)
         transaction.phase = TransactionPhase.ROLLING_BACK
         self._release(transaction)
@@ -247,8 +247,8 @@ class TwoPhaseCommit:
 
     # -- periodic work
 
-    def look_again(self, transaction: Transaction, now_ns: int) -> None:
-        """Answer what has waited for too long, and retry what is unknown."""
+    def retry(self, transaction: Transaction, now_ns: int) -> None:
+        """Answer callers that have waited for too long, and retry unknown outcomes."""
         if transaction.phase is TransactionPhase.PREPARING:
             self._late(transaction, now_ns)
         elif transaction.steps and transaction.answer_by_ns <= now_ns:

@@ -1,6 +1,6 @@
 """Data of all members for the console, collected by the member that serves the page.
 
-Others are asked on their client ports, with the credentials of the console's user, so nobody learns more than these
+Others are asked on their client ports, with the credentials of the console's user, so no user learns more than these
 permit. Threads ask and merge; the result is shared by all requests for a moment.
 """
 

@@ -17,7 +17,7 @@ from holdfast.runtime.peering.dns_names import Names, NameUnanswered, NoSuchName
 
 GONE_S = 10.0
 """A name without an address counts as absent after this time, because the DNS caches negative answers."""
-NOBODY = MemberId("")
+ABSENT = MemberId("")
 """The address refuses connections."""
 
 
@@ -54,7 +54,7 @@ class SeedPlaces:
         self._places: dict[Address, list[Place]] = {}
         """Addresses of each seed, by the latest lookup."""
         self._there: dict[Address, MemberId] = {}
-        """The member at each address, or `NOBODY`."""
+        """The member at each address, or `ABSENT`."""
         self._asking: dict[Address, asyncio.Task[None]] = {}
         self._nameless_since_s: dict[Address, float] = {}
 
@@ -98,7 +98,7 @@ class SeedPlaces:
         self._know(address, MemberId(member))
 
     def refuses(self, address: Address) -> None:
-        self._know(address, NOBODY)
+        self._know(address, ABSENT)
 
     def unknown(self, address: Address) -> None:
         self._there.pop(address, None)
@@ -114,7 +114,7 @@ class SeedPlaces:
         for seed, places in self._places.items():
             here = [place.address for place in places]
             if addresses.intersection(here) and all(each in self._there for each in here):
-                found = {self._there[each] for each in here} - {NOBODY, self._me}
+                found = {self._there[each] for each in here} - {ABSENT, self._me}
                 self._asker.found_behind(seed, tuple(sorted(found)))
 
     def addresses(self, seed: Address) -> set[Address]:

@@ -78,21 +78,19 @@ class Conversation:
         self.rights = EVERYTHING
         """Rights of the user, after authentication."""
         self.authenticating = False
-        """Whether authentication is in progress; no other input is handled during it."""
         self.admit = admit
         self.grid = grid
         self.flow = flow
         self.answer_bytes = answer_bytes
         self.client_acks = client_acks
-        """Whether clients may wait for backups themselves."""
+        """Whether clients may collect acknowledgements of backups themselves."""
         self.authenticated = False
-        """Whether the client has authenticated."""
         self.client = b""
         self.collects_acks = False
-        """Whether the client waits for backups itself: it has registered for acknowledgements, and may."""
+        """Whether the client collects acknowledgements itself: it has registered, and may."""
         self.gone = False
         self.out = bytearray()
-        """Responses that are sent together at the end of the buffer."""
+        """Responses that leave together at the end of the buffer."""
         self.busy = False
         """Whether a buffer is being handled."""
         self.every_partition = list(range(grid.partition_count))
@@ -130,9 +128,9 @@ class Conversation:
     def handle_error(self, what: str, correlation: int, error: Exception) -> None:
         """Handle an internal error during the request `what`.
 
-        While a request is parsed and checked nothing of the member changes, so the error is sent to the client and the
-        member goes on. Once the request was handed on (`handed_over`) the member's state is in doubt: the error is
-        raised, and stops the member. The own protocol has the same rule (`server.own_session`).
+        While a request is parsed and checked nothing of the member changes, so the client gets the error and
+        the member continues. Once the request was handed on (`handed_over`) the member's state is in doubt:
+        the error is raised, and stops the member. The own protocol has the same rule (`server.own_session`).
         """
         if self.handed_over:
             raise error
@@ -144,8 +142,8 @@ class Conversation:
     def callback(
         self, what: str, tell: Callable[..., None], correlation: int | None = None
     ) -> Callable[..., None]:
-        """Wrap a callback that the member calls in the middle of a step. An error in it becomes the response to its
-        request, or else closes this connection; the member is not affected.
+        """Wrap a callback that the member calls in the middle of a step. An error in it becomes the response
+        to its request, or else closes this connection; the member is not affected.
         """
 
         def told(*words: object) -> None:
@@ -200,7 +198,9 @@ class Conversation:
             self.authenticated = False
 
     def wait_for_join(self, done: Callable[[], None]) -> None:
-        """Handle no input until this member has joined its cluster; then call `done` in a turn of this connection."""
+        """Handle no input until this member has joined its cluster; then call `done` in a turn of this
+        connection.
+        """
         self.authenticating, self.authenticated = True, False
 
         def changed() -> None:
@@ -219,9 +219,8 @@ class Conversation:
     # -- listeners
 
     def register(self, listen: Callable[[], Callable[[], object]]) -> bytes:
-        """Begin a registration, which ends with the connection; returns its id in the protocol's form of UUIDs.
-
-        Ids are unique on this connection only, which is sufficient for clients.
+        """Begin a registration, which ends with the connection; returns its id as a UUID of the protocol,
+        unique on this connection.
         """
         if len(self._undo) >= LISTENERS_MAX:
             raise CallRefused(
@@ -279,8 +278,8 @@ class Conversation:
         answer: Callable[[TransactionAnswer], Made],
         heard: Callable[[TransactionAnswer], None] = lambda told: None,
     ) -> None:
-        """Execute a step of a transaction; `answer` makes the response or raises CallRefused. `heard` is called even if
-        the connection has ended.
+        """Execute a step of a transaction; `answer` makes the response or raises CallRefused. `heard` is
+        called even if the connection has ended.
         """
         if self._waiting >= WAITING_MAX:
             raise CallRefused(AGAIN, f"{self._waiting} {WAITING}; nothing was done")
@@ -305,11 +304,10 @@ class Conversation:
         *,
         pardon: frozenset[Status] = frozenset(),
     ) -> None:
-        """Execute several requests with one response, an error if any of them fails. They are started in slices, so
-        each should be no more than a slice; None in the sequence ends one.
-
-        pardon: failures to ignore. Without any, listed writes are all checked before the first is started, so that a
-        rejected one leaves none applied.
+        """Execute several requests with one response, an error if any of them fails. They are started in
+        slices, so each should be no more than a slice; None in the sequence ends one. `pardon`: failures to
+        ignore. Without any, listed writes are all checked before the first is started, so that a rejected one
+        leaves none applied.
         """
         if isinstance(requests, list) and len(requests) > 1 and not pardon and requests[0].op not in READS:
             for request in requests:

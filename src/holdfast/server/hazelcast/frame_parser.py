@@ -1,15 +1,16 @@
-"""The one parser of messages about a single entry, for the data lane and for large values that are still arriving.
+"""The parser of messages about a single entry, for the data lane and for large values that are still
+arriving.
 
 Frames of `put` (each begins with its length and flags; `Data` has a hash word, a type id and a payload):
 
-    first frame    length flags | kind | correlation id | partition | thread, ttl, max idle as the row says
+    first frame    length flags | kind | correlation id | partition | thread, ttl, max idle as in the row
     name           length flags | text
     key            length flags | hash | type payload
     value          length flags | hash | type payload
 
-Anything that is not exactly as expected (another message, a part of a fragmented one, a null, a frame that ends behind
-the buffer) is left to the general way, which knows every case and every error. The second part of this file is also
-compiled, as part of `compiled_lane`, which reads through pointers: its names of C stand for those above.
+Anything unexpected (another message, a fragment, a null, a frame that ends behind the buffer) is left to the
+session, which handles every case and error. The second part of this file is also compiled, as part of
+`compiled_lane`, which reads through pointers: its names of C stand for those above.
 """
 
 from __future__ import annotations
@@ -23,23 +24,24 @@ from holdfast.server.hazelcast.keyed_requests import LaneRow, row_of
 Bytes: TypeAlias = bytes
 Row: TypeAlias = LaneRow | None
 Parsed = tuple[int, Row, int, int, int, int, int, int, int]
-"""Where the message ends, its row, partition, time to live, maximum idle time, and where these begin: name (its text),
-key (its frame), payload behind the key, value (its stored bytes). The row is None if it is not for the lane.
+"""End of the message, its row, partition, time to live, maximum idle time, and the beginnings of: name (its
+text), key (its frame), payload behind the key, value (its stored bytes). The row is None if it is not for the
+lane.
 """
 NOTHING: Parsed = (0, None, 0, 0, 0, 0, 0, 0, 0)
 
 head_of = Struct("<iHi8xi8xiH").unpack_from
-"""Of a first frame with a thread id, and of the name's frame behind it."""
+"""A first frame with a thread id, and the name's frame behind it."""
 ttl_and_name_of = Struct("<qiH").unpack_from
 times_and_name_of = Struct("<qqiH").unpack_from
 data_head_of = Struct("<iH4xI").unpack_from
-"""Length and flags of a frame of `Data`, and whether its type is not null (only as 0 or not 0: its byte order is
-another one).
+"""Length and flags of a frame of `Data`, and whether its type is not null (only as 0 or not 0: its byte order
+differs).
 """
 
 CORRELATION_AT = 10
 SHORTEST = 36
-"""Bytes that a look at a message's head needs: the first frame with a thread id, and the header of the name."""
+"""Bytes needed to look at a message's head: the first frame with a thread id, and the header of the name."""
 NAME_HEADER = 6
 DATA_AT = 10
 """Where stored bytes begin in a frame of `Data`: after the header and the partition-hash word."""
@@ -51,17 +53,16 @@ TYPE_BYTES = 4
 DEFAULT_TIME = -1
 """The map's own time to live, or maximum idle time."""
 LONGEST_MS = 1 << 41
-"""Longer times (70 years) are for the general way, which knows that they mean "for ever"."""
+"""Longer times (70 years) are left to the session, for which they mean "never"."""
 APART_BYTES = 32 * 1024
 """Values from this size on may be received apart from their message,"""
 APART_MOST = 16 * 1024 * 1024
-"""up to this one: room for all of it is asked for when its message begins."""
+"""up to this one: room for all of it is allocated when its message begins."""
 
 
 def value_to_come(data: bytes, at: int, longest: tuple[int, int]) -> tuple[int, int]:
-    """Where the value of the message at `at` begins, and how many bytes it will have: if the message stores a large
-    value and has come as far as that value's type. Otherwise both are 0. This does not say whether the lane can carry
-    it out.
+    """Offset of the value of the message at `at`, and its size: if the message stores a large value and has
+    arrived as far as that value's type. Otherwise both are 0. The lane may still reject the message.
     """
     parsed = parse(data, at, len(data), len(data) + APART_MOST, *longest)
     end, row, begin = parsed[0], parsed[1], parsed[8]
@@ -84,8 +85,8 @@ def parse(
     longest_key: cython.Py_ssize_t,
     longest_value: cython.Py_ssize_t,
 ) -> Parsed:
-    """Parse the message at `at`. Its value may end at `whole_end`, everything else within the `end` bytes that there
-    are. `longest_key`, `longest_value`: lengths of their frames, for messages with a value.
+    """Parse the message at `at`. Its value may end at `whole_end`, everything else within the `end` available
+    bytes. `longest_key`, `longest_value`: lengths of their frames, for messages with a value.
     """
     length: cython.int
     flags: cython.uint

@@ -149,9 +149,10 @@ class HazelcastSession:
         tally: LaneTally | None = None,
         served_maps: ServedMaps | None = None,
     ) -> None:
-        """`client_acks`: clients may wait for backups themselves. `flow`: limits of work in progress. `admit`: the
-        reason why there is no place for an authenticated client. `lane_code`: the data lane, plain or compiled.
-        `peer`: the client's address. `tally`: counts what the lane serves. `served_maps`: shared by all connections.
+        """`client_acks`: clients may collect acknowledgements themselves. `flow`: limits of work in progress.
+        `admit`: the reason why there is no place for an authenticated client. `lane_code`: the data lane,
+        plain or compiled. `peer`: the client's address. `tally`: counts what the lane serves. `served_maps`:
+        shared by all connections.
         """
         self._send = send
         self._grid = grid

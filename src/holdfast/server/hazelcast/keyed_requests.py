@@ -1,8 +1,8 @@
 """Every keyed request of a map in one table: message type, parameters, operation, and form of the response.
 
-The general way (`maps`) serves all rows. The data lane (`reference_lane`, `compiled_lane`) serves those that it can
-carry out with one look at the entry: it derives from a row where the parts of the message are, what to do with the
-entry, and what to answer. A request joins the lane by its row here.
+`maps` serves all rows. The data lane (`reference_lane`, `compiled_lane`) serves those that need one look at
+the entry: from the row it derives the places of the message's parts, its action on the entry, and the
+response.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ _WIDTHS = {"thread": 8, "timeout": 8, "ttl_ms": 8, "max_idle_ms": 8}
 
 @unique
 class Form(IntEnum):
-    """What a response carries."""
+    """The content of a response."""
 
     NOTHING = 0
     VALUE = 1
-    """The value that the request has found, or null."""
+    """The value found, or null."""
     TRUTH = 2
-    """Whether it has found one."""
+    """Whether a value was found."""
     TRUE = 3
     NULL = 4
 
 
 @unique
 class LaneAction(IntEnum):
-    """What the data lane does with the entry."""
+    """The data lane's action on the entry."""
 
     GENERAL = 0
-    """Nothing: the general way does it."""
+    """None: the session serves the request."""
     READ = 1
     STORE = 2
     REMOVE = 3
@@ -54,7 +54,7 @@ LANE_ACTIONS: dict[Op, LaneAction] = {
     Op.TRY_REMOVE: LaneAction.REMOVE,
 }
 COUNTED = tuple(LANE_ACTIONS)
-"""Operations of the lane, in the order of its counts: reads first."""
+"""Operations of the lane, reads first."""
 READS_COUNTED = 2
 
 
@@ -131,7 +131,7 @@ class LaneRow:
         self.first = _FIRST.pack(19 + truth, 0xE000 if ends else 0xC000, request.kind + 1)
         """The response up to its correlation id."""
         self.missing, self.found = _RESTS[request.form]
-        """The response behind it: nothing was found, or something whose value is not in the response."""
+        """The rest of the response: nothing was found, or a value that is not in the response."""
 
 
 _FIRST = Struct("<iHi")
@@ -162,7 +162,7 @@ value_head = Struct("<10s8sxi6s").pack
 
 
 def respond(row: LaneRow, correlation: bytes, found: bytes | None) -> bytes:
-    """The response to a request that has found this value."""
+    """The response when this value was found."""
     if found is None:
         return row.first + correlation + row.missing
     if row.answers_value:

@@ -1,7 +1,7 @@
 """Counts and times of what the data lane has served.
 
-A single operation is not measured: whoever calls the lane says when the responses leave that were made since the last
-time (`close`). The second part of this file is also compiled, as part of `compiled_lane`.
+Single operations are not measured: the caller of the lane reports when the responses leave that were made
+since the last `close`. The second part of this file is also compiled, as part of `compiled_lane`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LaneTally:
 
     def __init__(self) -> None:
         self.counts = [0] * len(COUNTED)
-        """Operations since the last time, in the order of `COUNTED`."""
+        """Operations since the last `close`, in the order of `COUNTED`."""
         self._cells = [[0] * BUCKETS for _ in COUNTED]
         self._sums = [0] * len(COUNTED)
         self._reads = ReadCounts()
@@ -37,12 +37,12 @@ class LaneTally:
         self._unknown = 0
 
     def count_reads_in(self, counts: ReadCounts) -> None:
-        """From now on `report_reads` reports there how often each map is read."""
+        """`report_reads` adds the reads of each map here from now on."""
         self._reads = counts
 
     @cython.ccall
     def read(self, name: str, count: cython.longlong) -> cython.void:
-        """So many reads of this map. Mostly it is the same one as before."""
+        """Count reads of this map, mostly the same one as before."""
         if name != self._read_name:
             self.report_reads()
             self._read_name = name
@@ -50,13 +50,13 @@ class LaneTally:
 
     @cython.ccall
     def report_reads(self) -> cython.void:
-        """Report what was read since the last time."""
+        """Report the reads since the last time."""
         if self._read_count:
             self._reads.add(self._read_name, self._read_count)
             self._read_count = 0
 
     def close(self, clock: Callable[[], int], began_ns: cython.longlong) -> None:
-        """The responses to all since the last time leave now; the requests came at `began_ns`."""
+        """The responses since the last time leave now; the requests came at `began_ns`."""
         for count in self.counts:
             if count:
                 self._add(self.counts, 0, clock() - began_ns)
@@ -69,14 +69,14 @@ class LaneTally:
         return taken
 
     def settle(self, taken: list[int], took_ns: cython.longlong, safe: bool) -> None:
-        """Their responses leave now, after so long, or their outcome will never be known."""
+        """Their responses leave now, after `took_ns`, or their outcome will never be known."""
         if not safe:
             self._unknown += sum(taken[READS_COUNTED:])
         self._add(taken, READS_COUNTED, took_ns)
 
     @cython.cfunc
     def _add(self, counts: list[int], first: cython.Py_ssize_t, took_ns: cython.longlong) -> cython.void:
-        """These operations, from `first` on, took so long; clears their counts."""
+        """Add these operations, from `first` on, with this duration, and clear their counts."""
         number: cython.Py_ssize_t
         count: cython.longlong
         bucket: cython.int = self._bucket(took_ns)
@@ -106,7 +106,7 @@ class LaneTally:
         return self._unknown
 
     def figures(self) -> list[tuple[str, list[int], int]]:
-        """For each operation that there was: its name, counts by `bucket_of`, and the sum of their times in ns."""
+        """For each operation that occurred: its name, counts by `bucket_of`, and the sum of its times in ns."""
         return [
             (op.name.lower().replace("_", "-"), list(cells), took_ns)
             for op, cells, took_ns in zip(COUNTED, self._cells, self._sums, strict=True)

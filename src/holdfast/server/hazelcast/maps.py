@@ -1,4 +1,6 @@
-"""Requests for maps on the general way: those for one key (`keyed_requests`), for whole maps, and for many entries."""
+"""Requests for maps outside the data lane: for one key (`keyed_requests`), for whole maps, and for many
+entries.
+"""
 
 from __future__ import annotations
 
@@ -208,9 +210,9 @@ def _put_all(talk: Conversation, call: Call) -> None:
 def _by_partition(
     talk: Conversation, call: Call, *, once: bool = False
 ) -> Iterator[tuple[int, list[bytes]] | None]:
-    """Entries of the request grouped by partition, each group no more than a slice of work; None ends a slice without
-    a group. If the client has grouped them, they are all in one partition. `once`: drop repeated keys, because clients
-    treat the response as a map.
+    """Entries of the request grouped by partition, each group no more than a slice of work; None ends a slice
+    without a group. If the client has grouped them, they are all in one partition. `once`: drop repeated
+    keys, because clients treat the response as a map.
     """
     keys, values, hashes = call.keys, call.values, call.hashes
     named = talk.partition_of(call) if call.partition != -1 and keys else -1

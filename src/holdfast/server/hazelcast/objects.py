@@ -89,9 +89,9 @@ def _create_all(talk: Conversation, call: Call) -> None:
 
 
 def _open(talk: Conversation, call: Call, names: list[str]) -> None:
-    """Record the names, which matters only for lists. So failures are ignored: without room, or without a primary of
-    the partition that records a name, clients must still be able to use the map. Without the right to store, nothing
-    is recorded.
+    """Record the names, which matters only for lists. So failures are ignored: without room, or without a
+    primary of the partition that records a name, clients must still be able to use the map. Without
+    permission to store, nothing is recorded.
     """
     talk.execute_all(call, _noting(talk, names), lambda _: nothing(call, None), pardon=NO_ROOM_FOR_NAMES)
 

@@ -1,8 +1,8 @@
 """The data lane in plain Python: requests for single entries, straight from a read buffer.
 
-`serve_entries` is the loop, and a sink carries out what it finds: `PrimarySink` for maps with a primary and backups,
-`ZoneEntrySink` for maps in zones. `compiled_lane` has the same names and does the same in C; a differential test holds
-the two equal, and this module says what is right.
+`serve_entries` is the loop, and a sink carries out the requests: `PrimarySink` for maps with a primary and
+backups, `ZoneEntrySink` for maps in zones. `compiled_lane` has the same names in C; a differential test
+compares the two, and this module is the reference.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ EntryWrite = tuple[bytes | None, int, int, int]
 
 NO_HASH = bytes(4)
 GENERAL = -1
-"""The general way has to serve this request."""
+"""The session has to serve this request."""
 SMALL = 512
 """Shorter values do not count as `room`: requests take a tenth of that, and a read buffer has an end."""
 BULK_BYTES = 32 * 1024
-"""Values from this size on are not copied into a response, if `bulk` takes them: one more piece to send costs less."""
+"""Values from this size on are not copied into a response, if `bulk` takes them: one more piece to send costs
+less.
+"""
 _REMOVAL: EntryWrite = (None, -1, -1, 0)
 
 
 class Sink(Protocol[T_contra]):
-    """Carries out the requests of a read buffer; `T_contra`: what it knows of a map.
-
-    `read` and `write` return the room that the response takes, or `GENERAL`; then nothing was done.
+    """Carries out the requests of a read buffer. `T_contra`: its knowledge of a map. `read` and `write`
+    return the room that the response takes, or `GENERAL`; then nothing was done.
     """
 
     def read(
@@ -60,7 +61,7 @@ class Sink(Protocol[T_contra]):
 
 
 class PrimarySink:
-    """Requests for maps of which this member may be the primary."""
+    """Requests for maps whose primary may be this member."""
 
     def __init__(
         self,
@@ -70,8 +71,8 @@ class PrimarySink:
         tally: LaneTally | None = None,
         bulk: list[Bulk] | None = None,
     ) -> None:
-        """Responses are added to `out`; those that wait for other members to `unsealed`, until the lane's batch is
-        closed. `bulk` gets large values.
+        """Responses are added to `out`; those that wait for other members to `unsealed`, until the lane's
+        batch is closed. `bulk` gets large values.
         """
         self.lane = lane
         self.out = out
@@ -154,12 +155,10 @@ def serve_entries(
     room: int,
     apart: bytes | None = None,
 ) -> int:
-    """Carry out messages from `data[at:]` until one is not for this lane, or the values in responses take more than
-    `room` bytes; returns where the next one begins.
-
-    `names`: maps that clients of this connection may use, by their encoding. `longest`: limits for frames of keys and
-    values. `apart`: the data is one message, cut as `value_to_come` says, and this is its value; the result is as if it
-    had come whole.
+    """Carry out messages from `data[at:]` until one is not for this lane, or the values in responses take
+    more than `room` bytes; returns the offset of the next one. `names`: maps that clients of this connection
+    may use, by their encoding. `longest`: limits for frames of keys and values. `apart`: the data is one
+    message, cut by `value_to_come`, and this is its value.
     """
     end = len(data)
     whole_end = end if apart is None else end + len(apart) - TYPE_BYTES

@@ -1,7 +1,7 @@
-"""The data lane of maps that live in zones, where this member leads the partition's group.
+"""The data lane of maps in zones, where this member leads the partition's group.
 
-What the requests of a buffer want goes to the member as one batch (`ZoneBatch`). Reads are done while the buffer is
-looked at, and are answered when it is confirmed that this member has led since (raft_partition/Z-2).
+The requests of a buffer go to the member as one batch (`ZoneBatch`). Reads run at once, and are answered when
+it is confirmed that this member has led since (raft_partition/Z-2).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class ZoneMap:
     local: bool
     """Whether reads are answered at once (`reads = "local"`)."""
     ttl_ms: int
-    """The map's own time to live; 0: for ever."""
+    """The map's own time to live; 0: no limit."""
     reads_only: bool = False
-    """Whether the client may only read it."""
+    """Whether the client has only read permission."""
 
 
 class ZoneEntrySink:
-    """Gathers the requests of a part of a read buffer that go to one zone, and are read in one way."""
+    """Gathers the requests of a part of a read buffer to one zone, with one kind of reads."""
 
     __slots__ = (
         "_begin", "_chosen", "_count_read", "_found", "_out", "_read", "_writes",
@@ -50,7 +50,7 @@ class ZoneEntrySink:
         """`out` gets the responses to local reads. `count_read` counts the reads of each map."""
         self.data = data
         self._begin = self.end_at = begin
-        """Which part of the read buffer this is."""
+        """The part of the read buffer."""
         self._out = out
         self._count_read = count_read
         self._chosen: ZoneMap | None = None
@@ -59,7 +59,7 @@ class ZoneEntrySink:
         self._found: list[bytes] = []
         """The responses to reads."""
         self._read: dict[int, None] = {}
-        """Partitions that were read."""
+        """Partitions with reads."""
         self._writes: dict[int, list[ZoneWrite]] = {}
         """By partition."""
         self._written: dict[int, list[tuple[LaneRow, bytes]]] = {}
@@ -68,7 +68,7 @@ class ZoneEntrySink:
         """Estimated bytes of the responses."""
 
     def _replica(self, served: ZoneMap, partition: int) -> ZonePartition | None:
-        """The replica that serves the request here, if the request fits to the others."""
+        """The replica that serves the request here, if the request fits the others."""
         chosen = self._chosen
         if chosen is None:
             self._chosen = chosen = served
@@ -117,7 +117,7 @@ class ZoneEntrySink:
         pass
 
     def close(self, end_at: int) -> ZoneBatch | None:
-        """Nothing more comes in. None: nothing waits for the zone."""
+        """End of input. None: nothing waits for the zone."""
         self.end_at = end_at
         if self._chosen is None or not (self._read or self._writes):
             return None
@@ -126,7 +126,7 @@ class ZoneEntrySink:
         return self.batch
 
     def responses(self, done: ZoneBatchDone) -> list[bytes]:
-        """The responses to all that was done."""
+        """The responses to all completed requests."""
         out = self._found if done.unconfirmed is None else []
         for partition, former in done.former:
             written = self._written[partition]
@@ -138,8 +138,8 @@ class ZoneEntrySink:
         return out
 
     def rest(self, done: ZoneBatchDone) -> tuple[list[bytes], list[tuple[int, int]]]:
-        """Of requests that were not done, or do not count: the errors, and where those begin and end that take the
-        general way now, because nothing was done of them. If a read does not count, none does.
+        """Errors of requests that failed, and the bounds of those that the session has to serve, because they
+        had no effect. If one read is not confirmed, none is.
         """
         refused: list[bytes] = []
         again: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""What members provide to a change stream: heads, changes, and the entries as of an update.
+"""Data of members for a change stream: heads, changes, and the entries as of an update.
 
 No old state of entries is stored. `GridHistory.entries` reads the present entries and undoes later changes, the
 latest first. So a batch that is read again has the same entries, as long as the members still have the changes

@@ -201,7 +201,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: members keep as much history as `maps.*.changes_bytes` says, whoever reads it."""
+        """Nothing to do: members keep as much history as `maps.*.changes_bytes` says, for any reader."""
 
     def stop(self) -> None:
         if self._client is not None:

@@ -293,7 +293,7 @@ class HazelcastClient(Client):
             return
         count = self.doors.cluster.settings.partitions.count
         if partitions != count:
-            self.world.failures.append(f"{self.name} is told of {partitions} partitions; there are {count}")
+            self.world.failures.append(f"{self.name} gets {partitions} partitions; there are {count}")
         if cluster != self._cluster:
             # Another cluster, or the same one without its history: forget what was known of it.
             self._cluster, self._members_version = cluster, -1

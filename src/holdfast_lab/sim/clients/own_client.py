@@ -99,7 +99,7 @@ class OwnClient(Client):
         count = self.doors.cluster.settings.partitions.count
         if hello.partition_count != count:
             self.world.failures.append(
-                f"{self.name} is told of {hello.partition_count} partitions; there are {count}"
+                f"{self.name} gets {hello.partition_count} partitions; there are {count}"
             )
         line.remembers = self._remembers = hello.request_ids > 0
         self.on_admitted(line)

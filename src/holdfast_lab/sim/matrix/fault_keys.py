@@ -11,8 +11,8 @@ from holdfast_lab.sim.matrix.stage import Boundary, Stage
 from holdfast_lab.sim.world import STRAIGHT, Process
 
 CRASHES = {
-    "crash": "The process dies right after the packet has left, and nobody starts it again.",
-    "crash-before": "The process that was about to send the packet dies instead, and nobody starts it again.",
+    "crash": "The process dies right after the packet has left, and is not restarted.",
+    "crash-before": "The process that was about to send the packet dies instead, and is not restarted.",
     "restart": "The process dies right after the packet has left; a new one starts at its address.",
     "restart-before": "The process that was about to send the packet dies instead; a new one starts at its address.",
 }

@@ -71,7 +71,7 @@ def case_of(key: str) -> Case:
     known = {*FORMS[form].roles(master).values(), "master", ""}
     for fault in found:
         if fault.role not in known:
-            raise ValueError(f"{fault.role!r} is nobody here: there are {', '.join(sorted(known - {''}))}")
+            raise ValueError(f"{fault.role!r} is no role here: there are {', '.join(sorted(known - {''}))}")
     return Case(form, master, int(seed), found)
 
 
@@ -124,7 +124,7 @@ def _calm(stage: Stage, director: Director) -> bool:
 def _judge(stage: Stage) -> list[str]:
     """0 lost, 0 leaked, 0 stuck, tables equal."""
     members = stage.cluster.pictures()
-    problems = convergence.judge(members) if members else ["nobody lives"]
+    problems = convergence.judge(members) if members else ["no process lives"]
     if waiting := stage.client.waiting():
         problems.append(f"{waiting} requests were never answered")
     if problems:
