@@ -4,7 +4,8 @@
   elected one, or after `START_MS`. If a new zone of 271 partitions started all groups at once on slow machines, each
   would miss the heartbeats of the others, elections would follow elections, and the members would serve nothing else.
 - zones/A-27: At most `LOOKS_AT_ONCE` replicas are examined in one step, so that work for other maps is done in between,
-  however many partitions the zones have.
+  however many partitions the zones have. A tick examines no more than that, in turn; a changed key its partition at
+  once.
 - zones/A-22: A replica in doubt is removed from its group first (`switch_reduce`). It joins again, empty, when that is
   done, or when the leader of the group says that the replica is not in it.
 """
@@ -45,8 +46,10 @@ class ReplicaDuties:
         """New groups without a leader yet -> until when they delay others."""
         self._to_look: dict[Part, None] = {}
         """Partitions whose replica here is to be examined, in order (zones/A-27)."""
-        self._unsettled: set[Part] = set()
-        """Partitions whose replica may get another duty without a change of any key."""
+        self._unsettled: dict[Part, None] = {}
+        """Partitions whose replica may get another duty without a change of any key; first, what was examined least
+        recently.
+        """
         self._reported: set[Part] = set()
         """Replicas in doubt that were seen in `switch_reduce`. When they are in it no more, the group has removed or
         reset them.
@@ -58,7 +61,7 @@ class ReplicaDuties:
             for part, until_ms in self._starting.items()
             if until_ms > self._queue.now and not self._groups.has_leader(part)
         }
-        self.look_at(self._unsettled)
+        self.look_at(list(self._unsettled)[:LOOKS_AT_ONCE])
 
     def doubt(self, work: ZoneWork, step: WorkStep, read: KeysRead) -> None:
         """Remove a replica in doubt from its group, or start it again (zones/A-22)."""
@@ -143,10 +146,9 @@ class ReplicaDuties:
             self._queue.wake((WorkKind.DOUBT, *part))
         stays = duty is ReplicaDuty.RUN and copy is not None and copy.running
         stays &= not keys.pending and keys.stable is not None and self._me in keys.stable.nodes
-        if stays or duty is ReplicaDuty.NONE:
-            self._unsettled.discard(part)
-        else:
-            self._unsettled.add(part)
+        self._unsettled.pop(part, None)
+        if not stays and duty is not ReplicaDuty.NONE:
+            self._unsettled[part] = None
 
     def _destroy(self, part: Part) -> None:
         self._groups.destroy(part)
