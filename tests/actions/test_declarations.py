@@ -60,7 +60,7 @@ def test_a_declaration_is_complete(kind: type[OperatorAction]) -> None:
         assert f"holdfast {declared.command}" in kind.__doc__, "the help has an example"
         assert declared.summary
     if issubclass(kind, OperatorQuery):
-        assert kind.answer is not OperatorQuery.answer
+        assert kind.answer is not OperatorQuery.answer or kind.ask is not OperatorQuery.ask
         return
     if not issubclass(kind, ProcessAction):
         assert kind.apply is not OperatorAction.apply

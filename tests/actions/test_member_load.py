@@ -80,7 +80,7 @@ def test_top_shows_every_member() -> None:
             lines = (await asyncio.to_thread(top)).splitlines()
             assert lines[0].endswith("operations per second")
             assert [line.split()[0] for line in lines[1:]] == [
-                "member", *(one.status()["name"] for one in (first, second))
+                "member", *(one.status().name for one in (first, second))
             ]  # fmt: skip
 
     run(story())

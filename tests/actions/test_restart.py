@@ -43,7 +43,7 @@ def test_without_a_supervisor_the_steps_are_printed_and_nothing_is_done() -> Non
             told = await asyncio.to_thread(called, one)
             assert told.exit_code == 1
             assert "holdfast member drain" in told.stderr
-            assert f"nothing starts {one.status()['name']} again" in told.stderr
+            assert f"nothing starts {one.status().name} again" in told.stderr
             with pytest.raises(Refused, match="no supervisor would start this member again"):
                 await one._node.control.run(Restart(), 5)
             assert not any(member._node.ended.is_set() for member in members)
@@ -58,7 +58,7 @@ def test_a_member_ends_with_the_status_of_a_restart_when_it_has_left() -> None:
             for member in members:
                 member._node.control.supervisor = "holdfast"
             await one.map("m").put_all({n: n for n in range(100)})
-            late = await asyncio.to_thread(called, one, "--timeout", "0", str(two.status()["name"]))
+            late = await asyncio.to_thread(called, one, "--timeout", "0", str(two.status().name))
             assert late.exit_code == 3, late.output
             await two.wait_ended()
             assert two._node.control.exit_status == RESTART

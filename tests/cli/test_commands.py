@@ -9,12 +9,13 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner, Result
+from tests import statuses
 from tests.command_lines import group_of
 
 from holdfast.cli import operator_command
@@ -24,6 +25,7 @@ from holdfast.cli.exit_statuses import all_commands
 from holdfast.cli.main import COMMANDS, holdfast
 from holdfast.config import Settings
 from holdfast.config.verifiers import PasswordVerifier, TokenVerifier, read_verifier
+from holdfast.core.model.member_status import MemberStatus
 from holdfast.errors import ConfigError, Denied, HoldfastError, NotReady, Unknown
 from holdfast.runtime import data_lane as lanes
 from holdfast.runtime import process
@@ -641,13 +643,13 @@ def own(uuid: str, **changes: object) -> dict[str, object]:
     }
 
 
-def answering(monkeypatch: pytest.MonkeyPatch, answers: dict[str, object]) -> None:
-    def ask(address: str, credentials: Credentials) -> dict[str, object]:
+def answering(monkeypatch: pytest.MonkeyPatch, answers: Mapping[str, object]) -> None:
+    def ask(address: str, credentials: Credentials) -> MemberStatus:
         answer = answers[address]
         if isinstance(answer, Exception):
             raise answer
         assert isinstance(answer, dict)
-        return answer
+        return statuses.status(answer)
 
     monkeypatch.setattr(inspection, "ask", ask)
 
@@ -682,9 +684,8 @@ def test_status_shows_transactions_that_run(monkeypatch: pytest.MonkeyPatch) -> 
 def test_status_names_who_kept_everybody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     long = {"longest_in_last_minute_ms": 250.4, "longest_ms": 900.0}
     short = {"longest_in_last_minute_ms": 99.0, "longest_ms": 900.0}
-    answering(
-        monkeypatch, {"127.0.0.1:5701": own("a", stalls=long), "127.0.0.1:5702": own("b", stalls=short)}
-    )
+    members = {"127.0.0.1:5701": own("a", stalls=long), "127.0.0.1:5702": own("b", stalls=short)}
+    answering(monkeypatch, members)
     told = run("status").output
     assert "name of a was blocked for 250 ms within the last minute (longest since its start: 900 ms)" in told
     assert "name of b was blocked" not in told
@@ -792,9 +793,9 @@ def test_status_of_nobody_fails_in_one_line() -> None:
 def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Credentials] = []
 
-    def ask(address: str, credentials: Credentials) -> dict[str, object]:
+    def ask(address: str, credentials: Credentials) -> MemberStatus:
         seen.append(credentials)
-        return own("a")
+        return statuses.status(own("a"))
 
     monkeypatch.setattr(inspection, "ask", ask)
     run("status", "--json", "--username", "u", environ={"HOLDFAST_SECURITY_PASSWORD": "geheim"})

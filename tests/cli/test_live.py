@@ -71,7 +71,7 @@ def test_what_plan_foretells_of_a_real_cluster_comes_true() -> None:
         )
         counted = sum(len(each["migrations"]) for each in plans)
         assert json.loads(summary.stdout.splitlines()[-1])["migrations"] == counted > 0
-        assert cluster.status()["table"] == before["table"]
+        assert cluster.status().table == before.table
 
         joined = cluster.start_member()
         after = cluster.wait_settled(60)
@@ -80,17 +80,15 @@ def test_what_plan_foretells_of_a_real_cluster_comes_true() -> None:
             for each in plans
         ]
         assert rows(cluster) == expected
-        assert after["migrations"]["completed"] - before["migrations"]["completed"] == counted
-        assert after["table"]["version"] - before["table"]["version"] == sum(
-            each["versionIncrement"] for each in plans
-        )
+        assert after.migrations.completed - before.migrations.completed == counted
+        assert after.table.version - before.table.version == sum(each["versionIncrement"] for each in plans)
 
         plans = foretold(cluster, f"crash:{joined.name}")
         cluster.kill(joined)
         last = cluster.wait_settled(60)
         assert rows(cluster) == [each["intermediateStates"][-1] for each in plans]
         counted = sum(len(each["migrations"]) for each in plans)
-        assert last["migrations"]["completed"] - after["migrations"]["completed"] == counted > 0
+        assert last.migrations.completed - after.migrations.completed == counted > 0
         assert any(each["promotion"] for each in plans)
 
         plans = foretold(cluster, f"drain:{cluster.members[2].uuid[:8]}")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tests import statuses
 from tests.core.placement.test_every_table import COUNTS
 
 from holdfast.cli.main import holdfast
@@ -449,7 +450,7 @@ def cluster(**changes: object) -> LiveCluster:
         "partitions": {"count": 12, "replicas": 2, "holders": 2, "lost": "wait"},
         "migrations": {"active": 0, "queued": 0},
     }
-    return LiveCluster({**status, **changes}, rows)
+    return LiveCluster(statuses.status(status, **changes), rows)
 
 
 @pytest.fixture

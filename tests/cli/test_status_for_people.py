@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 from tests.cli.test_commands import own
+from tests.statuses import status
 
 from holdfast.cli import status as inspection
 from holdfast.cli.credentials import Credentials
 from holdfast.cli.status import Report, _Looks, picture
+from holdfast.core.model.member_status import MemberStatus
 from holdfast.core.model.result_columns import duration
 from holdfast.errors import Denied, NotReady
 
@@ -22,6 +24,10 @@ def shown(report: Report, *notes: str, width: int = 80) -> list[str]:
     written = StringIO()
     Console(width=width, file=written).print(picture(report, notes), highlight=False)
     return written.getvalue().splitlines()
+
+
+def report(seen: dict[str, Any], own: dict[str, dict[str, Any]], **more: Any) -> Report:
+    return Report(status(seen), {uuid: status(one) for uuid, one in own.items()}, **more)
 
 
 def large(uuid: str, **changed: Any) -> dict[str, Any]:
@@ -35,23 +41,25 @@ def large(uuid: str, **changed: Any) -> dict[str, Any]:
 
 def test_80_columns_are_enough_and_no_number_is_cut() -> None:
     a, b = large("a"), large("b")
-    lines = shown(Report(a, {"a": a, "b": b}, rates={"a": 12_345.6, "b": 0.4}))
+    lines = shown(report(a, {"a": a, "b": b}, rates={"a": 12_345.6, "b": 0.4}))
     assert max(map(len, lines)) <= 80
     (row,) = [line for line in lines if line.startswith("node-a")]
     for cell in ("master", "100", "71", "123,456,789", "38%", "1d2h", "12,346"):
         assert cell in row.split(), row
     assert "version 1.2.0" in lines[0] and lines[0].rstrip().endswith("safe")
-    assert lines[-1].strip() == "2 members, 246,913,578 entries, 12,346 operations per second"
+    assert (
+        lines[-1].strip() == "2 members, 246,913,578 entries, 12,346 operations per second, feature level 4"
+    )
 
 
 def test_several_versions_and_what_moves_are_named() -> None:
     a = large("a")
     b = {**large("b"), "version": "1.3.0"}
     b["migrations"] = {**b["migrations"], "active": 2, "queued": 40, "completed": 7, "failed": 1}
-    text = " ".join(" ".join(shown(Report(a, {"a": a, "b": b}))).split())
+    text = " ".join(" ".join(shown(report(a, {"a": a, "b": b}))).split())
     assert "version 1.2.0, 1.3.0" in text
     assert "migrations: 2 moving, 40 queued, 7 done, 1 failed" in text
-    quiet = " ".join(" ".join(shown(Report(a, {"a": a}))).split())
+    quiet = " ".join(" ".join(shown(report(a, {"a": a}))).split())
     assert "migrations:" not in quiet
 
 
@@ -74,7 +82,7 @@ def test_how_long_a_member_runs_is_told_in_two_units(seconds: float, words: str)
 
 def test_rates_are_what_was_counted_between_two_looks() -> None:
     def look(at_s: float, **updates: Any) -> Report:
-        return Report(own("a"), {uuid: own(uuid, **one) for uuid, one in updates.items()}, at_s=at_s)
+        return report(own("a"), {uuid: own(uuid, **one) for uuid, one in updates.items()}, at_s=at_s)
 
     before = look(100.0, a={"updates": 1000}, b={"updates": 50}, c={"operations": {"get": 5, "put": 5}})
     after = look(102.0, a={"updates": 1500}, b={"updates": 40}, c={"operations": {"get": 25, "put": 6}}, d={})
@@ -87,21 +95,20 @@ def test_rates_are_what_was_counted_between_two_looks() -> None:
 def test_a_watch_asks_another_member_when_the_one_it_asks_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: dict[str, Any] = {"h:1": own("a"), "127.0.0.1:5701": own("a"), "127.0.0.1:5702": own("b")}
 
-    def ask(address: str, credentials: Credentials) -> dict[str, Any]:
+    def ask(address: str, credentials: Credentials) -> MemberStatus:
         answer = answers.get(address, NotReady(f"no member answers: cannot connect to {address}"))
         if isinstance(answer, Exception):
             raise answer
-        found: dict[str, Any] = answer
-        return found
+        return status(answer)
 
     monkeypatch.setattr(inspection, "ask", ask)
     looks = _Looks("g:1,h:1", Credentials())
-    assert looks.look().seen["uuid"] == "a"
+    assert looks.look().seen.uuid == "a"
     assert looks.notes == ["asking h:1 now: cannot connect to g:1"]
-    assert looks.look().seen["uuid"] == "a"
+    assert looks.look().seen.uuid == "a"
     assert looks.notes == [], "it is said once"
     del answers["h:1"], answers["127.0.0.1:5701"]
-    assert looks.look().seen["uuid"] == "b"
+    assert looks.look().seen.uuid == "b"
     assert looks.notes[0].startswith(
         "asking 127.0.0.1:5702 now: cannot connect to h:1; cannot connect to g:1"
     )

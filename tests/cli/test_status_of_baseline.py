@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.cli import baseline
+from tests.statuses import status
+
+from holdfast.cli.baseline import BaselineShown
 from holdfast.cli.status import of_baseline
 from holdfast.core.placement.affinity import rendezvous
 from holdfast.core.placement.dryrun import Outlook
@@ -29,13 +31,17 @@ def told(*members: dict[str, Any], **changed: Any) -> dict[str, Any]:
     return {"baseline": plain | changed}
 
 
+def notes(seen: dict[str, Any]) -> list[str]:
+    return list(of_baseline(status(seen).baseline))
+
+
 def shown(seen: dict[str, Any]) -> list[Any]:
-    return list(baseline.shown(seen).view())
+    return list(BaselineShown(baseline=status(seen).baseline).view())
 
 
 def test_without_one_there_is_nothing_to_say() -> None:
     for seen in ({}, {"baseline": None}):
-        assert list(of_baseline(seen)) == []
+        assert notes(seen) == []
         assert shown(seen) == ["no baseline: every member owns data as soon as it joins"]
 
 
@@ -48,7 +54,7 @@ def test_who_is_here_away_gone_and_outside() -> None:
         "in the baseline, but left: m3; no replicas are kept for them",
         "outside the baseline: m4, m5; they hold no data (holdfast cluster baseline add)",
     ]
-    assert list(of_baseline(seen)) == lines
+    assert notes(seen) == lines
     assert shown(seen) == [
         "auto-adjust: off",
         "changed 3 times, last to c",
@@ -90,7 +96,7 @@ def cluster(baseline: dict[str, Any] | None) -> LiveCluster:
         for name in ("m1", "m2", "m3", "m4")
     ]
     partitions = {"placement": "rendezvous", "lost": "wait", "replicas": 2, "holders": 2}
-    status = {
+    seen = {
         "members": members,
         "partitions": partitions,
         "migrations": {"active": 0, "queued": 0},
@@ -98,7 +104,7 @@ def cluster(baseline: dict[str, Any] | None) -> LiveCluster:
     }
     here = [Candidate(f"{name}-uuid", "", name) for name in ("m1", "m2", "m3")]
     rows = rendezvous(range(6), [(None, None)] * 6, here, 2)
-    return LiveCluster(status | {"baseline": baseline}, rows)
+    return LiveCluster(status(seen, baseline=baseline), rows)
 
 
 def fates(planned: LiveCluster, scenario: str) -> list[Outlook]:

@@ -14,7 +14,6 @@ from holdfast.client.blocking import Client, PutCount
 from holdfast.client.connection import Broken
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
-from holdfast.server import admin_questions
 from holdfast.wire import own
 from holdfast.wire.values import to_stored
 
@@ -67,7 +66,7 @@ def held(cluster: MemoryCluster) -> dict[bytes, bytes]:
 def test_the_first_address_is_asked(cluster: MemoryCluster) -> None:
     for member in cluster.members:
         with Client(f"127.0.0.1:{member.port}") as client:
-            assert client.status()["uuid"] == member.member_uuid
+            assert client.status().uuid == member.member_uuid
 
 
 def test_addresses_that_do_not_answer_are_passed_over(cluster: MemoryCluster) -> None:
@@ -99,14 +98,12 @@ def test_a_token_may_be_text(cluster: MemoryCluster) -> None:
         assert client.partition_count == PARTITIONS
 
 
-def test_the_status_of_a_member_of_any_build_has_the_present_keys(
+def test_an_answer_of_another_build_is_an_error_that_says_so(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        admin_questions, "encoded_status", lambda status: {**status, "why_unsafe": "x", "wish": ""}
-    )
-    status = client.status()
-    assert (status["unsafe_reason"], status["desired_state"]) == ("x", "")
+    monkeypatch.setattr(MemoryMember, "status", lambda self: {"uuid": "a"})
+    with pytest.raises(errors.Unsupported, match="another version of Holdfast"):
+        client.status()
 
 
 def test_somebody_else_at_the_address_is_told(cluster: MemoryCluster) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
+from tests import statuses
 from tests.server.memory_cluster import MemoryCluster, MemoryMember
 
 from holdfast.actions.drain import Drain
@@ -17,6 +19,7 @@ from holdfast.client import operator as control
 from holdfast.client.connection import Credentials
 from holdfast.client.operator import Gap, Listening, Silence, Watcher, act, act_at_any
 from holdfast.core.model.ids import Address
+from holdfast.core.model.member_status import MemberStatus
 from holdfast.core.model.migration import NONE, Migration
 from holdfast.core.model.partition_events import Kind, News
 from holdfast.core.model.views import ClusterState
@@ -28,22 +31,6 @@ NOBODY = Credentials()
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryCluster]:
-    """Three members that tell of themselves what real ones do."""
-
-    def status(self: MemoryMember) -> dict[str, object]:
-        members = [
-            {
-                "uuid": other.member_uuid,
-                "name": f"m{other.number}",
-                "host": "127.0.0.1",
-                "client_port": other.port,
-            }
-            for other in self.world.members
-            if other.alive
-        ]
-        return {"state": "member", "name": f"m{self.number}", "members": members}
-
-    monkeypatch.setattr(MemoryMember, "status", status)
     monkeypatch.setattr(control, "LOOK_S", 0.01)
     monkeypatch.setattr(control, "PING_S", 0.05)
     with MemoryCluster(3, 7) as running:
@@ -79,7 +66,7 @@ def test_what_becomes_of_an_order_is_told(
     cluster: MemoryCluster, fate: own.Fate, error: type[Exception] | None
 ) -> None:
     member = cluster.members[0]
-    seen: list[control.MemberStatus] = []
+    seen: list[MemberStatus] = []
     # It is answered only after the member was asked how far it is.
     thread = when_ordered(cluster, member, lambda done: cluster.loop.call_later(0.1, done, fate, "because"))
     if error is None:
@@ -92,7 +79,7 @@ def test_what_becomes_of_an_order_is_told(
     assert [action for action, _, _ in member.actions] == [Drain()]
     assert member.actions[0][1] == 7000
     assert seen
-    assert seen[0]["name"] == "m1"
+    assert seen[0].name == "m1"
 
 
 def test_a_member_that_goes_away_leaves_the_order_unknown(cluster: MemoryCluster) -> None:
@@ -179,7 +166,7 @@ def test_news_come_once_each_also_when_the_member_changes(cluster: MemoryCluster
     cluster.do(lambda: cluster.kill(first))
     listening = next(events)
     assert isinstance(listening, Listening)
-    assert listening.status["name"] == "m2"
+    assert listening.status.name == "m2"
     assert next(events) == news(3)
     tell(cluster, 4, second)
     assert next(events) == news(4)
@@ -210,14 +197,14 @@ def test_a_gap_is_told(cluster: MemoryCluster) -> None:
 
 def test_silence_is_told_once_and_ends(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     first = cluster.members[0]
-    monkeypatch.setattr(MemoryMember, "status", lambda self: {"state": "exiled", "members": []})
+    monkeypatch.setattr(MemoryMember, "status", lambda self: statuses.status(state="exiled"))
     pauses: list[float] = []
 
     def sleep(seconds: float) -> None:
         pauses.append(seconds)
         if len(pauses) == 3:
             row = {"uuid": "u", "name": "m1", "host": "127.0.0.1", "client_port": first.port}
-            monkeypatch.setattr(MemoryMember, "status", lambda self: {"state": "member", "members": [row]})
+            monkeypatch.setattr(MemoryMember, "status", lambda self: statuses.status(members=[row]))
 
     monkeypatch.setattr(control.time, "sleep", sleep)
     events = Watcher([door(first)], NOBODY).events()
@@ -238,11 +225,11 @@ def test_a_member_that_leaves_the_cluster_is_watched_no_longer(
     events = Watcher([door(first)], NOBODY).events()
     next(events)
 
-    def status(self: MemoryMember) -> dict[str, object]:
-        return before(self) | ({"state": "exiled"} if self is first else {})
+    def status(self: MemoryMember) -> MemberStatus:
+        return replace(before(self), state="exiled") if self is first else before(self)
 
     monkeypatch.setattr(MemoryMember, "status", status)
     listening = next(events)
     assert isinstance(listening, Listening)
-    assert listening.status["name"] == "m2"
+    assert listening.status.name == "m2"
     events.close()  # type: ignore[attr-defined]

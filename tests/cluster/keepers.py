@@ -6,11 +6,12 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 
 from holdfast.client.blocking import Client
+from holdfast.core.model.member_status import MemberStatus
 from holdfast_lab.processes.fork_server import COMMAND, run_program, start_program
 from holdfast_lab.processes.local_cluster import HOST, LocalCluster, ManagedMember, free_ports
 
@@ -124,7 +125,7 @@ class Keepers(LocalCluster):
         """Run the command `holdfast`."""
         return run_program(words, seconds)
 
-    def statuses(self) -> dict[str, dict[str, Any]]:
+    def statuses(self) -> dict[str, MemberStatus]:
         """What each running member says of itself, by name."""
         return {member.name: self.status(member) for member in self.alive}
 

@@ -48,7 +48,7 @@ def filled(cluster: LocalCluster) -> dict[str, int]:
     found: dict[str, int] = {}
     for member in cluster.alive:
         with Client(member.client_address, operates=True) as client:
-            for how, count in client.status()["replicas"]["filled"].items():
+            for how, count in client.status().replicas.filled.items():
                 found[how] = found.get(how, 0) + count
     return found
 

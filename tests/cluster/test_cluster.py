@@ -52,13 +52,13 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 
 
 def owned(cluster: LocalCluster) -> dict[str, int]:
-    return {row["name"]: row["primaries"] for row in cluster.status()["members"]}
+    return {row.name: row.primaries for row in cluster.status().members}
 
 
 def test_members_form_one_cluster_and_share_the_partitions_evenly(cluster: LocalCluster) -> None:
     statuses = [cluster.status(member) for member in cluster.members]
-    assert {status["master"] for status in statuses} == {cluster.members[0].uuid}
-    assert [status["uuid"] for status in statuses] == [member.uuid for member in cluster.members]
+    assert {status.master for status in statuses} == {cluster.members[0].uuid}
+    assert [status.uuid for status in statuses] == [member.uuid for member in cluster.members]
     shares = owned(cluster)
     assert sum(shares.values()) == 271
     assert max(shares.values()) - min(shares.values()) <= 1, shares
@@ -68,17 +68,17 @@ def test_a_killed_member_costs_nothing_that_was_acknowledged(cluster: LocalClust
     fill(cluster)
     cluster.kill(cluster.members[1])
     status = cluster.wait_settled()
-    assert len(status["members"]) == 2
+    assert len(status.members) == 2
     assert missing(cluster) == []
     assert diverged(cluster.client_addresses()[0]) == []
 
 
 def test_the_master_may_be_killed(cluster: LocalCluster) -> None:
     fill(cluster)
-    second_oldest = cluster.status()["members"][1]["uuid"]
+    second_oldest = cluster.status().members[1].uuid
     cluster.kill(cluster.members[0])
     status = cluster.wait_settled()
-    assert status["master"] == second_oldest
+    assert status.master == second_oldest
     assert missing(cluster) == []
     assert diverged(cluster.client_addresses()[0]) == []
 
@@ -88,7 +88,7 @@ def test_a_drained_member_leaves_its_partitions_behind(cluster: LocalCluster) ->
     cluster.drain(cluster.members[2])
     assert cluster.members[2].process.returncode == 0
     status = cluster.wait_settled()
-    assert len(status["members"]) == 2
+    assert len(status.members) == 2
     assert missing(cluster) == []
     assert diverged(cluster.client_addresses()[0]) == []
 
@@ -168,17 +168,17 @@ def test_a_paused_member_is_replaced_and_gives_way_when_it_wakes(tmp_path: Path)
         os.kill(paused.pid, signal.SIGSTOP)
         try:
             deadline = time.monotonic() + 120
-            while len((status := cluster.status(first))["members"]) > 2 or not status["safe"]:
+            while len((status := cluster.status(first)).members) > 2 or not status.safe:
                 assert time.monotonic() < deadline, status
                 time.sleep(0.1)
-            replaced_in = status["view"]
+            replaced_in = status.view
             with Client([first.client_address, last.client_address]) as client:
                 client.put_columns(MAP, [text(f"k{n}") for n in range(50)], [text("new")] * 50)
         finally:
             os.kill(paused.pid, signal.SIGCONT)
         # Until it has heard that it was removed, its reads may be old (docs/guarantees.md); it hears so at once.
         deadline = time.monotonic() + 120
-        while (status := cluster.status(paused))["view"] <= replaced_in or status["state"] != "member":
+        while (status := cluster.status(paused)).view <= replaced_in or status.state != "member":
             assert time.monotonic() < deadline, status
             time.sleep(0.1)
         cluster.wait_settled()

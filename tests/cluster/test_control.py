@@ -289,7 +289,7 @@ def test_what_happens_is_watched_also_when_the_watched_member_dies(cluster: Loca
     told = run("member", "demote", fourth.client_address)
     assert told.exit_code == 1
     assert "this is the last data member" in told.output
-    shares = {row["name"]: row["primaries"] for row in cluster.status()["members"]}
+    shares = {row.name: row.primaries for row in cluster.status().members}
     assert shares == {"m1": 0, "m3": 0, "m4": 31}
     told = run("member", "promote", first.client_address)
     assert told.exit_code == 0, told.output

@@ -46,13 +46,13 @@ def test_members_find_each_other_by_an_srv_record() -> None:
         with FoundByName(members=3, config=CONFIG.format(server=server.address)) as cluster:
             first, _, third = cluster.members
             cluster.wait_safe()
-            assert cluster.status(third)["master"] == first.uuid
+            assert cluster.status(third).master == first.uuid
             # The first is gone, and its record still there: a new member asks all that are named.
             cluster.kill(first)
             cluster.wait_safe()
             fourth = cluster.start_member()
             cluster.wait_safe()
-            names = {member["name"] for member in cluster.status(fourth)["members"]}
+            names = {member.name for member in cluster.status(fourth).members}
             assert names == {"m2", "m3", "m4"}
         assert (RECORD, "SRV") in server.asked
 
@@ -84,7 +84,7 @@ def test_all_addresses_of_a_name_are_tried_and_it_is_asked_again_until_joined() 
             server.records[GRID, "A"] = ["127.0.0.9", "127.0.0.3", "127.0.0.2"]
             await asyncio.wait_for(starting, 120)
             await second.wait_safe(120)
-            assert len(first.status()["members"]) == 2  # type: ignore[arg-type]
+            assert len(first.status().members) == 2
             asked = len(server.asked)
             await asyncio.sleep(1.2)
             assert len(server.asked) == asked, "who has joined asks no more"

@@ -31,6 +31,7 @@ from tests.cluster.rude import (
 
 from holdfast.cli.credentials import Credentials
 from holdfast.cli.status import ask
+from holdfast.client.action_messages import ask_status
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Connection
 from holdfast.client.connection import Credentials as ClientCredentials
@@ -172,7 +173,7 @@ def long_messages(config: str, connections: int, entries: int) -> bool:
     with LocalCluster(2, config) as cluster:
         cluster.wait_settled()
         with Client(cluster.client_addresses(), timeout_s=240) as client, ExitStack() as stack:
-            view = client.status()["view"]
+            view = client.status().view
             pairs = [(data(stored(b"%08d" % number)), data(stored(b"v"))) for number in range(entries)]
             rude = [stack.enter_context(Rude(cluster.members[0])) for _ in range(connections)]
             message = map_put_all_codec.encode_request("m", pairs, False)
@@ -193,7 +194,7 @@ def long_messages(config: str, connections: int, entries: int) -> bool:
                 assert all(b"Exception" not in answer for answer in one.result())
             assert client.size("m") == entries
             assert len(cluster.alive) == 2
-            return bool(client.status()["view"] == view)
+            return bool(client.status().view == view)
 
 
 SMALL = """
@@ -246,10 +247,10 @@ def test_who_is_logged_in_is_counted_and_the_operator_comes_in_nevertheless(smal
         for _ in range(4):
             # Also when those before have not gone: the longest there makes room.
             operator = stack.enter_context(Client(small.client_address, operates=True))
-            assert operator.status()["state"] == "member"
+            assert operator.status().state == "member"
         with pytest.raises(Denied, match="operator"):
             operator.get("m", KEY)
-        assert ask(small.client_address, Credentials())["state"] == "member", "`holdfast status`"
+        assert ask(small.client_address, Credentials()).state == "member", "`holdfast status`"
         clients[0].socket.close()
         for _ in range(100):
             with suppress(NotReady), Client(small.client_address, timeout_s=0.5) as client:
@@ -280,7 +281,7 @@ def test_a_silent_client_is_closed_and_one_that_comes_back_does_not_notice(small
         client.set("m", KEY, stored(b"w"))
         assert client.get("m", KEY) == stored(b"w")
         assert not watching.wait(2, 0.1), "who waits for an answer is not silent"
-        assert watching.ask(own.AskStatus(3), own.StatusIs).status["state"] == "member"
+        assert ask_status(watching).state == "member"
         watching.close()
 
 
@@ -288,7 +289,7 @@ def test_connections_of_one_member_are_few() -> None:
     with LocalCluster(2) as cluster:
         cluster.wait_settled()
         first, second = cluster.members
-        view = cluster.status()["view"]
+        view = cluster.status().view
         sockets = [connect_as_member(first, greet=second.uuid) for _ in range(20)]
         try:
             assert open_ones(sockets) <= 4
@@ -296,6 +297,6 @@ def test_connections_of_one_member_are_few() -> None:
                 for number in range(100):
                     client.set("m", stored(b"%d" % number), stored(b"v"))
             cluster.wait_settled()
-            assert cluster.status()["view"] == view, "the member itself has connected again"
+            assert cluster.status().view == view, "the member itself has connected again"
         finally:
             close_all(sockets)

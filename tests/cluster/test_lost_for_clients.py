@@ -34,12 +34,12 @@ SETTINGS: dict[str, object] = {
 
 
 def lost_by(cluster: Keepers) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = cluster.status()["partitions"]["lost_by_map"]
+    found: dict[str, list[int]] = cluster.status().partitions.lost_by_map
     return found
 
 
 def everybody_says(cluster: Keepers, lost: dict[str, list[int]]) -> None:
-    until(lambda: all(one["partitions"]["lost_by_map"] == lost for one in cluster.statuses().values()))
+    until(lambda: all(one.partitions.lost_by_map == lost for one in cluster.statuses().values()))
 
 
 def order(cluster: Keepers, *words: str) -> Any:

@@ -159,8 +159,8 @@ def test_a_write_that_waits_for_a_backup_is_told_with_its_name_and_without_its_k
             finally:
                 second.process.send_signal(signal.SIGCONT)
             list(writing)
-        assert seen(lambda: cluster.status(first)["slow_operations"]["count"] > 0)
-        told = cluster.status(first)["slow_operations"]["recent"]
+        assert seen(lambda: cluster.status(first).slow_operations.count > 0)
+        told = cluster.status(first).slow_operations.recent
         waited = [one for one in told if one["members"] == ["m2"]]
         assert waited
         assert {name for one in waited for name in one["places"]} == {"flights"}

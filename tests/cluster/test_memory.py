@@ -106,7 +106,7 @@ def wait(reached: Callable[[], bool], seconds: float = 120.0) -> None:
 
 
 def rooms(cluster: LocalCluster) -> list[str]:
-    return [cluster.status(member)["memory"]["room"] for member in cluster.alive]
+    return [cluster.status(member).memory.room for member in cluster.alive]
 
 
 def filled_emptied_and_relieved(
@@ -143,9 +143,9 @@ def filled_emptied_and_relieved(
         assert len(cluster.alive) == 4
         assert filling.missing() == []
         for member in cluster.alive:
-            status = cluster.status(member)["memory"]
-            assert status["limit_bytes"] == memory
-            assert status["resident_bytes"] < memory
+            status = cluster.status(member).memory
+            assert status.limit_bytes == memory
+            assert status.resident_bytes < memory
 
 
 def test_members_refuse_before_their_memory_is_full_and_recover(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_what_is_over_goes_also_where_memory_is_short() -> None:
             squeeze(first, Room.LITTLE)
             squeeze(second, Room.NONE)
             await until(knows(crew, {first.uuid: Room.LITTLE, second.uuid: Room.NONE}))
-            await until(lambda: all(member.status()["entries"]["all"] == 0 for member in crew.members))
+            await until(lambda: all(member.status().entries.all == 0 for member in crew.members))
 
     asyncio.run(story())
 
@@ -261,7 +261,7 @@ def test_no_partition_moves_to_a_member_without_room_until_it_has_some() -> None
             migrations = first._node.member.migrations
             await until(lambda: migrations.queued > 0 and not migrations.running)
             assert crew.holds(third) == 0
-            assert first.status()["low_memory"] == {third._node.member.membership.info.name: "none"}
+            assert first.status().low_memory == {third._node.member.membership.info.name: "none"}
             assert await second.map(MAP).put(1, "v1") == "v1"
             assert await crew.missing() == []
             third._node.gauge.limit = first._node.gauge.limit
@@ -342,7 +342,7 @@ def test_messages_that_never_come_whole_take_no_memory_without_a_bound() -> None
                 assert client.get(MAP, to_stored("k")) is None
                 status = client.status()
             # It is looked at between two reads, so what one stranger has just sent may be above the limit.
-            assert status["memory"]["resident_bytes"] < (150 + 15) * MB
+            assert status.memory.resident_bytes < (150 + 15) * MB
         assert "clients whose messages had not come whole were closed" in cluster.log_tails()
         wait(lambda: rooms(cluster) == ["plenty"])
 

@@ -169,22 +169,20 @@ def test_who_was_away_gets_only_what_it_has_missed_and_all_wait_for_it_after_a_s
     with Keepers(tmp_path, partitions__rebalance_delay_ms=60_000, partitions__count=30) as cluster:
         fill(cluster, "orders")
         cluster.kill(cluster.running("m2"))
-        until(lambda: len(cluster.status()["members"]) == 2)
+        until(lambda: len(cluster.status().members) == 2)
         told = cluster.holdfast("cluster", "safe", "-a", cluster.alive[0].client_address)
         assert told.returncode == 1
         assert "restoring waits" in told.stdout
         missed = {COUNT + number: "missed" for number in range(10)}
         with connected(cluster) as client:
             client.get_map("orders").blocking().put_all(missed)
-        before = {name: status["replicas"] for name, status in cluster.statuses().items()}
+        before = {name: status.replicas for name, status in cluster.statuses().items()}
         returned = cluster.boot("m2")[0]
         cluster.wait_settled()
-        after = {name: status["replicas"] for name, status in cluster.statuses().items()}
+        after = {name: status.replicas for name, status in cluster.statuses().items()}
         for name, status in before.items():
-            assert after[name]["full_bytes"] == status["full_bytes"], after
-        assert (
-            0 < sum(after[name]["history_bytes"] - before[name]["history_bytes"] for name in before) < 5_000
-        )
+            assert after[name].full_bytes == status.full_bytes, after
+        assert 0 < sum(after[name].history_bytes - before[name].history_bytes for name in before) < 5_000
         shown = cluster.holdfast("status", returned.client_address).stdout
         assert "sent to fill replicas: updates" in shown
         assert "m2 keeps 2 segments" in shown
@@ -204,7 +202,7 @@ def test_who_was_away_gets_only_what_it_has_missed_and_all_wait_for_it_after_a_s
         told = cluster.holdfast("cluster", "safe", "-a", first.client_address)
         assert told.returncode == 1
         assert "for members that were in the cluster last and may hold acknowledged writes: m3" in told.stdout
-        assert cluster.status(first)["awaited_members"] == ["m3"]
+        assert cluster.status(first).awaited_members == ["m3"]
         assert "may hold acknowledged writes: m3" in cluster.holdfast("status", first.client_address).stdout
         accepted = cluster.holdfast("cluster", "accept-loss", "--yes", "-a", first.client_address)
         assert accepted.returncode == 0, accepted.stderr
@@ -216,7 +214,7 @@ def test_who_was_away_gets_only_what_it_has_missed_and_all_wait_for_it_after_a_s
             client.get_map("orders").blocking().set(0, "newer")
         cluster.boot("m3")
         cluster.wait_settled()
-        assert cluster.status()["awaited_members"] == []
+        assert cluster.status().awaited_members == []
         with connected(cluster) as client:
             assert held(client, "orders") == ENTRIES | missed | {0: "newer"}
         same_everywhere(cluster)
@@ -304,8 +302,8 @@ def test_a_full_disk_refuses_writes_and_a_failed_one_stops_the_member(tmp_path: 
                     break
                 written[number] = value
             assert "the disk of member m2 is full; make room there" in why
-            until(lambda: all(status["full_disks"] == ["m2"] for status in cluster.statuses().values()))
-            assert cluster.statuses()["m2"]["files"]["full"] is True
+            until(lambda: all(status.full_disks == ["m2"] for status in cluster.statuses().values()))
+            assert cluster.statuses()["m2"].files.full is True
             assert "disk full: m2" in cluster.holdfast("status", full.client_address).stdout
             with pytest.raises(NoRoom, match="disk of member m2 is full"):
                 own.set("orders", to_stored(refused_key), to_stored(value))
@@ -314,7 +312,7 @@ def test_a_full_disk_refuses_writes_and_a_failed_one_stops_the_member(tmp_path: 
             with connected(cluster) as another:
                 assert held(another, "orders") == written
             resource.prlimit(full.pid, resource.RLIMIT_FSIZE, (hard, hard))
-            until(lambda: not any(status["full_disks"] for status in cluster.statuses().values()))
+            until(lambda: not any(status.full_disks for status in cluster.statuses().values()))
             orders.set(refused_key, value)
             written[refused_key] = value
             assert held(client, "orders") == written
@@ -362,7 +360,7 @@ def test_damaged_files_are_found_and_mended_and_nothing_wrong_is_served(tmp_path
             for number in range(COUNT):
                 orders.set(number, LONG)
             orders.put_all(ENTRIES)
-        until(lambda: all(status["files"]["checkpoints_written"] for status in cluster.statuses().values()))
+        until(lambda: all(status.files.checkpoints_written for status in cluster.statuses().values()))
         cluster.kill_all()
 
         whole = cluster.holdfast("journal", "verify", str(cluster.directory("m1")))

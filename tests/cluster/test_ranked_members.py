@@ -33,8 +33,8 @@ def rows(cluster: LocalCluster) -> list[ReplicaList]:
 def expected(cluster: LocalCluster) -> list[ReplicaList]:
     """What the published function says, by a plain implementation: of members called by their names."""
     told = cluster.status()
-    here = [Candidate(each["uuid"], each["group"], each["name"]) for each in told["members"]]
-    return [plain_row(partition, here, told["partitions"]["replicas"]) for partition in range(COUNT)]
+    here = [Candidate(each.uuid, each.group, each.name) for each in told.members]
+    return [plain_row(partition, here, told.partitions.replicas) for partition in range(COUNT)]
 
 
 def well_placed(cluster: LocalCluster) -> bool:
@@ -83,7 +83,7 @@ def write(addresses: list[str], stop: threading.Event) -> None:
 def test_what_plan_foretells_of_real_members_by_their_names_comes_true(tmp_path: Path) -> None:
     with LocalCluster(3, CONFIG, log_dir=tmp_path) as cluster:
         before = cluster.wait_settled()
-        assert {each["consistent_id"] for each in before["members"]} == {"m1", "m2", "m3"}
+        assert {each.consistent_id for each in before.members} == {"m1", "m2", "m3"}
         plans = foretold(cluster, "join:m4")
         joined = cluster.start_member()
         assert joined.name == "m4"
@@ -92,7 +92,7 @@ def test_what_plan_foretells_of_real_members_by_their_names_comes_true(tmp_path:
             tuple(joined.uuid if one == "join-1" else one for one in each["intermediateStates"][-1])
             for each in plans
         ]
-        done = after["migrations"]["completed"] - before["migrations"]["completed"]
+        done = after.migrations.completed - before.migrations.completed
         assert done == sum(len(each["migrations"]) for each in plans) > 0
 
 

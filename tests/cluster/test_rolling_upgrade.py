@@ -55,12 +55,12 @@ class Upgraded(Keepers):
 
     def level(self) -> int:
         """What is in force, as all say."""
-        (level,) = {status["level"]["in_force"] for status in self.statuses().values()}
+        (level,) = {status.level.in_force for status in self.statuses().values()}
         return int(level)
 
     def versions(self) -> dict[str, str]:
         """What each member runs, as one of them says."""
-        return {member["name"]: member["version"] for member in self.status()["members"]}
+        return {member.name: member.version for member in self.status().members}
 
 
 @contextmanager
@@ -146,7 +146,7 @@ def test_members_are_replaced_one_by_one_and_back_under_load(other: str, tmp_pat
                     assert cluster.level() == level
             assert LEFT not in cluster.told()
             all_copies_are_alike(cluster)
-            possible = cluster.status()["level"]["possible"]
+            possible = cluster.status().level.possible
             assert (
                 possible
                 == {"an earlier commit": level, "an older build": HIGHEST, "a newer build": NEXT}[other]

@@ -321,7 +321,7 @@ def test_an_ending_cluster_takes_no_orders_and_nobody_in() -> None:
             (third,) = await crew.start(1)
             await crew.crash(third)
             ending = asyncio.create_task(crew.members[0].shut_down_cluster())
-            await until(lambda: bool(crew.members[1].status()["shutting_down"]))
+            await until(lambda: bool(crew.members[1].status().shutting_down))
             with pytest.raises(holdfast.Refused, match="shutting down"):
                 await crew.members[1].change_cluster_state(ClusterState.ACTIVE)
             with pytest.raises(holdfast.Refused, match="being shut down; start this member again when"):

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -22,6 +21,7 @@ from holdfast.aio import BlockingClient
 from holdfast.cli.main import holdfast
 from holdfast.client.blocking import Client
 from holdfast.config import load
+from holdfast.core.model.member_status import MemberStatus
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.runtime.memory import limit_of
 from holdfast.runtime.supervisor import cores, places, told
@@ -70,9 +70,9 @@ class Running:
         """Of every process of this member, or of all, oldest first."""
         return [int(pid) for pid in re.findall(rf"member {name} is process (\d+)", self.said())]
 
-    def status(self, number: int = 1) -> dict[str, Any]:
+    def status(self, number: int = 1) -> MemberStatus:
         with Client(f"{HOST}:{self.first + self.count + number - 1}", timeout_s=5) as client:
-            return cast("dict[str, Any]", client.status())
+            return client.status()
 
     def whole(self) -> bool:
         """Whether all are in one cluster, and it is safe."""
@@ -80,7 +80,7 @@ class Running:
             seen = [self.status(number) for number in range(1, self.count + 1)]
         except (HoldfastError, OSError):
             return False
-        return all(one["safe"] and len(one["members"]) == self.count for one in seen)
+        return all(one.safe and len(one.members) == self.count for one in seen)
 
     def until(self, reached: Callable[[], object]) -> None:
         until(reached, self.said)
@@ -115,7 +115,7 @@ def test_members_under_one_command_are_one_cluster_and_end_together(tmp_path: Pa
         one.until(one.whole)
         assert "WARNING supervisor: if one of two members crashes" in one.said()
         seen = one.status()
-        assert sorted(member["name"] for member in seen["members"]) == ["t-1", "t-2"]
+        assert sorted(member.name for member in seen.members) == ["t-1", "t-2"]
         # A line comes through the supervisor, and may be later than the answer to a client.
         for name in ("t-1", "t-2"):
             one.until(lambda name=name: re.search(rf"^{name} \| .*ready uuid=", one.said(), re.MULTILINE))
@@ -150,7 +150,7 @@ def test_one_that_an_operator_lets_go_stays_away(tmp_path: Path) -> None:
         drained = run_program(["member", "drain", f"{HOST}:{one.first + 3}"])
         assert drained.returncode == 0, drained.stderr
         one.until(lambda: "member t-2 ended with status 0" in one.said())
-        one.until(lambda: len(one.status()["members"]) == 1)
+        one.until(lambda: len(one.status().members) == 1)
         one.process.send_signal(signal.SIGINT)
         assert one.process.wait(60) == 0, one.said()
         assert len(one.pids("t-2")) == 1

@@ -88,7 +88,7 @@ def test_a_zone_lives_through_the_death_of_a_leader(cluster: LocalCluster) -> No
             client.set("orders", text(f"k{number}"), text(f"v{number}"))
     other = hazelcast.HazelcastClient(
         cluster_members=[member.client_address for member in cluster.members],
-        cluster_name=cluster.status()["cluster"],
+        cluster_name=cluster.status().cluster,
     )
     try:
         theirs = other.get_map("orders").blocking()
@@ -175,7 +175,7 @@ def test_a_zone_has_members_of_the_attributes_that_its_filter_names(tmp_path: Pa
         until(lambda: holders() == {names[2]}, "the zone does not move to the third")
 
         client = hazelcast.HazelcastClient(
-            cluster_members=[cluster.members[0].client_address], cluster_name=cluster.status()["cluster"]
+            cluster_members=[cluster.members[0].client_address], cluster_name=cluster.status().cluster
         )
         try:
             told = {one.attributes["name"]: one.attributes for one in client.cluster_service.get_members()}

@@ -77,7 +77,7 @@ def console(browser: Browser) -> None:
     """That of the console."""
     with LocalCluster(3, CONFIG) as cluster:
         cluster.wait_safe(120)
-        address = str(cluster.status(cluster.alive[0])["http"])
+        address = str(cluster.status(cluster.alive[0]).http)
         load(cluster.client_addresses()[0])
         writing = Writing(cluster.client_addresses()[0])
         writing.start()

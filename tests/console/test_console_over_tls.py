@@ -31,7 +31,7 @@ def test_a_page_over_tls_shows_all_members_hears_events_and_gives_orders(tmp_pat
         LocalCluster(2, config_of(tls) + CONFIG, user=ROOT, tls=tls) as cluster,
     ):
         cluster.wait_safe(120)
-        door = str(cluster.status(cluster.members[0])["http"])
+        door = str(cluster.status(cluster.members[0]).http)
         strange = Tab(browser, "https")
         with pytest.raises(Exception, match="ERR_CERT_AUTHORITY_INVALID"):
             strange.open(door)
@@ -48,6 +48,6 @@ def test_a_page_over_tls_shows_all_members_hears_events_and_gives_orders(tmp_pat
         page.locator("#change-state").click()
         page.get_by_role("button", name="Make it frozen").click()
         page.get_by_text("The cluster is frozen", exact=True).wait_for()
-        assert cluster.status()["cluster_state"] == "frozen"
+        assert cluster.status().cluster_state == "frozen"
         assert (tab.wrong, tab.dialogs, tab.elsewhere) == ([], [], [])
         tab.close()

@@ -45,15 +45,15 @@ def test_an_interaction_takes_less_than_a_fifth_of_a_second() -> None:
     with chromium() as browser, LocalCluster(1, CONFIG) as cluster:
         tab = Tab(browser, viewport={"width": 1180, "height": 860})
         page = tab.page
-        address = str(cluster.status()["http"])
+        address = str(cluster.status().http)
 
         def more_maps(route: Any) -> None:
             told = route.fetch().json()
-            told["maps"] = [
-                {"name": f"map-{number:04}", "entries": number * 7, "bytes": number * 700, "updates": number,
-                 "rate": number / 3, "read_rate": number / 2, "reads": number, "by_member": {}}
+            (one,) = told["members"]
+            one["answer"]["maps"] = {
+                f"map-{number:04}": {"entries": number * 7, "bytes": number * 700, "updates": number}
                 for number in range(MAPS)
-            ]  # fmt: skip
+            }
             route.fulfill(json=told)
 
         def more_changes(route: Any) -> None:
@@ -70,7 +70,7 @@ def test_an_interaction_takes_less_than_a_fifth_of_a_second() -> None:
             body = f"id: 99\nevent: happened\ndata: {json.dumps({'missed': 0, 'lines': lines()})}\n\n"
             route.fulfill(body=body, content_type="text/event-stream")
 
-        page.route("**/console/api/cluster", more_maps)
+        page.route("**/v1/queries/maps*", more_maps)
         page.route("**/console/api/history*", more_changes)
         page.route("**/console/api/events*", more_events)
         tab.open(address)
@@ -146,7 +146,7 @@ def test_no_answer_holds_the_loop_of_the_member_for_long() -> None:
             rows = [tuple(row.replicas) for row in node.member.picture.assignments]
             for number in range(MIGRATIONS):
                 history._changed((number, number % 271, rows[number % 271]))
-            door = str(one.status()["http"])
+            door = str(one.status().http)
             await asyncio.to_thread(get, door, "/console")
             # A member that `holdfast start` runs looks for garbage among what is young alone, most of the time; here
             # whatever the tests have left is looked through, and counts as if the console had done it.

@@ -12,6 +12,7 @@ from tests.interop.test_outcomes import assert_equal_copies, key_at
 from tests.interop.test_python_client import connected
 
 from holdfast.client.blocking import Client
+from holdfast.core.model.member_status import BacklogStatus
 from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytestmark = [
@@ -46,20 +47,18 @@ def test_a_primary_whose_backup_stands_still_keeps_a_bounded_amount(sockets: str
         ):
             entries = client.get_map("m")
             entries.set(key, b"").result()
-            assert asking.status()["backlog"] == {"bytes": 0, "throttled": False, "rejecting": False}
+            assert asking.status().backlog == BacklogStatus(0, throttled=False, rejecting=False)
             os.kill(cluster.members[1].pid, signal.SIGSTOP)
             try:
                 futures = [entries.set(key, bytes(1000)) for _ in range(WRITES)]
                 seen = [backlog_of(asking)]
                 deadline = time.monotonic() + 120
-                while not seen[-1]["rejecting"] and time.monotonic() < deadline:
+                while not seen[-1].rejecting and time.monotonic() < deadline:
                     time.sleep(0.05)
                     seen.append(backlog_of(asking))
-                assert any(one["throttled"] and not one["rejecting"] for one in seen), (
-                    "first, nothing more is read"
-                )
-                assert seen[-1]["rejecting"], "then it is refused"
-                assert LIMIT < max(one["bytes"] for one in seen) < 2 * LIMIT + 2000
+                assert any(one.throttled and not one.rejecting for one in seen), "first, nothing more is read"
+                assert seen[-1].rejecting, "then it is refused"
+                assert LIMIT < max(one.bytes for one in seen) < 2 * LIMIT + 2000
                 assert entries.get(key).result() is not None, "reads go on"
             finally:
                 os.kill(cluster.members[1].pid, signal.SIGCONT)
@@ -70,10 +69,8 @@ def test_a_primary_whose_backup_stands_still_keeps_a_bounded_amount(sockets: str
         assert_equal_copies(cluster, key)
 
 
-def backlog_of(client: Client) -> dict[str, Any]:
-    found = client.status()["backlog"]
-    assert isinstance(found, dict)
-    return found
+def backlog_of(client: Client) -> BacklogStatus:
+    return client.status().backlog
 
 
 def failure_of(future: Any) -> str:

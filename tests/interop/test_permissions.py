@@ -16,10 +16,11 @@ from hazelcast.errors import AccessControlError, HazelcastError
 from hazelcast.security import BasicTokenProvider
 
 from holdfast.actions.set_state import SetState
+from holdfast.actions.show_status import ShowStatus
 from holdfast.actions.shut_down import ShutDown
+from holdfast.client.action_messages import request_of
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Connection, Credentials
-from holdfast.client.operator import request_of
 from holdfast.client_core.routing import parse_addresses
 from holdfast.config.verifiers import password_verifier, token_verifier
 from holdfast.core.model.ids import Address
@@ -279,7 +280,7 @@ def connection(ours: LocalCluster, who: tuple[str, str], *, operates: bool = Fal
 def test_the_own_protocol_refuses_in_words(ours: LocalCluster, clients: Clients) -> None:
     wire = connection(ours, WRITER)
     for question, answer, missing in (
-        (own.AskStatus(wire.next_number()), own.StatusIs, "'status' for cluster"),
+        (request_of(wire.next_number(), ShowStatus(), 1), own.Acted, "'status' for cluster"),
         (own.AskDigests(wire.next_number(), [0]), own.Digests, "'verify' for cluster"),
         (own.Scan(wire.next_number(), "payroll", 0), own.Page, "'read' for map 'payroll'"),
         (own.Scan(wire.next_number(), "__transactions", 0), own.Page, "'read' for map '__transactions'"),

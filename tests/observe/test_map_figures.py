@@ -9,8 +9,9 @@ from tests.runtime.test_http_door import asked, door_of, values
 from tests.runtime.test_member import cluster, run
 from tests.runtime.test_zone_verify import ROWS, zoned, zoned_members
 
+from holdfast.core.model.member_status import MapFigure, MemberCount
 from holdfast.observe import map_figures
-from holdfast.observe.map_figures import MapFigure, MemberCount, SharedCounts, counting_maps
+from holdfast.observe.map_figures import SharedCounts, counting_maps
 from holdfast.runtime.in_process.embedded import Member
 
 

@@ -62,10 +62,8 @@ def test_a_pod_that_is_to_end_drains_and_nothing_is_lost(tmp_path: Path) -> None
         assert gone.process.wait(120) == 0
         cluster.wait_safe(120)
         status = cluster.status(cluster.members[0])
-        assert len(status["members"]) == 2
-        assert (
-            status["entries"]["primary"] + cluster.status(cluster.members[2])["entries"]["primary"] == ENTRIES
-        )
+        assert len(status.members) == 2
+        assert status.entries.primary + cluster.status(cluster.members[2]).entries.primary == ENTRIES
 
 
 def test_the_hook_ends_before_the_pod_is_killed() -> None:

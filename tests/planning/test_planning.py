@@ -8,6 +8,7 @@ import random
 from collections import Counter
 
 import pytest
+from tests.statuses import status
 
 from holdfast.core.model.migration import ReplicaList
 from holdfast.core.placement.affinity import rendezvous
@@ -362,14 +363,14 @@ def test_of_a_running_cluster_with_rendezvous_the_plan_is_its_own() -> None:
     here = [Candidate(f"u{name}", "", name) for name in ("one", "two", "three")]
     kind = {"replicas": 2, "holders": 2, "lost": "wait", "placement": "rendezvous"}
     rows = rendezvous(range(40), [()] * 40, here, 2)
-    cluster = LiveCluster({"members": members, "partitions": kind}, rows)
+    cluster = LiveCluster(status(members=members, partitions=kind), rows)
     assert cluster.strategy == "rendezvous"
     for event in ("drain", "crash"):
         question = cluster.question([f"{event}:one"])
         ((_, _, fates),) = [(*one, list(found)) for *one, found in outlooks(question, cluster.strategy)]
         wanted = [one for one in here if one.uuid != "uone"]
         assert [each.plan.target[: len(wanted)] for each in fates] == rendezvous(range(40), rows, wanted, 2)
-    assert LiveCluster({"members": members, "partitions": {}}, rows).strategy == "arrange"
+    assert LiveCluster(status(members=members), rows).strategy == "arrange"
 
 
 def test_lost_partitions_wait_also_with_other_layouts() -> None:

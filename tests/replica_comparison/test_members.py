@@ -70,7 +70,7 @@ def test_a_map_that_only_a_silent_member_may_know_is_not_called_unknown(
     silent = cluster.members[2]
 
     def answer(session: OwnSession, question: own.Question) -> None:
-        if isinstance(question, own.AskStatus) and session._grid is silent:
+        if isinstance(question, own.Act) and session._grid is silent:
             session._close("no")
         else:
             before(session, question)

@@ -49,8 +49,8 @@ def test_orders_are_so_on_every_member_when_they_are_answered() -> None:
             (four,) = await crew.start(1)
             assert crew.holds(four) == 0
             told = one.status()
-            assert told["baseline"]["outside"] == ["m4"]  # type: ignore[index]
-            assert [each["outside"] for each in told["members"]] == [False, False, False, True]  # type: ignore[attr-defined]
+            assert told.baseline is not None and told.baseline.outside == ["m4"]
+            assert [each.outside for each in told.members] == [False, False, False, True]
             await change(four, ADD, "m4")
             await crew.rest()
             assert crew.holds(four)
@@ -61,9 +61,9 @@ def test_orders_are_so_on_every_member_when_they_are_answered() -> None:
             assert ids(four) == ["m1", "m2", "m4"]
             await change(one, AUTO, adjust_ms=5000)
             await change(one, AUTO, adjust_ms=5000)  # It is so already.
-            assert one.status()["baseline"]["adjust_ms"] == 5000  # type: ignore[index]
+            assert one.status().baseline.adjust_ms == 5000
             await change(one, SET, "m1", "m2", "m4")
-            assert one.status()["baseline"]["adjust_ms"] is None  # type: ignore[index]
+            assert one.status().baseline.adjust_ms is None
             assert await crew.missing() == []
 
     run(story())

@@ -118,7 +118,7 @@ def test_lost_partitions_are_refused_until_they_are_reset() -> None:
                 await control.run(ResetLost(maps=["other"]), 5)
             await control.run(ResetLost(lost[:1], ["default"]), 20)
             assert list(one._node.member.picture.lost_partitions) == lost[1:]
-            assert one.status()["partitions"]["lost_by_map"] == {"default": lost[1:]}  # type: ignore[index]
+            assert one.status().partitions.lost_by_map == {"default": lost[1:]}
             await control.run(ResetLost(), 20)
             assert await numbers.size() > 0
             await numbers.set(1, "v")
@@ -170,7 +170,7 @@ def test_safety_is_answered_to_many_while_members_come_and_go() -> None:
     async def story() -> None:
         async with Crew(cluster__initial_members=2) as crew:
             (first,) = await crew.start(rest=False)
-            assert first.status()["partitions"]["awaited_members"] == 1  # type: ignore[index]
+            assert first.status().partitions.awaited_members == 1
             asked = 0
             wrong: list[str] = []
             stop = False
@@ -228,7 +228,7 @@ def test_waiting_for_safety_says_in_the_end_what_is_wrong() -> None:
             await crew.start(3)
             await crew.members[0].change_cluster_state(ClusterState.NO_MIGRATION)
             await crew.crash(crew.members[2])
-            await until(lambda: len(crew.members[0].status()["members"]) == 2)  # type: ignore[arg-type]
+            await until(lambda: len(crew.members[0].status().members) == 2)
             with pytest.raises(
                 TimeoutError, match=r"not within 0\.2 s: partition \d+ has 1 of 2.*no-migration"
             ):
@@ -336,7 +336,7 @@ def test_the_first_assignment_awaited_members_and_requests_wait_with_it() -> Non
             await asyncio.sleep(0.3)
             assert not crew.members[0]._node.member.table.assigned
             assert not writing.done()
-            assert crew.members[0].status()["partitions"]["awaited_members"] == 1  # type: ignore[index]
+            assert crew.members[0].status().partitions.awaited_members == 1
             assert crew.members[0].cluster_safe, "there is nothing to lose yet"
             heard = hear(crew.members[0])[0]
             await crew.start(1)
@@ -355,7 +355,7 @@ def test_after_a_crash_copies_are_restored_when_the_delay_is_over() -> None:
             before = asyncio.get_running_loop().time()
             await crew.crash(crew.members[2])
             await until(lambda: "restoring waits" in crew.members[0].unsafe_reason())
-            assert crew.members[0].status()["migrations"]["delayed_ms"] > 0  # type: ignore[index]
+            assert crew.members[0].status().migrations.delayed_ms > 0
             assert await crew.missing() == [], "what is left serves meanwhile"
             await crew.rest()
             assert asyncio.get_running_loop().time() - before > 1.4

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.config import Settings, load
+from holdfast.core.model.member_status import FilesStatus
 from holdfast.errors import ConfigError, HoldfastError, InvariantBroken
 from holdfast.runtime.in_process.embedded import Member
 from holdfast.runtime.process import BROKEN, main
@@ -35,7 +36,7 @@ def settings(directory: Path, **others: object) -> Settings:
 
 
 def test_a_member_says_what_it_keeps_and_has_it_again(tmp_path: Path) -> None:
-    async def live(times: int) -> dict[str, object]:
+    async def live(times: int) -> FilesStatus:
         member = Member(settings(tmp_path / "files"))
         await member.start()
         try:
@@ -48,23 +49,23 @@ def test_a_member_says_what_it_keeps_and_has_it_again(tmp_path: Path) -> None:
             await numbers.put("removed", 1)
             await numbers.put_all({number: f"v{number}" * 100 for number in range(100)})
             await numbers.remove("removed")
-            files = member.status()["files"]
-            assert isinstance(files, dict)
+            files = member.status().files
+            assert files is not None
             return files
         finally:
             await member.crash()
 
     first = asyncio.run(live(1))
     second = asyncio.run(live(2))
-    assert first["directory"] == second["directory"] == str(tmp_path / "files")
-    assert first["store"] == second["store"]
-    assert [first["opened"], second["opened"]] == [1, 2]
-    assert first["full"] is second["full"] is False
+    assert first.directory == second.directory == str(tmp_path / "files")
+    assert first.store == second.store
+    assert [first.opened, second.opened] == [1, 2]
+    assert first.full is second.full is False
     for files in (first, second):
-        assert int(files["journal_bytes"]) >= SEGMENT_BYTES * int(files["segments"])
-    assert int(second["segments"]) > int(first["segments"])
+        assert files.journal_bytes >= SEGMENT_BYTES * files.segments
+    assert second.segments > first.segments
     third = asyncio.run(live(3))
-    assert int(third["checkpoints"]) > 0
+    assert third.checkpoints > 0
 
 
 def test_a_member_without_journalled_maps_keeps_nothing(tmp_path: Path) -> None:
@@ -73,7 +74,7 @@ def test_a_member_without_journalled_maps_keeps_nothing(tmp_path: Path) -> None:
         member = Member(chosen)
         await member.start()
         try:
-            return member.status()["files"]
+            return member.status().files
         finally:
             await member.crash()
 

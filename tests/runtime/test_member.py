@@ -111,7 +111,7 @@ async def stays_in_use(m: Map[Any, Any], other: Map[Any, Any], idle_s: float) ->
 
 
 def copies(*members: Member) -> list[int]:
-    return [one.status()["entries"]["all"] for one in members]  # type: ignore[index]
+    return [one.status().entries.all for one in members]
 
 
 def subscribed(one: Member) -> bool:
@@ -176,7 +176,7 @@ def test_a_crash_of_one_of_three_loses_nothing_and_copies_are_restored() -> None
             await members[2].crash()
             assert await m.get_all(range(500)) == {n: f"v{n}" for n in range(500)}
             await members[0].wait_safe()
-            assert sum(one.status()["entries"]["all"] for one in members[:2]) == 1000  # type: ignore[index]
+            assert sum(one.status().entries.all for one in members[:2]) == 1000
 
     run(story())
 
@@ -223,9 +223,9 @@ def test_a_member_says_which_data_lane_it_has() -> None:
     async def story() -> None:
         async with member(member__lane="python") as plain, member() as free:
             told = plain.status()
-            assert (told["lane"], told["lane_reason"]) == ("python", "member.lane = 'python'")
+            assert (told.lane, told.lane_reason) == ("python", "member.lane = 'python'")
             told = free.status()
-            assert (told["lane"], told["lane_reason"]) == (data_lane().kind, data_lane().why)
+            assert (told.lane, told.lane_reason) == (data_lane().kind, data_lane().why)
 
     run(story())
 
@@ -235,7 +235,7 @@ def test_a_lite_member_owns_nothing_and_serves_everything() -> None:
         async with cluster(1) as (first,), member(first.member_address, member__lite=True) as lite:
             await lite.map("m").put("k", "v")
             assert await first.map("m").get("k") == "v"
-            assert lite.status()["partitions"]["primaries"] == 0  # type: ignore[index]
+            assert lite.status().partitions.primaries == 0
 
     run(story())
 
@@ -263,7 +263,7 @@ def test_after_a_crash_the_logs_name_who_is_gone_and_what_is_lost(
         async with cluster(3, **settings) as members:
             last = members[2]
             address, name = last.member_address, last.client_address
-            owned = last.status()["partitions"]["primaries"]  # type: ignore[index]
+            owned = last.status().partitions.primaries
             await last.crash()
             gone = f"member gone without leaving: .* name={name} address={address}"
             for _ in range(400):
@@ -352,8 +352,8 @@ def test_copies_keep_to_different_zones() -> None:
                 members.append(await stack.enter_async_context(one))
             for one in members:
                 await one.wait_safe()
-            west = members[2].status()["partitions"]
-            assert west["primaries"] + west["backups"] == 31  # type: ignore[index]
+            west = members[2].status().partitions
+            assert west.primaries + west.backups == 31
 
     run(story())
 
@@ -430,7 +430,7 @@ def test_whoever_takes_one_port_for_another_is_told_so(caplog: pytest.LogCapture
 def test_clients_at_the_http_port_are_told_which_port_they_want() -> None:
     async def story() -> None:
         async with member(http__enabled=True, http__port=0) as only:
-            address = str(only.status()["http"])
+            address = str(only.status().http)
 
             def ours() -> None:
                 with pytest.raises(
@@ -471,7 +471,7 @@ def test_a_member_with_another_secret_is_not_heard() -> None:
             )
             with pytest.raises(Closing, match=r"security.member_secret is not the one that the members at"):
                 await stranger.start()
-            assert len(first.status()["members"]) == 1  # type: ignore[arg-type]
+            assert len(first.status().members) == 1
 
     run(story())
 

@@ -15,6 +15,7 @@ from tests.runtime.certificates import HOST, Authority, Shown
 from tests.runtime.test_member import cluster, member, run
 
 from holdfast.core.model.ids import Address
+from holdfast.core.model.member_status import MemberProtocol
 from holdfast.core.model.protocols import ProtocolRange, common_version, protocol_mismatch
 from holdfast.runtime import node
 from holdfast.runtime.peering.member_handshake import (
@@ -263,7 +264,7 @@ def test_members_without_a_common_version_say_so_on_both_sides(
                 Exception, match=r"and here Holdfast 9\.9, which speaks the member protocol 7 to 9"
             ):
                 await later.start()
-            told = first.status()["rejections"]
+            told = first.status().rejections
             assert isinstance(told, dict)
             assert told["members refused: incompatible protocol"] >= 1
 
@@ -279,13 +280,10 @@ def test_members_of_builds_that_overlap_speak_the_version_that_both_know(
             of_another_build(ProtocolRange(1, 9, "9.9"), monkeypatch)
             async with member(first.member_address) as second:
                 await second.wait_safe()
-                told = second.status()["protocol"]
-                assert told == {"lowest": 1, "highest": 9, "versions": {first.uuid: 1}}
+                assert second.status().protocol == MemberProtocol(1, 9, {first.uuid: 1})
                 await second.map("m").put("k", "v")
                 assert await first.map("m").get("k") == "v"
-                members = first.status()["members"]
-                assert isinstance(members, list)
-                assert [one["version"] for one in members] == [__version__, "9.9"]
+                assert [one.version for one in first.status().members] == [__version__, "9.9"]
 
     run(story())
 
@@ -301,7 +299,7 @@ def test_a_whisper_of_a_kind_that_only_newer_members_know_ends_nothing() -> None
                 Address(host, int(port)), msgspec.msgpack.encode([99, "from the future"])
             )
             for _ in range(100):
-                doors_of_first = first.status()["rejections"]
+                doors_of_first = first.status().rejections
                 assert isinstance(doors_of_first, dict)
                 if "messages dropped: unknown kind" in doors_of_first:
                     break

@@ -956,7 +956,7 @@ def test_a_member_says_which_sockets_it_has(way: dict[str, Any]) -> None:
     async def story() -> None:
         async with member(**way) as one:
             told = one.status()
-            assert told["sockets"] == way["member__sockets"]
+            assert told.sockets == way["member__sockets"]
 
     run(story())
 

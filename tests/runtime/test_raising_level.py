@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from tests.runtime.test_member import member, run
+from tests.statuses import status
 
 from holdfast.actions.evict import Evict
 from holdfast.actions.upgrade import Upgrade
@@ -13,6 +14,7 @@ from holdfast.cli.levels import levels_of
 from holdfast.cli.status import of_versions
 from holdfast.core.model import views
 from holdfast.core.model.levels import EVICTS, HIGHEST, LOWEST, FeatureLevels
+from holdfast.core.model.member_status import FeatureLevel
 from holdfast.errors import Refused
 from holdfast.runtime.in_process.embedded import Member
 from holdfast.version import __version__
@@ -24,10 +26,8 @@ async def order(one: Member, level: int, timeout_s: float = 10) -> None:
     await one._node.control.run(Upgrade(level), timeout_s)
 
 
-def level_of(one: Member) -> dict[str, int]:
-    told = one.status()["level"]
-    assert isinstance(told, dict)
-    return told
+def level_of(one: Member) -> FeatureLevel:
+    return one.status().level
 
 
 def test_it_rises_when_all_can_do_it_and_somebody_orders_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +39,7 @@ def test_it_rises_when_all_can_do_it_and_somebody_orders_it(monkeypatch: pytest.
         async with member(first.member_address) as second:
             await second.wait_safe()
             await second.map("m").put_all({n: n for n in range(500)})
-            assert level_of(second) == {"in_force": 1, "lowest": 1, "highest": HIGHEST, "possible": 1}
+            assert level_of(second) == FeatureLevel(1, 1, HIGHEST, 1)
             with pytest.raises(Refused, match=rf"not all members support feature level {HIGHEST}: .*\(1\)"):
                 await order(second, HIGHEST)
             with pytest.raises(Refused, match=f"eviction needs feature level {EVICTS}"):
@@ -48,10 +48,10 @@ def test_it_rises_when_all_can_do_it_and_somebody_orders_it(monkeypatch: pytest.
             async with member(second.member_address) as third:
                 await third.wait_safe()
                 seen = third.status()
-                assert level_of(third)["in_force"] == LOWEST
+                assert level_of(third).in_force == LOWEST
                 assert any("holdfast cluster upgrade" in line for line in of_versions(seen))
                 await asyncio.gather(order(second, HIGHEST), order(third, HIGHEST))
-                assert [level_of(one)["in_force"] for one in (second, third)] == [HIGHEST] * 2
+                assert [level_of(one).in_force for one in (second, third)] == [HIGHEST] * 2
                 with pytest.raises(Refused, match="a level never falls"):
                     await order(third, LOWEST)
                 assert await third.map("m").size() == 500
@@ -79,4 +79,4 @@ def test_what_people_are_shown() -> None:
             {"name": name, "version": version} for name, version in (("a", "0.1"), ("b", "0.2"), ("c", "0.2"))
         ],
     }
-    assert list(of_versions(mixed)) == ["versions are mixed: 0.1 on a; 0.2 on b, c"]
+    assert list(of_versions(status(mixed))) == ["versions are mixed: 0.1 on a; 0.2 on b, c"]

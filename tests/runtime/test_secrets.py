@@ -98,15 +98,15 @@ def test_members_with_the_old_the_new_and_both_are_one_cluster() -> None:
             async with member(old.member_address, **rolled) as both:
                 for one in (old, both):
                     await one.wait_safe()
-                told: Any = both.status()["member_secret"]
-                assert told["second"] and told["lacking_first"] == [old.uuid]
-                assert not told["lacking_second"] and not told["refused"]
-                other: Any = old.status()["member_secret"]
-                assert not other["second"] and not other["lacking_first"]
+                told = both.status().member_secret
+                assert told.second and told.lacking_first == [old.uuid]
+                assert not told.lacking_second and not told.refused
+                other = old.status().member_secret
+                assert not other.second and not other.lacking_first
                 await old.leave()
                 async with member(both.member_address, security__member_secret="new") as new:
-                    told = both.status()["member_secret"]
-                    assert told["lacking_second"] == [new.uuid] and not told["lacking_first"]
+                    told = both.status().member_secret
+                    assert told.lacking_second == [new.uuid] and not told.lacking_first
 
     run(story())
 

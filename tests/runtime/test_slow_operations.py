@@ -50,7 +50,7 @@ class Waiting:
     def look(self, after_ms: int) -> list[dict[str, object]]:
         self.now_ms += after_ms
         self.slow.look()
-        told = self.slow.figures()["recent"]
+        told = self.slow.status().recent
         assert isinstance(told, list)
         return told
 
@@ -68,7 +68,7 @@ def test_what_took_long_is_told_when_it_has_ended_with_who_was_waited_for() -> N
     waiting = Waiting()
     waiting.writes()
     assert waiting.look(LIMIT_MS) == []
-    (under_way,) = waiting.slow.figures()["running"]  # type: ignore[misc]
+    (under_way,) = waiting.slow.status().running
     assert (under_way["took_ms"], under_way["ended_ms"]) == (LIMIT_MS, None)
     assert waiting.look(50) == []
     waiting.open.clear()

@@ -186,7 +186,7 @@ def test_a_certificate_names_its_host(grid: LocalCluster, keys: Keys) -> None:
     with pytest.raises(Denied, match="its certificate is not trusted: Hostname mismatch"):
         Client(address, timeout_s=5, tls=ClientTls(keys.ours.file)).status()
     with Client(address, timeout_s=5, tls=ClientTls(keys.ours.file, verify_host=False)) as client:
-        assert client.status()["safe"]
+        assert client.status().safe
 
 
 def test_a_certificate_that_is_shown_is_good(grid: LocalCluster, keys: Keys) -> None:
@@ -294,7 +294,7 @@ def test_whatever_comes_in_a_handshake_ends_it_alone(grid: LocalCluster, keys: K
                         plain.shutdown(socket.SHUT_WR)
                     rest(plain)
     with Client(grid.client_addresses(), tls=ClientTls(keys.ours.file)) as client:
-        assert client.status()["safe"]
+        assert client.status().safe
     assert len(grid.alive) == 2
 
 
@@ -308,7 +308,7 @@ def test_records_that_are_none_end_their_connection_alone(grid: LocalCluster, ke
             raw.sendall(b"\x17\x03\x03\x00\x20" + b"x" * 32)
             rest(raw)
     with Client(grid.client_addresses(), tls=ClientTls(keys.ours.file)) as client:
-        assert client.status()["safe"]
+        assert client.status().safe
 
 
 def test_small_records_are_no_harm_and_hollow_ones_end_their_connection(
@@ -354,7 +354,7 @@ def test_new_keys_again_and_again_end_their_connection(grid: LocalCluster, keys:
     flood.stdin.close()
     assert "its records are nearly empty" in one.log.read_text()
     with Client(one.client_address, tls=ClientTls(keys.ours.file)) as client:
-        assert client.status()["safe"]
+        assert client.status().safe
 
 
 def test_handshakes_have_few_places(grid: LocalCluster, keys: Keys) -> None:
@@ -364,8 +364,8 @@ def test_handshakes_have_few_places(grid: LocalCluster, keys: Keys) -> None:
     for one in waiting:
         one.sendall(b"\x16")
     with Client(address, tls=ClientTls(keys.ours.file)) as client:
-        assert client.status()["safe"]
-        counts = client.status()["rejections"]
+        assert client.status().safe
+        counts = client.status().rejections
     assert counts["connections closed: too many in the TLS handshake"] >= 4
     waiting[0].settimeout(5)
     assert rest(waiting[0]) == b""
@@ -435,7 +435,7 @@ def test_members_of_another_authority_do_not_join(keys: Keys) -> None:
             stranger = member(first.member_address, cluster__join_timeout_ms=800, **settings(other))
             with pytest.raises(TimeoutError, match="its certificate is not trusted"):
                 await stranger.start()
-            assert len(first.status()["members"]) == 1  # type: ignore[arg-type]
+            assert len(first.status().members) == 1
 
     run(story())
 
@@ -470,9 +470,8 @@ def test_a_changed_certificate_is_used_without_a_restart(keys: Keys, tmp_path: P
 
             async def until_loaded(times: int, *, trouble: bool) -> None:
                 while True:
-                    tls = first.status()["tls"]
-                    assert isinstance(tls, dict)
-                    if tls["loaded"] == times and bool(tls["error"]) == trouble:
+                    tls = first.status().tls
+                    if tls and tls.loaded == times and bool(tls.error) == trouble:
                         return
                     await asyncio.sleep(0.1)
 
@@ -529,7 +528,7 @@ def test_a_key_with_a_password(keys: Keys, tmp_path: Path) -> None:
         )
     )
     own = {"certificate": keys.member.certificate, "key": str(locked), "ca": keys.ours.file}
-    assert MemberTls(TlsSettings(**own, key_password="geheim")).figures()["member_certificate_ends"]
+    assert MemberTls(TlsSettings(**own, key_password="geheim")).status().member_certificate_ends
     for password in ("", "falsch"):
         with pytest.raises(ConfigError, match="cannot be used") as told:
             MemberTls(TlsSettings(**own, key_password=password))

@@ -14,10 +14,12 @@ from typing import Any, Self
 
 from tests.server.hazelcast.one_member import Clock, OneLane, OneMemberGrid, Rows
 from tests.server.local_copies import LocalCopies
+from tests.statuses import status
 
 from holdfast.config import MapSettings, Settings
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.member_status import MemberStatus
 from holdfast.core.model.operations import WHOLE, Done, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
@@ -167,8 +169,13 @@ class MemoryMember(OneMemberGrid):
         ]
         return ClusterCard(1, cards, 1, {})
 
-    def status(self) -> dict[str, object]:
-        return {"uuid": self.member_uuid, "members": len(self.cluster().members)}
+    def status(self) -> MemberStatus:
+        rows = [
+            {"uuid": other.member_uuid, "name": f"m{other.number}", "client_port": other.port}
+            for other in self.world.members
+            if other.alive
+        ]
+        return status(uuid=self.member_uuid, name=f"m{self.number}", members=rows, maps=self.map_names())
 
     def execute(self, request: Request, done: Done) -> None:
         self.requests.append(request)

@@ -28,8 +28,9 @@ from tests.server.memory_cluster import MemoryCluster
 from tests.server.memory_cluster import Wire as OwnWire
 
 from holdfast.actions.drain import Drain
+from holdfast.actions.show_status import ShowStatus
 from holdfast.actions.shut_down import ShutDown
-from holdfast.client.operator import request_of
+from holdfast.client.action_messages import request_of
 from holdfast.config import load
 from holdfast.config.permissions import ACTIONS, Action, Kind
 from holdfast.config.users import users_of
@@ -124,7 +125,6 @@ SOME = {
     own.Hello: own.Hello(1, 1),
     own.AskTable: own.AskTable(1),
     own.NextPage: own.NextPage(1, 1),
-    own.AskStatus: own.AskStatus(1),
     own.Watch: own.Watch(1),
     own.AskDigests: own.AskDigests(1, []),
     own.AskRanges: own.AskRanges(1, 0, "m"),
@@ -579,13 +579,15 @@ def test_the_own_protocol_waits_in_the_same_way() -> None:
     member = MemoryCluster(2, 7).members[0]
     member.rights, member.proving = rights("cluster * status"), []
     wire = OwnWire.to(member)
-    wire.session.receive(own.frame(own.Hello(1, own.VERSION, None, "u", "p")) + own.frame(own.AskStatus(2)))
+    wire.session.receive(
+        own.frame(own.Hello(1, own.VERSION, None, "u", "p")) + own.frame(request_of(2, ShowStatus(), 1))
+    )
     assert wire.answers() == []
     (done,) = member.proving
     done(LoginAnswer(member.rights))
     while wire.session._flow.halted:
         wire.session.resume()
-    assert [type(answer) for answer in wire.answers()] == [own.HelloOk, own.StatusIs]
+    assert [type(answer) for answer in wire.answers()] == [own.HelloOk, own.Acted]
     wire.session.receive(own.frame(own.AskDigests(3, [0])))
     (refused,) = wire.answers()
     assert isinstance(refused, own.Fault)

@@ -9,6 +9,7 @@ from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
 
 from holdfast.core.effects import Complete
 from holdfast.core.events import MetastoreAsked, ZoneOrdered
+from holdfast.core.model.member_status import ZoneStatus
 from holdfast.core.model.metastore_questions import (
     KeyAnswer,
     KeyAsked,
@@ -26,14 +27,13 @@ from holdfast.core.model.zone_questions import (
     ResetZone,
     ZoneAnswer,
     ZonePartitionTold,
-    ZoneTold,
 )
 from holdfast.engine.recording import digest_of, event_of, fields_of
 from holdfast.wire import own
 
 ANSWER = ZoneAnswer(
     warnings=["w"],
-    zones=[ZoneTold(1, "z", {"replicas": 3, "filter": ""}, 0, 1, 2)],
+    zones=[ZoneStatus(1, "z", {"replicas": 3, "filter": ""}, 0, 1, 2)],
     partitions=[
         ZonePartitionTold(
             0,

@@ -10,7 +10,7 @@ from holdfast.actions.drain import Drain
 from holdfast.actions.operator_action import TIMEOUT_MS_MAX, OperatorAction
 from holdfast.actions.set_state import SetState
 from holdfast.actions.shut_down import ShutDown
-from holdfast.client.operator import request_of
+from holdfast.client.action_messages import request_of
 from holdfast.core.model.migration import NONE, Migration
 from holdfast.core.model.partition_events import Kind, Loss, News
 from holdfast.core.model.views import ClusterState
@@ -56,7 +56,7 @@ def news(view: int, count: int) -> News:
 def test_an_order_is_answered_when_it_is_so_and_not_before(wire: Wire, member: MemoryMember) -> None:
     number = act(wire, SetState(ClusterState.FROZEN), 5)
     assert wire.answers() == []
-    assert wire.ask(own.AskStatus).status["members"] == 2  # others are answered meanwhile
+    assert len(wire.ask(own.AskTable).members) == 2  # others are answered meanwhile
     ((action, timeout_ms, done),) = member.actions
     assert (action, timeout_ms) == (SetState(ClusterState.FROZEN), 5000)
     done(own.Fate.ACCEPTED, "not yet")
@@ -93,7 +93,7 @@ def test_actions_that_make_no_sense_are_rejected(
     assert fault.kind is own.FaultKind.MALFORMED
     assert why in fault.detail
     assert member.actions == []
-    assert isinstance(wire.ask(own.AskStatus), own.StatusIs), "the connection goes on"
+    assert isinstance(wire.ask(own.AskTable), own.TableIs), "the connection goes on"
 
 
 @pytest.mark.parametrize(

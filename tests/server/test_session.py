@@ -100,7 +100,7 @@ def test_a_stranger_is_refused_and_disconnected(
     assert isinstance(answer, own.Fault)
     assert answer.kind is kind
     assert wire.closed_with
-    wire.session.receive(own.frame(own.AskStatus(9)))
+    wire.session.receive(own.frame(own.AskTable(9)))
     assert wire.answers() == []
 
 
@@ -181,22 +181,6 @@ def test_the_table_names_the_holder_of_every_replica(member: MemoryMember, wire:
     assert answer.replicas[0] == [0, 1]
     assert answer.replicas[3] == [own.NOBODY, 0, own.NOBODY]
     assert answer.version == member.world.version
-
-
-def test_the_status_comes_as_it_is(wire: Wire, member: MemoryMember) -> None:
-    told = {"uuid": member.member_uuid, "members": 2, "maps": list[str](), "zone_maps": dict[str, str]()}
-    assert wire.ask(own.AskStatus).status == told
-    member.held[0].open("m").state.store(b"key", b"value", 0, 0, 0, 0)
-    assert wire.ask(own.AskStatus).status == {**told, "maps": ["m"]}
-
-
-def test_the_status_is_sent_with_the_keys_that_older_clients_read(
-    wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(MemoryMember, "status", lambda *_: {"unsafe_reason": "x", "tls": {"error": "y"}})
-    status = wire.ask(own.AskStatus).status
-    assert (status["why_unsafe"], status["tls"]) == ("x", {"trouble": "y"})
-    assert "unsafe_reason" not in status
 
 
 # -- single operations
@@ -566,7 +550,7 @@ def test_maps_of_the_members_take_what_they_are_for(member: MemoryMember, wire: 
 
 def number_sent(large: bool, number: int) -> bytes:
     put = own.frame(own.PutColumns(number, "m", [0], [1], own.ColumnBatch.of([KEY], [bytes(200_000)])))
-    return put if large else own.frame(own.AskStatus(number))
+    return put if large else own.frame(own.AskTable(number))
 
 
 @pytest.mark.parametrize("piece", [1, 5, 4096, 1 << 20])
@@ -600,15 +584,15 @@ def broken(*_: object, **__: object) -> None:
 def test_an_error_before_anything_changes_is_answered_and_the_member_goes_on(
     member: MemoryMember, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(member, "status", broken)
-    answer = wire.ask(own.AskStatus)
+    monkeypatch.setattr(member, "cluster", broken)
+    answer = wire.ask(own.AskTable)
     assert answer.kind is own.FaultKind.FAILED
     assert "a fault of ours" in answer.detail
     monkeypatch.setattr(question_checks, "size_rejection", broken)
     request = Request(Op.SET, "m", [at(KEY)], KEY, b"v")
     assert wire.ask(own.Execute, request).kind is own.FaultKind.FAILED
     monkeypatch.undo()
-    assert [kind for kind, _ in member.faults] == ["AskStatus", "Execute"]
+    assert [kind for kind, _ in member.faults] == ["AskTable", "Execute"]
     assert wire.ask(own.Execute, request).outcome.status is Status.OK
 
 

@@ -12,7 +12,8 @@ from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
 from tests.server.test_session import COUNT, at, text
 
 from holdfast.actions.accept_loss import AcceptLoss
-from holdfast.client.operator import request_of
+from holdfast.actions.show_status import ShowStatus
+from holdfast.client.action_messages import request_of
 from holdfast.core.model.operations import Op, Request
 from holdfast.errors import ProtocolError
 from holdfast.server.column_put import PUT_ROWS_MAX
@@ -111,7 +112,6 @@ def example(kind: type) -> own.Question:
     every = list(range(COUNT))
     made = {
         own.Hello: lambda: own.Hello(1, own.VERSION),
-        own.AskStatus: lambda: own.AskStatus(1, counted=True),
         own.Execute: lambda: own.Execute(1, own_request()),
         own.Scan: lambda: own.Scan(1, "m", 0),
         own.NextPage: lambda: own.NextPage(1, 7),
@@ -154,7 +154,7 @@ def test_many_small_questions_have_several_turns(wire: Wire, kind: type) -> None
 @pytest.mark.rule("server/F-3")
 def test_few_statuses_are_made_in_a_turn(wire: Wire) -> None:
     """Each takes a ms on a member with its files and sockets, which are not here."""
-    meter = said(wire, own.frame(own.AskStatus(1)) * 50)
+    meter = said(wire, own.frame(request_of(1, ShowStatus(), 1)) * 50)
     assert len(wire.answers()) == 50
     assert len(meter.turns) >= 10
 

@@ -88,7 +88,7 @@ def foretold(spark: SparkSession, cluster: LocalCluster, scenario: str) -> tuple
     rows = sorted(moves(spark, question).collect(), key=lambda row: (row["partition"], row["place"]))
     result = foresee_on_spark(spark, question).figures[-1]
     assert result.migrations == len(rows)
-    assert result.fewest == seen.status["partitions"]["replicas"]
+    assert result.fewest == seen.status.partitions.replicas
     return [
         (
             row["partition"],

@@ -53,7 +53,6 @@ def test_offsets_that_do_not_fit_the_column_break_the_protocol(offsets: tuple[in
 
 QUESTIONS: list[own.Question] = [
     own.Hello(1, own.VERSION, "dev", "u", "p", b"t"),
-    own.AskStatus(2),
     own.AskTable(3),
     own.Execute(4, Request(Op.PUT_IF_ABSENT, "m", [7], b"key", b"value", ttl_ms=5)),
     own.Scan(5, "m", 7),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from holdfast.actions.member_process import MemberProcess
 from holdfast.actions.operator_action import Declaration, OperatorAction, must_be_member
@@ -13,6 +13,7 @@ from holdfast.errors import Refused
 if TYPE_CHECKING:
     from holdfast.core.member import Member
     from holdfast.core.member_view import MemberView
+    from holdfast.core.model.member_status import MemberStatus
 
 
 class AcceptLoss(OperatorAction, frozen=True):
@@ -34,10 +35,8 @@ class AcceptLoss(OperatorAction, frozen=True):
         repeat_s=1,
     )
 
-    def question(self, seen: Mapping[str, Any]) -> str:
-        return (
-            f"Continue without the missing copies ({seen['unsafe_reason']})? Acknowledged writes may be lost"
-        )
+    def question(self, seen: MemberStatus) -> str:
+        return f"Continue without the missing copies ({seen.unsafe_reason})? Acknowledged writes may be lost"
 
     def check(self, view: MemberView, process: MemberProcess) -> None:
         must_be_member(view)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.core.member import Member
     from holdfast.core.member_view import MemberView
     from holdfast.core.membership.baseline_orders import Owners
+    from holdfast.core.model.member_status import MemberStatus
     from holdfast.core.model.views import View
 
 GIVES_UP = "After that the command gives up."
@@ -98,7 +99,7 @@ class SetBaseline(_ChangeBaseline, frozen=True):
 
     members: Annotated[Listed[Name], MEMBERS] = []
 
-    def question(self, seen: Mapping[str, Any]) -> str:
+    def question(self, seen: MemberStatus) -> str:
         return f"Let only {', '.join(self.members) or 'the members that are here'} own data"
 
     def owners(self, view: View) -> Owners:
@@ -137,7 +138,7 @@ class RemoveFromBaseline(_ChangeBaseline, frozen=True):
 
     members: Annotated[Listed[Name], MEMBERS]
 
-    def question(self, seen: Mapping[str, Any]) -> str:
+    def question(self, seen: MemberStatus) -> str:
         return f"Keep nothing for {', '.join(self.members)} any longer, and copy what they held to others"
 
     def owners(self, view: View) -> Owners:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from holdfast.actions.member_process import MemberProcess
 from holdfast.actions.operator_action import Declaration, OperatorAction, Target
@@ -12,6 +12,7 @@ from holdfast.config.permissions import Action
 if TYPE_CHECKING:
     from holdfast.core.member import Member
     from holdfast.core.member_view import MemberView
+    from holdfast.core.model.member_status import MemberStatus
 
 
 class Drain(OperatorAction, frozen=True):
@@ -35,12 +36,12 @@ class Drain(OperatorAction, frozen=True):
         ends_member=True,
     )
 
-    def warnings(self, seen: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    def warnings(self, seen: Sequence[MemberStatus]) -> Iterator[str]:
         """Zones that will have too few replicas when these members have left."""
-        leaving = {status["name"] for status in seen}
-        zones = {zone["name"]: zone for status in seen for zone in status.get("zones", [])}
+        leaving = {status.name for status in seen}
+        zones = {zone.name: zone for status in seen for zone in status.zones}
         for name, zone in sorted(zones.items()):
-            before, wanted = set(zone["eligible_members"]), int(zone["settings"]["replicas"])
+            before, wanted = set(zone.eligible_members), int(zone.settings["replicas"])
             left = len(before - leaving)
             if not left and before:
                 yield (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta
@@ -17,7 +17,6 @@ from holdfast.actions.operator_action import (
     must_be_member,
     silent_members,
 )
-from holdfast.config.addresses import format_address
 from holdfast.config.permissions import Action
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.levels import EVICTS
@@ -26,6 +25,7 @@ from holdfast.errors import Refused
 if TYPE_CHECKING:
     from holdfast.core.member import Member
     from holdfast.core.member_view import MemberView
+    from holdfast.core.model.member_status import MemberStatus
 
 
 class Evict(OperatorAction, frozen=True):
@@ -65,11 +65,8 @@ class Evict(OperatorAction, frozen=True):
         ),
     ] = False
 
-    def question(self, seen: Mapping[str, Any]) -> str:
-        names = {
-            str(row["uuid"]): f"{row['name']} ({format_address(row['host'], row['client_port'])})"
-            for row in seen["members"]
-        }
+    def question(self, seen: MemberStatus) -> str:
+        names = {row.uuid: row.label for row in seen.members}
         then = (
             "there are two clusters, and one of them loses its writes"
             if self.without_majority

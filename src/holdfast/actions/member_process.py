@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Protocol
 
 import msgspec
@@ -12,6 +12,7 @@ from holdfast.core.model.result_columns import column
 
 if TYPE_CHECKING:
     from holdfast.config import Settings
+    from holdfast.core.model.member_status import MemberCount, MemberStatus
 
 
 class MemberLoad(msgspec.Struct, frozen=True):
@@ -74,6 +75,15 @@ class MemberProcess(Protocol):
 
     def load(self) -> MemberLoad:
         """Counters since the start."""
+
+    def status(self, reply: Callable[[MemberStatus], None]) -> None:
+        """The status, with its entries counted; now or later."""
+
+    def cluster_unsafe_reason(self) -> str:
+        """Why a crash of any member could lose data now; empty: it could not."""
+
+    def count_maps(self, reply: Callable[[MemberCount], None]) -> None:
+        """The maps, counted; now or later."""
 
     def end_client(self, number: int, reason: str) -> bool:
         """End the connection with this number; returns whether there is one."""

@@ -5,7 +5,7 @@ Importing a declaration loads no code of a member: the command line needs only t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum, unique
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.actions.member_process import MemberProcess
     from holdfast.core.member import Member
     from holdfast.core.member_view import MemberView
+    from holdfast.core.model.member_status import MemberStatus
     from holdfast.wire.answers import Fate
 
 PARTITIONS_MAX: Final = 65_536
@@ -112,11 +113,11 @@ class OperatorAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         }
         return " ".join([self.declared.name, *(f"{name}={value}" for name, value in given.items())])
 
-    def warnings(self, seen: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    def warnings(self, seen: Sequence[MemberStatus]) -> Iterator[str]:
         """A command prints these before it sends the action. `seen`: the status of each member that gets it."""
         return iter(())
 
-    def question(self, seen: Mapping[str, Any]) -> str:
+    def question(self, seen: MemberStatus) -> str:
         """A command asks this before it sends the action; empty: it does not ask. `seen`: a member's status."""
         return ""
 
@@ -169,7 +170,7 @@ class ProcessAction(OperatorAction, frozen=True):
 
 
 class OperatorQuery(OperatorAction, frozen=True):
-    """A question about one member: it changes nothing, and is not in the audit log."""
+    """A question to one member: it changes nothing, and is not in the audit log."""
 
     result: ClassVar[type[msgspec.Struct]]
     """The type of its answer, whose columns (`core.model.result_columns`) are those of its table."""
@@ -177,8 +178,12 @@ class OperatorQuery(OperatorAction, frozen=True):
     def check(self, view: MemberView, process: MemberProcess) -> None:
         """The process can be asked in any state of the member."""
 
+    def ask(self, process: MemberProcess, reply: Callable[[Any], None]) -> None:
+        """Answer now or later, once."""
+        reply(self.answer(process))
+
     def answer(self, process: MemberProcess) -> msgspec.Struct:
-        """The answer, made at once."""
+        """The answer, if it can be made at once."""
         raise NotImplementedError
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta
@@ -25,6 +25,7 @@ from holdfast.errors import Refused
 if TYPE_CHECKING:
     from holdfast.core.member import Member
     from holdfast.core.member_view import MemberView
+    from holdfast.core.model.member_status import MemberStatus
 
 
 class ResetLost(OperatorAction, frozen=True):
@@ -68,7 +69,7 @@ class ResetLost(OperatorAction, frozen=True):
             return f"partitions are 0 to {partitions - 1}"
         return "" if len(set(named)) == len(named) else "a partition is named once"
 
-    def question(self, seen: Mapping[str, Any]) -> str:
+    def question(self, seen: MemberStatus) -> str:
         return "Make lost partitions available again? Clients will not notice which entries are gone"
 
     def check(self, view: MemberView, process: MemberProcess) -> None:

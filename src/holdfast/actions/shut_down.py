@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from holdfast.actions.member_process import MemberProcess
 from holdfast.actions.operator_action import (
@@ -18,6 +18,7 @@ from holdfast.core.model.views import ClusterState
 if TYPE_CHECKING:
     from holdfast.core.member import Member
     from holdfast.core.member_view import MemberView
+    from holdfast.core.model.member_status import MemberStatus
 
 
 class ShutDown(OperatorAction, frozen=True):
@@ -41,11 +42,11 @@ class ShutDown(OperatorAction, frozen=True):
         partial="still there",
     )
 
-    def question(self, seen: Mapping[str, Any]) -> str:
+    def question(self, seen: MemberStatus) -> str:
         gone = "Their data is only in memory, and is lost then"
-        if seen.get("files"):
+        if seen.files:
             gone = "Journalled maps remain in their files; all other maps are lost then"
-        return f"End all {len(seen['members'])} members of cluster {seen['cluster']!r}? {gone}"
+        return f"End all {len(seen.members)} members of cluster {seen.cluster!r}? {gone}"
 
     def check(self, view: MemberView, process: MemberProcess) -> None:
         if not view.ending:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta
@@ -22,6 +22,7 @@ from holdfast.errors import Refused
 if TYPE_CHECKING:
     from holdfast.core.member import Member
     from holdfast.core.member_view import MemberView
+    from holdfast.core.model.member_status import MemberStatus
 
 
 class Upgrade(OperatorAction, frozen=True):
@@ -56,9 +57,9 @@ class Upgrade(OperatorAction, frozen=True):
         ),
     ] = 0
 
-    def question(self, seen: Mapping[str, Any]) -> str:
-        before = seen["level"]["in_force"]
-        wanted = self.level or seen["level"]["possible"]
+    def question(self, seen: MemberStatus) -> str:
+        before = seen.level.in_force
+        wanted = self.level or seen.level.possible
         if wanted == before:
             return ""
         return f"Raise the feature level from {before} to {wanted}? Older versions cannot be used afterwards"

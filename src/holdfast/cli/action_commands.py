@@ -17,17 +17,18 @@ from holdfast.actions.operator_action import PARTITIONS_MAX, OperatorAction, Ope
 from holdfast.actions.reference import help_of
 from holdfast.actions.registry import ACTIONS
 from holdfast.cli.answers import Answer, Done, MemberResult
-from holdfast.cli.exit_statuses import CHANGES, SHOWS, STANDS, Meanings, Table
+from holdfast.cli.exit_statuses import CHANGES, SHOWS, STANDS, STATUSES, Meanings, Table
 from holdfast.cli.operator_command import CONTINUES, Call, operator_command
 from holdfast.cli.orders import Give, given_up, still_here, together
 from holdfast.cli.query_commands import add_query
 from holdfast.cli.settings import pairs
-from holdfast.cli.status import Status, ask, doors_of, find_member
+from holdfast.cli.status import doors_of, find_member
 from holdfast.cli.unit_types import Seconds
 from holdfast.client.operator import act, act_at_any
 from holdfast.config.loading import live_text
 from holdfast.core.model.baseline import FIXED
 from holdfast.core.model.ids import Address
+from holdfast.core.model.member_status import ListedMember, MemberStatus
 from holdfast.errors import ConfigError, HoldfastError
 
 DIGITS_MAX = 5
@@ -43,7 +44,7 @@ def add_actions(group: click.Group, path: str, shows: Mapping[str, Show] | None 
     """Add the commands of all actions that belong to this group. `shows`: by command, if it also shows something."""
     for kind in ACTIONS.values():
         inside, _, name = kind.declared.command.rpartition(" ")
-        if inside == path:
+        if inside == path and name not in group.commands:
             _add(group, name, kind, (shows or {}).get(name))
 
 
@@ -82,7 +83,9 @@ def statuses_of(kind: Kind) -> Meanings:
 
 
 ACTION_STATUSES: Table = {
-    kind.declared.command: statuses_of(kind) for kind in ACTIONS.values() if kind.declared.command
+    kind.declared.command: statuses_of(kind)
+    for kind in ACTIONS.values()
+    if kind.declared.command and kind.declared.command not in STATUSES
 }
 
 
@@ -235,7 +238,7 @@ class _Sending:
         self._kind = kind
         self._call = call
         self._known = call.credentials.for_client()
-        self._seen: Status | None = None
+        self._seen: MemberStatus | None = None
 
     def send(self, *, members: Sequence[str] = (), **given: Any) -> Done | Iterator[MemberResult]:
         """Read the parameters, ask for confirmation, and send the action."""
@@ -250,7 +253,7 @@ class _Sending:
         )
         if problem := action.problem(PARTITIONS_MAX):
             raise ConfigError(problem)
-        if not self._call.yes and (question := action.question(self.seen if self._asks else {})):
+        if self._asks and not self._call.yes and (question := action.question(self.seen)):
             self._call.confirm(question)
         if declared.target is not Target.CLUSTER:
             return self._at_each(action, members)
@@ -262,17 +265,17 @@ class _Sending:
         return self._kind.question is not OperatorAction.question
 
     @property
-    def seen(self) -> Status:
+    def seen(self) -> MemberStatus:
         """The status of a member, asked once."""
         if self._seen is None:
-            self._seen = ask(self._call.address, self._call.credentials)
+            self._seen = self._call.status()
         return self._seen
 
     def _read(self, name: str, value: Any) -> Any:
         _, meta, _ = _fields(self._kind)[name]
         reads = (meta.extra or {}).get("reads")
         if reads == "members":
-            return [find_member(member, self.seen["members"])["uuid"] for member in value]
+            return [find_member(member, self.seen.members).uuid for member in value]
         if reads in READERS:
             return READERS[reads](value)
         return list(value) if isinstance(value, tuple) else value
@@ -284,12 +287,12 @@ class _Sending:
         if not about:
             return given
         ended = {uuid for name in about for uuid in getattr(action, name)}
-        doors = [Address.of_clients(row) for row in self.seen["members"] if row["uuid"] not in ended]
+        doors = [row.door for row in self.seen.members if row.uuid not in ended]
         return list(dict.fromkeys([*(door for door in given if door in doors), *doors]))
 
     def _at_each(self, action: OperatorAction, members: Sequence[str]) -> Iterator[MemberResult]:
         if self._kind.declared.target is Target.EACH or not members:
-            doors = {_label(row, self._kind): Address.of_clients(row) for row in self.seen["members"]}
+            doors = {_label(row, self._kind): row.door for row in self.seen.members}
         else:
             doors = {
                 str(door): door
@@ -303,26 +306,25 @@ class _Sending:
         }
         return together(gives, "done", self._progress)
 
-    def _statuses(self, action: OperatorAction, doors: list[Address]) -> list[Status]:
-        found: list[Status] = []
+    def _statuses(self, action: OperatorAction, doors: list[Address]) -> list[MemberStatus]:
+        found: list[MemberStatus] = []
         if self._kind.warnings is not OperatorAction.warnings:
             for door in doors:
                 try:
-                    found.append(ask(str(door), self._call.credentials))
+                    found.append(Call(str(door), self._call.credentials).status())
                 except (HoldfastError, OSError):
                     continue  # The action itself will report why.
         return found
 
-    def _progress(self, status: dict[str, object]) -> str:
-        text, reason = self._kind.declared.partial, status.get("leave_blocker")
+    def _progress(self, status: MemberStatus) -> str:
+        text, reason = self._kind.declared.partial, status.leave_blocker
         if not text:
             return still_here(status)
         return f"{text}: {reason}" if reason else text
 
 
-def _label(row: Status, kind: Kind) -> str:
-    door = str(Address.of_clients(row))
-    return f"{row['name']} ({door})" if kind.declared.target is Target.EACH else door
+def _label(row: ListedMember, kind: Kind) -> str:
+    return row.label if kind.declared.target is Target.EACH else str(row.door)
 
 
 def _is_about_members(meta: Meta) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import click
-import msgspec
 
 from holdfast.cli.action_commands import add_actions
 from holdfast.cli.answers import Answer
 from holdfast.cli.operator_command import Call, operator_command
 from holdfast.cli.rendering import Shown
-from holdfast.cli.status import Status, ask, of_baseline
+from holdfast.cli.status import of_baseline
+from holdfast.core.model.member_status import BaselineStatus
 from holdfast.core.model.result_columns import duration
 
 
@@ -30,34 +30,10 @@ def baseline() -> None:
     """
 
 
-class BaselineMember(msgspec.Struct):
-    """A member of the baseline; without a UUID it is absent."""
-
-    consistent_id: str
-    group: str
-    uuid: str
-    away: bool
-
-    def __str__(self) -> str:
-        state = "here" if self.uuid else "away, its places are kept" if self.away else "not here"
-        return f"{self.consistent_id}: {state}"
-
-
-class Baseline(msgspec.Struct):
-    """The members that own data, their history, and the next adjustment."""
-
-    members: list[BaselineMember]
-    outside: list[str]
-    adjust_ms: int | None
-    adjusts_in_ms: int | None
-    changes: int
-    history: list[str]
-
-
 class BaselineShown(Answer):
     """The baseline; null if the cluster has none."""
 
-    baseline: Baseline | None
+    baseline: BaselineStatus | None
 
     def view(self) -> Iterable[Shown]:
         found = self.baseline
@@ -70,12 +46,7 @@ class BaselineShown(Answer):
         )
         lines = [f"auto-adjust: {after}", f"changed {found.changes} times, last to {found.history[-1]}"]
         lines += [f"  {each}" for each in found.members]
-        return lines + list(of_baseline({"baseline": msgspec.to_builtins(found)}))
-
-
-def shown(seen: Status) -> BaselineShown:
-    """The baseline in a status."""
-    return msgspec.convert({"baseline": seen.get("baseline")}, BaselineShown)
+        return lines + list(of_baseline(found))
 
 
 @operator_command(baseline, short_help="Show its members, absent ones, and the next adjustment.")
@@ -85,7 +56,7 @@ def show(call: Call) -> BaselineShown:
     \b
       holdfast cluster baseline show
     """
-    return shown(ask(call.address, call.credentials))
+    return BaselineShown(baseline=call.status().baseline)
 
 
 add_actions(baseline, "cluster baseline")

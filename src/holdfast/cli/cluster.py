@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterable
-from typing import Literal
+from typing import Any, Literal, cast
 
 import click
 
+from holdfast.actions.check_safety import CheckSafety
 from holdfast.cli.action_commands import add_actions
 from holdfast.cli.answers import Answer
 from holdfast.cli.baseline import baseline
 from holdfast.cli.exit_statuses import FAILED, status_of
 from holdfast.cli.levels import show_levels
-from holdfast.cli.operator_command import Call, operator_command
+from holdfast.cli.operator_command import Call, query_command
 from holdfast.cli.rendering import Shown
 from holdfast.cli.restart import add_restart
 from holdfast.cli.unit_types import SECONDS
@@ -44,10 +45,10 @@ class CurrentState(Answer):
 
 def show_state(call: Call) -> CurrentState:
     """Show the state, if no state was given."""
-    return CurrentState(state=call.status()["cluster_state"])
+    return CurrentState(state=cast("Any", call.status().cluster_state))
 
 
-class Safety(Answer):
+class SafetyShown(Answer):
     """Whether a crash would lose nothing now; if not, the reason."""
 
     decides = "safe"
@@ -59,7 +60,7 @@ class Safety(Answer):
         yield "safe" if self.safe else f"not safe: {self.reason}"
 
 
-@operator_command(cluster, short_help="Check whether a crash could lose data now.")
+@query_command(CheckSafety, cluster)
 @click.option(
     "--wait",
     "wait_s",
@@ -68,21 +69,14 @@ class Safety(Answer):
     metavar="TIME",
     help="Wait until it is safe, at most this long: seconds, or 2min.",
 )
-def safe(call: Call, *, wait_s: float) -> Generator[Safety, None, int | None]:
-    r"""Check whether the whole cluster is safe: every partition has all its copies, and nothing is moving.
-
-    Cheap enough to run every second.
-
-    \b
-      holdfast cluster safe || echo "do not stop anything now"
-      holdfast cluster safe --wait 2min -a 127.0.0.1:5701,127.0.0.1:5702
-    """
+def safe(call: Call, *, wait_s: float) -> Generator[SafetyShown, None, int | None]:
+    """Ask until it is safe, or the time is over."""
     deadline = time.monotonic() + wait_s
     with call.client(operates=True) as client:
         while True:
             status = FAILED
             try:
-                reason = str(client.status()["cluster_unsafe_reason"])
+                reason = client.query(CheckSafety()).reason
             except Denied:
                 raise
             except HoldfastError as failed:
@@ -90,7 +84,7 @@ def safe(call: Call, *, wait_s: float) -> Generator[Safety, None, int | None]:
             if not reason or time.monotonic() >= deadline:
                 break
             time.sleep(LOOK_S)
-    yield Safety(safe=not reason, reason=reason)
+    yield SafetyShown(safe=not reason, reason=reason)
     return status if reason else None
 
 

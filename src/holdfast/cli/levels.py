@@ -9,14 +9,7 @@ import msgspec
 from holdfast.cli.answers import Answer
 from holdfast.cli.operator_command import Call
 from holdfast.cli.rendering import Shown
-from holdfast.cli.status import Status, ask
-
-
-class Level(msgspec.Struct, frozen=True):
-    """The feature level in force, and the highest that all members support; 0 if there is none."""
-
-    in_force: int
-    possible: int
+from holdfast.core.model.member_status import FeatureLevel, MemberStatus
 
 
 class MemberLevels(msgspec.Struct, frozen=True):
@@ -24,14 +17,14 @@ class MemberLevels(msgspec.Struct, frozen=True):
 
     name: str
     uuid: str
-    version: str | None
-    levels: tuple[int, int]
+    version: str
+    levels: list[int]
 
 
 class Levels(Answer):
     """With --show: the feature level, and the levels of each member."""
 
-    level: Level
+    level: FeatureLevel
     members: list[MemberLevels]
 
     def view(self) -> Iterable[Shown]:
@@ -45,11 +38,12 @@ class Levels(Answer):
             yield f"  {member.name}: Holdfast {member.version or 'of unknown version'}, {levels}"
 
 
-def levels_of(seen: Status) -> Levels:
+def levels_of(seen: MemberStatus) -> Levels:
     """The levels that a status names."""
-    return msgspec.convert({"level": seen["level"], "members": seen["members"]}, Levels)
+    rows = [MemberLevels(one.name, one.uuid, one.version, one.levels) for one in seen.members]
+    return Levels(level=seen.level, members=rows)
 
 
 def show_levels(call: Call) -> Levels:
     """Show the level in force, and the levels that each member supports."""
-    return levels_of(ask(call.address, call.credentials))
+    return levels_of(call.status())

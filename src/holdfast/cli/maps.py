@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated
 
 import click
-import msgspec
 
 from holdfast.cli.action_commands import add_actions
 from holdfast.cli.answers import Answer
 from holdfast.cli.operator_command import Call, operator_command
 from holdfast.cli.rendering import Shown, table_of
 from holdfast.config.schema import DEFAULT_MAP
-from holdfast.core.model.result_columns import column
+from holdfast.core.model.member_status import MapSetting
 
 
 @click.group("map")
@@ -26,16 +24,6 @@ def map_group() -> None:
     """
 
 
-class MapSetting(msgspec.Struct, frozen=True):
-    """A setting of a map."""
-
-    map: Annotated[str, column("map")]
-    setting: Annotated[str, column("setting")]
-    value: Annotated[int | bool | str, column("value")]
-    source: Annotated[str, column("from")]
-    complete: Annotated[bool, column("complete")]
-
-
 class MapList(Answer):
     """The settings of maps that are not built-in defaults."""
 
@@ -43,10 +31,6 @@ class MapList(Answer):
 
     def view(self) -> Iterable[Shown]:
         yield table_of(self.settings, MapSetting)
-
-
-def _settings(call: Call) -> list[MapSetting]:
-    return msgspec.convert(call.status()["map_settings"], list[MapSetting])
 
 
 @operator_command(map_group, "list", short_help="List settings that were configured or changed.")
@@ -61,7 +45,7 @@ def list_command(call: Call) -> MapList:
     \b
       holdfast map list -a 127.0.0.1:5702
     """
-    return MapList(settings=[row for row in _settings(call) if row.source != "built-in"])
+    return MapList(settings=[row for row in call.status().map_settings if row.source != "built-in"])
 
 
 @operator_command(map_group, "show", short_help="Show all settings of a map.")
@@ -72,7 +56,7 @@ def show_command(call: Call, *, name: str) -> MapList:
     \b
       holdfast map show flights
     """
-    rows = _settings(call)
+    rows = call.status().map_settings
     known = name if any(row.map == name for row in rows) else DEFAULT_MAP
     return MapList(settings=[row for row in rows if row.map == known])
 

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Annotated, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import click
 import msgspec
@@ -17,6 +17,7 @@ from holdfast.cli.operator_command import Call, operator_command
 from holdfast.cli.rendering import Shown, table_of
 from holdfast.cli.status import gather
 from holdfast.client.agreed_client import ask_metastore
+from holdfast.core.model.member_status import MetastoreReplica
 from holdfast.core.model.metastore_questions import (
     KeyAnswer,
     KeyAsked,
@@ -29,7 +30,6 @@ from holdfast.core.model.metastore_questions import (
     RemoveAsked,
     ResetAsked,
 )
-from holdfast.core.model.result_columns import column
 from holdfast.errors import NotReady, Unsupported
 
 LOOK_S = 0.25
@@ -132,29 +132,11 @@ class Removed(Changed):
     outcome = "is not there"
 
 
-class Replica(msgspec.Struct, frozen=True):
-    """The metastore as one member sees it."""
-
-    leader: str
-    voters: list[str]
-    learners: list[str]
-    revision: Annotated[int, column("revision", "count")]
-    keys: Annotated[int, column("keys", "count")]
-    compacted: Annotated[int, column("known from", "count")]
-    pending: Annotated[int, column("pending", "count")]
-    time_ms: int
-    history_bytes: Annotated[int, column("history", "bytes")]
-
-    def role(self, name: str) -> str:
-        """The part of the member with this name."""
-        return "leads" if self.leader == name else "votes" if name in self.voters else "learns"
-
-
 class MetastoreStatus(Answer):
     """The metastore as the queried member sees it, and as each member does."""
 
-    metastore: Replica
-    members: dict[str, Replica]
+    metastore: MetastoreReplica
+    members: dict[str, MetastoreReplica]
     unreachable_members: dict[str, str]
 
     def view(self) -> Iterable[Shown]:
@@ -162,7 +144,7 @@ class MetastoreStatus(Answer):
         yield f"leader {seen.leader or 'not known'}, voters {', '.join(seen.voters) or 'not known'}"
         roles = [one.role(name) for name, one in self.members.items()]
         yield table_of(
-            list(self.members.values()), Replica, first={"member": list(self.members), "role": roles}
+            list(self.members.values()), MetastoreReplica, first={"member": list(self.members), "role": roles}
         )
         yield from (f"{name}: silent: {why}" for name, why in self.unreachable_members.items())
 
@@ -312,18 +294,12 @@ def status_command(call: Call) -> MetastoreStatus:
       holdfast metastore status
     """
     report = gather(call.address, call.credentials)
-    names = {member["uuid"]: member["name"] for member in report.seen["members"]}
-    found = {
-        names[uuid]: own["metastore"] for uuid, own in sorted(report.own.items()) if own.get("metastore")
-    }
-    if not found:
+    names = {member.uuid: member.name for member in report.seen.members}
+    found = {name: own.metastore for name, own in sorted(report.named()) if own.metastore is not None}
+    if report.seen.metastore is None:
         raise Unsupported("this cluster has no metastore: metastore.voters is 0")
-    plain = {
-        "metastore": report.seen["metastore"],
-        "members": found,
-        "unreachable_members": {names[uuid]: why for uuid, why in report.silent.items()},
-    }
-    return msgspec.convert(plain, MetastoreStatus)
+    silent = {names[uuid]: why for uuid, why in report.silent.items()}
+    return MetastoreStatus(metastore=report.seen.metastore, members=found, unreachable_members=silent)
 
 
 @operator_command(

@@ -25,6 +25,8 @@ from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import click
 
+from holdfast.actions.operator_action import OperatorQuery
+from holdfast.actions.reference import help_of
 from holdfast.cli.addresses import address_option
 from holdfast.cli.answers import Described, json_option
 from holdfast.cli.credentials import Credentials, credentials
@@ -34,6 +36,7 @@ from holdfast.cli.unit_types import SECONDS
 from holdfast.client.blocking import Client
 from holdfast.client_core.routing import parse_addresses
 from holdfast.core.model.ids import Address
+from holdfast.core.model.member_status import MemberStatus
 
 ANSWER_S = 5.0
 """Time limit for the answer to a question, unless the command sets one."""
@@ -69,7 +72,7 @@ class Call:
             operates=operates,
         )
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> MemberStatus:
         """The status of the first member that answers."""
         with self.client(operates=True) as client:
             return client.status()
@@ -78,6 +81,15 @@ class Call:
         """Ask, unless `--yes` was given. Ends the command with status 1 if the operator declines."""
         if not self.yes:
             click.confirm(question, abort=True, err=True)
+
+
+def query_command(
+    kind: type[OperatorQuery], group: click.Group | None = None, **more: Any
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a function the command of a query, with the help of its declaration. `more`: as for `operator_command`."""
+    declared = kind.declared
+    name = declared.command.rpartition(" ")[2]
+    return operator_command(group, name, short_help=declared.summary, help=help_of(kind), **more)
 
 
 def operator_command(

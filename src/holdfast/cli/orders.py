@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import Empty, Queue
-from typing import Any
 
 from holdfast.cli.answers import MemberResult
-from holdfast.client.operator import MemberStatus
+from holdfast.core.model.member_status import MemberStatus
 from holdfast.errors import HoldfastError, Standing, Unknown, Unreachable
 
 TELL_S = 1.0
@@ -47,12 +46,9 @@ def given_up() -> Iterator[None]:
 
 
 def still_here(status: MemberStatus) -> str:
-    partitions: Any = status["partitions"]
-    left = partitions["primaries"] + partitions["backups"]
-    why = status.get("leave_blocker") or ""
-    return f"{left} partition replicas still here" + (
-        f"; {why}" if why and "still here" not in str(why) else ""
-    )
+    left = status.partitions.primaries + status.partitions.backups
+    why = status.leave_blocker
+    return f"{left} partition replicas still here" + (f"; {why}" if why and "still here" not in why else "")
 
 
 def together(

@@ -323,7 +323,7 @@ def _of_cluster(call: Call, scenarios: tuple[str, ...], model: Model, comparison
         question,
         comparison.strategies or (cluster.strategy,),
         cluster.label,
-        f"cluster {cluster.status['cluster']}, table version {cluster.status['table']['version']}; "
+        f"cluster {cluster.status.cluster}, table version {cluster.status.table.version}; "
         f"assumed: {_assumed(cluster, question)}\n",
         tuple(cluster.warnings(question)),
     )

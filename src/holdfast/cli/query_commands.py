@@ -16,7 +16,7 @@ from holdfast.cli.exit_statuses import DONE, SHOWS, UNREACHABLE
 from holdfast.cli.operator_command import Call, operator_command
 from holdfast.cli.rendering import Shown, table_of
 from holdfast.client.operator import ask
-from holdfast.core.model.ids import Address
+from holdfast.core.model.member_status import ListedMember
 from holdfast.core.model.result_columns import columns_of
 from holdfast.errors import Denied, HoldfastError
 
@@ -89,19 +89,19 @@ def asked(call: Call, query: OperatorQuery, made: type[QueryAnswer]) -> QueryAns
 
 def answers_of_members(call: Call, query: OperatorQuery) -> tuple[dict[str, Any], list[str]]:
     """The answers by name of the member, and the reasons why others have not answered. Raises Denied."""
-    rows = call.status()["members"]
+    rows = call.status().members
     known, timeout_s = call.credentials.for_client(), query.declared.timeout_s
     silent: list[str] = []
 
-    def one(row: dict[str, Any]) -> Any:
+    def one(row: ListedMember) -> Any:
         try:
-            return ask(Address.of_clients(row), known, query, timeout_s=timeout_s)
+            return ask(row.door, known, query, timeout_s=timeout_s)
         except Denied:
             raise
         except (HoldfastError, OSError) as failed:
-            silent.append(f"{row['name']}: {failed}")
+            silent.append(f"{row.name}: {failed}")
             return None
 
     with ThreadPoolExecutor(ASKED_AT_A_TIME) as threads:
         found = list(zip(rows, threads.map(one, rows), strict=True))
-    return {row["name"]: answer for row, answer in found if answer is not None}, sorted(silent)
+    return {row.name: answer for row, answer in found if answer is not None}, sorted(silent)

@@ -17,7 +17,7 @@ from holdfast.cli.orders import Progress, still_here
 from holdfast.cli.query_commands import answers_of_members
 from holdfast.cli.status import find_member
 from holdfast.client.operator import act
-from holdfast.core.model.ids import Address
+from holdfast.core.model.member_status import ListedMember, MemberStatus
 from holdfast.errors import Denied, HoldfastError, Refused, Standing
 
 LOOK_S = 0.2
@@ -41,14 +41,14 @@ class _Rolling:
         self._doors = list(call.addresses)
         """Members to ask for the status, the last one that answered first."""
 
-    def restart(self, row: dict[str, Any]) -> MemberResult:
+    def restart(self, row: ListedMember) -> MemberResult:
         """Restart one member, and wait until it is back and all is safe."""
-        name, deadline_s = row["name"], time.monotonic() + self._call.timeout_s
+        name, deadline_s = row.name, time.monotonic() + self._call.timeout_s
         try:
             self._until(name, self._unsafe_reason, deadline_s)
             left_s = max(0.0, deadline_s - time.monotonic())
             act(
-                Address.of_clients(row),
+                row.door,
                 self._call.credentials.for_client(),
                 Restart(),
                 timeout_s=left_s,
@@ -71,7 +71,7 @@ class _Rolling:
             self._progress.tell(name, f"waits: {found}")
             time.sleep(LOOK_S)
 
-    def _status(self) -> dict[str, Any]:
+    def _status(self) -> MemberStatus:
         """The status of a member that is in the cluster."""
         failed: HoldfastError = Refused("no member was named")
         for door in list(self._doors):
@@ -83,30 +83,30 @@ class _Rolling:
             except HoldfastError as error:
                 failed = error
                 continue
-            if status["state"] == "member":
-                known = [Address.of_clients(row) for row in status["members"]]
+            if status.state == "member":
+                known = [row.door for row in status.members]
                 self._doors = list(dict.fromkeys([door, *known, *self._doors]))
                 return status
-            failed = Refused(f"{door} is {status['state']}")
+            failed = Refused(f"{door} is {status.state}")
         raise failed
 
     def _unsafe_reason(self) -> str:
         try:
-            return str(self._status()["cluster_unsafe_reason"])
+            return self._status().cluster_unsafe_reason
         except Denied:
             raise
         except HoldfastError as failed:
             return str(failed)
 
-    def _missing_reason(self, row: dict[str, Any]) -> str:
+    def _missing_reason(self, row: ListedMember) -> str:
         """Why the member that was restarted is not back."""
         try:
-            rows = self._status()["members"]
+            rows = self._status().members
         except Denied:
             raise
         except HoldfastError as failed:
             return str(failed)
-        back = [one for one in rows if one["name"] == row["name"] and one["uuid"] != row["uuid"]]
+        back = [one for one in rows if one.name == row.name and one.uuid != row.uuid]
         return (
             "" if back else "its supervisor has not started it again, or it has not joined: look at its log"
         )
@@ -115,18 +115,18 @@ class _Rolling:
 def rolling_restart(call: Call, members: tuple[str, ...]) -> Iterator[MemberResult]:
     """Restart these members, or all: the master last. Ends with the first that fails."""
     seen = call.status()
-    rows = [find_member(member, seen["members"]) for member in members] or list(seen["members"])
-    rows.sort(key=lambda row: row["master"])
+    rows = [find_member(member, seen.members) for member in members] or list(seen.members)
+    rows.sort(key=lambda row: row.master)
     found, silent = answers_of_members(call, Supervision())
     if silent:
         raise Refused(f"not all members answer, so none is restarted: {'; '.join(silent)}")
-    alone = [row["name"] for row in rows if not found[row["name"]].supervisor]
+    alone = [row.name for row in rows if not found[row.name].supervisor]
     if alone:
         print(STEPS.format(name=alone[0]), file=sys.stderr)
         raise Refused(
             f"nothing starts {', '.join(alone)} again (systemd, Kubernetes or holdfast start --members)"
         )
-    call.confirm(f"Restart {', '.join(row['name'] for row in rows)}, one after the other?")
+    call.confirm(f"Restart {', '.join(row.name for row in rows)}, one after the other?")
     rolling = _Rolling(call)
     for row in rows:
         result = rolling.restart(row)

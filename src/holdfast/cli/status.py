@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import click
 import msgspec
@@ -17,55 +17,42 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.actions.show_status import ShowStatus
 from holdfast.cli.addresses import address_argument
 from holdfast.cli.answers import Answer
 from holdfast.cli.credentials import Credentials
-from holdfast.cli.operator_command import Call, operator_command
+from holdfast.cli.operator_command import Call, query_command
 from holdfast.cli.rendering import Shown
 from holdfast.cli.unit_types import Seconds
-from holdfast.client.blocking import Client
 from holdfast.client_core.routing import parse_addresses
 from holdfast.core.model.ids import Address
+from holdfast.core.model.member_status import (
+    BaselineStatus,
+    FeatureLevel,
+    ListedMember,
+    MemberStatus,
+    MetastoreReplica,
+    Rebalance,
+    TableVersion,
+    ZoneStatus,
+)
 from holdfast.core.model.result_columns import duration
 from holdfast.core.partition_table.event_log import ranges_of
 from holdfast.errors import ConfigError, HoldfastError, NotReady, Unreachable
 
-ANSWER_S = 5.0
-"""Time limit for one member's answer; after it the member is shown as silent."""
 ASKED_AT_A_TIME = 16
 NOTABLE_STALL_MS = 100
 """A member that blocked for so long at a time within the last minute is named."""
 
-NULLABLE = ("level", "baseline", "metastore")
-"""Keys that the status of an older member lacks."""
 
-Status = dict[str, Any]
-"""Status of one member; see `holdfast.observe.status`."""
-
-
-class MemberRow(msgspec.Struct):
+class MemberRow(ListedMember, frozen=True, kw_only=True):
     """A member, as the queried member knows it, and its own status."""
 
-    uuid: str
-    name: str
-    host: str
-    client_port: int
-    member_port: int
-    lite: bool
-    master: bool
-    primaries: int
-    backups: int
     status: Annotated[
-        dict[str, Any] | None, msgspec.Meta(description="its own status; null if it does not answer")
+        MemberStatus | None, msgspec.Meta(description="its own status; null if it does not answer")
     ]
     error: str | None
     operations_per_s: float | None
-    version: str | None = None
-    levels: list[int] = msgspec.field(default_factory=list)
-    group: str = ""
-    consistent_id: str = ""
-    leaving: bool = False
-    outside: bool = False
 
 
 class ClusterStatus(Answer):
@@ -75,15 +62,15 @@ class ClusterStatus(Answer):
     queried_member: str
     cluster_id: str
     master: str | None
-    table: dict[str, Any]
+    table: TableVersion
     cluster_state: Literal["active", "no-migration", "frozen", "passive"]
-    level: dict[str, Any] | None
+    level: FeatureLevel
     shutting_down: bool
     missing_members: list[str]
-    baseline: dict[str, Any] | None
-    metastore: dict[str, Any] | None
-    zones: list[dict[str, Any]]
-    rebalance: dict[str, Any] | None
+    baseline: BaselineStatus | None
+    metastore: MetastoreReplica | None
+    zones: list[ZoneStatus]
+    rebalance: Rebalance | None
     delayed_ms: int
     safe: bool
     unsafe_reason: str
@@ -94,8 +81,8 @@ class ClusterStatus(Answer):
 class Report:
     """One member's knowledge of the cluster, and every member's own status."""
 
-    seen: Status
-    own: dict[str, Status] = field(default_factory=dict)
+    seen: MemberStatus
+    own: dict[str, MemberStatus] = field(default_factory=dict)
     """Members that answered, by UUID."""
     silent: dict[str, str] = field(default_factory=dict)
     """Reason why a member did not answer, by UUID."""
@@ -108,26 +95,32 @@ class Report:
     def unsafe_reason(self) -> str:
         """Why a crash now could lose data, as any member sees it; empty if the cluster is safe."""
         if self.silent:
-            return f"{len(self.silent)} of {len(self.seen['members'])} members do not answer"
-        stamps = {status["table"]["stamp"] for status in self.own.values()}
+            return f"{len(self.silent)} of {len(self.seen.members)} members do not answer"
+        stamps = {status.table.stamp for status in self.own.values()}
         if len(stamps) > 1:
             return f"members have {len(stamps)} different partition tables"
-        return next((str(status["unsafe_reason"]) for status in self.own.values() if not status["safe"]), "")
+        return next((status.unsafe_reason for status in self.own.values() if not status.safe), "")
 
     @property
     def delayed_ms(self) -> int:
         """How long the master still delays the restoring of lost copies."""
-        master = self.own.get(self.seen["master"])
-        return int(master["migrations"]["delayed_ms"]) if master else 0
+        master = self.own.get(self.seen.master)
+        return master.migrations.delayed_ms if master else 0
 
     @property
-    def zones(self) -> list[dict[str, Any]]:
+    def zones(self) -> list[ZoneStatus]:
         """State of each zone as the asked member sees it, with lags of followers from each leader."""
         lags: dict[int, int] = {}
         for status in (self.seen, *self.own.values()):
-            for zone in status.get("zones", []):
-                lags[zone["id"]] = max(lags.get(zone["id"], 0), zone.get("lag", 0))
-        return [{**zone, "lag": lags[zone["id"]]} for zone in self.seen.get("zones", [])]
+            for zone in status.zones:
+                lags[zone.id] = max(lags.get(zone.id, 0), zone.lag)
+        return [msgspec.structs.replace(zone, lag=lags[zone.id]) for zone in self.seen.zones]
+
+    def named(self) -> Iterator[tuple[str, MemberStatus]]:
+        """Names and statuses of the members that answered."""
+        for member in self.seen.members:
+            if member.uuid in self.own:
+                yield member.name, self.own[member.uuid]
 
     def rates_since(self, before: Report) -> None:
         """Compute rates from an earlier sample. A member whose count is lower now was restarted or gave
@@ -144,61 +137,60 @@ class Report:
     def plain(self) -> ClusterStatus:
         seen = self.seen
         members = [
-            {
-                **member,
-                "status": self.own.get(member["uuid"]),
-                "error": self.silent.get(member["uuid"]),
-                "operations_per_s": self.rates.get(member["uuid"]),
-            }
-            for member in seen["members"]
+            MemberRow(
+                **msgspec.structs.asdict(member),
+                status=self.own.get(member.uuid),
+                error=self.silent.get(member.uuid),
+                operations_per_s=self.rates.get(member.uuid),
+            )
+            for member in seen.members
         ]
-        own = {
-            "queried_member": seen["uuid"],
-            "zones": self.zones,
-            "rebalance": seen["migrations"]["process"],
-            "delayed_ms": self.delayed_ms,
-            "safe": not self.unsafe_reason,
-            "unsafe_reason": self.unsafe_reason,
-            "members": members,
-        }
-        return msgspec.convert(dict.fromkeys(NULLABLE) | seen | own, ClusterStatus)
+        return ClusterStatus(
+            cluster=seen.cluster,
+            queried_member=seen.uuid,
+            cluster_id=seen.cluster_id,
+            master=seen.master,
+            table=seen.table,
+            cluster_state=cast("Any", seen.cluster_state),
+            level=seen.level,
+            shutting_down=seen.shutting_down,
+            missing_members=seen.missing_members,
+            baseline=seen.baseline,
+            metastore=seen.metastore,
+            zones=self.zones,
+            rebalance=seen.migrations.process,
+            delayed_ms=self.delayed_ms,
+            safe=not self.unsafe_reason,
+            unsafe_reason=self.unsafe_reason,
+            members=members,
+        )
 
     def view(self) -> list[Shown]:
         return [picture(self)]
 
 
-def _operations(own: Status) -> int:
+def _operations(own: MemberStatus) -> int:
     """Number of operations of a member: all if it counts them, otherwise those that changed something."""
-    counted: Any = own.get("operations", own.get("updates", 0))
-    return sum(counted.values()) if isinstance(counted, dict) else int(counted)
+    return sum(own.operations.values()) or own.updates
 
 
 def gather(address: str, credentials: Credentials) -> Report:
     """Ask the member at `address` for the list of members, and each of them for its status."""
     report = Report(ask(address, credentials))
 
-    def own(member: Status) -> None:
+    def own(member: ListedMember) -> None:
         try:
-            report.own[member["uuid"]] = ask(str(Address.of_clients(member)), credentials)
+            report.own[member.uuid] = ask(str(member.door), credentials)
         except (HoldfastError, OSError) as error:
-            report.silent[member["uuid"]] = str(error)
+            report.silent[member.uuid] = str(error)
 
     with ThreadPoolExecutor(ASKED_AT_A_TIME) as threads:
-        list(threads.map(own, report.seen["members"]))
+        list(threads.map(own, report.seen.members))
     return report
 
 
-def ask(address: str, credentials: Credentials) -> Status:
-    with Client(
-        address,
-        username=credentials.username,
-        password=credentials.password,
-        token=credentials.token,
-        tls=credentials.tls,
-        timeout_s=ANSWER_S,
-        operates=True,
-    ) as client:
-        return client.status()
+def ask(address: str, credentials: Credentials) -> MemberStatus:
+    return Call(address, credentials).status()
 
 
 def doors_of(wanted: Sequence[str], address: str, credentials: Credentials) -> list[Address]:
@@ -206,30 +198,29 @@ def doors_of(wanted: Sequence[str], address: str, credentials: Credentials) -> l
 
     A member is asked only if there are names. Raises ConfigError for a name of no member or several.
     """
-    members: list[dict[str, Any]] | None = None
+    members: list[ListedMember] | None = None
     doors: list[Address] = []
     for text in wanted:
         if ":" in text:
             doors += parse_addresses(text)
             continue
         if members is None:
-            members = ask(address, credentials)["members"]
-        one = find_member(text, members)
-        doors.append(Address.of_clients(one))
+            members = ask(address, credentials).members
+        doors.append(find_member(text, members).door)
     return list(dict.fromkeys(doors))
 
 
 UUID_DIGITS_MIN = 4
 
 
-def find_member(wanted: str, members: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def find_member(wanted: str, members: Sequence[ListedMember]) -> ListedMember:
     """The member in a status with this name, UUID prefix or HOST:PORT of its client port. Raises ConfigError."""
-    found = [one for one in members if wanted in (one["name"], str(Address.of_clients(one)))]
+    found = [one for one in members if wanted in (one.name, str(one.door))]
     if not found and len(wanted) >= UUID_DIGITS_MIN:
-        found = [one for one in members if one["uuid"].startswith(wanted)]
+        found = [one for one in members if one.uuid.startswith(wanted)]
     if len(found) == 1:
         return found[0]
-    names = ", ".join(f"{one['name']} ({one['uuid'][:8]})" for one in members)
+    names = ", ".join(f"{one.name} ({one.uuid[:8]})" for one in members)
     raise ConfigError(
         f"{'several members are' if found else 'no member is'} called {wanted!r}; members are {names}"
     )
@@ -238,16 +229,16 @@ def find_member(wanted: str, members: Sequence[dict[str, Any]]) -> dict[str, Any
 def picture(report: Report, notes: Sequence[str] = ()) -> Group:
     """The report as tables, for 80 columns and more. `notes`: further lines."""
     seen = report.seen
-    versions = sorted({str(own["version"]) for own in report.own.values() if own.get("version")})
+    versions = sorted({own.version for own in report.own.values() if own.version})
     head = Text.assemble(
         ("cluster ", "dim"),
-        (str(seen["cluster"]), "bold"),
+        (seen.cluster, "bold"),
         "   ",
         _state(seen),
         ("   topology ", "dim"),
-        "{major}.{minor}".format(**seen["topology"]),
+        str(seen.topology),
         ("   partitions ", "dim"),
-        str(seen["partitions"]["count"]),
+        str(seen.partitions.count),
         ("   version ", "dim"),
         ", ".join(versions) or "not known",
         "   ",
@@ -261,90 +252,72 @@ def picture(report: Report, notes: Sequence[str] = ()) -> Group:
     for title in ("owns", "backs", "entries", "memory", "up", *(["ops/s"] if report.rates else [])):
         table.add_column(title, justify="right", no_wrap=True)
     total = 0
-    for member in seen["members"]:
-        own = report.own.get(member["uuid"])
-        total += own["entries"]["primary"] if own is not None else 0
+    for member in seen.members:
+        own = report.own.get(member.uuid)
+        total += own.entries.primary if own is not None else 0
         table.add_row(*_row(report, member, own))
     below = [Text(line, "yellow") for line in (*notes, *_under_way(report))]
     rates = sum(report.rates.values())
     rate = f", {rates:,.0f} operations per second" if report.rates else ""
-    foot = f"{len(seen['members'])} members, {total:,} entries{rate}{_level(seen)}"
+    foot = f"{len(seen.members)} members, {total:,} entries{rate}, feature level {seen.level.in_force}"
     return Group(head, table, *below, Text(foot, "dim"))
 
 
-def _row(report: Report, member: Status, own: Status | None) -> list[str | Text]:
-    start = [member["name"] or member["uuid"][:8], str(Address.of_clients(member))]
-    owns = [str(member["primaries"]), str(member["backups"])]
+def _row(report: Report, member: ListedMember, own: MemberStatus | None) -> list[str | Text]:
+    start = [member.name or member.uuid[:8], str(member.door)]
+    owns = [str(member.primaries), str(member.backups)]
     if own is None:
         return [*start, Text("silent", "red"), *owns]
-    roles = (("master", member["master"]), ("lite", member["lite"]), ("outside", member.get("outside")))
+    roles = (("master", member.master), ("lite", member.lite), ("outside", member.outside))
     role = " ".join(word for word, holds in roles if holds) or "data"
-    role += {"leave": " leaving", "lite": " becoming lite", "data": " to get data"}.get(
-        own["desired_state"], ""
-    )
-    cells = [
-        *start,
-        role,
-        *owns,
-        f"{own['entries']['primary']:,}",
-        _memory(own),
-        duration(own["uptime_s"]) if "uptime_s" in own else "",
-    ]
-    return [*cells, f"{report.rates[member['uuid']]:,.0f}"] if member["uuid"] in report.rates else [*cells]
+    role += {"leave": " leaving", "lite": " becoming lite", "data": " to get data"}.get(own.desired_state, "")
+    memory = f"{own.memory.used_bytes / own.memory.limit_bytes:.0%}" if own.memory else ""
+    cells = [*start, role, *owns, f"{own.entries.primary:,}", memory, duration(own.uptime_s)]
+    return [*cells, f"{report.rates[member.uuid]:,.0f}"] if member.uuid in report.rates else [*cells]
 
 
-def _level(seen: Status) -> str:
-    level = seen.get("level")
-    return f", feature level {level['in_force']}" if level else ""
-
-
-def _state(seen: Status) -> tuple[str, str]:
-    if seen["shutting_down"]:
+def _state(seen: MemberStatus) -> tuple[str, str]:
+    if seen.shutting_down:
         return "ending", "bold red"
-    return seen["cluster_state"], "" if seen["cluster_state"] == "active" else "bold yellow"
-
-
-def _memory(own: Status) -> str:
-    memory = own.get("memory")
-    return f"{memory['used_bytes'] / memory['limit_bytes']:.0%}" if memory else ""
+    return seen.cluster_state, "" if seen.cluster_state == "active" else "bold yellow"
 
 
 def _under_way(report: Report) -> Iterator[str]:
     """Lines about everything of interest that is not in the table."""
     seen = report.seen
-    if seen["missing_members"]:
-        names = ", ".join(seen["missing_members"])
-        yield f"missing: {names}; their slots are kept while the cluster is {seen['cluster_state']}"
-    yield from of_baseline(seen)
+    if seen.missing_members:
+        names = ", ".join(seen.missing_members)
+        yield f"missing: {names}; their slots are kept while the cluster is {seen.cluster_state}"
+    yield from of_baseline(seen.baseline)
     yield from of_versions(seen)
     yield from _moving(report)
-    process = seen["migrations"]["process"]
+    process = seen.migrations.process
     if process:
         yield (
-            f"rebalance: {process['completed']} of {process['planned']} migrations done, "
-            f"{process['failed']} failed, {process['elapsed_ms'] / 1000:.1f} s"
+            f"rebalance: {process.completed} of {process.planned} migrations done, "
+            f"{process.failed} failed, {process.elapsed_ms / 1000:.1f} s"
         )
     if report.delayed_ms:
         yield f"lost copies are restored elsewhere in {report.delayed_ms / 1000:.0f} s, unless a member joins before"
-    missing = max((own["partitions"].get("awaited_members", 0) for own in report.own.values()), default=0)
+    missing = max((own.partitions.awaited_members for own in report.own.values()), default=0)
     if missing:
         yield f"partitions are assigned when {missing} more data members are here (cluster.initial_members)"
-    waiting = sum(own["partitions"]["without_copy"] for own in report.own.values())
+    waiting = sum(own.partitions.without_copy for own in report.own.values())
     if waiting:
         yield f"{waiting} partitions have no copy, and wait for a member that holds one"
-    for name, lost in seen["partitions"].get("lost_by_map", {}).items():
+    for name, lost in seen.partitions.lost_by_map.items():
         yield (
             f"map {name}: {len(lost)} partitions are lost ({ranges_of(lost)}), and rejected until they are reset "
             f"(holdfast cluster reset-lost --map {name})"
         )
     yield from _transactions(report)
-    if seen.get("awaited_members"):
-        names = ", ".join(seen["awaited_members"])
+    if seen.awaited_members:
+        names = ", ".join(seen.awaited_members)
         yield f"waiting for members that may hold acknowledged writes: {names} (or holdfast cluster accept-loss)"
-    if seen.get("full_disks"):
-        names = ", ".join(seen["full_disks"])
+    if seen.full_disks:
+        names = ", ".join(seen.full_disks)
         yield f"disk full: {names}; writes to journalled maps in their partitions are rejected"
-    for name, room in seen.get("low_memory", {}).items():
+    for name, room in seen.low_memory.items():
         more = "; no partition is moved to it" if room == "none" else ""
         yield f"memory nearly full: {name}; writes that store entries in its partitions are refused{more}"
     yield from of_secrets(report)
@@ -354,26 +327,23 @@ def _under_way(report: Report) -> Iterator[str]:
     yield from _agreed(report)
     yield from _files(report)
     yield from _shipped(report)
-    for member in seen["members"]:
-        why = report.own.get(member["uuid"], {}).get("leave_blocker")
-        if why:
-            yield f"{member['name']} cannot leave yet: {why}"
+    for name, own in report.named():
+        if own.leave_blocker:
+            yield f"{name} cannot leave yet: {own.leave_blocker}"
 
 
-def of_versions(seen: Status) -> Iterator[str]:
+def of_versions(seen: MemberStatus) -> Iterator[str]:
     """Mixed versions, and whether new features are in use."""
-    level = seen.get("level")
-    if not level:
-        return
+    level = seen.level
     by_version: dict[str, list[str]] = {}
-    for member in seen["members"]:
-        by_version.setdefault(member["version"] or "unknown", []).append(member["name"])
+    for member in seen.members:
+        by_version.setdefault(member.version or "unknown", []).append(member.name)
     if len(by_version) > 1:
         told = "; ".join(f"{version} on {', '.join(names)}" for version, names in sorted(by_version.items()))
         yield f"versions are mixed: {told}"
-    if level["possible"] > level["in_force"]:
+    if level.possible > level.in_force:
         yield (
-            f"feature level {level['in_force']} is in force, and all members support {level['possible']}: if you will "
+            f"feature level {level.in_force} is in force, and all members support {level.possible}: if you will "
             "not go back to the older version, run holdfast cluster upgrade"
         )
 
@@ -382,7 +352,7 @@ def _moving(report: Report) -> Iterator[str]:
     totals = Counter[str]()
     for own in report.own.values():
         totals.update(
-            {key: own["migrations"].get(key, 0) for key in ("active", "queued", "completed", "failed")}
+            {key: getattr(own.migrations, key) for key in ("active", "queued", "completed", "failed")}
         )
     if totals["active"] or totals["queued"] or totals["failed"]:
         yield (
@@ -393,12 +363,12 @@ def _moving(report: Report) -> Iterator[str]:
 
 def of_secrets(report: Report) -> Iterator[str]:
     """Progress of a rotation of `security.member_secret`, and members rejected for another secret."""
-    names = {member["uuid"]: member["name"] for member in report.seen["members"]}
-    told = {uuid: own["member_secret"] for uuid, own in report.own.items() if "member_secret" in own}
-    rolling = {uuid: secret for uuid, secret in told.items() if secret["second"] and uuid in names}
+    names = {member.uuid: member.name for member in report.seen.members}
+    told = {uuid: own.member_secret for uuid, own in report.own.items()}
+    rolling = {uuid: secret for uuid, secret in told.items() if secret.second and uuid in names}
     if rolling:
         where = ", ".join(sorted(names[uuid] for uuid in rolling))
-        lacking = {uuid for secret in rolling.values() for uuid in secret["lacking_first"]}
+        lacking = {uuid for secret in rolling.values() for uuid in secret.lacking_first}
         late = ", ".join(sorted(name for uuid, name in names.items() if uuid in lacking))
         if late:
             yield f"the member secret is being rolled: {late} do not know that of {where} yet"
@@ -407,38 +377,35 @@ def of_secrets(report: Report) -> Iterator[str]:
                 f"the member secret is being rolled: all members know that of {where}; "
                 "remove security.second_member_secret there"
             )
-    refused = sorted({address for secret in told.values() for address in secret["refused"]})
+    refused = sorted({address for secret in told.values() for address in secret.refused})
     if refused:
         yield f"rejected because of another security.member_secret: {', '.join(refused)}"
 
 
 def of_certificates(report: Report) -> Iterator[str]:
     """TLS files that changed and are invalid."""
-    for member in report.seen["members"]:
-        tls = report.own.get(member["uuid"], {}).get("tls")
-        if tls and tls["error"]:
-            yield f"TLS of {member['name']}: new files rejected, the old ones stay in use: {tls['error']}"
+    for name, own in report.named():
+        if own.tls and own.tls.error:
+            yield f"TLS of {name}: new files rejected, the old ones stay in use: {own.tls.error}"
 
 
 def of_stalls(report: Report) -> Iterator[str]:
     """Members that blocked recently."""
-    for member in report.seen["members"]:
-        stalls = report.own.get(member["uuid"], {}).get("stalls")
-        if stalls and stalls["longest_in_last_minute_ms"] >= NOTABLE_STALL_MS:
+    for name, own in report.named():
+        if own.stalls and own.stalls.longest_in_last_minute_ms >= NOTABLE_STALL_MS:
             yield (
-                f"{member['name']} was blocked for {stalls['longest_in_last_minute_ms']:.0f} ms within the last minute "
-                f"(longest since its start: {stalls['longest_ms']:.0f} ms)"
+                f"{name} was blocked for {own.stalls.longest_in_last_minute_ms:.0f} ms within the last minute "
+                f"(longest since its start: {own.stalls.longest_ms:.0f} ms)"
             )
 
 
 def of_ways(report: Report) -> Iterator[str]:
     """Members that run without an optimisation, and why."""
-    for member in report.seen["members"]:
-        own = report.own.get(member["uuid"], {})
-        if own.get("lane") == "python":
-            yield f"{member['name']} runs the data lane uncompiled: {own['lane_reason']}"
-        if own.get("sockets") == "loop" or own.get("sockets_reason"):
-            yield f"{member['name']} serves sockets by {_WAYS[own['sockets']]}: {own['sockets_reason']}"
+    for name, own in report.named():
+        if own.lane == "python":
+            yield f"{name} runs the data lane uncompiled: {own.lane_reason}"
+        if own.sockets == "loop" or own.sockets_reason:
+            yield f"{name} serves sockets by {_WAYS[own.sockets]}: {own.sockets_reason}"
 
 
 _WAYS = {"loop": "the event loop", "poll": "a poll in plain Python"}
@@ -446,87 +413,84 @@ _WAYS = {"loop": "the event loop", "poll": "a poll in plain Python"}
 
 def _transactions(report: Report) -> Iterator[str]:
     """Running transactions, and whether any needs an operator."""
-    told = [own["transactions"] for own in report.own.values() if "transactions" in own]
-    running = sum(each["running"] for each in told)
+    told = [own.transactions for own in report.own.values()]
+    running = sum(each.running for each in told)
     if running:
-        oldest_s = max(each["oldest_ms"] for each in told) / 1000
+        oldest_s = max(each.oldest_ms for each in told) / 1000
         yield f"transactions: {running} run, the oldest for {oldest_s:.0f} s (holdfast transactions list)"
-    orphans = max((each["orphans"] for each in told), default=0)
+    orphans = max((each.orphans for each in told), default=0)
     if orphans:
         yield f"transactions: the coordinators of {orphans} of them are gone; they are being finished"
 
 
-def of_baseline(seen: Status) -> Iterator[str]:
+def of_baseline(baseline: BaselineStatus | None) -> Iterator[str]:
     """Members that are absent or outside the baseline, with the consequences."""
-    baseline = seen.get("baseline")
-    if not baseline:
+    if baseline is None:
         return
-    away = ", ".join(each["consistent_id"] for each in baseline["members"] if each["away"])
+    away = ", ".join(each.consistent_id for each in baseline.members if each.away)
     if away:
         yield f"away: {away}; their replicas are kept for them while they are in the baseline"
-    absent = [each for each in baseline["members"] if not each["uuid"] and not each["away"]]
+    absent = [each for each in baseline.members if not each.uuid and not each.away]
     if absent:
-        names = ", ".join(each["consistent_id"] for each in absent)
+        names = ", ".join(each.consistent_id for each in absent)
         yield f"in the baseline, but left: {names}; no replicas are kept for them"
-    if baseline["outside"]:
-        names = ", ".join(baseline["outside"])
+    if baseline.outside:
+        names = ", ".join(baseline.outside)
         yield f"outside the baseline: {names}; they hold no data (holdfast cluster baseline add)"
-    if baseline["adjusts_in_ms"] is not None:
-        gone = [each["consistent_id"] for each in baseline["members"] if not each["uuid"]]
-        why = [f"{one} joined" for one in baseline["outside"]] + [f"{one} left" for one in gone]
+    if baseline.adjusts_in_ms is not None:
+        gone = [each.consistent_id for each in baseline.members if not each.uuid]
+        why = [f"{one} joined" for one in baseline.outside] + [f"{one} left" for one in gone]
         yield (
-            f"the baseline becomes the present members in {baseline['adjusts_in_ms'] / 1000:.0f} s because "
+            f"the baseline becomes the present members in {baseline.adjusts_in_ms / 1000:.0f} s because "
             f"{', '.join(why) or 'a member is lite now'}; a join or leave restarts the wait"
         )
 
 
 def _agreed(report: Report) -> Iterator[str]:
     """State of metastore and zones, if there are any."""
-    metastore = report.seen.get("metastore")
+    metastore = report.seen.metastore
     if metastore:
-        voters = ", ".join(metastore["voters"]) or "not known"
+        voters = ", ".join(metastore.voters) or "not known"
         yield (
-            f"metastore: leader {metastore['leader'] or 'not known'}, voters {voters}, "
-            f"revision {metastore['revision']}"
+            f"metastore: leader {metastore.leader or 'not known'}, voters {voters}, revision {metastore.revision}"
         )
     if report.zones:
         yield f"zones: {'; '.join(map(_of_zone, report.zones))}"
 
 
-def _of_zone(zone: dict[str, Any]) -> str:
-    wanted, takes = zone["settings"]["replicas"], len(zone["eligible_members"])
+def _of_zone(zone: ZoneStatus) -> str:
+    wanted, takes = int(zone.settings["replicas"]), len(zone.eligible_members)
     short = f", {takes} members for {wanted} replicas" if takes < wanted else ""
     return (
-        f"{zone['name']} with {zone['settings']['partitions']} partitions, {zone['leaderless']} without a leader, "
-        f"{zone['moving']} moving, {zone['under_replicated']} under-replicated, largest lag of a "
-        f"follower {zone['lag']}{short}"
+        f"{zone.name} with {zone.settings['partitions']} partitions, {zone.leaderless} without a leader, "
+        f"{zone.moving} moving, {zone.under_replicated} under-replicated, largest lag of a "
+        f"follower {zone.lag}{short}"
     )
 
 
 def _files(report: Report) -> Iterator[str]:
-    for member in report.seen["members"]:
-        files = report.own.get(member["uuid"], {}).get("files")
-        if not files:
+    for name, own in report.named():
+        files = own.files
+        if files is None:
             continue
-        last_ms = files["last_checkpoint_ms"]
+        last_ms = files.last_checkpoint_ms
         last = time.strftime(", the last one at %H:%M:%S", time.localtime(last_ms / 1000)) if last_ms else ""
         yield (
-            f"{member['name']} keeps {files['segments']} segments ({files['journal_bytes'] / 1e6:,.0f} MB) and "
-            f"{files['checkpoints']} checkpoints{last}, in {files['directory']}"
+            f"{name} keeps {files.segments} segments ({files.journal_bytes / 1e6:,.0f} MB) and "
+            f"{files.checkpoints} checkpoints{last}, in {files.directory}"
         )
-        for doubt in files["problems"]:
-            yield f"{member['name']}, of its files: {doubt}"
+        for doubt in files.problems:
+            yield f"{name}, of its files: {doubt}"
 
 
 def _shipped(report: Report) -> Iterator[str]:
     """Amount sent to fill replicas, by method."""
-    kinds = (
-        ("updates", "history_bytes"),
-        ("key ranges", "ranges_bytes"),
-        ("whole", "full_bytes"),
+    replicas = [own.replicas for own in report.own.values()]
+    sums = (
+        ("updates", sum(one.history_bytes for one in replicas)),
+        ("key ranges", sum(one.ranges_bytes for one in replicas)),
+        ("whole", sum(one.full_bytes for one in replicas)),
     )
-    replicas = [own.get("replicas", {}) for own in report.own.values()]
-    sums = [(kind, sum(one.get(key, 0) for one in replicas)) for kind, key in kinds]
     if any(total for _, total in sums):
         yield "sent to fill replicas: " + ", ".join(
             f"{kind} {total:,} bytes" for kind, total in sums if total
@@ -557,12 +521,12 @@ class _Looks:
             if failures:
                 self.notes.append(f"asking {address} now: {'; '.join(failures)}")
             self._asked = address
-            self._known = [str(Address.of_clients(row)) for row in report.seen["members"]]
+            self._known = [str(row.door) for row in report.seen.members]
             return report
         raise Unreachable(f"no member answers: {'; '.join(failures)}")
 
 
-@operator_command(address=address_argument)
+@query_command(ShowStatus, address=address_argument)
 @click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
 @click.option(
     "--rates", is_flag=True, help="Sample twice, and show operations per second; implied by --watch."
@@ -577,15 +541,7 @@ class _Looks:
     help="Time between two samples, in seconds or as 500ms.",
 )
 def status(call: Call, *, watch: bool, rates: bool, interval_s: float) -> Iterator[Report]:
-    r"""Show members, master, partitions, entries, migrations and safety.
-
-    The command discovers all members from those that -a names. With --watch it switches to another member when one
-    goes away. Operations per second count writes only.
-
-    \b
-      holdfast status
-      holdfast status --watch -a 10.0.0.1:5701,10.0.0.2:5701
-    """
+    """Print one sample, or a sample after the other."""
     if not watch:
         report = gather(call.address, call.credentials)
         if rates:

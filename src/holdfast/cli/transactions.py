@@ -11,7 +11,6 @@ import msgspec
 from holdfast.cli.answers import Answer
 from holdfast.cli.operator_command import Call, operator_command
 from holdfast.cli.rendering import Shown, table_of
-from holdfast.cli.status import gather
 from holdfast.client.client_transaction import order_transaction
 from holdfast.core.model.ids import Address
 from holdfast.core.model.result_columns import column, duration
@@ -175,14 +174,14 @@ def find(call: Call) -> Found:
     waits: list[LockWait] = []
     silent: list[str] = []
     orphans = 0
-    for member in gather(call.address, call.credentials).seen["members"]:
-        door = Address.of_clients(member)
+    for member in call.status().members:
+        door = member.door
         try:
             answer = order_transaction(door, call.credentials.for_client(), ListTransactions())
         except HoldfastError as error:
-            silent.append(f"{member['name']}: {error}")
+            silent.append(f"{member.name}: {error}")
             continue
-        running += [(member["name"], door, each) for each in answer.running]
+        running += [(member.name, door, each) for each in answer.running]
         waits += answer.waits
         orphans += answer.orphans
     running.sort(key=lambda each: -each[2].age_ms)

@@ -20,6 +20,7 @@ from holdfast.cli.operator_command import Call, operator_command
 from holdfast.client.operator import Gap, Listening, Silence, Watcher
 from holdfast.client.zone_events import ZoneEvent, ZoneEventKind
 from holdfast.client.zone_watcher import ZonesGap, ZonesWatched, ZoneWatcher
+from holdfast.core.model.member_status import MemberStatus
 from holdfast.core.model.migration import NONE, Migration
 from holdfast.core.model.partition_events import Kind, Loss, News, Number
 from holdfast.core.partition_table.event_log import ranges_of
@@ -145,7 +146,7 @@ class Lines:
     def of(self, event: Told) -> str:
         match event:
             case Listening(status):
-                return f"watching {status['cluster']} through {status['name']}: {status['cluster_state']}"
+                return f"watching {status.cluster} through {status.name}: {status.cluster_state}"
             case Silence(why):
                 return f"no member answers: {why}; trying again"
             case Gap():
@@ -159,9 +160,9 @@ class Lines:
             case News():
                 return self._news(event)
 
-    def learn(self, status: dict[str, Any]) -> None:
+    def learn(self, status: MemberStatus | None) -> None:
         """Learn names of members; former members keep theirs."""
-        self._names.update({row["uuid"]: row["name"] for row in status.get("members", [])})
+        self._names.update({row.uuid: row.name for row in (status.members if status else ())})
 
     def name(self, uuid: str | None) -> str:
         return "none" if uuid is None else self._names.get(uuid, uuid[:8])
@@ -348,7 +349,7 @@ def struct_of(event: Told) -> Event:
         case ZoneEvent():
             return event
         case Listening(status):
-            return ListeningEvent(str(status["uuid"]), str(status["cluster_state"]))
+            return ListeningEvent(status.uuid, status.cluster_state)
         case Silence(why):
             return SilenceEvent(why)
         case Gap():

@@ -15,6 +15,7 @@ from holdfast.cli.paths import LocalPath
 from holdfast.cli.rendering import Shown, table_of
 from holdfast.cli.unit_types import Seconds
 from holdfast.client.agreed_client import order_zone
+from holdfast.core.model.member_status import SettingValue, ZoneStatus
 from holdfast.core.model.result_columns import column
 from holdfast.core.model.zone_questions import (
     NEVER,
@@ -25,12 +26,10 @@ from holdfast.core.model.zone_questions import (
     ListZones,
     RenameZone,
     ResetZone,
-    SettingValue,
     ShowZone,
     ZoneAnswer,
     ZoneOrder,
     ZonePartitionTold,
-    zone_summary,
 )
 from holdfast.core.zones.assignments import Assignments, PartitionKeys
 from holdfast.core.zones.descriptors import Adjustment, PlacementKind
@@ -66,19 +65,6 @@ class OrderDone(Answer):
         return [f"Warning: {warning}" for warning in self.warnings]
 
 
-class Zone(Answer):
-    """A zone: its settings, and how many of its partitions lack a leader or a replica, or move."""
-
-    id: int
-    name: str
-    settings: dict[str, SettingValue]
-    leaderless: int
-    moving: int
-    under_replicated: int
-    lag: int = 0
-    eligible_members: list[str] = msgspec.field(default_factory=list)
-
-
 class ZoneRow(msgspec.Struct, frozen=True):
     """A line of the list for people."""
 
@@ -96,7 +82,7 @@ class ZoneRow(msgspec.Struct, frozen=True):
 class Zones(Answer):
     """All zones."""
 
-    zones: list[Zone]
+    zones: list[ZoneStatus]
 
     def view(self) -> Iterable[Shown]:
         rows = [{**one.settings, **msgspec.structs.asdict(one)} for one in self.zones]
@@ -116,15 +102,16 @@ class PartitionRow(msgspec.Struct, frozen=True):
     unwell: Annotated[str, column("replicas that are not well", fold=True)]
 
 
-class ZoneShown(Zone, kw_only=True):
+class ZoneShown(Answer):
     """A zone, partition by partition."""
 
+    zone: ZoneStatus
     members: dict[str, str]
     partitions: list[ZonePartitionTold]
 
     def view(self) -> Iterable[Shown]:
-        settings = ", ".join(f"{key} {value}" for key, value in self.settings.items() if value != "")
-        yield f"zone {self.name}: {settings}"
+        settings = ", ".join(f"{key} {value}" for key, value in self.zone.settings.items() if value != "")
+        yield f"zone {self.zone.name}: {settings}"
         yield table_of([_row(one, self.members) for one in self.partitions], PartitionRow)
 
 
@@ -301,8 +288,7 @@ def list_command(call: Call) -> Zones:
     \b
       holdfast zone list
     """
-    found = _order(call, ListZones()).zones
-    return Zones(zones=[msgspec.convert(zone_summary(one), Zone) for one in found])
+    return Zones(zones=_order(call, ListZones()).zones)
 
 
 @operator_command(zone, short_help="Show the leader, replicas and moves of each partition of a zone.")
@@ -316,12 +302,7 @@ def show(call: Call, name: str) -> ZoneShown:
       holdfast zone show orders
     """
     answer = _order(call, ShowZone(name))
-    [found] = answer.zones
-    return ZoneShown(
-        **msgspec.structs.asdict(msgspec.convert(zone_summary(found), Zone)),
-        members=answer.members,
-        partitions=answer.partitions,
-    )
+    return ZoneShown(zone=answer.zones[0], members=answer.members, partitions=answer.partitions)
 
 
 def _row(one: ZonePartitionTold, members: dict[str, str]) -> PartitionRow:

@@ -18,13 +18,15 @@ from dataclasses import dataclass, field
 from itertools import chain
 from operator import add, itemgetter
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 from uuid import uuid4
 
 import msgspec
 
+from holdfast.actions.operator_action import OperatorQuery
+from holdfast.client.action_messages import ask_on, ask_status
 from holdfast.client.blocking_retries import BlockingRetries
-from holdfast.client.connection import Broken, Connection, Credentials, ask_status
+from holdfast.client.connection import Broken, Connection, Credentials
 from holdfast.client_core.routing import (
     PASSING,
     PartitionRows,
@@ -38,6 +40,7 @@ from holdfast.client_core.routing import (
 from holdfast.config.client_tls import ClientTls
 from holdfast.core.model.ids import Address
 from holdfast.core.model.keys import partition_of
+from holdfast.core.model.member_status import MemberStatus
 from holdfast.core.model.operations import DEFAULT_TTL, READS, WHOLE, Op, Request, Value
 from holdfast.errors import NoDataMember, NotReady, Refused, Unknown, Unreachable
 from holdfast.wire import own
@@ -184,15 +187,13 @@ class Client:
             self._any()
         return self._cluster_id
 
-    def status(self, *, counted: bool = False) -> dict[str, object]:
-        """Status of the first member that answers, and of the cluster as that member knows it. `counted`: also entries,
-        bytes and updates of each map.
-        """
+    def status(self) -> MemberStatus:
+        """Status of the first member that answers, and of the cluster as that member knows it."""
+        return self._of_anyone(ask_status)
 
-        def ask(connection: Connection) -> dict[str, object]:
-            return ask_status(connection, counted=counted)
-
-        return self._of_anyone(ask)
+    def query(self, query: OperatorQuery) -> Any:
+        """The answer of the first member that answers, of the query's `result` type."""
+        return self._of_anyone(lambda connection: ask_on(connection, query))
 
     def table(self, map_name: str = "") -> RoutingTable:
         """The members and the partition table, fetched from a member now. If the map lives in a zone, the owner of a

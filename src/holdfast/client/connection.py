@@ -15,7 +15,6 @@ from holdfast.config.client_tls import SPEAKS_NONE, ClientTls, handshake_problem
 from holdfast.core.model.ids import Address
 from holdfast.errors import Denied, HoldfastError, ProtocolError, Unsupported
 from holdfast.wire import doors, own
-from holdfast.wire.status_keys import decoded_status
 
 CONNECT_S_MAX = 5.0
 ANSWER_S_MIN = 5.0
@@ -234,9 +233,3 @@ class Connection:
                 raise Broken(f"{self.address} closed the connection")
             rest = rest[got:]
         return buffer
-
-
-def ask_status(connection: Connection, *, counted: bool = False) -> dict[str, object]:
-    """The status of the member at the other end, of any build. Raises as `Connection.ask` does."""
-    answer = connection.ask(own.AskStatus(connection.next_number(), counted), own.StatusIs)
-    return decoded_status(answer.status)

@@ -8,9 +8,10 @@ import difflib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from holdfast.client.action_messages import ask_status
 from holdfast.client.blocking import Client
 from holdfast.client.blocking_retries import BlockingRetries
-from holdfast.client.connection import Connection, ask_status
+from holdfast.client.connection import Connection
 from holdfast.client.replica_questions import CANNOT_ASK, ask_digests
 from holdfast.client_core.routing import PASSING
 from holdfast.config.schema import INTERNAL
@@ -57,9 +58,7 @@ def names_on(connection: Connection) -> list[str]:
     """Names of the maps that this member has an entry of or a configuration for. Raises Broken, or the
     member's error.
     """
-    status = ask_status(connection)
-    maps = status.get("maps")
-    return [name for name in (maps if isinstance(maps, list) else []) if isinstance(name, str)]
+    return ask_status(connection).maps
 
 
 def _names_told(client: Client) -> tuple[set[str], list[str]]:

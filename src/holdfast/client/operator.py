@@ -6,16 +6,16 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-import msgspec
-
-from holdfast.actions.operator_action import TIMEOUT_MS_MAX, OperatorAction, OperatorQuery
+from holdfast.actions.operator_action import OperatorAction, OperatorQuery
+from holdfast.client.action_messages import ask_status, check, request_of, value_of
 from holdfast.client.blocking_retries import BlockingRetries
-from holdfast.client.connection import Broken, Connection, Credentials, ask_status
+from holdfast.client.connection import Broken, Connection, Credentials
 from holdfast.core.model.ids import Address
+from holdfast.core.model.member_status import MemberStatus
 from holdfast.core.model.partition_events import News, Number
-from holdfast.errors import HoldfastError, NotReady, Refused, Standing, Unknown, Unreachable
+from holdfast.errors import HoldfastError, NotReady, Standing, Unknown, Unreachable
 from holdfast.wire import own
 
 LOOK_S = 0.25
@@ -25,8 +25,6 @@ PING_S = 2.0
 """A watch that is silent for so long asks whether the member is alive."""
 LATE_S = 5.0
 """Extra time for the answer after an order's own timeout."""
-
-MemberStatus = dict[str, object]
 
 
 def act(
@@ -48,8 +46,7 @@ def act(
 
 def ask(address: Address, credentials: Credentials, query: OperatorQuery, *, timeout_s: float) -> Any:
     """The answer of the member at this address to a query, of its `result` type. Raises as `act`."""
-    answer = _acted(address, credentials, query, timeout_s, None)
-    return msgspec.msgpack.decode(answer.value, type=query.result)
+    return value_of(query, _acted(address, credentials, query, timeout_s, None))
 
 
 def _acted(
@@ -86,19 +83,8 @@ def _acted(
         ) from broken
     finally:
         connection.close()
-    if answer.fate is own.Fate.REJECTED:
-        raise Refused(answer.message)
-    if answer.fate is own.Fate.ACCEPTED:
-        raise Standing(
-            f"{answer.message}. The command was accepted, and the cluster carries it out as soon as possible"
-        )
+    check(answer)
     return answer
-
-
-def request_of(number: int, action: OperatorAction, timeout_s: float) -> own.Act:
-    """The message that carries an action."""
-    fields = msgspec.Raw(msgspec.msgpack.encode(action))
-    return own.Act(number, action.declared.name, fields, min(round(timeout_s * 1000), TIMEOUT_MS_MAX))
 
 
 def act_at_any(
@@ -111,7 +97,8 @@ def act_at_any(
     failed: HoldfastError = NotReady("no member was named")
 
     def learn(status: MemberStatus) -> None:
-        left.extend(found for found in _addresses(status) if found not in left and found not in asked)
+        doors = (member.door for member in status.members)
+        left.extend(found for found in doors if found not in left and found not in asked)
 
     while left:
         address = left.pop(0)
@@ -154,7 +141,7 @@ class Watcher:
         self._last: Number | None = None
         self._listened = False
         self._uuids: set[str] = set()
-        self.status: MemberStatus = {}
+        self.status: MemberStatus | None = None
         """Status of the cluster from the watched member, a few seconds old at most."""
 
     def events(self) -> Iterator[News | Listening | Gap | Silence]:
@@ -213,18 +200,10 @@ class Watcher:
     def _look(self, connection: Connection) -> MemberStatus:
         """Fetch the status. Raises NotReady if the process is not a member now; Broken."""
         status = ask_status(connection)
-        if status["state"] != "member":
-            raise NotReady(f"{connection.address} is {status['state']}")
+        if status.state != "member":
+            raise NotReady(f"{connection.address} is {status.state}")
         self._listened = True
-        self._known = _addresses(status)
+        self._known = [member.door for member in status.members]
         self.status = status
-        self._uuids.update(str(member["uuid"]) for member in _members(status))
+        self._uuids.update(member.uuid for member in status.members)
         return status
-
-
-def _members(status: MemberStatus) -> list[dict[str, Any]]:
-    return cast("list[dict[str, Any]]", status["members"])
-
-
-def _addresses(status: MemberStatus) -> list[Address]:
-    return [Address.of_clients(member) for member in _members(status)]

@@ -9,8 +9,9 @@ from enum import StrEnum, unique
 
 import msgspec
 
+from holdfast.core.model.member_status import SettingValue
 from holdfast.core.model.metastore_questions import KeyAnswer
-from holdfast.core.model.zone_questions import LeaderTold, SettingValue, TroubleTold
+from holdfast.core.model.zone_questions import LeaderTold, TroubleTold
 from holdfast.core.zones import descriptors
 from holdfast.core.zones.assignments import Assignments, PartitionKeys
 from holdfast.core.zones.descriptors import ClusterTopology, DataNodesEntry, ZoneDescriptor, ZoneSettings

@@ -3,6 +3,7 @@
 import { get, listen, logIn, logOut, Refused } from "./door.js";
 import { make } from "./elements.js";
 import { themeSwitch } from "./ownership.js";
+import { forget, survey } from "./survey.js";
 import { VIEWS } from "./views.js";
 
 const LINES = 12000;
@@ -34,10 +35,10 @@ function draw() {
 }
 
 function head() {
-  const { me, survey } = known;
+  const { me, survey: seen } = known;
   if (!me) return;
   $("cluster").textContent = `${me.cluster}`;
-  const own = survey?.members.find((one) => one.uuid === survey.me)?.status;
+  const own = seen?.members.find((one) => one.uuid === me.uuid)?.status;
   for (const id of ["state", "safe"]) $(id).hidden = !own;
   if (!own) return;
   $("state").textContent = own.cluster_state;
@@ -53,7 +54,7 @@ async function ask() {
   clearTimeout(surveying);
   const mine = state;
   try {
-    known.survey = await get("cluster");
+    known.survey = await survey();
     known.surveyError = "";
   } catch (error) {
     if (error.status === 401) return welcome("These credentials are not good any more.");
@@ -146,6 +147,7 @@ function begin() {
 }
 
 function end() {
+  forget();
   state.over = true;
   state.stop?.abort();
   clearTimeout(surveying);

@@ -41,6 +41,9 @@ export const post = async (path, content) => answer(await ask(path, {
   method: "POST", body: JSON.stringify(content), headers: { "content-type": "application/json" },
 }));
 
+/** The answers of all members to a query (`GET /v1/actions` lists them): `{at_ms, members: [{uuid, name, answer, error}]}`. */
+export const queryAll = async (name) => get(new URL(`../../v1/queries/${name}?member=all`, base));
+
 /** Carry out an operator action (`GET /v1/actions` lists them), with `member` and `timeout_ms` as options. */
 export const act = async (name, fields, options = {}) =>
   post(new URL(`../../v1/actions/${name}?${new URLSearchParams(options)}`, base), fields);

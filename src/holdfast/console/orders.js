@@ -1,7 +1,8 @@
 // What an operator orders: asked for confirmation, given, and followed until it is carried out.
 
 import { confirm, notice } from "./dialogs.js";
-import { act, get, post } from "./door.js";
+import { act, post } from "./door.js";
+import { statuses } from "./survey.js";
 
 const ORDER_MS = 600000;
 const LOOK_MS = 700;
@@ -28,8 +29,7 @@ export async function drain(member, known) {
     while (!over) {
       await new Promise((done) => setTimeout(done, LOOK_MS));
       try {
-        const survey = await get("cluster");
-        const found = survey.members.find((one) => one.uuid === uuid);
+        const found = (await statuses()).find((one) => one.uuid === uuid);
         const left = found ? held(found.status) : 0;
         if (!over && left !== null) say(`${name} is being drained: ${left} partition replicas are still there`, "", copies ? 1 - Math.min(1, left / copies) : null);
       } catch { /* it may be this very member that has gone */ }
@@ -79,14 +79,14 @@ export async function changeState(state) {
 export async function askSafe() {
   const say = notice("Every member is asked");
   try {
-    const survey = await get("cluster");
-    const silent = survey.members.filter((one) => !one.status).map((one) => one.name);
-    const stamps = new Set(survey.members.filter((one) => one.status).map((one) => one.status.table.stamp));
-    const why = survey.members.map((one) => one.status?.unsafe_reason && `${one.name}: ${one.status.unsafe_reason}`).find(Boolean);
+    const members = await statuses();
+    const silent = members.filter((one) => !one.status).map((one) => one.name);
+    const stamps = new Set(members.filter((one) => one.status).map((one) => one.status.table.stamp));
+    const why = members.map((one) => one.status?.unsafe_reason && `${one.name}: ${one.status.unsafe_reason}`).find(Boolean);
     if (silent.length) say(`Nobody knows: ${silent.join(", ")} do not answer`, "bad");
     else if (why) say(`Not safe: ${why}`, "bad");
     else if (stamps.size > 1) say("Not safe: members have different partition tables", "bad");
-    else say(`Safe: as all ${survey.members.length} members see it, a crash of one of them would cost nothing`, "good");
+    else say(`Safe: as all ${members.length} members see it, a crash of one of them would cost nothing`, "good");
   } catch (error) {
     say(`This was not found out: ${error.message}`, "bad");
   }

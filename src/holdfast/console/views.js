@@ -60,14 +60,14 @@ function members(known) {
     const { survey, surveyError } = known;
     asked.textContent = surveyError ? `The members could not be asked: ${surveyError}` : survey ? `Asked at ${clock(survey.at_ms)}` : "The members are being asked";
     if (!survey) return;
-    const own = survey.members.find((one) => one.uuid === survey.me)?.status;
+    const own = survey.members.find((one) => one.uuid === me)?.status;
     const leader = master(known) ?? own;
     table.search.hidden = survey.members.length < 10;
     const entries = survey.members.reduce((sum, one) => sum + (one.status?.entries.primary ?? 0), 0);
     const moving = leader ? leader.migrations.active + leader.migrations.queued : 0;
     figures.replaceChildren(
       card(survey.members.length, "members"), card(count(known.me.partitions), "partitions"), card(count(entries), "entries"),
-      card(count(survey.maps.length + survey.maps_left_out), "maps"), card(count(moving), "migrations left"),
+      card(count(survey.maps.length), "maps"), card(count(moving), "migrations left"),
       card(own?.cluster_safe ? "yes" : "no", "safe", own?.cluster_safe ? "fine" : "alarm"));
     why.hidden = !own?.cluster_unsafe_reason;
     why.textContent = own?.cluster_unsafe_reason ? `Not safe: ${own.cluster_unsafe_reason}` : "";
@@ -208,7 +208,7 @@ function maps(known) {
     const silent = survey.members.filter((one) => !one.status).map((one) => one.name);
     note.textContent = "Entries of all members' primaries, in zones of the leaders; sizes of keys and values are estimated from a sample."
       + (silent.length ? ` Without what ${silent.join(", ")} hold: they do not answer.` : "")
-      + (survey.maps_left_out ? ` ${count(survey.maps_left_out)} smaller maps are left out.` : "") + ` Asked at ${clock(survey.at_ms)}.`;
+      + ` Asked at ${clock(survey.at_ms)}.`;
   } };
 }
 

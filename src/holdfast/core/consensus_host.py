@@ -21,6 +21,7 @@ from holdfast.core.metastore.metastore import Metastore
 from holdfast.core.metastore.metastore_voters import MetastoreVoters
 from holdfast.core.metastore.operator_questions import OperatorQuestions
 from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, GroupNumber, MemberId, Token
+from holdfast.core.model.member_status import MetastoreReplica, ZoneStatus
 from holdfast.core.model.metastore_questions import (
     MetastoreAnswer,
     MetastoreQuestion,
@@ -30,7 +31,7 @@ from holdfast.core.model.metastore_questions import (
 )
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.zone_questions import WhoLeads, ZoneAnswer, ZoneOrder, zone_summary
+from holdfast.core.model.zone_questions import WhoLeads, ZoneAnswer, ZoneOrder
 from holdfast.core.multiraft.group_host import GroupHost
 from holdfast.core.multiraft.hosted_group import GroupClient, ReplicaNotice
 from holdfast.core.outbox import Outbox, Reply
@@ -188,30 +189,30 @@ class ConsensusHost:
         lead = self.groups.lead(METASTORE_GROUP)
         return lead if lead is not None and self.groups.member(lead) is not None else None
 
-    def metastore_told(self) -> dict[str, object] | None:
+    def metastore_replica(self) -> MetastoreReplica | None:
+        """The metastore as this member sees it; None: there is none."""
         if not self._on:
             return None
         names, configuration, status = self.view.names(), self.voters.configuration, self.metastore.status
-
         leader = self._metastore_leader()
 
         def called(nodes: frozenset[NodeId]) -> list[str]:
             return sorted(names.get(node, node) for node in nodes)
 
-        return {
-            "leader": "" if leader is None else names.get(leader, leader),
-            "voters": [] if configuration is None else called(configuration.voters),
-            "learners": [] if configuration is None else called(configuration.learners),
-            "revision": status.revision,
-            "compacted": status.compacted,
-            "time_ms": status.time_ms,
-            "keys": status.keys,
-            "history_bytes": status.history_bytes,
-            "pending": status.under_way,
-        }
+        return MetastoreReplica(
+            leader="" if leader is None else names.get(leader, leader),
+            voters=[] if configuration is None else called(configuration.voters),
+            learners=[] if configuration is None else called(configuration.learners),
+            revision=status.revision,
+            compacted=status.compacted,
+            time_ms=status.time_ms,
+            keys=status.keys,
+            history_bytes=status.history_bytes,
+            pending=status.under_way,
+        )
 
-    def zones_told(self) -> list[dict[str, object]]:
-        return [zone_summary(self.view.summary(zone)) for zone in self.view.zones()]
+    def zone_statuses(self) -> list[ZoneStatus]:
+        return [self.view.summary(zone) for zone in self.view.zones()]
 
     def unsafe_reason(self) -> str:
         """The first reason why a crash could make metastore or zones lose data or availability now; empty: none."""

@@ -18,12 +18,21 @@ from holdfast.core.membership.maps_in_force import MapsInForce
 from holdfast.core.membership.membership import Membership
 from holdfast.core.migration.migration_master import MigrationMaster
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.member_status import (
+    CutCounts,
+    MetastoreReplica,
+    MigrationCounts,
+    Rebalance,
+    ReplicaFills,
+    RunningMigration,
+    TransactionCounts,
+    ZoneStatus,
+)
 from holdfast.core.model.migration import Migration
 from holdfast.core.model.open_operations import Followed, OpenOperation
 from holdfast.core.model.operations import Outcome, Request
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.sync_request import How
 from holdfast.core.model.views import ClusterState, Intent, MemberInfo, Room, View
 from holdfast.core.outbox import Outbox
 from holdfast.core.partition_table.table_replication import TableReplication
@@ -302,9 +311,9 @@ class MemberView:
         return version.major, version.minor
 
     @property
-    def transactions(self) -> dict[str, int]:
-        """Transactions that run here, by `MemberTransactions.figures`."""
-        return self._transactions.figures
+    def transactions(self) -> TransactionCounts:
+        """Transactions that run here, and those whose coordinator is gone."""
+        return self._transactions.counts
 
     @property
     def table_stamp(self) -> int:
@@ -479,35 +488,37 @@ class MemberView:
         """Replicas that differed and were repaired."""
         return self._repair.repaired
 
-    def fills(self, how: How) -> int:
-        return self._source.selection.fills[how]
-
-    def migrations(self) -> dict[str, int]:
+    def migrations(self) -> MigrationCounts:
         """Outcomes of migrations, as the master counts them."""
-        found = self._migrations
-        return {
-            "active": len(found.running),
-            "queued": found.queued,
-            "completed": found.completed,
-            "failed": found.failed,
-            "delayed_ms": found.delayed_ms,
-            "completed_kept": len(self._table_replication.event_log.kept),
-        }
+        found, news = self._migrations, self.open_news
+        return MigrationCounts(
+            active=len(found.running),
+            queued=found.queued,
+            completed=found.completed,
+            failed=found.failed,
+            delayed_ms=found.delayed_ms,
+            completed_kept=len(self._table_replication.event_log.kept),
+            sent_bytes=self.sent_bytes,
+            process=None
+            if news is None
+            else Rebalance(news.planned, news.completed, news.failed, news.remaining, news.elapsed_ms),
+            running=self.running_migrations(),
+        )
 
-    def running_migrations(self) -> list[dict[str, object]]:
+    def running_migrations(self) -> list[RunningMigration]:
         """Running migrations: on the master all, on others those that they supply."""
         now_ns = self.now_ns
         known = [(one.migration, now_ns - one.began_ns) for one in self._migrations.running.values()]
         known = known or [(migration, 0) for migration, _ in self.supplying()]
         return [
-            {
-                "partition": one.partition,
-                "kind": str(one.kind),
-                "replica": one.destination_new,
-                "source": one.source or "",
-                "destination": one.destination,
-                "running_ms": lasted_ns // 1_000_000,
-            }
+            RunningMigration(
+                one.partition,
+                str(one.kind),
+                one.destination_new,
+                one.source or "",
+                one.destination,
+                lasted_ns // 1_000_000,
+            )
             for one, lasted_ns in known
         ]
 
@@ -525,30 +536,30 @@ class MemberView:
         """Names of the members whose return a stopped cluster waits for."""
         return [info.name for info in self._migrations.returns.missing]
 
-    def replicas(self) -> dict[str, object]:
+    def replicas(self) -> ReplicaFills:
         """Counts of replicas that were compared, repaired and filled."""
         source, repair = self._source, self._repair
-        return {
-            "compared": repair.summaries_sent,
-            "differed": repair.asked,
-            "repaired": self.repaired,
-            "filled": {how.name.lower(): count for how, count in source.selection.fills.items()},
-            "history_bytes": source.flow.bytes_history,
-            "ranges_bytes": source.flow.bytes_ranges,
-            "full_bytes": source.flow.bytes_full,
-        }
+        return ReplicaFills(
+            compared=repair.summaries_sent,
+            differed=repair.asked,
+            repaired=self.repaired,
+            filled={how.name.lower(): count for how, count in source.selection.fills.items()},
+            history_bytes=source.flow.bytes_history,
+            ranges_bytes=source.flow.bytes_ranges,
+            full_bytes=source.flow.bytes_full,
+        )
 
-    def cuts(self) -> dict[str, int]:
+    def cuts(self) -> CutCounts:
         cuts = self._copies.cuts
-        return {"kept": len(cuts), "marks": cuts.pins, "changed_keys": cuts.changed}
+        return CutCounts(len(cuts), cuts.pins, cuts.changed)
 
-    def metastore(self) -> dict[str, object] | None:
+    def metastore(self) -> MetastoreReplica | None:
         """Status of the metastore, as far as this member knows; None: the cluster has none."""
-        return self._agreed.metastore_told()
+        return self._agreed.metastore_replica()
 
-    def zones(self) -> list[dict[str, object]]:
+    def zones(self) -> list[ZoneStatus]:
         """Status of each zone, as far as this member knows."""
-        return self._agreed.zones_told()
+        return self._agreed.zone_statuses()
 
     # -- safety
 

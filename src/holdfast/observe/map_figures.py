@@ -10,39 +10,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator
 from itertools import islice
-from typing import Final
-
-import msgspec
+from typing import Final, Generic, TypeVar
 
 from holdfast.core.member import Member
+from holdfast.core.model.member_status import MapFigure, MemberCount
+
+T = TypeVar("T")
 
 COPIES: Final = 500
 """Maps in partitions per slice."""
 SAMPLES, SAMPLED_COPIES = 4, 16
 """Sizes are sampled from this many entries in each of this many copies of a map."""
-
-
-class MapFigure(msgspec.Struct, array_like=True):
-    """One map in the partitions that this member serves as primary, or leads in a zone."""
-
-    entries: int = 0
-    bytes: int = 0
-    """Estimated size of keys and values."""
-    updates: int = 0
-    """How many there were, ever: what has changed between two looks is the rate."""
-
-
-"""All updates ever; the difference between two looks gives the rate."""
-
-
-class MemberCount(msgspec.Struct):
-    maps: dict[str, MapFigure] = {}
-    primary: int = 0
-    """Entries in partitions that this member serves, without zones."""
-    all: int = 0
-    """Entries in all local copies."""
-    reads: dict[str, int] = {}
-    """Reads per map since the start (`read_counts`)."""
 
 
 def counting_maps(member: Member) -> Generator[None, None, MemberCount]:
@@ -82,19 +60,19 @@ def counting_maps(member: Member) -> Generator[None, None, MemberCount]:
     return count
 
 
-class SharedCounts:
+class SharedCounts(Generic[T]):
     """Counts that concurrent requests share.
 
     A request that arrives during a count waits for the next one: the running count may have passed a map that changed
     before the request was sent, and its sender would miss its own write.
     """
 
-    def __init__(self, count: Callable[[], Generator[None, None, MemberCount]]) -> None:
+    def __init__(self, count: Callable[[], Generator[None, None, T]]) -> None:
         self._count = count
-        self._waiting: deque[Callable[[MemberCount], None]] = deque()
+        self._waiting: deque[Callable[[T], None]] = deque()
         self._running = False
 
-    def ask(self, done: Callable[[MemberCount], None], soon: Callable[[Callable[[], None]], object]) -> None:
+    def ask(self, done: Callable[[T], None], soon: Callable[[Callable[[], None]], object]) -> None:
         """`done` gets the count; `soon` schedules a call for the next turn of the loop."""
         self._waiting.append(done)
         if not self._running:

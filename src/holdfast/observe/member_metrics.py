@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.core.member import Member
+from holdfast.core.model.member_status import MemoryStatus
 from holdfast.core.model.views import ClusterState, Room
 from holdfast.observe.health import unready_reason
 from holdfast.observe.latency_histogram import LatencyHistogram, exposed_buckets
@@ -31,7 +32,7 @@ class ProcessStats:
     version: str = ""
     lane: str = ""
     sockets: str = ""
-    memory: Mapping[str, Any] | None = None
+    memory: MemoryStatus | None = None
     files: Mapping[str, Any] | None = None
     stall_s: float = 0.0
     """Longest stall of the event loop in the last minute."""
@@ -94,30 +95,29 @@ def _cluster(member: Member, process: ProcessStats, expose: Any) -> None:
         if room is not Room.PLENTY or info.uuid == member.me:
             expose("holdfast_memory_level", ROOMS[room], info.name)
     transactions = picture.transactions
-    expose("holdfast_transactions_running", transactions["running"])
-    expose("holdfast_transaction_oldest_seconds", transactions["oldest_ms"] / 1000)
-    expose("holdfast_cuts", picture.cuts()["kept"])
+    expose("holdfast_transactions_running", transactions.running)
+    expose("holdfast_transaction_oldest_seconds", transactions.oldest_ms / 1000)
+    expose("holdfast_cuts", picture.cuts().kept)
     for zone in picture.zones():
-        name = str(zone["name"])
         for problem in ("leaderless", "moving", "under_replicated"):
-            expose("holdfast_zone_partitions", float(zone[problem]), name, problem)  # type: ignore[arg-type]
-        expose("holdfast_zone_lag_entries", float(zone["lag"]), name)  # type: ignore[arg-type]
+            expose("holdfast_zone_partitions", getattr(zone, problem), zone.name, problem)
+        expose("holdfast_zone_lag_entries", zone.lag, zone.name)
 
 
 def _replication(member: Member, expose: Any) -> None:
     picture = member.picture
     migrations = picture.migrations()
-    expose("holdfast_migrations_active", migrations["active"])
-    expose("holdfast_migrations_queued", migrations["queued"])
-    expose("holdfast_migrations_total", migrations["completed"], "completed")
-    expose("holdfast_migrations_total", migrations["failed"], "failed")
+    expose("holdfast_migrations_active", migrations.active)
+    expose("holdfast_migrations_queued", migrations.queued)
+    expose("holdfast_migrations_total", migrations.completed, "completed")
+    expose("holdfast_migrations_total", migrations.failed, "failed")
     expose("holdfast_partitions_without_copy", picture.waiting_for_copies)
     expose("holdfast_sync_sent_bytes_total", picture.sent_bytes)
-    replicas: Mapping[str, Any] = picture.replicas()
-    for way, count in sorted(replicas["filled"].items()):
+    replicas = picture.replicas()
+    for way, count in sorted(replicas.filled.items()):
         expose("holdfast_replicas_filled_total", count, way)
-    expose("holdfast_replicas_diverged_total", replicas["differed"])
-    expose("holdfast_replicas_repaired_total", replicas["repaired"])
+    expose("holdfast_replicas_diverged_total", replicas.differed)
+    expose("holdfast_replicas_repaired_total", replicas.repaired)
     backlog = picture.backlog
     expose("holdfast_replication_backlog_bytes", backlog.bytes)
     expose("holdfast_replication_batches_pending", picture.batches_waiting)
@@ -173,8 +173,8 @@ def _named(entries: Iterable[str], configured: Mapping[str, object]) -> tuple[Se
 
 def _process(process: ProcessStats, expose: Any) -> None:
     if process.memory is not None:
-        expose("holdfast_memory_used_bytes", process.memory["used_bytes"])
-        expose("holdfast_memory_limit_bytes", process.memory["limit_bytes"])
+        expose("holdfast_memory_used_bytes", process.memory.used_bytes)
+        expose("holdfast_memory_limit_bytes", process.memory.limit_bytes)
     if process.files is not None:
         files = process.files
         expose("holdfast_journal_bytes", files["journal_bytes"])

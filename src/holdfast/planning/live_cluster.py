@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Credentials
 from holdfast.client.replica_questions import ask_digests
 from holdfast.config.schema import Placement
 from holdfast.core.membership.view_agreement import is_quorum
-from holdfast.core.model.ids import Address, MemberId
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.member_status import ListedMember, MemberStatus
 from holdfast.core.model.migration import ReplicaList
 from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.placement.layout import Candidate
@@ -33,21 +34,18 @@ PREFIX_MIN = 4
 
 @dataclass(frozen=True, slots=True)
 class LiveCluster:
-    status: dict[str, Any]
+    status: MemberStatus
     rows: list[ReplicaList]
     notes: list[str] = field(default_factory=list)
 
     @property
-    def members(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.status["members"]
-        return found
+    def members(self) -> list[ListedMember]:
+        return self.status.members
 
     @property
     def placement(self) -> Placement:
         """The master's method for the layout."""
-        # Older releases had only one and do not report it.
-        found: Placement = self.status["partitions"].get("placement", "even")
-        return found
+        return cast("Placement", self.status.partitions.placement)
 
     @property
     def strategy(self) -> str:
@@ -56,40 +54,37 @@ class LiveCluster:
     def question(self, scenarios: Sequence[str], sizes: Sizes | None = None, **more: Any) -> Question:
         """The question for these scenarios, in which members may be called as people call them. Raises ConfigError."""
         holding = [
-            Candidate(each["uuid"], each["group"], each.get("consistent_id", ""))
+            Candidate(each.uuid, each.group, each.consistent_id)
             for each in self.members
-            # Older releases had no baseline and do not report `outside`.
-            if not each["lite"] and not each["leaving"] and not each.get("outside")
+            if not each.lite and not each.leaving and not each.outside
         ]
         held = {each.uuid for each in holding}
-        partitions = self.status["partitions"]
-        by_host = partitions.get("group_by") == "host-soft"
+        partitions = self.status.partitions
+        by_host = partitions.group_by == "host-soft"
         return ask(
             [self.resolved(each) for each in scenarios],
             members=holding,
             rows=self.rows,
-            copies=partitions["replicas"],
-            others=frozenset(each["uuid"] for each in self.members if each["uuid"] not in held),
+            copies=partitions.replicas,
+            others=frozenset(each.uuid for each in self.members if each.uuid not in held),
             sizes=sizes,
             block=max(1, len(self.rows)),
-            holders=partitions["holders"],
-            accept=partitions["lost"] == "accept",
-            hosts={str(each["uuid"]): str(each["host"]) for each in self.members} if by_host else None,
+            holders=partitions.holders,
+            accept=partitions.lost == "accept",
+            hosts={each.uuid: each.host for each in self.members} if by_host else None,
             **self._baseline(),
             **more,
         )
 
     def _baseline(self) -> dict[str, Any]:
         """Members that own data, if new ones are not added by themselves, and those that are away."""
-        baseline = self.status.get("baseline")
-        if not baseline or baseline["adjust_ms"] == 0:
+        baseline = self.status.baseline
+        if baseline is None or baseline.adjust_ms == 0:
             return {}
-        members = baseline["members"]
+        members = baseline.members
         return {
-            "baseline": tuple(
-                Candidate(each["uuid"], each["group"], each["consistent_id"]) for each in members
-            ),
-            "away": frozenset(each["consistent_id"] for each in members if each["away"]),
+            "baseline": tuple(Candidate(each.uuid, each.group, each.consistent_id) for each in members),
+            "away": frozenset(each.consistent_id for each in members if each.away),
         }
 
     def resolved(self, scenario: str) -> str:
@@ -104,33 +99,33 @@ class LiveCluster:
 
     def find(self, text: str) -> str:
         """UUID of a member, by its name, its UUID, or a prefix of that. Raises ConfigError."""
-        exact = [each for each in self.members if text in (each["uuid"], each["name"])]
-        close = [each for each in self.members if len(text) >= PREFIX_MIN and each["uuid"].startswith(text)]
+        exact = [each for each in self.members if text in (each.uuid, each.name)]
+        close = [each for each in self.members if len(text) >= PREFIX_MIN and each.uuid.startswith(text)]
         found = exact or close
         if len(found) == 1:
-            return str(found[0]["uuid"])
-        listed = ", ".join(f"{each['name']} {each['uuid'][:8]}".strip() for each in found or self.members)
+            return found[0].uuid
+        listed = ", ".join(f"{each.name} {each.uuid[:8]}".strip() for each in found or self.members)
         why = "names several members" if found else "is no member"
         raise ConfigError(f"{text!r} {why}: {listed}. Give a name, a UUID, or the beginning of one")
 
     def label(self, uuid: str) -> str:
-        names = Counter(each["name"] for each in self.members)
+        names = Counter(each.name for each in self.members)
         for each in self.members:
-            if each["uuid"] == uuid:
-                name = str(each["name"])
+            if each.uuid == uuid:
+                name = each.name
                 return name if name and names[name] == 1 else f"{name} {uuid[:8]}".strip()
         return uuid
 
     def warnings(self, question: Question) -> list[str]:
         """Remarks for the reader of the plan."""
         found = list(self.notes)
-        moves = self.status["migrations"]
-        if moving := moves["active"] + moves["queued"]:
+        moves = self.status.migrations
+        if moving := moves.active + moves.queued:
             found.append(f"{moving} migrations are under way: the plan begins from the table as it is now")
         steps = [step for scenario in question.scenarios for step in scenario.steps]
         joined = [each for step in steps for each in step.join if each.uuid.startswith("join-")]
-        alive = {MemberId(each["uuid"]) for each in self.members}
-        if self.status["quorum"] == "majority" and not all(
+        alive = {MemberId(each.uuid) for each in self.members}
+        if self.status.quorum == "majority" and not all(
             is_quorum(_view(self.members), alive - {MemberId(uuid) for uuid in step.crash}) for step in steps
         ):
             found.append(
@@ -138,7 +133,7 @@ class LiveCluster:
             )
         if any(not each.consistent_id for each in joined) and self.placement == "rendezvous":
             found.append("which partitions a member gets depends on its name: give it as join:NAME")
-        if self.status.get("baseline"):
+        if self.status.baseline:
             found.append(
                 "the plan uses the present baseline of the cluster: other members get no partitions, and the "
                 "places of its crashed members are kept"
@@ -169,20 +164,20 @@ def live_sizes(size: str, cluster: LiveCluster, address: str, credentials: Crede
     return measured(sizes)
 
 
-def _view(members: Sequence[dict[str, Any]]) -> View:
-    return View(0, "", [MemberInfo(MemberId(each["uuid"]), 1, "", 0, "", 0, "") for each in members])
+def _view(members: Sequence[ListedMember]) -> View:
+    return View(0, "", [MemberInfo(MemberId(each.uuid), 1, "", 0, "", 0, "") for each in members])
 
 
 def look(address: str, credentials: Credentials) -> LiveCluster:
     """Read the cluster from its master, found through the member at `address`, or else from that member."""
     first = _ask(address, credentials)
-    if first.status["is_master"]:
+    if first.status.is_master:
         return first
-    master = next((each for each in first.members if each["master"]), None)
+    master = next((each for each in first.members if each.master), None)
     try:
         if master is None:
             raise NotReady("no leader")
-        return _ask(str(Address.of_clients(master)), credentials)
+        return _ask(str(master.door), credentials)
     except HoldfastError as error:
         first.notes.append(f"the master does not answer ({error}); this is what {address} knows")
         return first
@@ -205,7 +200,7 @@ def _ask(address: str, credentials: Credentials) -> LiveCluster:
             status = client.status()
             table = client.table()
             found = LiveCluster(status, [row.replicas for row in table])
-            if [each["uuid"] for each in found.members] == list(table.members):
+            if [each.uuid for each in found.members] == list(table.members):
                 break
         else:
             raise NotReady(f"the members of the cluster change all the time; ask {address} again")

@@ -20,7 +20,7 @@ from itertools import groupby
 from typing import Literal
 
 from holdfast.actions.refill import Refill
-from holdfast.client import operator
+from holdfast.client import action_messages
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Broken, Connection
 from holdfast.client.replica_questions import CANNOT_ASK, EntryCopy
@@ -324,7 +324,7 @@ def _refill_once(
         try:
             connection = client.to(plan.owner)
             number = connection.next_number()
-            connection.post(operator.request_of(number, Refill(plan.partition, member), REFILL_S))
+            connection.post(action_messages.request_of(number, Refill(plan.partition, member), REFILL_S))
         except CANNOT_ASK as failed:
             refused.append((plan, member, str(failed)))
         else:

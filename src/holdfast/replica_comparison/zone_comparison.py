@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from holdfast.client.action_messages import ask_status
 from holdfast.client.agreed_client import ask_of_zones
 from holdfast.client.blocking import Client
-from holdfast.client.connection import ask_status
 from holdfast.client.cut_handles import Cut, end_cut, take_cut
 from holdfast.client.replica_questions import CANNOT_ASK, ask_digests
 from holdfast.core.model.zone_questions import ListZones, ShowZone, WhoLeads, ZonePartitionTold
@@ -45,11 +45,9 @@ def zone_maps(client: Client) -> dict[str, str]:
     found: dict[str, str] = {}
     for member in client.table().members:
         try:
-            told = ask_status(client.to(member)).get("zone_maps")
+            found |= ask_status(client.to(member)).zone_maps
         except CANNOT_ASK:
             continue
-        if isinstance(told, dict):
-            found |= {str(name): str(zone) for name, zone in told.items()}
     return found
 
 
@@ -63,7 +61,7 @@ def compare_zones(
     pause: Pause = time.sleep,
 ) -> None:
     """Compare the replicas of all maps in zones, or of these maps and partitions. Raises NotReady."""
-    if not client.status().get("metastore"):
+    if client.status().metastore is None:
         return
     housed = {name: zone for name, zone in zone_maps(client).items() if not maps or name in maps}
     answer = ask_of_zones(client, ListZones())

@@ -24,9 +24,11 @@ from holdfast.actions.operator_action import (
 from holdfast.config import Settings
 from holdfast.core.events import ActionRequested, ActionWithdrawn
 from holdfast.core.member import Member
+from holdfast.core.model.member_status import MemberCount, MemberStatus
 from holdfast.engine.driver import Driver
 from holdfast.errors import HoldfastError, Refused
 from holdfast.observe.latency_histogram import LatencyHistogram
+from holdfast.observe.status import Counted
 from holdfast.runtime.live_settings import LiveSettings
 from holdfast.runtime.memory import Gauge
 from holdfast.runtime.supervision import RESTART
@@ -49,6 +51,14 @@ class Operated(Protocol):
     broken: BaseException | None
     times: OperationTimes
     tally: LaneTally
+
+    def count_entries(self, done: Callable[[Counted], None]) -> None:
+        """Count the entries, in turns of the loop."""
+
+    def status(self, count: Counted | None = None) -> MemberStatus: ...
+
+    def count_maps(self, done: Callable[[MemberCount], None]) -> None:
+        """The maps, counted; now or later."""
 
     @property
     def stall_s(self) -> float: ...
@@ -124,6 +134,19 @@ class Control:
             picture.is_master,
             picture.info.lite,
         )
+
+    def status(self, reply: Callable[[MemberStatus], None]) -> None:
+        """The status, with its entries counted; now or later."""
+        self._node.count_entries(lambda count: reply(self._node.status(count)))
+
+    def cluster_unsafe_reason(self) -> str:
+        """Why a crash of any member could lose data now; empty: it could not."""
+        self._driver.enter()
+        return self._view.cluster_unsafe_reason()
+
+    def count_maps(self, reply: Callable[[MemberCount], None]) -> None:
+        """The maps, counted; now or later."""
+        self._node.count_maps(reply)
 
     def end_client(self, number: int, reason: str) -> bool:
         """End the connection with this number; returns whether there is one."""
@@ -212,16 +235,22 @@ class Control:
 
     def take(self, action: OperatorAction, timeout_ms: int, done: ActionDone) -> None:
         """Carry out a client's action; calls `done` once."""
+        if isinstance(action, OperatorQuery):
+            self._ask(action, done)
+            return
         task = asyncio.get_running_loop().create_task(self._answer(action, timeout_ms, done))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _ask(self, query: OperatorQuery, done: ActionDone) -> None:
+        try:
+            self._node.check()
+            query.ask(self, lambda value: done(Fate.DONE, "", value))
+        except HoldfastError as refused:
+            done(Fate.REJECTED, str(refused))
+
     async def _answer(self, action: OperatorAction, timeout_ms: int, done: ActionDone) -> None:
         try:
-            if isinstance(action, OperatorQuery):
-                self._node.check()
-                done(Fate.DONE, "", action.answer(self))
-                return
             message = await self.run(action, timeout_ms / 1000)
         except HoldfastError as refused:
             done(Fate.REJECTED, str(refused))

@@ -11,6 +11,7 @@ from holdfast.config import Settings
 from holdfast.core.effects import Note
 from holdfast.core.member_view import MemberView
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.member_status import SlowOperationsStatus, Stalls
 from holdfast.observe.alarms import Alarms
 from holdfast.runtime.disk.real_disk import RealDisk
 from holdfast.runtime.disk.slow_disk import DiskWatch
@@ -125,11 +126,13 @@ class MemberWatch:
                 extra={FIELDS: {"event": "stall", "ms": round(1000 * late_s)}},
             )
 
-    def figures(self) -> dict[str, object]:
-        return {
-            "stalls": self._stalls.figures() if self._stalls is not None else None,
-            "slow_operations": self._slow.figures() if self._slow is not None else None,
-        }
+    def stalls(self) -> Stalls | None:
+        """None: they are not measured."""
+        return self._stalls.status() if self._stalls is not None else None
+
+    def slow_operations(self) -> SlowOperationsStatus | None:
+        """None: they are not watched."""
+        return self._slow.status() if self._slow is not None else None
 
     def stop(self) -> None:
         self._stopped_ns = time.time_ns()

@@ -20,6 +20,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.core.model.member_status import MemoryStatus
 from holdfast.core.model.views import Room
 from holdfast.wire.checkpoint import need_arrow
 
@@ -313,14 +314,9 @@ class Gauge:
         self.look()
         return size * COPIES <= min(TAKEN_AT * self.limit.size - self.used, LARGEST_PART * self.limit.size)
 
-    def figures(self) -> dict[str, object]:
-        return {
-            "limit_bytes": self.limit.size,
-            "limit_from": self.limit.because,
-            "used_bytes": self.used,
-            "resident_bytes": self.resident,
-            "room": self.room.name.lower(),
-        }
+    def status(self) -> MemoryStatus:
+        limit = self.limit
+        return MemoryStatus(limit.size, limit.because, self.used, self.resident, self.room.name.lower())
 
 
 def _room(part: float, before: Room) -> Room:

@@ -33,7 +33,7 @@ from holdfast.errors import (
     Refused,
     Unknown,
 )
-from holdfast.observe.status import EntriesHeld, status_of
+from holdfast.observe.status import Counted, MemberStatus, ProcessStatus, counted, status_of
 from holdfast.runtime.control import Control
 from holdfast.runtime.data_lane import data_lane
 from holdfast.runtime.disk.data_directory import DataDirectory
@@ -454,32 +454,28 @@ class Node(MemberGrid):
         counted.update({name: sum(counts) for name, counts, _ in self.tally.figures()})
         return dict(counted)
 
-    def status(self, entries: EntriesHeld | None = None) -> dict[str, object]:
-        files: dict[str, object] | None = None
-        if self._files is not None:
-            files = {"directory": str(Path(self.settings.persistence.directory).absolute())}
-            files |= self._files.figures()
-        told = status_of(
-            self.member,
-            files,
-            self.gauge.figures(),
-            entries,
-            uptime_s=time.monotonic() - self._begun_s,
+    def status(self, count: Counted | None = None) -> MemberStatus:
+        """The status. `count`: the entries, if they are counted already."""
+        process = ProcessStatus(
+            uptime_s=round(time.monotonic() - self._begun_s, 3),
+            files=self._files.status() if self._files is not None else None,
+            memory=self.gauge.status(),
+            operations=self._operations(),
+            settings_changed=dict(self.control.live.changed),
+            rejections=dict(sorted(self.connection_log.counts.items())),
+            lane=self.data_lane.kind,
+            lane_reason=self.data_lane.why,
+            sockets=self.sockets.kind,
+            sockets_reason=self.sockets.why,
+            member_secret=self._network.secret_status(),
+            protocol=self._network.protocol_status(),
+            tls=self._ports.tls.status() if self._ports.tls is not None else None,
+            stalls=self._watch.stalls(),
+            slow_operations=self._watch.slow_operations(),
+            http=str(self._http.address or ""),
         )
-        return told | {
-            "operations": self._operations(),
-            "settings_changed": dict(self.control.live.changed),
-            "rejections": dict(sorted(self.connection_log.counts.items())),
-            "lane": self.data_lane.kind,
-            "lane_reason": self.data_lane.why,
-            "sockets": self.sockets.kind,
-            "sockets_reason": self.sockets.why,
-            "member_secret": self._network.secret_figures(),
-            "protocol": self._network.protocol_figures(),
-            "tls": self._ports.tls.figures() if self._ports.tls is not None else None,
-            **self._watch.figures(),
-            "http": str(self._http.address or ""),
-        }
+        self.driver.enter()
+        return status_of(self.member, count or counted(self.member), process)
 
     @property
     def joined(self) -> bool:

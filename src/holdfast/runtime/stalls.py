@@ -17,6 +17,8 @@ import logging
 import time
 from collections.abc import Callable
 
+from holdfast.core.model.member_status import Stalls
+
 log = logging.getLogger("holdfast")
 
 LOOK_S = 0.02
@@ -76,11 +78,8 @@ class StallGauge:
         recent_s = max((longest_s for second, longest_s in self._seconds if second > since), default=0.0)
         return max(0.0, recent_s)
 
-    def figures(self) -> dict[str, object]:
-        return {
-            "longest_in_last_minute_ms": round(1000 * self.recent_s, 1),
-            "longest_ms": round(1000 * self._longest_s, 1),
-        }
+    def status(self) -> Stalls:
+        return Stalls(round(1000 * self.recent_s, 1), round(1000 * self._longest_s, 1))
 
 
 class CollectorControl:

@@ -257,8 +257,6 @@ def needs_of(question: own.Question, begun: Container[TransactionId]) -> Iterato
     match question:
         case own.Hello() | own.AskTable() | own.NextPage():
             return  # A page is of a scan of this connection, which was permitted.
-        case own.AskStatus():
-            yield _cluster(Action.STATUS)
         case own.Watch():
             yield _cluster(Action.WATCH)
         case own.AskDigests() | own.AskRanges():
@@ -388,8 +386,6 @@ HTTP: dict[str, tuple[str, ...]] = {
     "GET /health/ready": ("open",),
     "GET /": ("known",),
     "GET /metrics": ("cluster", "metrics"),
-    "GET /status": ("cluster", "status"),
-    "GET /cluster": ("cluster", "status"),
     "GET /v1/actions": ("known",),
     "POST /v1/actions/*": ("action",),
     "GET /v1/queries/*": ("action",),
@@ -397,7 +393,6 @@ HTTP: dict[str, tuple[str, ...]] = {
     "GET /console/*": ("open",),
     "GET /console/api/me": ("known",),
     "GET /console/api/history": ("cluster", "status"),
-    "GET /console/api/cluster": ("cluster", "status"),
     "GET /console/api/events": ("cluster", "watch"),
     "POST /console/api/verify": ("question",),
     "POST /console/api/entry": ("question",),

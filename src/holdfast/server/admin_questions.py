@@ -1,25 +1,17 @@
-"""Operators' questions of Holdfast's own protocol: status, partition table, orders, events, metastore and zones."""
+"""Operators' questions of Holdfast's own protocol: partition table, events, metastore and zones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import assert_never
 
-import msgspec
-
 from holdfast.core.model.partition_events import News
-from holdfast.observe.map_figures import MemberCount
-from holdfast.observe.status import EntriesHeld
 from holdfast.server import agreed_questions as agreed
 from holdfast.server.question_checks import map_problem
 from holdfast.server.reply_channel import ReplyChannel
 from holdfast.wire import own
-from holdfast.wire.status_keys import encoded_status
 
-STATUS_UNITS = 1000
-"""Units of work that a status takes to be made, without its bytes."""
-
-AdminQuestion = own.AskStatus | own.AskTable | own.Watch | own.AskMetastore | own.OrderZone
+AdminQuestion = own.AskTable | own.Watch | own.AskMetastore | own.OrderZone
 
 
 class AdminQuestions:
@@ -42,8 +34,6 @@ class AdminQuestions:
     def answer(self, question: AdminQuestion) -> None:
         """Answer the question, now or later."""
         match question:
-            case own.AskStatus():
-                self._status(question)
             case own.AskTable():
                 self._table(question)
             case own.Watch():
@@ -57,30 +47,6 @@ class AdminQuestions:
         """The connection is closed."""
         self._watch = None
         self._end_watch()
-
-    def _status(self, question: own.AskStatus) -> None:
-        replies = self._replies
-        replies.flow.spent += STATUS_UNITS
-        if not question.counted:
-            names = self._grid.map_names()
-            zone_maps = {name: zone for name in names if (zone := self._grid.zone_of(name))}
-            status = {**self._grid.status(), "maps": names, "zone_maps": zone_maps}
-            replies.send(own.StatusIs(question.id, encoded_status(status)))
-            return
-        if not replies.may_wait(question.id):
-            return
-
-        def done(count: MemberCount) -> None:
-            replies.answered()
-            counted = {
-                "counted": {name: msgspec.to_builtins(figure) for name, figure in count.maps.items()},
-                "reads": count.reads,
-                "running": self._grid.running_migrations(),
-            }
-            status = self._grid.status(EntriesHeld(count.primary, count.all))
-            replies.send(own.StatusIs(question.id, encoded_status({**status, **counted})))
-
-        self._grid.count_maps(replies.on_done("AskStatus", question.id, done))
 
     def _table(self, question: own.AskTable) -> None:
         grid = self._grid

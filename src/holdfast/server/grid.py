@@ -26,8 +26,6 @@ from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 from holdfast.core.streams.change_streams import Reach
 from holdfast.engine.entry_lane import EntryLane
-from holdfast.observe.map_figures import MemberCount
-from holdfast.observe.status import EntriesHeld
 from holdfast.server.audit_events import AuditEvent
 from holdfast.server.logins import Login, LoginDone
 
@@ -285,19 +283,6 @@ class Grid(Protocol):
 
     def report_client_event(self, kind: str, line: str, *args: object) -> None:
         """Count an event that a client caused, and log it, rate-limited. `args`: foreign text."""
-
-    def status(self, entries: EntriesHeld | None = None) -> dict[str, object]:
-        """The member's status as plain data (see observe.status). `entries`: the entry counts, if they are
-        known already.
-        """
-
-    def count_maps(self, done: Callable[[MemberCount], None]) -> None:
-        """Count the entries of all maps here, in slices over several turns of the loop; `done` is called
-        once.
-        """
-
-    def running_migrations(self) -> list[dict[str, object]]:
-        """Running migrations, as far as this member knows; the master knows all."""
 
 
 __all__ = ["ClusterCard", "EntryLane", "Grid", "MapReplica", "MemberCard"]

@@ -9,6 +9,7 @@ import msgspec
 from holdfast.config import Settings
 from holdfast.core.member import Member
 from holdfast.core.model.changes_since import Asked, ChangesSince
+from holdfast.core.model.member_status import MemberCount
 from holdfast.core.model.metastore_questions import MetastoreAnswer, MetastoreQuestion
 from holdfast.core.model.operations import Done, EntryEvent, Request
 from holdfast.core.model.partition_events import News, Number
@@ -24,7 +25,8 @@ from holdfast.core.raft_partition.leader_routing import ZoneEntries
 from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.engine.driver import Driver
 from holdfast.engine.entry_lane import EntryLane
-from holdfast.observe.map_figures import MemberCount, SharedCounts, counting_maps
+from holdfast.observe.map_figures import SharedCounts, counting_maps
+from holdfast.observe.status import Counted, counting
 from holdfast.server.audit_events import AuditEvent, AuditKind
 from holdfast.server.door import Loop, Timer
 from holdfast.server.grid import ClusterCard, Debounced, MemberCard, StreamHeads
@@ -120,6 +122,7 @@ class MemberGrid:
         self._owners_notified = (0, 0)
         """The table version of the latest notification, and the number by which clients know it."""
         self._counts = SharedCounts(lambda: counting_maps(self.member))
+        self._entry_counts = SharedCounts(lambda: counting(self.member))
 
     def now_ns(self) -> int:
         raise NotImplementedError
@@ -352,8 +355,9 @@ class MemberGrid:
 
         self._counts.ask(counted, self.clients_loop.call_soon)
 
-    def running_migrations(self) -> list[dict[str, object]]:
-        return self.member.picture.running_migrations()
+    def count_entries(self, done: Callable[[Counted], None]) -> None:
+        """Count the entries here, in turns of the loop; `done` is called once."""
+        self._entry_counts.ask(done, self.clients_loop.call_soon)
 
     def map_names(self) -> list[str]:
         names = {

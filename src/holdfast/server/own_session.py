@@ -12,6 +12,7 @@ from typing import assert_never
 
 import msgspec
 
+from holdfast.actions.operator_action import OperatorQuery
 from holdfast.actions.registry import read_action
 from holdfast.config import LimitSettings
 from holdfast.core.model.operations import Outcome
@@ -33,18 +34,12 @@ from holdfast.server.session_client import SessionClient
 from holdfast.server.transaction_questions import TransactionQuestions
 from holdfast.wire import own
 
+ACTION_UNITS = 1000
+"""Units of work that an action or a query takes: a status takes a ms to be made."""
 LONG_BYTES = 64 * 1024
 """A question from this size on is scanned for its parts before it is decoded, and answered in a turn of its own."""
 
-OPERATING = (
-    own.AskStatus
-    | own.AskTable
-    | own.Act
-    | own.Watch
-    | own.AskMetastore
-    | own.OrderZone
-    | own.OrderTransaction
-)
+OPERATING = own.AskTable | own.Act | own.Watch | own.AskMetastore | own.OrderZone | own.OrderTransaction
 """Questions that an operator's connection may ask."""
 NOT_IN_ZONES = (own.AskDigests, own.AskRanges, own.AskHeads, own.AskChanges)
 """Questions about one map that are rejected for a map in a zone."""
@@ -252,7 +247,7 @@ class OwnSession:
                 self._changes.changes(question)
             case own.OrderTransaction():
                 self._transactions.answer(question)
-            case own.AskStatus() | own.AskTable() | own.Watch() | own.AskMetastore() | own.OrderZone():
+            case own.AskTable() | own.Watch() | own.AskMetastore() | own.OrderZone():
                 self._admin.answer(question)
             case _:
                 assert_never(question)
@@ -280,6 +275,7 @@ class OwnSession:
     def _act(self, question: own.Act) -> None:
         """Carry out an action of an operator."""
         replies, handshake = self._replies, self._handshake
+        self._flow.spent += ACTION_UNITS
         try:
             action = read_action(question.action, question.fields)
         except ProtocolError as error:
@@ -298,7 +294,7 @@ class OwnSession:
             replies.answered()
             replies.send(own.Acted(question.id, fate, message, msgspec.Raw(msgspec.msgpack.encode(value))))
 
-        replies.handed_over = True
+        replies.handed_over = not isinstance(action, OperatorQuery)
         self._grid.act(action, question.timeout_ms, replies.on_done("Act", question.id, done))
 
     def _zone_problem(self, question: own.Question) -> str:

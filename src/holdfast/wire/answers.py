@@ -69,11 +69,6 @@ class HelloOk(msgspec.Struct, frozen=True, array_like=True, tag=65):
     value_bytes_max: int = 0
 
 
-class StatusIs(msgspec.Struct, frozen=True, array_like=True, tag=66):
-    id: int
-    status: dict[str, object]
-
-
 class MemberRow(msgspec.Struct, frozen=True, array_like=True):
     """A member, with its address for clients."""
 

@@ -39,7 +39,6 @@ from holdfast.wire.answers import (
     PartitionDigest,
     PutDone,
     Ranges,
-    StatusIs,
     TableIs,
     TransactionSays,
     ZoneSays,
@@ -53,7 +52,6 @@ from holdfast.wire.questions import (
     AskHeads,
     AskMetastore,
     AskRanges,
-    AskStatus,
     AskTable,
     Cut,
     Execute,
@@ -89,7 +87,6 @@ __all__ = [
     "AskHeads",
     "AskMetastore",
     "AskRanges",
-    "AskStatus",
     "AskTable",
     "ChangeKind",
     "Changes",
@@ -125,7 +122,6 @@ __all__ = [
     "Question",
     "Ranges",
     "Scan",
-    "StatusIs",
     "TableIs",
     "TransactionSays",
     "Watch",
@@ -163,7 +159,6 @@ LENGTH_BYTES = _LENGTH.size
 
 Question = (
     Hello
-    | AskStatus
     | AskTable
     | Execute
     | Scan
@@ -184,7 +179,6 @@ Question = (
 Answer = (
     Fault
     | HelloOk
-    | StatusIs
     | TableIs
     | Executed
     | Page

@@ -41,16 +41,6 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
         return f"Hello(id={self.id}, cluster={self.cluster!r}, username={self.username!r})"
 
 
-class AskStatus(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """The status of this member and the cluster."""
-
-    id: int
-    counted: bool = False
-    """Whether the response also has the size of each map (`counted`, as `observe.map_figures`), and the running
-    migrations (`running`).
-    """
-
-
 class AskTable(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """The members and the partition table; for a map that lives in a zone, the known leaders of its partitions instead.
 

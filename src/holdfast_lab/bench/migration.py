@@ -145,7 +145,7 @@ def full_partitions(entries: int, value_bytes: int, config: str) -> Moved:
         cluster.drain(first, timeout=600)
         used = process_cpu_seconds(second.pid) + _cpu_of_ended() - used
         status = cluster.status(second)
-        held = status["entries"]["primary"]
+        held = status.entries.primary
         if held != entries:
             raise click.ClickException(f"{entries} entries were stored, {held} have arrived")
         return dataclasses.replace(moved(cluster, {}), cpu_seconds=used)

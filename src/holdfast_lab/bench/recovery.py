@@ -134,8 +134,8 @@ def wait_serving(cluster: LocalCluster, member: ManagedMember) -> int:
         except (HoldfastError, OSError):
             pass
         else:
-            if status["partitions"]["serving"] == status["partitions"]["count"]:
-                return int(status["entries"]["primary"])
+            if status.partitions.serving == status.partitions.count:
+                return status.entries.primary
         time.sleep(LOOK_S)
     raise click.ClickException(f"the member does not serve:\n{member.log_tail()}")
 

@@ -93,13 +93,10 @@ class Sent:
 
 def sent(statuses: list[Status]) -> Sent:
     """The sum of all members' counters."""
-    rows: list[dict[str, int]] = [status.get("replicas", {}) for status in statuses]
     by_kind = {
-        kind: sum(row[counter] for row in rows)
-        for kind, counter in KINDS.items()
-        if all(counter in row for row in rows)
+        kind: sum(getattr(status.replicas, counter) for status in statuses) for kind, counter in KINDS.items()
     }
-    return Sent(sum(status["migrations"]["sent_bytes"] for status in statuses), by_kind)
+    return Sent(sum(status.migrations.sent_bytes for status in statuses), by_kind)
 
 
 def come_back(plan: Plan, *, delay: bool, files: bool, folder: Path) -> Back:

@@ -70,7 +70,7 @@ def measured(entries: int, seconds: float, ttl_ms: int) -> Stalls:
         with Client(member.client_address, timeout_s=60) as client:
 
             def longest_ms(key: str = "longest_in_last_minute_ms") -> float:
-                return float(client.status()["stalls"][key])
+                return float(getattr(client.status().stalls, key))
 
             fill_s = filled(client, entries, ttl_ms)
             fill_ms = longest_ms("longest_ms")

@@ -136,7 +136,7 @@ def holdfast(
         ) as client:
             owners = [names.index(row.owner or "") for row in client.table()]
         addresses = [(HOST, int(member.client_address.rpartition(":")[2])) for member in cluster.members]
-        http = str(cluster.status(cluster.members[0]).get("http") or "")
+        http = cluster.status(cluster.members[0]).http
         yield System(
             name, [member.pid for member in cluster.members], addresses, owners, user=user, http=http
         )

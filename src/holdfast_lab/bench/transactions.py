@@ -230,7 +230,7 @@ async def death(cluster: LocalCluster, count: int) -> Death:
     waits: list[tuple[float, float]] = []
     async with client_of(cluster) as member:
         entries = member.map("bench")
-        seen = len(member.status()["members"])  # type: ignore[arg-type]
+        seen = len(member.status().members)
         with Held(victim.client_address, count):
             running = True
 
@@ -247,7 +247,7 @@ async def death(cluster: LocalCluster, count: int) -> Death:
             await asyncio.sleep(1)
             killed_s = time.monotonic()
             cluster.kill(victim)
-            while len(member.status()["members"]) == seen:  # type: ignore[arg-type] # noqa: ASYNC110
+            while len(member.status().members) == seen:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
             detected_s = time.monotonic()
             await entries.put("held 0", 2)

@@ -74,11 +74,11 @@ def measured(only: str, size: int) -> Iterator[tuple[str, str, int, float, float
     with LocalCluster(1) as cluster:
         (member,) = cluster.members
         firsts = {
-            "Hazelcast": b"CP2" + login(Facts(cluster.status(member)["cluster"], 0, ())),
+            "Hazelcast": b"CP2" + login(Facts(cluster.status(member).cluster, 0, ())),
             "own": own.PREAMBLE + own.frame(own.Hello(1, own.VERSION)),
             "HTTP, no login": b"",
         }
-        http = str(cluster.status(member)["http"])
+        http = cluster.status(member).http
         host, _, port = member.client_address.rpartition(":")
         meter = TurnMeter(member.pid, (host, int(port)))
         for door, messages in DOORS.items():

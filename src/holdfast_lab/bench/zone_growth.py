@@ -80,7 +80,7 @@ class Measurement:
         self._order(CreateZone(ZONE, [("partitions", PARTITIONS), ("replicas", 1), ("scale_down_s", NEVER)]))
         self._wait(lambda zone: not zone.leaderless)
         client = HazelcastClient(
-            cluster_members=self._cluster.client_addresses(), cluster_name=self._cluster.status()["cluster"]
+            cluster_members=self._cluster.client_addresses(), cluster_name=self._cluster.status().cluster
         )
         try:
             entries = {f"key:{number:08d}": bytearray(100) for number in range(ENTRIES)}
@@ -131,7 +131,9 @@ class Measurement:
         return sum(process_cpu_seconds(member.pid) for member in self._cluster.alive)
 
     def _revision(self) -> int:
-        return int(self._cluster.status()["metastore"]["revision"])
+        metastore = self._cluster.status().metastore
+        assert metastore is not None, "the cluster has one"
+        return metastore.revision
 
 
 @click.command()

@@ -22,7 +22,8 @@ from hazelcast import HazelcastClient
 from holdfast.client.agreed_client import order_zone
 from holdfast.client.connection import Credentials
 from holdfast.client_core.routing import parse_addresses
-from holdfast.core.model.zone_questions import AlterZone, CreateZone, SettingValue, ShowZone
+from holdfast.core.model.member_status import SettingValue
+from holdfast.core.model.zone_questions import AlterZone, CreateZone, ShowZone
 from holdfast_lab.bench import frames, report
 from holdfast_lab.bench.bulk import value_of
 from holdfast_lab.bench.run import ROOT
@@ -106,7 +107,7 @@ class Growing:
 
     def fill(self) -> None:
         client = HazelcastClient(
-            cluster_members=self.cluster.client_addresses(), cluster_name=self.cluster.status()["cluster"]
+            cluster_members=self.cluster.client_addresses(), cluster_name=self.cluster.status().cluster
         )
         try:
             stored = client.get_map(FILLED)

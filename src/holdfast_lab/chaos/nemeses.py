@@ -22,7 +22,8 @@ from holdfast.client.blocking import Client
 from holdfast.client.connection import Credentials
 from holdfast.client_core.routing import parse_addresses
 from holdfast.core.model.keys import partition_of
-from holdfast.core.model.zone_questions import CreateZone, SettingValue, ShowZone
+from holdfast.core.model.member_status import SettingValue
+from holdfast.core.model.zone_questions import CreateZone, ShowZone
 from holdfast.errors import HoldfastError
 from holdfast.wire.values import to_stored
 from holdfast_lab.processes.hazelcast_writer import DemoError
@@ -123,7 +124,7 @@ class Nemesis:
     # -- victims
 
     def master(self) -> ManagedMember:
-        uuid = self.cluster.status()["master"]
+        uuid = self.cluster.status().master
         return next(member for member in self.cluster.alive if member.uuid == uuid)
 
     def primary(self) -> ManagedMember:
@@ -154,7 +155,7 @@ class Nemesis:
 
     def told(self, member: ManagedMember) -> str:
         """Its name for display; counts strikes at the master."""
-        if member.uuid != self.cluster.status()["master"]:
+        if member.uuid != self.cluster.status().master:
             return member.name
         self.faults["of the master"] += 1
         return f"{member.name} (the master)"
@@ -165,7 +166,7 @@ class Nemesis:
         views = []
         for member in running:
             if member not in unheard:
-                view = {row["uuid"] for row in self.cluster.status(member)["members"]}
+                view = {row.uuid for row in self.cluster.status(member).members}
                 if member.uuid in view:  # Otherwise it has just learned of its own removal.
                     views.append(view)
         return [member for member in running if any(member.uuid not in view for view in views)]

@@ -294,9 +294,9 @@ class Resize(Campaign[Verdict]):
             except (HoldfastError, OSError):
                 # It is just leaving.
                 continue
-            migrations = status["migrations"]
-            self._counted[member.uuid] = (migrations["completed"], migrations["sent_bytes"])
-            master = status["master"] or master
+            migrations = status.migrations
+            self._counted[member.uuid] = (migrations.completed, migrations.sent_bytes)
+            master = status.master or master
         return master
 
     # -- before and after the rounds

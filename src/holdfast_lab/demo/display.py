@@ -84,21 +84,17 @@ class Display:
 def _members(status: Status) -> Table:
     """A bar for each member: the partitions that it owns."""
     table = Table.grid(padding=(0, 2))
-    members = status["members"]
-    most = max([1, *(member["primaries"] for member in members)])
+    members = status.members
+    most = max([1, *(member.primaries for member in members)])
     for member in members:
-        bar = ProgressBar(total=most, completed=member["primaries"], width=36, complete_style="blue")
-        role = "master" if member["master"] else ""
-        table.add_row(member["name"], bar, f"{member['primaries']} owned, {member['backups']} backups", role)
-    moving = status["migrations"]["active"] + status["migrations"]["queued"]
+        bar = ProgressBar(total=most, completed=member.primaries, width=36, complete_style="blue")
+        role = "master" if member.master else ""
+        table.add_row(member.name, bar, f"{member.primaries} owned, {member.backups} backups", role)
+    moving = status.migrations.active + status.migrations.queued
     safe = (
-        Text("all copies complete", "green")
-        if status["safe"]
-        else Text("copies are being restored", "yellow")
+        Text("all copies complete", "green") if status.safe else Text("copies are being restored", "yellow")
     )
-    table.add_row(
-        "", safe, f"{moving} migrations to do" if moving else "", f"table {status['table']['version']}"
-    )
+    table.add_row("", safe, f"{moving} migrations to do" if moving else "", f"table {status.table.version}")
     return table
 
 

@@ -109,7 +109,7 @@ class MainJob(Campaign[Findings]):
             cluster = LocalCluster(self.members, config, log_dir=self.out / "logs")
             self.cluster = stack.enter_context(cluster)
             self.cluster.wait_settled(SETTLE_S)
-            words.append(f"{self.cluster.status()['partitions']['count']} partitions, one sync backup")
+            words.append(f"{self.cluster.status().partitions.count} partitions, one sync backup")
         if self.zone:
             with self.display.phase(f"create a zone of {REPLICAS} replicas") as words:
                 words.append(self.cluster.create_zone(ZONE, REPLICAS, SCALE_DOWN_S))

@@ -20,7 +20,8 @@ from types import MappingProxyType
 from typing import Final
 
 from holdfast.actions.configure import Configure
-from holdfast.client.operator import request_of
+from holdfast.actions.show_status import ShowStatus
+from holdfast.client.action_messages import request_of
 from holdfast.config.client_tls import ClientTls
 from holdfast.wire import own
 from holdfast.wire.hazelcast import hazelcast_frames as hz
@@ -143,7 +144,7 @@ OWN_CROWDS: Final[Mapping[str, Make]] = MappingProxyType(
         "scans": lambda size: _times(
             own.frame(own.Scan(1, "crowd", 1, rows_max=65_536, bytes_max=1 << 22)), min(size, 100_000)
         ),
-        "statuses": lambda size: _times(own.frame(own.AskStatus(1)), min(size, 20_000)),
+        "statuses": lambda size: _times(own.frame(request_of(1, ShowStatus(), 5)), min(size, 20_000)),
     }
 )
 """Messages of clients of Holdfast's own protocol."""

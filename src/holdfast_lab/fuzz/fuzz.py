@@ -289,11 +289,11 @@ class Fuzz(Campaign[Verdict]):
         config = f'[cluster]\nname = "fuzzed"\n[security]\nmember_secret = "{secret}"\n' + config_of(plan.tls)
         cluster = self._cluster = stack.enter_context(LocalCluster(3, config, log_dir=folder, tls=plan.tls))
         status = cluster.wait_settled()
-        self._http = {member.name: str(cluster.status(member)["http"]) for member in cluster.members}
+        self._http = {member.name: str(cluster.status(member).http) for member in cluster.members}
         client = self._client = Canary(cluster.client_addresses(), plan.tls)
         stack.callback(client.close)
-        uuids = tuple(row["uuid"] for row in status["members"])
-        self.facts = Facts("fuzzed", status["partitions"]["count"], uuids, secret)
+        uuids = tuple(row.uuid for row in status.members)
+        self.facts = Facts("fuzzed", status.partitions.count, uuids, secret)
         time.sleep(plan.rest_s / 3)
         client.ask()
         time.sleep(plan.rest_s)
@@ -319,7 +319,7 @@ class Fuzz(Campaign[Verdict]):
         verdict.problems += [f"the client: {fault}" for fault in faults]
         for member in self._cluster.alive:
             with suppress(HoldfastError, OSError):
-                for what, count in self._cluster.status(member).get("rejections", {}).items():
+                for what, count in self._cluster.status(member).rejections.items():
                     verdict.doors[what] = verdict.doors.get(what, 0) + count
         verdict.problems += [what for what in verdict.doors if what.startswith((FAULTY, "read failed"))]
 
@@ -396,7 +396,7 @@ class Fuzz(Campaign[Verdict]):
             except (HoldfastError, OSError) as error:
                 why = f"does not answer: {error}"
             else:
-                names = [row["name"] for row in status["members"]]
+                names = [row.name for row in status.members]
                 if len(names) == len(self._cluster.members):
                     return ""
                 why = f"has {names} in its cluster"

@@ -64,7 +64,6 @@ OF_REGISTRATIONS = re.compile(r"^remove\w*Listener$")
 """Calls that undo the connection's own registrations, whatever name they give."""
 OPERATIONS_STORING = frozenset({Op.SET, Op.TRY_PUT, Op.PUT_ALL, Op.SET_TTL})
 OPERATORS = (
-    own.AskStatus,
     own.Watch,
     own.AskDigests,
     own.AskRanges,

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Self
 
 from holdfast.client.agreed_client import order_zone
 from holdfast.client.blocking import Client
@@ -36,7 +36,8 @@ from holdfast.client.connection import Credentials
 from holdfast.client_core.routing import parse_addresses
 from holdfast.config.addresses import format_address
 from holdfast.config.client_tls import ClientTls
-from holdfast.core.model.zone_questions import CreateZone, SettingValue
+from holdfast.core.model.member_status import MemberStatus, SettingValue
+from holdfast.core.model.zone_questions import CreateZone
 from holdfast.errors import HoldfastError
 from holdfast_lab.processes.fork_server import COMMAND, Process, start_program
 
@@ -49,8 +50,7 @@ LOG_TAIL_LINES = 25
 POLL_S = 0.05
 PATIENCE_S = 5.0
 
-Status = dict[str, Any]
-"""Status of a member: see `holdfast.observe`."""
+Status = MemberStatus
 
 
 class ClusterError(HoldfastError):
@@ -352,7 +352,7 @@ class LocalCluster:
             timeout_s=PATIENCE_S,
             tls=self._tls,
         ) as client:
-            return cast("Status", client.status())
+            return client.status()
 
     def wait_safe(self, timeout: float = 60.0) -> Status:
         """Wait until the running members agree on the member list and the table, and no partition lacks a copy.
@@ -405,7 +405,7 @@ class LocalCluster:
                 seen = []
             else:
                 why = problem(statuses)
-                version = statuses[0]["table"]["version"] if statuses else 0
+                version = statuses[0].table.version if statuses else 0
                 seen = [] if why else [*(earlier for earlier in seen if earlier == version), version]
                 if len(seen) == 1:
                     self.seen_s = looked_s
@@ -430,12 +430,12 @@ class LocalCluster:
         if not statuses:
             return "no member runs"
         for status in statuses:
-            known = {member["uuid"] for member in status["members"]}
+            known = {member.uuid for member in status.members}
             if known != here:
-                return f"{status['name']} sees {len(known)} members, but {len(here)} run"
-            if not status["safe"]:
-                return f"{status['name']} says: {status['unsafe_reason'] or 'not safe'}"
-        stamps = {status["table"]["stamp"] for status in statuses}
+                return f"{status.name} sees {len(known)} members, but {len(here)} run"
+            if not status.safe:
+                return f"{status.name} says: {status.unsafe_reason or 'not safe'}"
+        stamps = {status.table.stamp for status in statuses}
         return "" if len(stamps) == 1 else "the members have different partition tables"
 
     def _unsettled_reason(self, statuses: list[Status]) -> str:
@@ -443,13 +443,11 @@ class LocalCluster:
         if why := self._unsafe_reason(statuses):
             return why
         for status in statuses:
-            moving = status["migrations"]["active"] + status["migrations"]["queued"]
+            moving = status.migrations.active + status.migrations.queued
             if moving:
-                return f"{status['name']} counts {moving} migrations"
+                return f"{status.name} counts {moving} migrations"
             idle = [
-                row["name"]
-                for row in status["members"]
-                if not row["lite"] and not row["outside"] and not row["primaries"]
+                row.name for row in status.members if not row.lite and not row.outside and not row.primaries
             ]
             if idle:
                 return f"{', '.join(idle)} own no partition yet"
@@ -476,12 +474,10 @@ def _unserved_reason(statuses: list[Status]) -> str:
     """The first unmet condition of `wait_served`, in words."""
     if not statuses:
         return "no member runs"
-    served = sum(status["partitions"]["serving"] for status in statuses)
-    count = statuses[0]["partitions"]["count"]
+    served = sum(status.partitions.serving for status in statuses)
+    count = statuses[0].partitions.count
     return (
-        ""
-        if served >= count
-        else f"{served} of {count} partitions are served; {statuses[0]['unsafe_reason']}"
+        "" if served >= count else f"{served} of {count} partitions are served; {statuses[0].unsafe_reason}"
     )
 
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Self, cast
+from typing import Self
 
 from holdfast.client.agreed_client import ask_of_zones
 from holdfast.client.blocking import Client
+from holdfast.core.model.member_status import ListedMember
 from holdfast.core.model.zone_questions import WhoLeads
 from holdfast.errors import HoldfastError
 from holdfast_lab.processes.local_cluster import LocalCluster, Status
@@ -90,7 +91,7 @@ class Sampler(threading.Thread):
         self.cluster = cluster
         self.timeline = timeline
         self.zone_line = zone_line
-        self.status: Status = {}
+        self.status: Status | None = None
         self._over = threading.Event()
         self._held: list[set[str]] = []
 
@@ -127,9 +128,9 @@ class Sampler(threading.Thread):
 
     def _sample(self, client: Client) -> None:
         rows = client.table().rows
-        self.status = status = cast("Status", client.status())
+        self.status = status = client.status()
         line = self.timeline
-        self._see(status["members"], time.monotonic())
+        self._see(status.members, time.monotonic())
         holders = [{member for member in row.replicas if member is not None} for row in rows]
         if self._held:
             line.moves += sum(len(now - before) for now, before in zip(holders, self._held, strict=True))
@@ -140,34 +141,35 @@ class Sampler(threading.Thread):
                 at_s=time.monotonic(),
                 owners=tuple(row.owner or "" for row in rows),
                 copies=sum(map(len, holders)),
-                migrations_active=int(status["migrations"]["active"]),
-                safe=bool(status["safe"]),
+                migrations_active=int(status.migrations.active),
+                safe=bool(status.safe),
             )
         )
 
-    def _see(self, members: Iterable[Mapping[str, str]], now_s: float) -> None:
+    def _see(self, members: Iterable[ListedMember], now_s: float) -> None:
         """Learn members' names. A new member joins now: the start of its process says nothing about that."""
         for member in members:
-            if member["uuid"] in self.timeline.names:
+            if member.uuid in self.timeline.names:
                 continue
-            self.timeline.names[member["uuid"]] = member["name"]
+            self.timeline.names[member.uuid] = member.name
             if self.timeline.snapshots:
                 for line in filter(None, (self.timeline, self.zone_line)):
-                    line.events.append(Event(now_s, "join", member["name"]))
+                    line.events.append(Event(now_s, "join", member.name))
 
     def _sample_zone(self, client: Client, line: Timeline) -> None:
         """Sample the leaders, as the asked member knows them, and the live replicas, from the metastore."""
-        (zone,) = self.status["zones"]
+        assert self.status is not None, "it is sampled before"
+        (zone,) = self.status.zones
         answer = ask_of_zones(client, WhoLeads())
         line.names.update(answer.members)
-        count = line.partition_count = int(zone["settings"]["partitions"])
-        leaders = {told.partition: told.node for told in answer.leaders if told.zone == zone["id"]}
+        count = line.partition_count = int(zone.settings["partitions"])
+        leaders = {told.partition: told.node for told in answer.leaders if told.zone == zone.id}
         line.snapshots.append(
             Snapshot(
                 at_s=time.monotonic(),
                 owners=tuple(leaders.get(partition, "") for partition in range(count)),
-                copies=count - zone["under_replicated"],
-                migrations_active=zone["moving"],
-                safe=not (zone["moving"] or zone["under_replicated"] or zone["leaderless"]),
+                copies=count - zone.under_replicated,
+                migrations_active=zone.moving,
+                safe=not (zone.moving or zone.under_replicated or zone.leaderless),
             )
         )

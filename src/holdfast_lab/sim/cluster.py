@@ -274,7 +274,7 @@ class Cluster:
     def migrations(self) -> int:
         """Migrations that any master, dead ones included, has committed or aborted."""
         masters = [process.picture.migrations() for process in self.everyone]
-        return sum(master["completed"] + master["failed"] for master in masters)
+        return sum(master.completed + master.failed for master in masters)
 
     def _acknowledged(self, member: Member, told: Callable[[int], None], partition: int) -> None:
         """The primary reports that every write of the partition is on its backups: check that (rule 2)."""

@@ -432,11 +432,14 @@ def _figures(world: World, cluster: Cluster, clients: list[Client], faults: Faul
         "writes_refused": writes.count(Outcome.REFUSED),
         "writes_unknown": writes.count(Outcome.UNKNOWN),
         "calls": len(calls),
-        "migrations": sum(master["completed"] for master in masters),
-        "migrations_failed": sum(master["failed"] for master in masters),
+        "migrations": sum(master.completed for master in masters),
+        "migrations_failed": sum(master.failed for master in masters),
         "migrations_under_faults": faults.migrations,
         "repairs": sum(picture.repaired for picture in pictures),
-        **{f"fills_{how.name.lower()}": sum(picture.fills(how) for picture in pictures) for how in How},
+        **{
+            f"fills_{how}": sum(picture.replicas().filled[how] for picture in pictures)
+            for how in (one.name.lower() for one in How)
+        },
         "members": len(cluster.everyone),
         "events": world.events,
         "simulated_s": round(world.now_ns / SECOND, 1),

@@ -12,14 +12,9 @@ from holdfast.config import Settings
 from holdfast.config.schema import MapSettings, MetastoreSettings
 from holdfast.core.member_view import MemberView
 from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.member_status import SettingValue
 from holdfast.core.model.zone_questions import NEVER as NEVER_SAID
-from holdfast.core.model.zone_questions import (
-    AlterZone,
-    CreateZone,
-    SettingValue,
-    ZoneAnswer,
-    ZoneOrder,
-)
+from holdfast.core.model.zone_questions import AlterZone, CreateZone, ZoneAnswer, ZoneOrder
 from holdfast.core.raft.follower_progress import LogFlow
 from holdfast.core.zones.descriptors import NEVER, Adjustment, ClusterTopology, PlacementKind, ZoneSettings
 from holdfast.core.zones.zone_keys import TOPOLOGY_KEY, KeysRead

@@ -127,9 +127,7 @@ def test_each_setting_is_listed_with_its_source() -> None:
     configured = load("[maps.default]\nttl_ms = 3\n[maps.m]\nbackups = 2")
     maps = MapsInForce(configured)
     maps.change(NONE.ordered(configured, "other", {"backups": 2}), Outbox(), first=True)
-    found = {
-        (row["map"], row["setting"]): (row["value"], row["source"], row["complete"]) for row in maps.listed()
-    }
+    found = {(row.map, row.setting): (row.value, row.source, row.complete) for row in maps.listed()}
     assert found["default", "ttl_ms"] == (3, "configuration", True)
     assert found["m", "ttl_ms"] == (3, "default", True)
     assert found["m", "backups"] == (2, "configuration", True)

@@ -10,6 +10,7 @@ from tests.core.transactions.one_member import BEN, CAT, COUNT, MAP, ME, UNKNOWN
 from holdfast.config import MapSettings
 from holdfast.core.messages import DeadlockFound, LocksAwaited, OwnersAsked, OwnersGone
 from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.member_status import TransactionCounts
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
@@ -104,7 +105,7 @@ def test_operators_see_what_runs_who_waits_and_what_is_orphaned() -> None:
     assert [each.transaction for each in answer.running] == [holder, waiter]
     assert answer.waits == [LockWait(waiter, ME, holder, (MAP, K1), 7)]
     assert answer.orphans == 1
-    assert one.transactions.figures == {"running": 2, "oldest_ms": 7, "orphans": 1}
+    assert one.transactions.counts == TransactionCounts(2, 7, 1)
 
 
 def test_an_operator_rolls_one_back_and_says_why() -> None:

@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 from rich.console import Console
+from tests.statuses import listed
 
 from holdfast_lab.demo import report
 from holdfast_lab.demo.picture import Picture, grouped
@@ -51,7 +52,7 @@ def test_the_picture_tells_who_owned_what_and_when_it_changed(findings: report.F
 
 def test_somebody_has_joined_when_a_member_tells_of_it(timeline: Timeline) -> None:
     sampler = Sampler(cast("LocalCluster", None), timeline)
-    sampler._see([{"uuid": "a", "name": "m1"}, {"uuid": "c", "name": "m3"}], 12.5)
+    sampler._see([listed({"uuid": "a", "name": "m1"}), listed({"uuid": "c", "name": "m3"})], 12.5)
     assert timeline.events[1:] == [Event(12.5, "join", "m3")]
     assert timeline.names["c"] == "m3"
 

@@ -9,7 +9,7 @@ import pytest
 from tests.runtime.certificates import Authority
 
 from holdfast.actions.shut_down import ShutDown
-from holdfast.client.operator import request_of
+from holdfast.client.action_messages import request_of
 from holdfast.config import load
 from holdfast.config.client_tls import ClientTls
 from holdfast.config.users import users_of

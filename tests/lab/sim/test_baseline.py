@@ -106,7 +106,7 @@ class Based(Keeping):
         self.wait(seconds)
         for member in self.cluster.members():
             moves = member.picture.migrations()
-            assert (moves["active"], moves["queued"]) == (0, 0)
+            assert (moves.active, moves.queued) == (0, 0)
         assert not self.world.failures, self.world.failures
 
     def crash(self, *hosts: int) -> None:
@@ -123,7 +123,7 @@ def based(
 
 
 def completed(stage: Based) -> int:
-    return sum(member.picture.migrations()["completed"] for member in stage.cluster.members())
+    return sum(member.picture.migrations().completed for member in stage.cluster.members())
 
 
 PLACEMENTS = pytest.mark.parametrize("placement", ["even", "rendezvous"])

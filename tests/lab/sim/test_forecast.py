@@ -12,7 +12,7 @@ from holdfast.core.events import ActionRequested
 from holdfast.core.member import Member
 from holdfast.core.model.migration import ReplicaList
 from holdfast.core.placement.dryrun import Outlook
-from holdfast.observe.status import status_of
+from holdfast.observe.status import counted, status_of
 from holdfast.planning.live_cluster import LiveCluster
 from holdfast.planning.walk import outlooks
 from holdfast_lab.sim.cluster import simulated_settings
@@ -27,7 +27,7 @@ def master(stage: Stage) -> Member:
 def seen(stage: Stage) -> LiveCluster:
     """What the command would be told now."""
     member = master(stage)
-    return LiveCluster(status_of(member), [row.replicas for row in member.table.rows])
+    return LiveCluster(status_of(member, counted(member)), [row.replicas for row in member.table.rows])
 
 
 def planned(cluster: LiveCluster, scenario: str) -> list[Outlook]:

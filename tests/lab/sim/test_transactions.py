@@ -560,7 +560,7 @@ def test_a_transaction_of_a_dead_member_that_is_decided_does_not_count_as_one_to
     die(stage, three)
     stage.wait(15)
     assert kept(stage) > 0
-    assert [one.picture.transactions["orphans"] for one in stage.processes] == [0, 0]
+    assert [one.picture.transactions.orphans for one in stage.processes] == [0, 0]
     plain = put(stage, two.process, a, "other")
     stage.wait(1)
     assert done(plain)
@@ -576,7 +576,7 @@ def test_without_the_sweep_of_orphans_their_locks_would_stay() -> None:
         plain = put(stage, two.process, a, "other")
         stage.wait(30)
         assert not done(plain)
-        assert one.process.picture.transactions["orphans"] == 1
+        assert one.process.picture.transactions.orphans == 1
 
 
 def on_old_topology(stage: Stage, process: Process, key: str, *, holds: bool) -> StepResult:

@@ -72,7 +72,7 @@ def test_a_zone_is_created_shown_altered_renamed_and_dropped_through_any_member(
     stage.wait(5)
     listed = {zone.name: zone for zone in order(stage, fourth, ListZones()).zones}
     assert sorted(listed) == ["y", "z"]
-    assert (listed["y"].leaderless, listed["y"].moving, listed["y"].lacking) == (0, 0, 0)
+    assert (listed["y"].leaderless, listed["y"].moving, listed["y"].under_replicated) == (0, 0, 0)
 
     shown = order(stage, first, ShowZone("y"))
     assert [one.partition for one in shown.partitions] == list(range(count))
@@ -180,7 +180,7 @@ def test_an_operator_gives_up_a_lost_majority(stage: ZoneStage) -> None:
     alive = stage.living()[0]
     [zone] = order(stage, alive, ListZones()).zones
     assert zone.leaderless
-    assert zone.lacking
+    assert zone.under_replicated
     assert (
         f"zone z: {zone.leaderless} of 7 partitions have no leader"
         in alive.driver.member.picture.unsafe_reason()
@@ -224,7 +224,7 @@ def test_a_metastore_without_its_voters_goes_on_when_an_operator_says_so() -> No
     stage.wait(10)
     refused = ask(stage, stage.processes[0], ResetAsked())
     assert (refused.failed, "are here: it needs no reset" in refused.why) == ("Refused", True)
-    voters = stage.processes[0].driver.member.agreed.metastore_told()["voters"]  # type: ignore[index]
+    voters = stage.processes[0].driver.member.agreed.metastore_replica().voters  # type: ignore[union-attr]
     gone = [process for process in stage.processes if process.driver.member.picture.info.name in voters][:2]
     for process in gone:
         process.crash()
@@ -232,7 +232,7 @@ def test_a_metastore_without_its_voters_goes_on_when_an_operator_says_so() -> No
     alive = [process for process in stage.processes if process not in gone]
     for process in alive:
         assert "the metastore has no leader" in process.driver.member.agreed.unsafe_reason()
-        assert process.driver.member.agreed.metastore_told()["leader"] == ""  # type: ignore[index]
+        assert process.driver.member.agreed.metastore_replica().leader == ""  # type: ignore[union-attr]
     assert not ask(stage, alive[0], ResetAsked()).failed
     stage.wait(30)
     assert ask(stage, alive[1], PutAsked(b"k", b"v")).applied
@@ -269,8 +269,8 @@ def test_how_far_followers_are_behind_is_told_by_their_leaders_and_by_themselves
         answers = stage.request(leader, Op.SET, key, "v")
         stage.wait(0.1)
         assert [answer.status for answer in answers] == [Status.OK]
-    [told] = [one for one in leader.picture.zones() if one["name"] == "z"]
-    assert told["lag"] == len(keys)
+    [told] = [one for one in leader.picture.zones() if one.name == "z"]
+    assert told.lag == len(keys)
     shown = order(stage, third, ShowZone("z"), 0.5).partitions[0]
     behind = {replica.node: replica.lag for replica in shown.replicas}
     assert behind[leader.driver.member.agreed.groups.me] == 0

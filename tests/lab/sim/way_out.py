@@ -126,11 +126,9 @@ class Operator:
         """Through the member with the highest revision, as the message says."""
 
         def revision(process: Process) -> int:
-            told = process.driver.member.agreed.metastore_told()
+            told = process.driver.member.agreed.metastore_replica()
             assert told is not None
-            found = told["revision"]
-            assert isinstance(found, int)
-            return found
+            return told.revision
 
         process = max(self.there(), key=revision)
         answers: list[MetastoreAnswer] = []

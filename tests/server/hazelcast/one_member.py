@@ -12,11 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+from tests import statuses
 from tests.server.local_copies import LocalCopies
 
-from holdfast.actions.operator_action import OperatorAction
+from holdfast.actions.operator_action import ActionDone, OperatorAction
+from holdfast.actions.show_status import ShowStatus
 from holdfast.config import MapSettings, Settings
 from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.member_status import MemberStatus
 from holdfast.core.model.operations import (
     DEFAULT_TTL,
     WHOLE,
@@ -247,7 +250,7 @@ class OneMemberGrid:
         self.told: list[News] = []
         self.complete = True
         self.news_listeners: list[Callable[[News], None]] = []
-        self.actions: list[tuple[OperatorAction, int, Callable[[own.Fate, str], None]]] = []
+        self.actions: list[tuple[OperatorAction, int, ActionDone]] = []
         """Actions of operators, with their timeouts and the functions that answer them."""
         self.agreed: list[tuple[object, Callable[[Any], None]]] = []
         """Questions to the metastore and orders about zones, with who is to be told."""
@@ -412,8 +415,8 @@ class OneMemberGrid:
             {name for copy in self.copies for name, held in copy.maps.items() if held.state.entries}
         )
 
-    def status(self) -> dict[str, object]:
-        return {}
+    def status(self) -> MemberStatus:
+        return statuses.status()
 
     def owner(self, partition: int) -> str | None:
         return self.owners.get(partition, ME)
@@ -422,7 +425,10 @@ class OneMemberGrid:
         owner = self.owner(partition)
         return Assignment(1, (MemberId(owner),) if owner is not None else (None,))
 
-    def act(self, action: OperatorAction, timeout_ms: int, done: Callable[[own.Fate, str], None]) -> None:
+    def act(self, action: OperatorAction, timeout_ms: int, done: ActionDone) -> None:
+        if isinstance(action, ShowStatus):
+            done(own.Fate.DONE, "", self.status())
+            return
         self.actions.append((action, timeout_ms, done))
 
     def ask_metastore(self, question: object, done: Callable[[Any], None]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.server.hazelcast.one_member import OneMemberGrid
 
 from holdfast.actions.drain import Drain
-from holdfast.actions.operator_action import OperatorAction
+from holdfast.actions.operator_action import OperatorAction, OperatorQuery
 from holdfast.actions.registry import ACTIONS as OPERATOR_ACTIONS
 from holdfast.actions.set_state import SetState
 from holdfast.config import load
@@ -58,6 +58,8 @@ from holdfast.server.rights import Rights
 from holdfast.wire import own
 from holdfast_lab.fuzz.hostile import HTTP, Facts, talk
 
+STATUS = "/v1/queries/status"
+
 
 class OneHttpMember:
     """A member without a network, for sessions over HTTP."""
@@ -91,11 +93,8 @@ class OneHttpMember:
     def metrics(self, accept: str, done: Callable[[bytes, str], None]) -> None:
         self.measured.append(done)
 
-    def status(self, done: Callable[[bytes], None]) -> None:
-        done(b'{"state":"member"}')
-
-    def cluster(self, login: Login | None, done: Callable[[bytes], None]) -> None:
-        done(b"{}")
+    def ask_all(self, request: HttpRequest, query: OperatorQuery, done: Callable[[bytes], None]) -> None:
+        done(b'{"members": []}')
 
     def soon(self, deed: Callable[[], None]) -> None:
         self.turns.append(deed)
@@ -127,7 +126,7 @@ class Desk:
     def _close(self, why: str) -> None:
         self.why = why
 
-    def ask(self, method: str = "GET", path: str = "/status", body: bytes = b"", **headers: str) -> None:
+    def ask(self, method: str = "GET", path: str = STATUS, body: bytes = b"", **headers: str) -> None:
         known = {
             "host": "127.0.0.1:5801",
             **{name.replace("_", "-"): value for name, value in headers.items()},
@@ -192,7 +191,7 @@ def test_status_with_headers_for_browsers() -> None:
     desk = Desk()
     desk.ask()
     status, headers, body = desk.answer()
-    assert (status, body) == (200, b'{"state":"member"}')
+    assert (status, json.loads(body)["state"]) == (200, "member")
     assert headers["content-type"] == "application/json"
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["cache-control"] == "no-store"
@@ -204,14 +203,14 @@ def test_head_has_no_body() -> None:
     desk = Desk()
     desk.ask("HEAD")
     status, headers, body = desk.answer("HEAD")
-    assert (status, headers["content-length"], body) == (200, "18", b"")
+    assert (status, int(headers["content-length"]) > 100, body) == (200, True, b"")
 
 
 def test_what_is_not_there() -> None:
     desk = Desk()
     desk.ask(path="/nothing")
     assert desk.answer()[0] == 404
-    desk.ask("DELETE", "/status")
+    desk.ask("DELETE", STATUS)
     status, headers, _ = desk.answer()
     assert (status, headers["allow"]) == (405, "GET, HEAD")
 
@@ -219,7 +218,7 @@ def test_what_is_not_there() -> None:
 def test_an_answer_may_come_later_and_the_next_request_waits_for_it() -> None:
     desk = Desk()
     desk.ask(path="/metrics")
-    desk.ask(path="/status")
+    desk.ask(path=STATUS)
     assert not desk.sent
     desk.member.measured.pop()(b"a 1\n", "text/plain")
     assert desk.answer()[2] == b"a 1\n"
@@ -350,11 +349,11 @@ def test_actions_are_listed_with_their_schemas() -> None:
 def test_without_credentials_only_health_is_told() -> None:
     desk = Desk()
     desk.member.asks_credentials = True
-    for path in ("/", "/metrics", "/status"):
+    for path in ("/", "/metrics", STATUS):
         desk.ask(path=path)
         status, headers, _ = desk.answer()
         assert (status, headers["www-authenticate"].split()[0]) == (401, "Basic")
-    desk.ask(path="/status", authorization="Digest x")
+    desk.ask(path=STATUS, authorization="Digest x")
     assert desk.answer()[0] == 401
     desk.ask(path="/health/ready")
     assert desk.answer()[0] == 200
@@ -396,10 +395,10 @@ def test_a_route_needs_what_the_table_says() -> None:
     desk.ask(path="/metrics", authorization="Bearer t")
     desk.member.measured.pop()(b"a 1", "text/plain")
     assert desk.answer()[0] == 200
-    desk.ask(path="/status", authorization="Bearer t")
+    desk.ask(path=STATUS, authorization="Bearer t")
     status, _, told = desk.answer()
     assert status == 403
-    assert b"GET /status needs 'status' for cluster" in told
+    assert b"action status needs 'status' for cluster" in told
     desk.ask("POST", "/v1/actions/drain", b"{}", authorization="Bearer t")
     assert len(desk.member.grid.actions) == 1
     desk.member.grid.actions.pop()[2](own.Fate.DONE, "")
@@ -408,7 +407,7 @@ def test_a_route_needs_what_the_table_says() -> None:
     assert desk.answer()[0] == 403
     assert desk.member.grid.actions == []
     refused = [told.what for told in desk.member.grid.audited if told.event is AuditKind.REFUSED]
-    assert refused == ["GET /status", "shutdown"]
+    assert refused == ["status", "shutdown"]
 
 
 @pytest.mark.rule("server/P-1")
@@ -660,7 +659,7 @@ def test_a_body_is_as_long_as_it_is_on_the_wire() -> None:
     ("path", "more", "status"),
     [
         (b"/nothing", b"", b"404"),
-        (b"/status", b"", b"405"),
+        (STATUS.encode(), b"", b"405"),
         (b"/v1/actions/drain", b"origin: http://evil.example\r\n", b"403"),
         (b"/v1/actions/drain", b"authorization: Bearer wrong\r\n", b"401"),
         (b"/v1/actions/drain", b"", b"401"),
@@ -745,7 +744,11 @@ def test_credentials_that_are_none_are_refused(credentials: bytes) -> None:
     desk = Desk()
     desk.member.asks_credentials = True
     desk.session.receive(
-        b"GET /status HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: " + credentials + b"\r\n\r\n"
+        b"GET "
+        + STATUS.encode()
+        + b" HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: "
+        + credentials
+        + b"\r\n\r\n"
     )
     assert desk.answer()[0] == 401
     assert desk.member.grid.faults == []

@@ -13,6 +13,7 @@ from holdfast.config import MapSettings, Settings
 from holdfast.config.schema import COPIES, DEFAULT_MAP
 from holdfast.core.membership.desired_state import ORDER_NS
 from holdfast.core.model.map_changes import MapChanges, maps_in_force, proven_maps, targets
+from holdfast.core.model.member_status import MapSetting
 from holdfast.core.outbox import Outbox
 
 
@@ -80,21 +81,21 @@ class MapsInForce:
                 values = " ".join(f"{key}={value}" for key, value in sorted(change.values.items()))
                 out.note("settings of a map changed", map=change.name, values=values, finished=change.done)
 
-    def listed(self) -> list[dict[str, object]]:
+    def listed(self) -> list[MapSetting]:
         """The settings of each map by name, as they will be when all changes are complete."""
         wanted = targets(self.configured, self.changes)
         names = sorted({DEFAULT_MAP, *wanted.maps}, key=lambda name: (name != DEFAULT_MAP, name))
-        rows: list[dict[str, object]] = []
+        rows: list[MapSetting] = []
         for name in names:
             change, chosen = self.changes.find(name), wanted.map(name)
             rows += [
-                {
-                    "map": name,
-                    "setting": key,
-                    "value": getattr(chosen, key),
-                    "source": self._source(name, key),
-                    "complete": change is None or change.done or key not in COPIES,
-                }
+                MapSetting(
+                    name,
+                    key,
+                    getattr(chosen, key),
+                    self._source(name, key),
+                    change is None or change.done or key not in COPIES,
+                )
                 for key in MapSettings.__struct_fields__
             ]
         return rows

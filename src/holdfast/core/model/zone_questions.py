@@ -6,11 +6,10 @@ from typing import Final
 
 import msgspec
 
+from holdfast.core.model.member_status import SettingValue, ZoneStatus
+
 NEVER: Final = "never"
 """Written form of a timer that never runs out."""
-
-SettingValue = str | int
-"""A number, a word, or a filter as people write it."""
 
 
 class CreateZone(msgspec.Struct, frozen=True, array_like=True, tag=0):
@@ -61,33 +60,6 @@ class WhoLeads(msgspec.Struct, frozen=True, array_like=True, tag=8):
 AgreedOrder = CreateZone | AlterZone | RenameZone | DropZone | ResetZone | ListZones | ShowZone
 """Orders that the metastore decides, or must be asked about first."""
 ZoneOrder = AgreedOrder | WhoLeads
-
-
-class ZoneTold(msgspec.Struct, frozen=True):
-    """A zone, as far as the reporting member knows."""
-
-    id: int
-    name: str
-    settings: dict[str, SettingValue]
-    leaderless: int
-    """Partitions without a known leader that is present."""
-    moving: int
-    """Partitions whose replicas change."""
-    lacking: int
-    """Partitions with a replica on an absent member."""
-    lag: int = 0
-    """The most log entries that a follower lacks, in partitions that the reporting member leads."""
-    takes: list[str] = []
-    """Names of present members that do not leave and may hold its replicas. With fewer members than replicas, it has
-    fewer replicas.
-    """
-
-
-def zone_summary(told: ZoneTold) -> dict[str, object]:
-    """The zone for a status and for `--json`, under names that are not those of the message."""
-    row = msgspec.structs.asdict(told)
-    row["under_replicated"], row["eligible_members"] = row.pop("lacking"), row.pop("takes")
-    return row
 
 
 class AssignmentsTold(msgspec.Struct, frozen=True):
@@ -141,7 +113,7 @@ class ZoneAnswer(msgspec.Struct, frozen=True):
     done: str = ""
     """Result in words; empty: nothing was done."""
     warnings: list[str] = []
-    zones: list[ZoneTold] = []
+    zones: list[ZoneStatus] = []
     partitions: list[ZonePartitionTold] = []
     members: dict[str, str] = {}
     """Node -> name of the member."""

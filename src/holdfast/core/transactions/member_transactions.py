@@ -8,6 +8,7 @@ from holdfast.config import TRANSACTIONS_MAP, Settings
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.messages import DeadlockFound, LocksAwaited, OwnersAsked, OwnersGone
 from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.member_status import TransactionCounts
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.partition_table import Table
 from holdfast.core.model.transaction_orders import (
@@ -190,13 +191,10 @@ class MemberTransactions:
         self.deadlocks.on_found(sender, message)
 
     @property
-    def figures(self) -> dict[str, int]:
-        """Numbers for the status: transactions here, age of the oldest, transactions without a coordinator."""
-        return {
-            "running": self.coordinator.running.count,
-            "oldest_ms": self.coordinator.running.oldest_ms,
-            "orphans": self.orphans.count,
-        }
+    def counts(self) -> TransactionCounts:
+        """The transactions of this member, and those without a coordinator."""
+        running = self.coordinator.running
+        return TransactionCounts(running.count, running.oldest_ms, self.orphans.count)
 
     @property
     def leftovers(self) -> dict[str, int]:

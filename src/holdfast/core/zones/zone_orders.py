@@ -20,6 +20,7 @@ from holdfast.core.messages import ZoneStates, ZoneStatesAsked
 from holdfast.core.metastore.invoke import Branch, If, Invoked, MetastoreEntry, PutKey
 from holdfast.core.metastore.metastore import Metastore, Ticket
 from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.member_status import SettingValue
 from holdfast.core.model.zone_questions import (
     NEVER,
     AgreedOrder,
@@ -30,7 +31,6 @@ from holdfast.core.model.zone_questions import (
     RenameZone,
     ReplicaTold,
     ResetZone,
-    SettingValue,
     ShowZone,
     ZoneAnswer,
     ZonePartitionTold,

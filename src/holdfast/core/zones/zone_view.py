@@ -9,14 +9,8 @@ from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.metastore.keyspace import Keyspace
 from holdfast.core.metastore.metastore import Metastore
 from holdfast.core.model.ids import GroupNumber, group_of
-from holdfast.core.model.zone_questions import (
-    NEVER,
-    AssignmentsTold,
-    LeaderTold,
-    SettingValue,
-    ZonePartitionTold,
-    ZoneTold,
-)
+from holdfast.core.model.member_status import SettingValue, ZoneStatus
+from holdfast.core.model.zone_questions import NEVER, AssignmentsTold, LeaderTold, ZonePartitionTold
 from holdfast.core.multiraft.group_host import GroupHost, node_of
 from holdfast.core.raft.configuration import NodeId
 from holdfast.core.raft_partition.leader_routing import LeaderRouting
@@ -99,21 +93,23 @@ class ZoneView:
                     found.append(LeaderTold(zone.id, partition, leader[1], leader[0]))
         return found
 
-    def summary(self, zone: ZoneDescriptor) -> ZoneTold:
+    def summary(self, zone: ZoneDescriptor) -> ZoneStatus:
         """The zone, and how many of its partitions are not as they should be."""
         names = self.names()
         parts = self.partitions(zone)
-        return ZoneTold(
+        return ZoneStatus(
             zone.id,
             zone.settings.name,
             readable_settings(zone.settings),
             leaderless=self._leaderless(zone, len(parts)),
             moving=_moving(parts),
-            lacking=_lacking(parts, names.keys()),
+            under_replicated=_lacking(parts, names.keys()),
             lag=max(
                 map(self._lag, (group_of(zone.id, partition) for partition in range(len(parts)))), default=0
             ),
-            takes=sorted(names[node] for node in zone.settings.taken(self._topology()) & names.keys()),
+            eligible_members=sorted(
+                names[node] for node in zone.settings.taken(self._topology()) & names.keys()
+            ),
         )
 
     def _topology(self) -> ClusterTopology:

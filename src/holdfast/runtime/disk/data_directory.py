@@ -10,10 +10,13 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
+
 from holdfast.config import Settings
 from holdfast.core.hosted_services import Service
 from holdfast.core.journal.recovery import Recovered
 from holdfast.core.membership.identity import Identity
+from holdfast.core.model.member_status import FilesStatus
 from holdfast.core.primary_backup.lane import Ways
 from holdfast.engine.driver import Driver
 from holdfast.engine.journal import Journal
@@ -109,3 +112,10 @@ class DataDirectory:
     def figures(self) -> dict[str, object]:
         """Figures of the journal about its files."""
         return self._journal.figures() if self._journal is not None else {}
+
+    def status(self) -> FilesStatus | None:
+        """None before it is open."""
+        figures = self.figures()
+        if not figures:
+            return None
+        return msgspec.convert({**figures, "directory": str(self._directory.absolute())}, FilesStatus)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from holdfast.config import TlsSettings
 from holdfast.config.client_tls import VERSIONS, TlsVersion, handshake_problem, show, trust
+from holdfast.core.model.member_status import TlsStatus
 from holdfast.errors import ConfigError
 
 log = logging.getLogger("holdfast")
@@ -79,16 +80,16 @@ class MemberTls:
         )
         return tuple(_stamp_of(file) for file in files)
 
-    def figures(self) -> dict[str, object]:
+    def status(self) -> TlsStatus:
         settings = self._settings
-        return {
-            "certificate": settings.certificate,
-            "client_certificates": settings.client_certificates,
-            "minimum_version": settings.minimum_version,
-            "member_certificate_ends": self.contexts.member_certificate_ends,
-            "loaded": self.loaded,
-            "error": self.trouble,
-        }
+        return TlsStatus(
+            settings.certificate,
+            settings.client_certificates,
+            settings.minimum_version,
+            self.contexts.member_certificate_ends,
+            self.loaded,
+            self.trouble,
+        )
 
 
 def _stamp_of(file: str) -> tuple[int, int, int] | None:

@@ -16,17 +16,19 @@ from holdfast.actions.operator_action import ActionDone, OperatorAction, Operato
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Credentials
 from holdfast.client.operator import act, ask
+from holdfast.config import Settings
+from holdfast.config.client_tls import ClientTls
 from holdfast.core.model.ids import Address
 from holdfast.errors import HoldfastError, Standing
 from holdfast.replica_comparison.comparison_report import Report, describe
 from holdfast.replica_comparison.live import verify
-from holdfast.runtime.http.cluster_statuses import tls_to_members
-from holdfast.runtime.http.cluster_survey import ClusterSurvey, Said
+from holdfast.runtime.http.every_member import EveryMember
 from holdfast.runtime.http.member_http import HttpHost
 from holdfast.server.http.http_messages import BadRequest, HttpRequest, login_of
 from holdfast.server.logins import Login
 from holdfast.wire import own
 
+QUERIES_AT_A_TIME: Final = 16
 ACTIONS_AT_A_TIME: Final = 8
 """Concurrent commands to other members."""
 VERIFY_S: Final = 60.0
@@ -40,35 +42,24 @@ class ConsoleErrands:
     def __init__(
         self,
         host: HttpHost,
-        wall_ms: Callable[[], int],
         shown: Callable[[Login | None], Login | None],
-        own_words: Callable[[Callable[[Said], None]], None],
     ) -> None:
-        """`shown`: converts the user's credentials for other members. `own_words`: gives its callback the data of this
-        member, possibly later.
-        """
+        """`shown`: converts the user's credentials for other members."""
         self._host = host
         self._shown = shown
         self._loop = asyncio.get_running_loop()
-        self._survey = ClusterSurvey(
-            self._loop,
-            host.member_uuid,
-            own_words,
-            lambda: list(host.member.picture.members()),
-            wall_ms,
-            lambda error: host.faulty("the console", error),
-        )
         self._threads = ThreadPoolExecutor(ACTIONS_AT_A_TIME, "console")
+        self._askers = ThreadPoolExecutor(QUERIES_AT_A_TIME, "queries")
+        self._every = EveryMember(host, self._loop, self._askers)
         self._under_way = 0
         self._verifying = False
 
     def close(self) -> None:
-        self._survey.close()
+        self._askers.shutdown(wait=False, cancel_futures=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def survey(self, request: HttpRequest, done: Callable[[bytes], None]) -> None:
-        self._host.driver.enter()
-        self._survey.ask(self._credentials(request), done)
+    def ask_all(self, request: HttpRequest, query: OperatorQuery, done: Callable[[bytes], None]) -> None:
+        self._every.ask(query, self._credentials(request), done)
 
     def act_at(
         self,
@@ -141,6 +132,21 @@ class ConsoleErrands:
         if login is None:
             return Credentials(operates=True, tls=tls)
         return Credentials(None, login.username, login.password, login.token, True, tls)
+
+
+def tls_to_members(settings: Settings) -> ClientTls | None:
+    """TLS for connections to other members' client ports, with the CA of members."""
+    tls = settings.tls
+    if not tls.enabled:
+        return None
+    return ClientTls(
+        tls.ca,
+        tls.member_certificate or tls.certificate,
+        (tls.member_key if tls.member_certificate else tls.key) or None,
+        tls.key_password or None,
+        tls.verify_host,
+        tls.minimum_version,
+    )
 
 
 def _result(work: asyncio.Future[Any], instead: Any) -> Any:

@@ -19,8 +19,8 @@ from holdfast.errors import ConfigError
 from holdfast.runtime.doors.clients import keep_alive
 from holdfast.runtime.doors.taken_ports import listen, loop_server, secured, serve
 from holdfast.runtime.doors.tls import MemberTls
-from holdfast.runtime.http.member_console import ConsoleHost, MemberConsole
-from holdfast.runtime.http.member_http import MemberHttp
+from holdfast.runtime.http.member_console import MemberConsole
+from holdfast.runtime.http.member_http import HttpHost, MemberHttp
 from holdfast.server.http.action_routes import ActionRoutes
 from holdfast.server.http.console_routes import ConsoleRoutes
 from holdfast.server.http.member_routes import MemberRoutes
@@ -49,7 +49,7 @@ log = logging.getLogger("holdfast")
 
 
 class HttpDoor:
-    def __init__(self, host: ConsoleHost) -> None:
+    def __init__(self, host: HttpHost) -> None:
         self._host = host
         self._settings = host.settings.http
         self._server: asyncio.Server | None = None

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from holdfast.actions.operator_action import ActionDone, OperatorAction
+from holdfast.actions.operator_action import ActionDone, OperatorAction, OperatorQuery
+from holdfast.core.model.member_status import EntryCounts
 from holdfast.core.model.partition_events import News
 from holdfast.observe.cluster_events import ClusterEvents
-from holdfast.observe.map_figures import MemberCount
-from holdfast.observe.status import EntriesHeld
+from holdfast.observe.status import Counted
 from holdfast.observe.table_history import TableHistory
 from holdfast.runtime.http.member_http import HttpHost
 from holdfast.server.http.console_routes import ConsoleFile
@@ -24,21 +24,17 @@ from holdfast.server.http.http_messages import HttpRequest
 from holdfast.server.logins import Login
 
 if TYPE_CHECKING:
-    from holdfast.runtime.http.cluster_survey import Said
     from holdfast.runtime.http.console_errands import ConsoleErrands
 
 LOOK_S: Final = 1.0
 """Interval of polling for changes without notification: suspicions, full disks."""
+UNCOUNTED: Final = Counted(EntryCounts(0, 0), set())
 BEATS: Final = 15
 """Looks per heartbeat to open pages."""
 
 
-class ConsoleHost(HttpHost, Protocol):
-    def wall_ms(self) -> int: ...
-
-
 class MemberConsole:
-    def __init__(self, host: ConsoleHost, shown: Callable[[Login | None], Login | None]) -> None:
+    def __init__(self, host: HttpHost, shown: Callable[[Login | None], Login | None]) -> None:
         """`shown`: converts the user's credentials for other members."""
         self._host = host
         self._shown = shown
@@ -91,14 +87,14 @@ class MemberConsole:
             self._tell("beat")
 
     def _look_at_slow(self) -> None:
-        told: Any = self._host.status(EntriesHeld(0, 0)).get("slow_operations")
-        if not told:
+        told = self._host.status(UNCOUNTED).slow_operations
+        if told is None:
             return
-        known, self._slow = self._slow, told["count"]
-        new = 0 if known is None else told["count"] - known
+        known, self._slow = self._slow, told.count
+        new = 0 if known is None else told.count - known
         if new > 0:
             now_ms = self._host.wall_ms()
-            for one in told["recent"][-new:]:
+            for one in told.recent[-new:]:
                 text = f"slow: {one['kind']}, waited for {one.get('waited_for', 'nothing')}"
                 self.cluster_events.add(now_ms, "slow", text, "warning", took_ms=int(one["took_ms"]))
             self._tell("happened")
@@ -125,8 +121,8 @@ class MemberConsole:
     def history(self, since: int, done: Callable[[bytes], None]) -> None:
         done(msgspec.json.encode(self._table.told(since)))
 
-    def survey(self, request: HttpRequest, done: Callable[[bytes], None]) -> None:
-        self._asked_of_others().survey(request, done)
+    def ask_all(self, request: HttpRequest, query: OperatorQuery, done: Callable[[bytes], None]) -> None:
+        self._asked_of_others().ask_all(request, query, done)
 
     def act_at(
         self,
@@ -145,14 +141,5 @@ class MemberConsole:
         if self._errands is None:
             from holdfast.runtime.http.console_errands import ConsoleErrands
 
-            self._errands = ConsoleErrands(self._host, self._host.wall_ms, self._shown, self._own)
+            self._errands = ConsoleErrands(self._host, self._shown)
         return self._errands
-
-    def _own(self, done: Callable[[Said], None]) -> None:
-
-        def counted(count: MemberCount) -> None:
-            maps = {name: msgspec.to_builtins(figure) for name, figure in count.maps.items()}
-            more = {"counted": maps, "reads": count.reads, "running": self._host.running_migrations()}
-            done({**self._host.status(EntriesHeld(count.primary, count.all)), **more})
-
-        self._host.count_maps(counted)

@@ -1,29 +1,25 @@
 """The member's side of its HTTP sessions (`server.http.routes.HttpMember`).
 
-Status and metrics are made once and shared for a moment, so their cost does not grow with the number of dashboards.
+Metrics are made once and shared for a moment, so their cost does not grow with the number of dashboards.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Protocol
-
-import msgspec
+from typing import Protocol
 
 from holdfast.config import Settings
 from holdfast.core.member import Member
 from holdfast.engine.driver import Driver
 from holdfast.observe.health import Health, unready_reason
 from holdfast.observe.member_metrics import ProcessStats
-from holdfast.observe.status import EntriesHeld, counting
+from holdfast.observe.status import Counted, MemberStatus
 from holdfast.runtime.data_lane import DataLane
 from holdfast.runtime.doors.connection_log import ConnectionLog
 from holdfast.runtime.doors.polled_door import Sockets
 from holdfast.runtime.http.metrics_page import MetricsPage
-from holdfast.runtime.loop_slices import in_slices
 from holdfast.runtime.memory import Gauge
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast.lane_tally import LaneTally
@@ -32,12 +28,7 @@ from holdfast.server.logins import Login, LoginDone, Logins
 from holdfast.server.operation_times import OperationTimes, latencies_of
 from holdfast.version import __version__
 
-if TYPE_CHECKING:
-    from holdfast.runtime.http.cluster_statuses import ClusterStatuses
-
 THREADS = 2
-FRESH_S = 0.5
-"""Maximum age of a shared status."""
 
 
 class HttpHost(Grid, Protocol):
@@ -62,8 +53,8 @@ class HttpHost(Grid, Protocol):
     def gauge(self) -> Gauge:
         """The member's memory."""
 
-    def status(self, entries: EntriesHeld | None = None) -> dict[str, object]:
-        """For sessions; `entries`: if counted already."""
+    def status(self, count: Counted | None = None) -> MemberStatus:
+        """The status. `count`: the entries, if they are counted already."""
 
     def reads_by_map(self) -> Mapping[str, int]: ...
 
@@ -89,13 +80,8 @@ class MemberHttp:
         self.asks_credentials = settings.clients_authenticate or bool(settings.http.token)
         self._token_user = TOKEN_USER not in settings.users and settings.security.username != TOKEN_USER
         """Whether the password of a user with this name is a token."""
-        self._status: tuple[float, bytes] = (-FRESH_S, b"")
-        """Time and text of the latest status."""
         self.threads = ThreadPoolExecutor(THREADS, "holdfast-http")
         """For blocking work. The loop's own threads may all be waiting for this member."""
-        self._waiting: list[Callable[[bytes], None]] = []
-        """Callbacks that wait for the status."""
-        self._cluster: ClusterStatuses | None = None
         self._page = MetricsPage(
             self._loop,
             self.threads,
@@ -152,7 +138,7 @@ class MemberHttp:
             version=__version__,
             lane=host.data_lane.kind,
             sockets=host.sockets.kind,
-            memory=host.gauge.figures(),
+            memory=host.gauge.status(),
             files=host.files(),
             stall_s=host.stall_s,
             connections=host.connections,
@@ -161,45 +147,6 @@ class MemberHttp:
             failures=failures,
             reads=host.reads_by_map(),
         )
-
-    def status(self, done: Callable[[bytes], None]) -> None:
-        made_s, text = self._status
-        if time.monotonic() - made_s < FRESH_S:
-            done(text)
-            return
-        self._waiting.append(done)
-        if len(self._waiting) == 1:
-            in_slices(self._loop, counting(self._host.member), self._counted, self._failed)
-
-    def _counted(self, entries: EntriesHeld) -> None:
-        self._host.driver.enter()
-        self._tell_status(msgspec.json.encode(self._host.status(entries)))
-
-    def _failed(self, error: Exception) -> None:
-        self._host.faulty("the status", error)
-        self._tell_status(b"")
-
-    def _tell_status(self, text: bytes) -> None:
-        self._status = (time.monotonic(), text)
-        waiting, self._waiting = self._waiting, []
-        for done in waiting:
-            done(text)
-
-    def cluster(self, login: Login | None, done: Callable[[bytes], None]) -> None:
-        if self._cluster is None:
-            from holdfast.runtime.http.cluster_statuses import (
-                ClusterStatuses,  # Most members are never asked.
-            )
-
-            self._cluster = ClusterStatuses(
-                self._loop,
-                self.threads,
-                self._host.settings,
-                self._host.status,
-                lambda error: self._host.faulty("the status of all members", error),
-            )
-        self._host.driver.enter()
-        self._cluster.ask(self.shown_to_others(login), done)
 
     def soon(self, deed: Callable[[], None]) -> None:
         self._loop.call_soon(deed)

@@ -26,6 +26,7 @@ from holdfast.config.addresses import format_address
 from holdfast.core.events import ActionRequested
 from holdfast.core.hosted_services import Service
 from holdfast.core.model.keys import partition_of
+from holdfast.core.model.member_status import MemberStatus
 from holdfast.core.model.object_names import part_name
 from holdfast.core.model.operations import MAP_NAME_MAX, Op, Request
 from holdfast.core.model.partition_events import Kind, Loss, News
@@ -166,7 +167,7 @@ class Member:
         info = self._node.member.picture.info
         return format_address(info.host, info.port)
 
-    def status(self) -> dict[str, object]:
+    def status(self) -> MemberStatus:
         """State of this member and its view of the cluster; the data of `holdfast status --json`.
 
         Raises InvariantBroken if an error inside the member has stopped it.

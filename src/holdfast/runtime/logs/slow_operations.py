@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.member_status import SlowOperationsStatus
 from holdfast.core.model.open_operations import Followed, Mark, OpenOperation
 from holdfast.runtime.logs.limited_lines import LimitedLines, quoted
 from holdfast.runtime.logs.process_log import FIELDS
@@ -118,16 +119,15 @@ class SlowOperations:
             "members": [names.get(member, member) for member in one.members],
         }
 
-    def figures(self) -> dict[str, object]:
+    def status(self) -> SlowOperationsStatus:
         now_ns = self._clock()
-        return {
-            "limit_ms": self._limit_ns // MILLISECOND,
-            "count": self.count,
-            "recent": list(self._kept),
-            "running": [
-                self._told(one, now_ns) | {"ended_ms": None} for one in list(self._followed.values())[:KEPT]
-            ],
-        }
+        running = list(self._followed.values())[:KEPT]
+        return SlowOperationsStatus(
+            self._limit_ns // MILLISECOND,
+            self.count,
+            list(self._kept),
+            [self._told(one, now_ns) | {"ended_ms": None} for one in running],
+        )
 
 
 def _shown(partitions: list[int]) -> list[int | str]:

@@ -18,6 +18,7 @@ from functools import partial
 from holdfast.config import LimitSettings, Settings, parse_address
 from holdfast.core.events import PeerSilent, SeedAbsent, SeedBehind
 from holdfast.core.model.ids import Address, MemberId
+from holdfast.core.model.member_status import MemberProtocol, MemberSecret
 from holdfast.core.model.protocols import ProtocolRange, protocol_mismatch
 from holdfast.engine.driver import Driver
 from holdfast.errors import ProtocolError, UnknownMessage
@@ -248,23 +249,20 @@ class MemberNetwork:
             protocol_mismatch(self.speaks, request.speaks),
         )
 
-    def protocol_figures(self) -> dict[str, object]:
-        """Supported versions of the member protocol, and the one in use with each member by UUID; for the
-        status.
-        """
-        spoken_with = dict(sorted(self.protocols.items()))
-        return {"lowest": self.speaks.lowest, "highest": self.speaks.highest, "versions": spoken_with}
+    def protocol_status(self) -> MemberProtocol:
+        """Supported versions of the member protocol, and the one in use with each member by UUID; for the status."""
+        return MemberProtocol(self.speaks.lowest, self.speaks.highest, dict(sorted(self.protocols.items())))
 
-    def secret_figures(self) -> dict[str, object]:
+    def secret_status(self) -> MemberSecret:
         """Which members, by UUID, have not proved which secret, and which addresses were rejected; for the status."""
         now_s = time.monotonic()
-        return {
-            "set": bool(self.secrets[0]),
-            "second": len(self.secrets) > 1,
-            "lacking_first": sorted(uuid for uuid, proved in self.proved.items() if not proved[0]),
-            "lacking_second": sorted(uuid for uuid, proved in self.proved.items() if not proved[-1]),
-            "refused": [str(at) for at, when_s in self._refused.items() if now_s - when_s < REFUSED_S],
-        }
+        return MemberSecret(
+            bool(self.secrets[0]),
+            len(self.secrets) > 1,
+            lacking_first=sorted(uuid for uuid, proved in self.proved.items() if not proved[0]),
+            lacking_second=sorted(uuid for uuid, proved in self.proved.items() if not proved[-1]),
+            refused=[str(at) for at, when_s in self._refused.items() if now_s - when_s < REFUSED_S],
+        )
 
     def _close_oldest(self, oldest: IncomingConnection | None, limit: str) -> None:
         if oldest is not None:

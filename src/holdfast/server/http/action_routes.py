@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
@@ -12,7 +13,9 @@ from holdfast.actions.registry import ACTIONS, action_of
 from holdfast.errors import ProtocolError
 from holdfast.server import action_requests
 from holdfast.server.http.http_messages import (
+    JSON,
     BadRequest,
+    HttpAnswer,
     HttpRequest,
     Responder,
     json_answer,
@@ -23,12 +26,13 @@ from holdfast.wire.answers import Fate
 
 ACTIONS_AT: Final = "/v1/actions/"
 QUERIES_AT: Final = "/v1/queries/"
+ALL_MEMBERS: Final = "all"
 STATUS_OF: Final = {Fate.DONE: 200, Fate.ACCEPTED: 202, Fate.REJECTED: 409}
 """HTTP status by result of an action."""
 
 
 class ActionForwarder(Protocol):
-    """Sends actions to other members."""
+    """Sends actions and queries to other members."""
 
     def act_at(
         self,
@@ -41,6 +45,9 @@ class ActionForwarder(Protocol):
         """Carry out an action at another member, with the requester's credentials. Raises BadRequest if it does not
         exist.
         """
+
+    def ask_all(self, request: HttpRequest, query: OperatorQuery, done: Callable[[bytes], None]) -> None:
+        """Ask a query of all members, with the requester's credentials; `done` gets JSON, possibly a moment old."""
 
 
 class ActionResult(msgspec.Struct, frozen=True):
@@ -85,7 +92,9 @@ class ActionRoutes:
         self._begin(request, responder, action, done)
 
     def ask(self, request: HttpRequest, responder: Responder) -> None:
-        """Answer a query, with its fields in the query string, as JSON. `timeout_ms` and `member`: as for actions."""
+        """Answer a query, with its fields in the query string, as JSON. `timeout_ms` and `member`: as for actions;
+        `member=all` asks every member: `{"at_ms": …, "members": [{"uuid", "name", "answer", "error"}, …]}`.
+        """
         name = request.path.removeprefix(QUERIES_AT)
         fields = {key: value for key, value in request.query.items() if key not in ("member", "timeout_ms")}
         query = _read(name, fields, strict=False)
@@ -96,22 +105,35 @@ class ActionRoutes:
             told = value if fate is Fate.DONE else ActionResult(fate.name.lower(), message)
             responder.answer(json_answer(msgspec.to_builtins(told), STATUS_OF[fate]))
 
+        if request.query.get("member") == ALL_MEMBERS:
+            if self._permits(request, responder, query):
+                self._forwarder.ask_all(
+                    request, query, lambda body: responder.answer(HttpAnswer(200, body, JSON))
+                )
+            return
         self._begin(request, responder, query, done)
 
     def _begin(
         self, request: HttpRequest, responder: Responder, action: OperatorAction, done: ActionDone
     ) -> None:
         grid, timeout_ms = self._member.grid, _timeout_ms(request, action)
-        if reason := action_requests.denial(grid, request.rights, request.peer, action):
-            responder.answer(text_answer(403, reason))
+        if not self._permits(request, responder, action):
             return
-        if problem := action_requests.problem(grid, action, timeout_ms):
-            raise BadRequest(problem)
         uuid = request.query.get("member", "")
         if uuid in ("", grid.member_uuid):
             grid.act(action, timeout_ms, done)
         else:
             self._forwarder.act_at(request, uuid, action, timeout_ms, done)
+
+    def _permits(self, request: HttpRequest, responder: Responder, action: OperatorAction) -> bool:
+        """Raises BadRequest for wrong fields."""
+        grid = self._member.grid
+        if reason := action_requests.denial(grid, request.rights, request.peer, action):
+            responder.answer(text_answer(403, reason))
+            return False
+        if problem := action_requests.problem(grid, action, _timeout_ms(request, action)):
+            raise BadRequest(problem)
+        return True
 
 
 def _read(name: str, content: object, *, strict: bool = True) -> OperatorAction:

@@ -68,9 +68,6 @@ class ConsoleMember(ActionForwarder, Protocol):
         function that unsubscribes.
         """
 
-    def survey(self, request: HttpRequest, done: Callable[[bytes], None]) -> None:
-        """Data of all members as JSON, fetched with the requester's credentials, possibly a moment old."""
-
     def verify(self, request: HttpRequest, done: Callable[[dict[str, object]], None]) -> None:
         """Compare all copies with the requester's credentials. Raises BadRequest if a comparison is running."""
 
@@ -115,7 +112,6 @@ class ConsoleRoutes:
             Route("GET", "/console/*", self.file),
             Route("GET", "/console/api/me", self.me),
             Route("GET", "/console/api/history", self.history),
-            Route("GET", "/console/api/cluster", self.cluster),
             Route("GET", "/console/api/events", self.events),
             Route("POST", "/console/api/verify", self.verify),
             Route("POST", "/console/api/entry", self.entry),
@@ -153,7 +149,7 @@ class ConsoleRoutes:
             for name, kind in ACTIONS.items()
         }
         may["verify"] = not access.question_rejection(rights, _VERIFY, ())
-        may["look"] = not access.route_rejection(rights, "GET /console/api/cluster")
+        may["look"] = may["status"]
         may["watch"] = not access.route_rejection(rights, "GET /console/api/events")
         told = {
             "user": rights.user,
@@ -171,9 +167,6 @@ class ConsoleRoutes:
         except ValueError:
             raise BadRequest("since is the number of a change") from None
         self._console.history(since, lambda body: responder.answer(HttpAnswer(200, body, JSON)))
-
-    def cluster(self, request: HttpRequest, responder: Responder) -> None:
-        self._console.survey(request, lambda body: responder.answer(HttpAnswer(200, body, JSON)))
 
     def events(self, request: HttpRequest, responder: Responder) -> None:
         """Events as they happen, as server-sent events."""

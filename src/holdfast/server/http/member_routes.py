@@ -1,13 +1,11 @@
-"""The routes of every member: health, metrics and status."""
+"""The routes of every member: health and metrics."""
 
 from __future__ import annotations
 
 from holdfast.server.http.http_messages import (
-    JSON,
     HttpAnswer,
     HttpRequest,
     Responder,
-    login_of,
     text_answer,
 )
 from holdfast.server.http.routes import HttpMember, Route
@@ -32,15 +30,13 @@ class MemberRoutes:
             Route("GET", "/health/live", self.live),
             Route("GET", "/health/ready", self.ready),
             Route("GET", "/metrics", self.metrics),
-            Route("GET", "/status", self.status),
-            Route("GET", "/cluster", self.cluster),
         ]
 
     def index(self, request: HttpRequest, responder: Responder) -> None:
         responder.answer(
             text_answer(
                 200,
-                "A member of Holdfast: /console /health/live /health/ready /metrics /status /cluster /v1/actions",
+                "A member of Holdfast: /console /health/live /health/ready /metrics /v1/actions /v1/queries/status",
             )
         )
 
@@ -59,11 +55,3 @@ class MemberRoutes:
         self._member.metrics(
             request.headers.get("accept", ""), lambda body, kind: responder.answer(_told(body, kind))
         )
-
-    def status(self, request: HttpRequest, responder: Responder) -> None:
-        self._member.status(lambda body: responder.answer(_told(body, JSON)))
-
-    def cluster(self, request: HttpRequest, responder: Responder) -> None:
-        """The status of all members as JSON, fetched with the requester's credentials."""
-        login = login_of(request.headers.get("authorization", ""), request.peer)
-        self._member.cluster(login, lambda body: responder.answer(_told(body, JSON)))

@@ -48,14 +48,8 @@ class HttpMember(Protocol):
 
     def metrics(self, accept: str, done: Callable[[bytes, str], None]) -> None:
         """Metrics as text for Prometheus, with the content type; `accept`: the client's header. `done` is called now or
-        later; with nothing after an internal error, which also holds for `status` and `cluster`.
+        later; with nothing after an internal error.
         """
-
-    def status(self, done: Callable[[bytes], None]) -> None:
-        """`Grid.status` as JSON, possibly a moment old; `done` is called now or later."""
-
-    def cluster(self, login: Login | None, done: Callable[[bytes], None]) -> None:
-        """The status of all members as JSON, fetched with these credentials; `done` is called later."""
 
     def soon(self, deed: Callable[[], None]) -> None:
         """In the next turn of the loop. It must not raise."""

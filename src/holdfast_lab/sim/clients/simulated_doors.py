@@ -10,7 +10,6 @@ from functools import partial
 from holdfast.actions.operator_action import ActionDone, OperatorAction
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.operations import Outcome, Request
-from holdfast.observe.status import EntriesHeld
 from holdfast.server.door import ClientConnection, Door, DoorMember, DoorOptions
 from holdfast.server.member_grid import MemberGrid
 from holdfast.wire import own
@@ -120,9 +119,6 @@ class ProcessGrid(MemberGrid):
 
     def report_client_event(self, kind: str, line: str, *said: object) -> None:
         self._connection_counts.report(kind, line, *said)
-
-    def status(self, entries: EntriesHeld | None = None) -> dict[str, object]:
-        return {}
 
 
 class Doors:

@@ -102,8 +102,8 @@ def _play(case: Case, story: Story | None) -> Verdict:
         world.log(f"PROBLEM {problem}")
     figures: dict[str, int | float] = {
         "acknowledged": sum(1 for write in stage.client.writes if write.outcome == "ok"),
-        "migrations": sum(picture.migrations()["completed"] for picture in stage.cluster.pictures()),
-        "migrations_failed": sum(picture.migrations()["failed"] for picture in stage.cluster.pictures()),
+        "migrations": sum(picture.migrations().completed for picture in stage.cluster.pictures()),
+        "migrations_failed": sum(picture.migrations().failed for picture in stage.cluster.pictures()),
         "events": world.events,
         "rest_s": round((rested_ns - began_ns) / SECOND, 2),
     }

@@ -1,0 +1,68 @@
+"""Actions and queries of operators on a connection (`holdfast.actions`): the request, and what its answer means."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import msgspec
+
+from holdfast.actions.operator_action import TIMEOUT_MS_MAX, OperatorAction, OperatorQuery
+from holdfast.actions.show_status import ShowStatus
+from holdfast.client.connection import Connection
+from holdfast.core.model.member_status import MemberStatus
+from holdfast.errors import Refused, Standing, Unsupported
+from holdfast.wire import own
+
+
+def request_of(number: int, action: OperatorAction, timeout_s: float) -> own.Act:
+    """The message that carries an action."""
+    fields = msgspec.Raw(msgspec.msgpack.encode(action))
+    return own.Act(number, action.declared.name, fields, min(round(timeout_s * 1000), TIMEOUT_MS_MAX))
+
+
+# msgspec looks at the fields of a struct type when it is first decoded. Two threads that do so at once, as when all
+# members are asked for their first status, would crash the process.
+_DECODERS: dict[type[OperatorQuery], msgspec.msgpack.Decoder[Any]] = {}
+_lock = threading.Lock()
+
+
+def _decoder(kind: type[OperatorQuery]) -> msgspec.msgpack.Decoder[Any]:
+    with _lock:
+        if kind not in _DECODERS:
+            _DECODERS[kind] = msgspec.msgpack.Decoder(kind.result)
+        return _DECODERS[kind]
+
+
+def value_of(query: OperatorQuery, answer: own.Acted) -> Any:
+    """The answer to a query. Raises as `check`; Unsupported if a member of another build answers other things."""
+    check(answer)
+    try:
+        return _decoder(type(query)).decode(answer.value)
+    except msgspec.ValidationError as error:
+        raise Unsupported(
+            f"a member answers the query {query.declared.name} as another version of Holdfast does ({error}): ask it "
+            "with the command of its version"
+        ) from None
+
+
+def check(answer: own.Acted) -> None:
+    """Raise Refused if the action has no effect, Standing if it was accepted but is not finished."""
+    if answer.fate is own.Fate.REJECTED:
+        raise Refused(answer.message)
+    if answer.fate is own.Fate.ACCEPTED:
+        raise Standing(
+            f"{answer.message}. The command was accepted, and the cluster carries it out as soon as possible"
+        )
+
+
+def ask_on(connection: Connection, query: OperatorQuery) -> Any:
+    """The answer of the member at the other end, of the query's `result` type. Raises as `Connection.ask`; Refused."""
+    request = request_of(connection.next_number(), query, query.declared.timeout_s)
+    return value_of(query, connection.ask(request, own.Acted))
+
+
+def ask_status(connection: Connection) -> MemberStatus:
+    """The status of the member at the other end. Raises as `ask_on`."""
+    status: MemberStatus = ask_on(connection, ShowStatus())
+    return status
