@@ -12,6 +12,7 @@ import click
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from holdfast.cli.action_commands import add_actions
 from holdfast.cli.answers import Answer
 from holdfast.cli.operator_command import Call, operator_command
 from holdfast.cli.rendering import Shown, table_of
@@ -48,15 +49,19 @@ revision_option = click.option(
 
 @click.group()
 def metastore() -> None:
-    r"""Read and change keys of the metastore, through any member. A cluster with metastore.voters has one.
+    r"""Start the metastore, and read and change its keys, through any member.
 
     \b
+      holdfast metastore start --voters 3
       holdfast metastore status
       holdfast metastore scan zones/zone/          the settings of every zone
 
     Reads are linearizable: they see every change that was acknowledged before. Change keys that begin with zones/
     only by `holdfast zone`.
     """
+
+
+add_actions(metastore, "metastore")
 
 
 class Key(Answer):
@@ -297,7 +302,7 @@ def status_command(call: Call) -> MetastoreStatus:
     names = {member.uuid: member.name for member in report.seen.members}
     found = {name: own.metastore for name, own in sorted(report.named()) if own.metastore is not None}
     if report.seen.metastore is None:
-        raise Unsupported("this cluster has no metastore: metastore.voters is 0")
+        raise Unsupported("this cluster has no metastore: start one with holdfast metastore start")
     silent = {names[uuid]: why for uuid, why in report.silent.items()}
     return MetastoreStatus(metastore=report.seen.metastore, members=found, unreachable_members=silent)
 

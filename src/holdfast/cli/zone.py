@@ -44,7 +44,7 @@ NAMES_PER_NODE = 8
 
 @click.group()
 def zone() -> None:
-    r"""Create, alter, show and drop zones, through any member. Needs a metastore (metastore.voters).
+    r"""Create, alter, show and drop zones, through any member. First start a metastore: `holdfast metastore start`.
 
     \b
       holdfast zone create orders --replicas 3      maps.NAME.raft_zone = "orders" puts a map into it

@@ -578,8 +578,6 @@ def _check_zones(settings: Settings) -> Iterator[str]:
             yield (f"maps.{name}.reads = 'local' is not allowed: only a map in a zone is read so")
         if not entry.raft_zone:
             continue
-        if not settings.metastore.voters:
-            yield (f"metastore.voters must be set, because maps.{name}.raft_zone is {entry.raft_zone!r}")
         unfit = {
             "max_idle_ms": (entry.max_idle_ms, "only the leader sees reads"),
             "journal": (entry.journal != "off", "the members' files keep its groups wherever they have some"),

@@ -72,6 +72,7 @@ class Action(StrEnum):
     CLIENTS = "clients"
     KILL_CLIENT = "kill-client"
     RESTART = "restart"
+    START = "start"
 
 
 ACTIONS: Final[dict[Kind, dict[Action, str]]] = {
@@ -108,6 +109,7 @@ ACTIONS: Final[dict[Kind, dict[Action, str]]] = {
         Action.PUT: "give a key a value (on a condition: `read`, too)",
         Action.REMOVE: "remove a key (on a condition: `read`, too)",
         Action.RESET: "restart the metastore from one replica",
+        Action.START: "start the metastore, and change the number of its voters",
     },
     Kind.CLUSTER: {
         Action.STATUS: "see the status of members and of the cluster",

@@ -328,8 +328,8 @@ class MetastoreSettings(Section, frozen=True, kw_only=True):
 
     voters: Literal[0, 1, 3, 5, 7] = about(
         0,
-        "Number of voters of the metastore, if there are as many members. It stays available while a majority of "
-        "them runs; all other members are learners. 0: no metastore, and no zones.",
+        "Start a metastore with this number of voters, if the cluster has none. `holdfast metastore start` does so in "
+        "a running cluster, and changes the number. 0: do not start one; without a metastore there are no zones.",
     )
     replace_after_ms: int = whole(
         5000,

@@ -21,6 +21,7 @@ from holdfast.core.metastore.metastore import Metastore
 from holdfast.core.metastore.metastore_voters import MetastoreVoters
 from holdfast.core.metastore.operator_questions import OperatorQuestions
 from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, GroupNumber, MemberId, Token
+from holdfast.core.model.levels import STARTS_METASTORE
 from holdfast.core.model.member_status import MetastoreReplica, ZoneStatus
 from holdfast.core.model.metastore_questions import (
     MetastoreAnswer,
@@ -48,8 +49,8 @@ from holdfast.core.zones.zone_view import ZoneView
 from holdfast.errors import NotReady
 
 OFF = (
-    "this cluster has no metastore, and so no zones: set metastore.voters (3, say) in the settings of every "
-    "member, and restart the cluster"
+    "this cluster has no metastore, and so no zones. Start one, while the cluster is used: holdfast metastore start "
+    "--voters 3"
 )
 
 ROUNDS = 8
@@ -88,7 +89,9 @@ class ConsensusHost:
         recovered: dict[GroupNumber, RecoveredGroup],
     ) -> None:
         """`router`: that of all other maps. `rows`: the partition table."""
-        self._on = settings.metastore.voters > 0
+        self._configured = settings.metastore.voters > 0
+        self._on = self._configured or METASTORE_GROUP in recovered
+        """Whether the cluster has a metastore, as far as this member knows."""
         self._out = out
         self._turn_ends = False
         """Whether `EndTurn` was requested for this turn of the event loop."""
@@ -131,16 +134,23 @@ class ConsensusHost:
             self.groups.start(METASTORE_GROUP, Configuration(), self.metastore)
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """Adapt to a new view. The member that forms a cluster starts the metastore; later views change its voters."""
+        """Adapt to a new view. The view with the founding starts the metastore; later ones change its voters."""
         self.groups.on_view(notice)
         self.zones.on_view(notice)
+        self._on = self._has_metastore(notice)
+        begin = self.voters.first_configuration(notice)
         if not self._on:
             return
-        if self.voters.begins_here(notice):
-            begin = Configuration(frozenset({self.groups.me}))
+        if begin is not None:
             self.groups.start(METASTORE_GROUP, begin, self.metastore)
         self.voters.look()
         self.zone_host.topology.on_members()
+
+    def _has_metastore(self, notice: ViewInstalled) -> bool:
+        view = notice.new
+        if view is None or METASTORE_GROUP in {*self.groups.hosted, *self.groups.journal.found}:
+            return self._on
+        return view.metastore is not None or (self._configured and view.level < STARTS_METASTORE)
 
     # -- requests of operators
 

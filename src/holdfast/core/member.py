@@ -469,6 +469,7 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.ResetLost: lambda member, _, message: member.migrations.reset_lost(message.partitions, message.maps),
     m.BaselineWanted: lambda member, _, message: member.membership.orders.on_baseline_wanted(message),
     m.LevelWanted: lambda member, _, message: member.membership.orders.on_level_wanted(message),
+    m.MetastoreWanted: lambda member, _, message: member.membership.metastore_orders.on_wanted(message),
     m.MapChangeWanted: lambda member, _, message: member.membership.map_orders.on_wanted(message),
     m.MapChangeAsked: lambda member, sender, message: member.membership.map_orders.on_asked(sender, message),
     m.MapChangeJudged: lambda member, sender, message: member.membership.map_orders.on_judged(

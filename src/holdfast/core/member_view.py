@@ -557,6 +557,12 @@ class MemberView:
         """Status of the metastore, as far as this member knows; None: the cluster has none."""
         return self._agreed.metastore_replica()
 
+    @property
+    def metastore_leader(self) -> str:
+        """Name of the metastore's leader; empty: there is none, as far as this member knows."""
+        replica = self.metastore()
+        return replica.leader if replica is not None else ""
+
     def zones(self) -> list[ZoneStatus]:
         """Status of each zone, as far as this member knows."""
         return self._agreed.zone_statuses()

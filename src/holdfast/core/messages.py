@@ -8,6 +8,7 @@ from holdfast.core.model.baseline import Baseline
 from holdfast.core.model.ids import GroupNumber, MemberId
 from holdfast.core.model.levels import LOWEST
 from holdfast.core.model.map_changes import MapChanges
+from holdfast.core.model.metastore_founding import MetastoreFounding
 from holdfast.core.model.migration import Migration
 from holdfast.core.model.operations import EntryEvent, Outcome, Request
 from holdfast.core.model.partition_events import News
@@ -38,6 +39,8 @@ class JoinRequest(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """The feature level in force there, as far as it knows."""
     maps: MapChanges = MapChanges()
     """Settings of maps that were changed at run time there, as far as it knows."""
+    metastore: MetastoreFounding | None = None
+    """The founding of the metastore there, as far as it knows."""
 
 
 class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -216,6 +219,13 @@ class LevelWanted(msgspec.Struct, frozen=True, array_like=True, tag=67):
 
     view: int
     level: int
+
+
+class MetastoreWanted(msgspec.Struct, frozen=True, array_like=True, tag=73):
+    """To the master: the operator wants a metastore with so many voters."""
+
+    view: int
+    voters: int
 
 
 class MapChangeWanted(msgspec.Struct, frozen=True, array_like=True, tag=69):
@@ -726,6 +736,7 @@ Message = (
     | StateWanted
     | BaselineWanted
     | LevelWanted
+    | MetastoreWanted
     | MapChangeWanted
     | MapChangeAsked
     | MapChangeJudged

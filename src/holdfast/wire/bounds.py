@@ -22,6 +22,7 @@ from holdfast.core import messages as m
 from holdfast.core.model.baseline import HISTORY_KEPT, Baseline
 from holdfast.core.model.ids import GROUPS_FROM
 from holdfast.core.model.map_changes import CHANGEABLE, CHANGED_MAPS_MAX, MapChanges
+from holdfast.core.model.metastore_founding import VOTERS, MetastoreFounding
 from holdfast.core.model.operations import REQUEST_ID_BYTES_MAX as ID_BYTES_MAX
 from holdfast.core.model.operations import EntryEvent, Op, Request, request_problem
 from holdfast.core.model.partition_events import News
@@ -171,6 +172,16 @@ def _map_changes(changes: MapChanges) -> None:
             _require(copies.backups < copies.copies <= copies.holds, "impossible copies")
 
 
+def _founding(metastore: MetastoreFounding | None) -> None:
+    if metastore is None:
+        return
+    _require(metastore.voters in VOTERS, f"a metastore of {metastore.voters} voters")
+    first = (*metastore.first_voters, *metastore.first_learners)
+    _require(len(set(first)) == len(first), "a metastore has a founder twice")
+    for node in first:
+        _require(len(node) <= NAME_MAX, f"a name of {len(node)} characters")
+
+
 def _view(view: View) -> None:
     _numbers(view.number, most=VIEW_MAX)
     _require(0 < view.level <= LEVEL_MAX, f"{view.level} is no feature level")
@@ -184,6 +195,7 @@ def _view(view: View) -> None:
     if view.baseline is not None:
         _baseline(view.baseline)
     _map_changes(view.maps)
+    _founding(view.metastore)
 
 
 def _news(news: Iterable[News], count: int) -> None:
@@ -398,6 +410,11 @@ def _level_wanted(message: m.LevelWanted, _: int) -> None:
     _require(0 < message.level <= LEVEL_MAX, f"{message.level} is no feature level")
 
 
+def _metastore_wanted(message: m.MetastoreWanted, _: int) -> None:
+    _numbers(message.view, most=VIEW_MAX)
+    _require(message.voters in VOTERS, f"a metastore of {message.voters} voters")
+
+
 def _map_change_wanted(message: m.MapChangeWanted, _: int) -> None:
     _numbers(message.view, most=VIEW_MAX)
     _numbers(message.after, message.ticket)
@@ -449,6 +466,7 @@ def _join(message: m.JoinRequest, _: int) -> None:
     if message.baseline is not None:
         _baseline(message.baseline)
     _map_changes(message.maps)
+    _founding(message.metastore)
 
 
 def _joined(message: m.JoinAnswer, _: int) -> None:
@@ -595,6 +613,7 @@ _CHECKS: dict[type, Callable[[Any, int], None]] = {
     m.ResetLost: _reset,
     m.BaselineWanted: _baseline_wanted,
     m.LevelWanted: _level_wanted,
+    m.MetastoreWanted: _metastore_wanted,
     m.MapChangeWanted: _map_change_wanted,
     m.MapChangeAsked: _map_change_asked,
     m.MapChangeJudged: _map_change_judged,

@@ -15,12 +15,22 @@ from holdfast.core.messages import (
     ForgetMaps,
     Forward,
     Message,
+    MetastoreWanted,
     MigrationRequest,
     Replicate,
     ZoneForward,
 )
 from holdfast.core.model.journal_entries import Entry, Wrote, WrotePuts
-from holdfast.core.model.levels import EVICTS, EXCHANGES, FORGETS, LOWEST, PACKED, ZONE_CUTS, FeatureLevels
+from holdfast.core.model.levels import (
+    EVICTS,
+    EXCHANGES,
+    FORGETS,
+    LOWEST,
+    PACKED,
+    STARTS_METASTORE,
+    ZONE_CUTS,
+    FeatureLevels,
+)
 from holdfast.core.model.migration import MigrationKind
 from holdfast.core.model.operations import Op
 from holdfast.core.model.records import Change, Record
@@ -50,6 +60,8 @@ def level_of_message(message: Message) -> int:
         return PACKED
     if isinstance(message, EvictMembers):
         return EVICTS
+    if isinstance(message, MetastoreWanted):
+        return STARTS_METASTORE
     return LOWEST
 
 

@@ -17,9 +17,11 @@ from holdfast.core.membership.identity import Identity, Timing
 from holdfast.core.membership.membership_status import MembershipState, MembershipStatus
 from holdfast.core.metastore.metastore_voters import MetastoreVoters, odd, wanted_voters
 from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, MemberId
+from holdfast.core.model.levels import STARTS_METASTORE
+from holdfast.core.model.metastore_founding import MetastoreFounding
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.timer_name import TimerName
-from holdfast.core.model.views import ClusterState, Intent, MemberInfo, View
+from holdfast.core.model.views import ClusterState, FilesProof, Intent, MemberInfo, View
 from holdfast.core.outbox import Outbox
 from holdfast.core.raft.configuration import Configuration
 from holdfast.core.raft.leader import ProposalRefused
@@ -401,6 +403,9 @@ def test_how_many_voters_are_not_here() -> None:
     assert leader.voters.configuration == has("CD")
 
 
+FOUNDERS = MetastoreFounding(3, ("A", "B", "C"), ("D",))
+
+
 @pytest.mark.rule("metastore/V-1")
 @pytest.mark.parametrize(
     ("case", "begins"),
@@ -416,19 +421,68 @@ def test_how_many_voters_are_not_here() -> None:
         ({"hosted": True}, False),
         ({"found": True}, False),
         ({"removed": True}, False),
+        ({"level": STARTS_METASTORE}, False),
     ],
 )
-def test_the_group_begins_once(case: dict[str, object], begins: bool) -> None:
-    voters, members = case.get("voters", 3), case.get("members", "A")
+def test_below_the_level_of_foundings_the_group_begins_with_a_new_cluster(
+    case: dict[str, object], begins: bool
+) -> None:
+    voters = case.get("voters", 3)
     assert isinstance(voters, int)
-    assert isinstance(members, str)
     leader = Leader("A", has("A"), voters=voters)
+    assert first(leader, **case) == (has("A", token=0) if begins else None)
+
+
+def first(leader: Leader, **case: object) -> Configuration | None:
+    """The configuration with which its replica begins by a view."""
     leader.groups.runs = bool(case.get("hosted"))
     leader.groups.journal.found = {METASTORE_GROUP} if case.get("found") else set()
+    members = case.get("members", "A")
+    assert isinstance(members, str)
     view = View(case.get("number", 1), "c", list(map(info, members)))  # type: ignore[arg-type]
-    view = msgspec.structs.replace(view, recovering=case.get("recovering", view.recovering))
+    kept = {name: case[name] for name in ("recovering", "level", "metastore") if name in case}
+    view = msgspec.structs.replace(view, **kept)
     notice = ViewInstalled(None, None if case.get("removed") else view, True, frozenset(), frozenset())
-    assert leader.voters.begins_here(notice) is begins
+    return leader.voters.first_configuration(notice)
+
+
+@pytest.mark.rule("metastore/V-1")
+@pytest.mark.parametrize("me", ["A", "D"])
+def test_every_founder_begins_with_the_same_configuration(me: str) -> None:
+    leader = Leader("ABCD", has("A"), voters=0, me=me)
+    case = {"members": "ABCD", "number": 7, "level": STARTS_METASTORE}
+    assert first(leader, **case) is None
+    assert first(leader, **case, metastore=FOUNDERS) == has("ABC", "D", token=0)
+    for known in ("hosted", "found"):
+        assert first(leader, **case, metastore=FOUNDERS, **{known: True}) is None
+    other = Leader("ABCDE", has("A"), voters=3, me="E")
+    assert first(other, **case, metastore=FOUNDERS) is None, "it joined later"
+    assert first(leader, **case, metastore=MetastoreFounding(3)) is None, "the group is older"
+
+
+@pytest.mark.rule("metastore/V-1")
+def test_a_founder_whose_files_lack_something_begins_only_if_it_was_there_before() -> None:
+    def restarted(*, cut: bool) -> Leader:
+        found = Leader("ABCD", has("A"), voters=0)
+        found.standing.info = msgspec.structs.replace(info("A"), store="A", proof=FilesProof(cut=cut))
+        return found
+
+    case = {"members": "ABCD", "number": 7, "level": STARTS_METASTORE}
+    assert first(restarted(cut=False), **case, metastore=FOUNDERS) is not None
+    damaged = restarted(cut=True)
+    assert first(damaged, **case, metastore=FOUNDERS) is None, "it may have voted before"
+    assert first(damaged, **case, recovering=True) is None
+    assert first(damaged, **case, metastore=FOUNDERS) is None, "others may know a founding still"
+    there = restarted(cut=True)
+    assert first(there, **case) is None
+    assert first(there, **case, metastore=FOUNDERS) is not None
+
+
+def test_the_number_of_voters_is_that_of_the_view() -> None:
+    leader = Leader("ABCDE", has("ABC", "DE"), voters=3)
+    assert leader.look() == []
+    leader.view("ABCDE", level=STARTS_METASTORE, metastore=MetastoreFounding(5, ("A",)))
+    assert leader.look() == [("ABCDE", "", 5)]
 
 
 # -- resets

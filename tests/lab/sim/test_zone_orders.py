@@ -243,8 +243,8 @@ def test_without_a_metastore_it_is_said_what_to_set() -> None:
     stage = Stage(1)
     stage.wait(5)
     [process] = stage.processes
-    assert "set metastore.voters" in order(stage, process, CreateZone("z")).why
-    assert "set metastore.voters" in ask(stage, process, PutAsked(b"k", b"v")).why
+    assert "holdfast metastore start" in order(stage, process, CreateZone("z")).why
+    assert "holdfast metastore start" in ask(stage, process, PutAsked(b"k", b"v")).why
 
 
 def test_nothing_is_left_when_the_metastore_does_not_answer(stage: ZoneStage) -> None:

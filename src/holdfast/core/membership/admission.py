@@ -18,13 +18,15 @@ from holdfast.core.membership.known_files import KnownFiles, is_behind
 from holdfast.core.messages import JoinRequest
 from holdfast.core.model.baseline import Baseline, is_beginning
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
-from holdfast.core.model.levels import LOWEST, FeatureLevels
+from holdfast.core.model.levels import LOWEST, STARTS_METASTORE, FeatureLevels
 from holdfast.core.model.map_changes import MapChanges, without_changed
+from holdfast.core.model.metastore_founding import MetastoreFounding
 from holdfast.core.model.views import MemberInfo, View
 
 NOT_SET = "not set"
 SERVICE = re.compile(r"services\.(.+)\.(\w+)$")
 NO_CHANGES = MapChanges()
+METASTORE_VOTERS = "metastore.voters"
 CANDIDATE_NS = 2000 * MILLISECOND
 """A process that has not asked for so long is forgotten; a few times the interval of asking."""
 
@@ -56,6 +58,8 @@ def refusal(
     changes = newest_maps(view, request.maps)
     here, there = without_changed(shared, changes), without_changed(request.shared, changes)
     for key in sorted({*here, *there}):
+        if key == METASTORE_VOTERS and (view is None or view.level >= STARTS_METASTORE):
+            continue  # The view has the number of voters, and the setting only orders a metastore.
         ours, theirs = here.get(key, NOT_SET), there.get(key, NOT_SET)
         if theirs != ours:
             service = SERVICE.match(key)
@@ -152,6 +156,7 @@ class Admission:
         self._levels: dict[MemberId, int] = {}
         """The highest level in force that each of them knows."""
         self._maps: dict[MemberId, MapChanges] = {}
+        self._foundings: dict[MemberId, MetastoreFounding] = {}
 
     def ask(
         self,
@@ -160,6 +165,7 @@ class Admission:
         baseline: Baseline | None = None,
         level: int = LOWEST,
         maps: MapChanges = NO_CHANGES,
+        metastore: MetastoreFounding | None = None,
     ) -> None:
         """A process asks to join, perhaps again. Of two at one address only the newer can be alive."""
         for uuid in [uuid for uuid, (other, _) in self._asked.items() if home(other) == home(info)]:
@@ -168,6 +174,8 @@ class Admission:
         self._baselines[info.uuid] = baseline
         self._levels[info.uuid] = level
         self._maps[info.uuid] = maps
+        if metastore is not None:
+            self._foundings[info.uuid] = metastore
         assert len({home(other) for other, _ in self._asked.values()}) == len(self._asked), (
             "one at an address"
         )
@@ -221,6 +229,7 @@ class Admission:
         self._baselines = {uuid: one for uuid, one in self._baselines.items() if uuid in self._asked}
         self._levels = {uuid: one for uuid, one in self._levels.items() if uuid in self._asked}
         self._maps = {uuid: one for uuid, one in self._maps.items() if uuid in self._asked}
+        self._foundings = {uuid: one for uuid, one in self._foundings.items() if uuid in self._asked}
 
     def forgotten(self, now_ns: int) -> int:
         return sum(1 for _, asked_ns in self._asked.values() if asked_ns < now_ns - 2 * CANDIDATE_NS)
@@ -246,6 +255,13 @@ class Admission:
             known = newest_maps(view, self._maps.get(info.uuid, NO_CHANGES))
             newest = known if known.version > newest.version else newest
         return newest
+
+    def known_founding(self, view: View, members: list[MemberInfo]) -> MetastoreFounding | None:
+        """The founding of the metastore if these members are admitted. While a stopped cluster recovers, one of them
+        may know it from a view that the others have not stored.
+        """
+        known = [self._foundings[info.uuid] for info in members if info.uuid in self._foundings]
+        return view.metastore or (known[0] if known and view.recovering else None)
 
     def admissible(
         self,

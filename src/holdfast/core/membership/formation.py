@@ -130,6 +130,7 @@ class Formation:
             baseline=baseline,
             level=max(identity.level, seen.level if seen is not None else LOWEST),
             maps=seen.maps if seen is not None else MapChanges(),
+            metastore=seen.metastore if seen is not None else None,
         )
 
 

@@ -29,6 +29,7 @@ from holdfast.core.model.baseline import Baseline
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
 from holdfast.core.model.levels import LOWEST
 from holdfast.core.model.map_changes import MapChanges
+from holdfast.core.model.metastore_founding import MetastoreFounding
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import View
 from holdfast.core.outbox import Outbox
@@ -89,6 +90,7 @@ class Joining:
             self._known_baseline() if cluster_id else None,
             self._known_level() if cluster_id else LOWEST,
             self._known_maps() if cluster_id else MapChanges(),
+            self._known_founding() if cluster_id else None,
         )
         for address in targets:
             self._out.send_datagram(address, request)
@@ -105,6 +107,10 @@ class Joining:
     def _known_maps(self) -> MapChanges:
         view = self._membership.last_view or self._membership.identity.seen
         return view.maps if view is not None else MapChanges()
+
+    def _known_founding(self) -> MetastoreFounding | None:
+        view = self._membership.last_view or self._membership.identity.seen
+        return view.metastore if view is not None else None
 
     def _history_problem(self, request: JoinRequest) -> str:
         """membership/B-1, as a member of the cluster."""
@@ -218,7 +224,9 @@ class Joining:
         if not info.store or all(other.store != info.store for other in self._membership.view.members):
             # A process with the files of a member asks again when that member is gone; a copy was rejected above.
             assert info.uuid != self._membership.me, "no member asks itself"
-            self._candidates.ask(info, self._out.now_ns, request.baseline, request.level, request.maps)
+            self._candidates.ask(
+                info, self._out.now_ns, request.baseline, request.level, request.maps, request.metastore
+            )
         return True
 
     def on_join_answer(self, sender: Address, answer: JoinAnswer) -> None:

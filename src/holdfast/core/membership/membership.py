@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import msgspec
+
 from holdfast.config import Settings
 from holdfast.core.effects import CloseLink, OpenLink, Stop
 from holdfast.core.membership import admission
@@ -25,6 +27,7 @@ from holdfast.core.membership.joining import JOIN_INTERVAL_NS, Joining
 from holdfast.core.membership.map_orders import MapOrders
 from holdfast.core.membership.maps_in_force import MapsInForce
 from holdfast.core.membership.membership_status import MembershipState, MembershipStatus, MembershipStep
+from holdfast.core.membership.metastore_orders import MetastoreOrders, founded
 from holdfast.core.membership.next_view import NextView, Permissions
 from holdfast.core.membership.view_agreement import ViewAgreement, is_quorum
 from holdfast.core.messages import (
@@ -34,7 +37,7 @@ from holdfast.core.messages import (
     ViewDecided,
 )
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
-from holdfast.core.model.levels import LOWEST
+from holdfast.core.model.levels import LOWEST, STARTS_METASTORE
 from holdfast.core.model.notices import (
     BeatHeard,
     DiskRoomChanged,
@@ -86,8 +89,15 @@ class Membership(MembershipStatus):
         self._candidates = Admission()
         self.joining = Joining(self, self._candidates, out)
         self.map_orders = MapOrders(self, self.maps, out, self)
+        self.metastore_orders = MetastoreOrders(self, self.maps.configured.metastore.voters, out, self)
         self.next_view = NextView(
-            self, self._candidates, out, delegate, self.maps.configured, self.map_orders
+            self,
+            self._candidates,
+            out,
+            delegate,
+            self.maps.configured,
+            self.map_orders,
+            self.metastore_orders,
         )
         self._reached: dict[MemberId, int] = {}
         """While parting: the newest view that each other member has."""
@@ -147,6 +157,7 @@ class Membership(MembershipStatus):
             self._candidates.forget(self._out.now_ns)
             if self.view is not None:
                 self._beat()
+                self.metastore_orders.on_timer()
                 self.consider()
             self._write_down_files()
         elif name == "propose":
@@ -244,7 +255,14 @@ class Membership(MembershipStatus):
     def _seek(self) -> None:
         formed = self.joining.seek()
         if formed is not None:
-            self.install(formed)
+            self.install(self._with_metastore(formed))
+
+    def _with_metastore(self, first: View) -> View:
+        """The first view of a new cluster, with the metastore that is configured."""
+        voters = self.metastore_orders.configured
+        if not voters or first.recovering or first.level < STARTS_METASTORE:
+            return first
+        return msgspec.structs.replace(first, metastore=founded(voters, first.members, ()))
 
     def on_join_request(self, sender: Address, request: JoinRequest) -> None:
         if self.joining.refuses(request):

@@ -17,6 +17,7 @@ from holdfast.core.membership import admission
 from holdfast.core.membership.admission import Admission
 from holdfast.core.membership.map_orders import CopyProofs, MapOrders, NextMaps
 from holdfast.core.membership.membership_status import MembershipStatus
+from holdfast.core.membership.metastore_orders import MetastoreOrders, NextMetastore
 from holdfast.core.membership.next_baseline import DataPermissions, NextBaseline
 from holdfast.core.membership.next_level import NextLevel
 from holdfast.core.membership.view_agreement import ViewAgreement
@@ -41,6 +42,7 @@ class NextView:
         permissions: Permissions,
         settings: Settings,
         map_orders: MapOrders,
+        metastore_orders: MetastoreOrders,
     ) -> None:
         self._membership = membership
         self._candidates = candidates
@@ -50,6 +52,7 @@ class NextView:
         self._baseline = NextBaseline(membership, candidates, out, permissions)
         self._level = NextLevel(membership, candidates, out)
         self._maps = NextMaps(settings, candidates, map_orders, permissions)
+        self._metastore = NextMetastore(membership, candidates, metastore_orders)
 
     def may_propose(self, candidate: MemberId) -> bool:
         """membership/A-4, for this member as an acceptor."""
@@ -93,9 +96,10 @@ class NextView:
             missing = admission.awaited(view, members)
         level = self._level.wanted(view, members, missing)
         maps = self._maps.wanted(view, members)
+        metastore = self._metastore.wanted(view, members, level)
         now = (view.members, view.state, view.ending, view.recovering, view.baseline, view.level, view.maps)
         same = (members, state, ending, recovering, baseline, level, maps) == now
-        if same and not self._long_fenced(agreement):
+        if same and metastore == view.metastore and not self._long_fenced(agreement):
             return None
         number = max(view.number, self._membership.numbers_from) + 1
         stores = self._membership.files.stores(view, () if recovering else members)
@@ -112,6 +116,7 @@ class NextView:
             baseline,
             level,
             maps,
+            metastore,
         )
 
     def _next_members(self, view: View, without: set[MemberId]) -> list[MemberInfo]:

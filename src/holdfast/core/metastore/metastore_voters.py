@@ -3,9 +3,11 @@
 The leader of the group adjusts its configuration to the view. Every member that is no voter is a learner, so each
 member has the whole metastore.
 
-- metastore/V-1: The group begins once, with the member that forms a new cluster as its only voter. A cluster that is
-  formed again from files finds the group in these files, or gets it from members that have it.
-- metastore/V-2: The number of voters is odd, at most `metastore.voters`, and at most the number of members that stay.
+- metastore/V-1: The group begins once, by the founding in the view (model/F-1). A founder starts its replica with the
+  first voters only if it cannot have had one before: it was in the cluster before the founding, or its files are whole
+  and have none. Any other member starts empty, and gets everything from the leader. Example: voters {A, B, C} begin, A
+  votes and crashes, and the end of its files is unreadable. If A began once more it could vote twice in one term.
+- metastore/V-2: The number of voters is odd, at most as large as ordered, and at most the number of members that stay.
   A voter remains one as long as possible.
 - metastore/V-3: A voter that has gone is replaced after `metastore.replace_after_ms`, or sooner if the voters that
   stay would be no majority beside it. Nothing changes while the table is frozen: absent members are expected to
@@ -31,6 +33,7 @@ from holdfast.core.membership.lost_majority import called, recovery_advice
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.metastore.metastore import KeyChange
 from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, MemberId
+from holdfast.core.model.levels import STARTS_METASTORE
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.multiraft.group_host import GroupHost, node_of
@@ -82,6 +85,8 @@ class MetastoreVoters:
         self._asked: tuple[frozenset[NodeId], frozenset[NodeId], int] | None = None
         """The last requested voters, learners and token."""
         self._timer = False
+        self._was_without = False
+        """Whether this process was in a running cluster without a metastore."""
 
     @property
     def configuration(self) -> Configuration | None:
@@ -108,18 +113,39 @@ class MetastoreVoters:
             return True
         return not self._staying()
 
-    def begins_here(self, notice: ViewInstalled) -> bool:
-        """Whether this member alone forms a new cluster with this view (metastore/V-1)."""
-        view = notice.new
-        return (
+    def first_configuration(self, notice: ViewInstalled) -> Configuration | None:
+        """The configuration with which the replica here begins by this view, or None (metastore/V-1)."""
+        view, me = notice.new, self._groups.me
+        if view is None or METASTORE_GROUP in self._groups.hosted:
+            return None
+        founding = view.metastore
+        if founding is None and not view.recovering and view.number > 1:
+            self._was_without = True
+        if METASTORE_GROUP in self._groups.journal.found:
+            return None
+        if founding is not None:
+            info = self._membership.info
+            has_begun_never = self._was_without or not info.store or not info.proof.cut
+            if not founding.names(me) or not has_begun_never:
+                return None
+            return Configuration(
+                frozenset(founding.first_voters), learners=frozenset(founding.first_learners)
+            )
+        # Below the level of foundings the member that forms a new cluster is the only voter.
+        begins = (
             self._settings.voters > 0
-            and view is not None
+            and view.level < STARTS_METASTORE
             and view.number == 1
             and not view.recovering
             and [info.uuid for info in view.members] == [self._membership.me]
-            and METASTORE_GROUP not in self._groups.hosted
-            and METASTORE_GROUP not in self._groups.journal.found
         )
+        return Configuration(frozenset({me})) if begins else None
+
+    @property
+    def _most(self) -> int:
+        """How many voters there are if there are as many members."""
+        view = self._membership.view
+        return self._settings.voters if view is None or view.metastore is None else view.metastore.voters
 
     def reset(self) -> str:
         """Give up the absent voters: this member's replica becomes the metastore (metastore/V-5). Returns the reason
@@ -197,7 +223,7 @@ class MetastoreVoters:
         data = [node_of(info) for info in self._membership.data_members()]
         if not data:
             return [node_of(info) for info in others]
-        is_even = len(data) % 2 == 0 and len(data) < self._settings.voters
+        is_even = len(data) % 2 == 0 and len(data) < self._most
         return data + [node_of(info) for info in others if info.lite][: int(is_even)]
 
     def on_watch_begins(self, revision: int) -> None: ...
@@ -221,7 +247,7 @@ class MetastoreVoters:
         staying = self._staying()
         if not staying:
             return
-        voters = wanted_voters(now, staying, self._kept(now, nodes), self._settings.voters)
+        voters = wanted_voters(now, staying, self._kept(now, nodes), self._most)
         learners = frozenset(nodes - voters)
         if not now.joint and (now.voters, now.learners) == (voters, learners):
             self._asked = None

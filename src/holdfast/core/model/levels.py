@@ -14,6 +14,7 @@ has the one in force. A member sends and writes at that level, and reads any lev
 | 5 | the first build with one replica for both engines | updates of maps in zones have terms (raft_partition/Z-6) |
 | 5 | the same build | maps in zones are cut (raft_partition/Z-7), journal format 4 |
 | 5 | the same build | a group may serve several client partitions (raft_partition/R-3) |
+| 6 | the first build that starts a metastore in use | the founding of the metastore is part of the view (model/F-1) |
 
 To add a level: add a line here and in `SEGMENT_FORMATS`, raise `HIGHEST`, and check `Outbox.level` where the new thing
 is sent or written (`docs/upgrading.md`).
@@ -27,7 +28,7 @@ from typing import Final
 import msgspec
 
 LOWEST: Final = 1
-HIGHEST: Final = 5
+HIGHEST: Final = 6
 PACKED: Final = 2
 """From this level on stores are packed."""
 EVICTS: Final = 2
@@ -44,8 +45,10 @@ ZONE_CUTS: Final = 5
 """From this level on maps in zones can be cut."""
 SHARED_GROUPS: Final = 5
 """From this level on maps can live in zones with fewer partitions than the cluster."""
+STARTS_METASTORE: Final = 6
+"""From this level on a metastore can be started in a running cluster, and its founding is part of the view."""
 
-SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3, 4: 3, 5: 4}
+SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3, 4: 3, 5: 4, 6: 4}
 """Level -> format of journal segments."""
 
 

@@ -11,6 +11,7 @@ from holdfast.core.model.baseline import Baseline
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.levels import LOWEST, OF_THIS_BUILD, FeatureLevels
 from holdfast.core.model.map_changes import MapChanges
+from holdfast.core.model.metastore_founding import MetastoreFounding
 
 
 @unique
@@ -122,6 +123,11 @@ class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
     """Its version of Holdfast, for people. Empty: one that did not report it."""
 
     @property
+    def node(self) -> str:
+        """Its name as a replica of Raft groups: its files, where it keeps any, else the member itself."""
+        return self.store or self.uuid
+
+    @property
     def consistent_id(self) -> str:
         """Its name in all its lives: its configured name, else the id of its files, else its UUID, which ends
         with the process. A name that was made of its address does not count (`runtime.node`).
@@ -167,6 +173,8 @@ class View(PlainView, frozen=True, array_like=True):
     """The feature level in force, for everything that members send and write (`core.model.levels`)."""
     maps: MapChanges = MapChanges()
     """Settings of maps that were changed at run time."""
+    metastore: MetastoreFounding | None = None
+    """None: the cluster has no metastore, or is at a feature level below `STARTS_METASTORE`."""
 
     def is_outside(self, info: MemberInfo) -> bool:
         """Whether this member owns nothing because it is not in the baseline (membership/B-3)."""

@@ -506,4 +506,4 @@ class GroupHost:
 
 def node_of(info: MemberInfo) -> NodeId:
     """The node of groups that a member is."""
-    return info.store or info.uuid
+    return info.node
