@@ -27,8 +27,8 @@ def refused(number: int = 0) -> AuditEvent:
 def test_a_line_says_who_from_where_and_what(tmp_path: Path) -> None:
     path = tmp_path / "audit"
     log = AuditLog(path, 1 << 20, OLDER, "m1")
-    log.tell(refused())
-    log.tell(AuditEvent(AuditKind.LOGIN, "a\nname {}", "10.0.0.1"))
+    log.write(refused())
+    log.write(AuditEvent(AuditKind.LOGIN, "a\nname {}", "10.0.0.1"))
     log.close()
     first, second = lines(path)
     time = str(first.pop("time"))
@@ -49,7 +49,7 @@ def test_no_reader_sees_more_lines_than_there_are(tmp_path: Path) -> None:
     path = tmp_path / "audit"
     log = AuditLog(path, 1 << 20, OLDER, "m1")
     name = 'eve\u2028\x85\x0b{"event":"login","user":"root"}\u2029\x9b2J\u202e\x7f'
-    log.tell(AuditEvent(AuditKind.LOGIN_FAILED, name, "10.0.0.1"))
+    log.write(AuditEvent(AuditKind.LOGIN_FAILED, name, "10.0.0.1"))
     log.close()
     content = path.read_text(encoding="utf-8")
     assert len(content.splitlines()) == 1
@@ -70,9 +70,9 @@ def test_after_a_disk_that_was_full_lines_are_whole(tmp_path: Path, monkeypatch:
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", fills)
-        log.tell(refused(1))
+        log.write(refused(1))
         log._file._thread.submit(lambda: None).result()
-    log.tell(refused(2))
+    log.write(refused(2))
     log.close()
     begun, *rest = [line for line in path.read_text(encoding="utf-8").splitlines() if line]
     assert len(begun) == 10
@@ -84,10 +84,10 @@ def test_what_comes_too_fast_is_counted(tmp_path: Path) -> None:
     path = tmp_path / "audit"
     log = AuditLog(path, 1 << 30, OLDER, "m1", lambda: now)
     for number in range(3 * LINES_OF_OTHERS):
-        log.tell(refused(number))
-    log.tell(AuditEvent(AuditKind.ORDER, "root", "10.0.0.2", "Order", "LEAVE"))
+        log.write(refused(number))
+    log.write(AuditEvent(AuditKind.ORDER, "root", "10.0.0.2", "Order", "LEAVE"))
     now += PERIOD_S
-    log.tell(refused())
+    log.write(refused())
     log.close()
     found = lines(path)
     assert [line["event"] for line in found].count("refused") == LINES_OF_OTHERS + 1
@@ -100,10 +100,10 @@ def test_nobody_hides_what_others_do_behind_the_same(tmp_path: Path) -> None:
     path = tmp_path / "audit"
     log = AuditLog(path, 1 << 30, OLDER, "m1", lambda: 0.0)
     for number in range(LINES_MAX[AuditKind.ORDER] + 1):
-        log.tell(AuditEvent(AuditKind.ORDER, "eve", "10.0.0.2", "AskMetastore", f"PutAsked {number}"))
-    log.tell(AuditEvent(AuditKind.ORDER, "root", "10.0.0.1", "Order", "END"))
+        log.write(AuditEvent(AuditKind.ORDER, "eve", "10.0.0.2", "AskMetastore", f"PutAsked {number}"))
+    log.write(AuditEvent(AuditKind.ORDER, "root", "10.0.0.1", "Order", "END"))
     for number in range(2 * LINES_OF_OTHERS):
-        log.tell(AuditEvent(AuditKind.LOGIN_FAILED, f"name {number}", "10.0.0.2"))
+        log.write(AuditEvent(AuditKind.LOGIN_FAILED, f"name {number}", "10.0.0.2"))
     log.close()
     found = lines(path)
     assert [line["detail"] for line in found if line.get("user") == "root"] == ["END"]
@@ -117,7 +117,7 @@ def test_nobody_hides_what_others_do_behind_the_same(tmp_path: Path) -> None:
 def test_fields_have_an_end(tmp_path: Path) -> None:
     path = tmp_path / "audit"
     log = AuditLog(path, 1 << 20, OLDER, "m1")
-    log.tell(AuditEvent(AuditKind.LOGIN_FAILED, "x" * 100_000, "10.0.0.1"))
+    log.write(AuditEvent(AuditKind.LOGIN_FAILED, "x" * 100_000, "10.0.0.1"))
     log.close()
     assert len(str(lines(path)[0]["user"])) < SHOWN_MAX + 10
 
@@ -128,7 +128,7 @@ def test_a_large_file_is_begun_anew(tmp_path: Path) -> None:
     for _ in range(40):
         log = AuditLog(path, 2000, OLDER, "m1", lambda: now)
         for number in range(10):
-            log.tell(refused(number))
+            log.write(refused(number))
         log.close()
     names = sorted(each.name for each in tmp_path.iterdir())
     assert names == ["audit", *(f"audit.{number}" for number in range(1, OLDER + 1))]
@@ -140,7 +140,7 @@ def test_a_file_that_somebody_has_renamed_is_made_again(tmp_path: Path) -> None:
     path = tmp_path / "audit"
     log = AuditLog(path, 1 << 20, OLDER, "m1")
     path.rename(tmp_path / "old")
-    log.tell(refused())
+    log.write(refused())
     log.close()
     assert len(lines(path)) == 1
 

@@ -31,7 +31,6 @@ MANY = 20_000
 
 
 async def rate(ask: Callable[[int], Awaitable[Any]], tasks: int, seconds: float) -> float:
-    """Responses per second."""
     done = 0
     end = time.monotonic() + WARM_S
 
@@ -50,7 +49,6 @@ async def rate(ask: Callable[[int], Awaitable[Any]], tasks: int, seconds: float)
 
 
 async def measure(addresses: list[str], tasks: int, seconds: float, rounds: int) -> None:
-    """Print the rates of each round and their medians."""
     official = await hazelcast.asyncio.HazelcastClient.create_and_start(cluster_members=addresses)
     rates: dict[str, list[float]] = {}
     async with Client(addresses) as client:
@@ -70,7 +68,6 @@ async def measure(addresses: list[str], tasks: int, seconds: float, rounds: int)
 
 
 def report(rates: dict[str, list[float]], whats: list[str]) -> None:
-    """Print all rates and their ratios."""
     for name, found in sorted(rates.items()):
         each = " ".join(f"{one / 1000:.1f}" for one in found)
         print(f"{name:32} median {statistics.median(found) / 1000:6.1f} k/s   ({each})")

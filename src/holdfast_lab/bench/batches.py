@@ -75,7 +75,6 @@ class Pair:
         self.done = 0
 
     def turn(self, buffers: list[bytes]) -> None:
-        """Process all buffers of one turn, and their consequences."""
         clock, spent, lane = time.perf_counter_ns, self.spent, self.lane
         serve, names = self.way.code.serve_entries, dict[bytes, Served]({frames.MAP.encode(): frames.MAP})
         longest = (1 << 20, 1 << 20)

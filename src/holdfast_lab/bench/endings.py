@@ -27,7 +27,6 @@ FORMS = {"no end": (0, 0), "a time to live": (60_000, 0), "and a maximum idle ti
 
 
 def resident() -> int:
-    """Bytes."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
 
 

@@ -140,7 +140,6 @@ def rows(names: list[str], results: Results) -> list[list[str]]:
 
 
 def measure(effort: Effort, uses: list[Use], beside: list[Beside]) -> Results:
-    """Measure all of them, alternating."""
     with ExitStack() as stack:
         bench = Bench(
             Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-"))), effort

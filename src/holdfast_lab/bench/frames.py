@@ -42,12 +42,10 @@ def data(text: str) -> bytes:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of a serialised key."""
     return abs(mmh3.hash(key[8:], PARTITION_SEED)) % partitions
 
 
 def frame(payload: bytes, flags: int = 0) -> bytes:
-    """One frame of a message."""
     return struct.pack("<iH", len(payload) + 6, flags) + payload
 
 

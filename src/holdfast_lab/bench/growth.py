@@ -48,7 +48,6 @@ class Point:
     samples: dict[str, list[Sample]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
 
     def rates(self, kind: str) -> list[float]:
-        """Operations per second of each round."""
         return [sample.per_second for sample in self.samples[kind]]
 
     def told(self, kind: str) -> str:
@@ -57,7 +56,6 @@ class Point:
         return f"{median(rates):,.0f} ({min(rates):,.0f} to {max(rates):,.0f})"
 
     def p99_us(self, kind: str) -> float:
-        """Median of the rounds."""
         return median(sample.p99_us for sample in self.samples[kind])
 
 
@@ -102,7 +100,6 @@ class Growth:
         return points
 
     def fill(self, running: list[System], first: int, last: int) -> None:
-        """Store the entries with these numbers."""
         command = generator_command(self.folder / "build")
         for start in range(first, last, FILL_AT_ONCE):
             numbers = list(range(start, min(start + FILL_AT_ONCE, last)))
@@ -132,7 +129,6 @@ def all_systems() -> Iterator[list[System]]:
 
 
 def curves(growth: Growth, entries: tuple[int, ...]) -> dict[str, Curve]:
-    """All three curves."""
     found: dict[str, Curve] = {"value": {}, "connections": {}, "entries": {}}
     with all_systems() as running:
         for size in SIZES:

@@ -26,7 +26,6 @@ READY_S = 120.0
 
 
 def shares(cluster: LocalCluster, seconds: float) -> list[float]:
-    """Each member's share of a core during the next `seconds`."""
     before = [process_cpu_seconds(member.pid) for member in cluster.members]
     time.sleep(seconds)
     after = [process_cpu_seconds(member.pid) for member in cluster.members]

@@ -69,13 +69,11 @@ REPLICA = [
 
 
 def rates(bench: Bench, kinds: list[Kind]) -> Results:
-    """Measure all kinds, alternating."""
     with ExitStack() as stack:
         return bench.measure(CASES, [stack.enter_context(kind.running()) for kind in kinds])
 
 
 def memory(bench: Bench, kinds: list[Kind]) -> dict[str, float]:
-    """Bytes of memory per entry, by name."""
     found: dict[str, float] = {}
     for kind in kinds:
         with kind.running(alone=True) as system:

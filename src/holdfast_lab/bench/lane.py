@@ -33,8 +33,6 @@ OPERATIONS = 32 * 300
 
 
 class Primary:
-    """A member that serves all partitions, alone or with a backup."""
-
     def __init__(self, way: DataLane, *, backups: int) -> None:
         self.way = way
         settings = Settings(
@@ -49,7 +47,6 @@ class Primary:
         ]
 
     def run(self, buffers: list[bytes], served: Served = frames.MAP) -> float:
-        """Nanoseconds for all buffers. `served`: the lane's entry for the map."""
         code, lane, names = self.way.code, self.lane, {frames.MAP.encode(): served}
         out, unsealed = bytearray(), bytearray()
         sink = code.PrimarySink(lane, out, unsealed)

@@ -52,7 +52,6 @@ def _measure(
     only_read: tuple[str, ...],
     found: Found,
 ) -> None:
-    """Add the measurements of one life; the order of the rounds is the same for all members."""
     command, numbers = generator_command(folder / "build"), frames.shuffled(BATCH)
     writing = [name for name in compared if name not in only_read]
     for name in writing:

@@ -17,8 +17,6 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Results of one run of the generator."""
-
     requests: int
     seconds: float
     p50_us: float
@@ -69,7 +67,6 @@ def cores() -> Cores:
 
 
 def core_seconds(core: int) -> float:
-    """Busy time of this core since the machine started, by all processes."""
     for line in Path("/proc/stat").read_text().splitlines():
         name, *ticks = line.split()
         if name == f"cpu{core}":

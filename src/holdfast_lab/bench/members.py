@@ -29,11 +29,8 @@ MODELLED = (1, 2, 4, 8, 16)
 
 @dataclass(slots=True)
 class Found:
-    """Measurements of one case."""
-
     rates: list[float] = field(default_factory=list)
     cpu_us: list[float] = field(default_factory=list)
-    """Processor time of all members per operation."""
 
 
 Results = dict[tuple[str, str, int], Found]
@@ -49,7 +46,6 @@ def spread(system: System) -> None:
 
 @contextmanager
 def running(backups: int) -> Iterator[list[System]]:
-    """All compared systems."""
     with ExitStack() as stack:
         one = stack.enter_context(systems.holdfast(1, 0, name="one member"))
         two = stack.enter_context(systems.holdfast(2, backups, name="two on one core"))
@@ -59,7 +55,6 @@ def running(backups: int) -> Iterator[list[System]]:
 
 
 def measure(folder: Path, rounds: int, seconds: float, backups: int) -> Results:
-    """Measure all cases on all systems, alternating."""
     command, numbers = generator_command(folder / "build"), frames.shuffled(BATCH)
     results: Results = {}
     with running(backups) as compared:
@@ -83,7 +78,6 @@ def measure(folder: Path, rounds: int, seconds: float, backups: int) -> Results:
 
 
 def store(system: System, command: tuple[str, ...], numbers: list[int], folder: Path) -> None:
-    """Store every key before it is read."""
     shape = shape_of("set", system)
     files = system.write_frames("set", numbers, folder)
     for index, file in enumerate(files):
@@ -93,7 +87,6 @@ def store(system: System, command: tuple[str, ...], numbers: list[int], folder: 
 
 
 def measured(results: Results) -> str:
-    """The table of measurements."""
     names = list(dict.fromkeys(name for name, _, _ in results))
     head = ["", *(f"{name} /s" for name in names), *(f"{name}: processor time" for name in names)]
     rows = []

@@ -44,7 +44,6 @@ SETTLE_S = 3.0
 
 
 def resident_bytes(process: int | str = "self") -> int:
-    """Resident bytes of a process, from the kernel."""
     return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -74,7 +73,6 @@ class Filled:
         self.states[number % PARTITIONS].drop(key_of(number))
 
     def grown(self) -> int:
-        """Resident bytes in addition to those without entries."""
         return resident_bytes() - self._before
 
 
@@ -170,7 +168,6 @@ def at_rest(lane: str) -> float:
 
 
 def costs(entries: int) -> str:
-    """The memory of entries of several sizes."""
     rows = []
     for title, (size, ttl_ms) in CASES.items():
         for kind in KINDS:
@@ -182,7 +179,6 @@ def costs(entries: int) -> str:
 
 
 def churned(entries: int) -> str:
-    """Memory under churn."""
     found = {kind: apart("churn", kind, entries) for kind in KINDS}
     rows = [[kind, *(f"{number:.2f}" for number in told.values())] for kind, told in found.items()]
     return report.table(["resident bytes for each byte held", *next(iter(found.values()))], rows)

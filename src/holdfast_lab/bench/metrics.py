@@ -37,7 +37,6 @@ class Unmeasured(LocalCluster):
 
 @contextmanager
 def running() -> Iterator[dict[str, System]]:
-    """The compared members."""
     with ExitStack() as stack:
         off = stack.enter_context(systems.holdfast(1, 0, name=OFF, more=WITHOUT, kind=Unmeasured))
         again = stack.enter_context(systems.holdfast(1, 0, name=AGAIN, more=WITHOUT, kind=Unmeasured))

@@ -59,11 +59,9 @@ class Moved:
     cpu_seconds: float = 0.0
     """Processor time of all members during the change, if measured."""
     begun_s: float = 0.0
-    """Begin, in seconds of the epoch."""
 
     @property
     def per_second(self) -> float:
-        """Successful migrations per second."""
         return self.migrations / self.seconds
 
 
@@ -136,7 +134,6 @@ def felt_by_a_client(entries: int, value_bytes: int, config: str, rate: float) -
 
 
 def full_partitions(entries: int, value_bytes: int, config: str) -> Moved:
-    """Move every entry from one member to the other."""
     with LocalCluster(1, config=f"{config}\n[maps.default]\nbackups = 0\n") as cluster:
         first = cluster.members[0]
         fill_holdfast([first.client_address], same(range(entries)), value_bytes)

@@ -71,7 +71,6 @@ def grown(layout: Layout, cluster: int, backups: int) -> list[tuple[int, ...]]:
 
 
 def compare(backups: int) -> None:
-    """Print the table of docs/placement.md with both placements."""
     pairs = [
         f"{what}: {how}" for what in ("owned", "held", "joins", "leaves") for how in ("even", "rendezvous")
     ]

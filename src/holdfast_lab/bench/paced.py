@@ -76,7 +76,6 @@ class Paced:
         return self
 
     def end(self) -> list[Answered]:
-        """Stop the client; returns its operations."""
         assert self.process is not None
         told, _ = self.process.communicate(timeout=60)
         return [(due, late) for due, late in json.loads(told)]

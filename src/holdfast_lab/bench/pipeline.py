@@ -62,7 +62,6 @@ class Job:
 
     @property
     def median(self) -> float:
-        """Seconds."""
         return statistics.median(self.seconds)
 
 
@@ -110,7 +109,6 @@ def plain(what: str, address: str, *more: str, parts: int = 2) -> float:
 
 
 def processor_seconds() -> float:
-    """Processor time of this process and its live descendants."""
     parents: dict[int, int] = {}
     spent: dict[int, int] = {}
     for folder in Path("/proc").iterdir():
@@ -156,7 +154,6 @@ class Bench:
     )
 
     def time(self, name: str, work: Callable[[], object]) -> None:
-        """Run `work` and record its time."""
         began, before = time.perf_counter(), processor_seconds()
         result = work()
         seconds = result if isinstance(result, float) else time.perf_counter() - began
@@ -169,7 +166,6 @@ class Bench:
         )
 
     def empty(self) -> None:
-        """Remove all entries."""
         with Client(self.address, timeout_s=120) as client:
             client.clear(MAP)
 
@@ -181,7 +177,6 @@ class Bench:
             raise click.ClickException(f"{held} of {self.rows} rows are in the map")
 
     def round(self) -> None:
-        """Do everything once."""
         from holdfast.spark.pipeline.export import export
         from holdfast.spark.pipeline.load import load
         from holdfast.spark.pipeline.tables import map_batches
@@ -253,7 +248,6 @@ class Bench:
 
 
 def count_bytes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Size of all keys and values."""
     size = sum(column.nbytes for batch in batches for column in batch.columns)
     yield pa.RecordBatch.from_pydict({"size": [size]})
 
@@ -342,7 +336,6 @@ does row by row. A DataFrame on its way into a map crosses the same border the o
 
 
 def page(bench: Bench, figures: list[list[str]], rounds: int, load_average: float) -> str:
-    """The part of the page."""
     rows = report.table(HEAD, bench.table())
     text = (
         f"## The pipeline\n\nMade by `python -m holdfast_lab.bench.pipeline`.\n\n{rows}\n\n"

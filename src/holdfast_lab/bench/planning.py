@@ -42,13 +42,11 @@ def command(rows: list[ReplicaList], present: list[str], slots: int) -> float:
 
 
 def children() -> float:
-    """Processor seconds of all child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def line(partitions: int, slots: int, members: int) -> str:
-    """One line of the table."""
     names = [f"m{number:04d}" for number in range(members)]
     began = time.process_time()
     rows = arrange([(None,) * slots] * partitions, [Candidate(name) for name in names], slots)

@@ -53,8 +53,6 @@ they come from the memory of the operating system.
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Parameters of the run."""
-
     entries: int = 1_000_000
     value_bytes: int = 1024
     journal_share: float = 0.1
@@ -63,7 +61,6 @@ class Plan:
 
     @property
     def size(self) -> int:
-        """Bytes of all keys and values."""
         return self.entries * (bulk.KEY_BYTES + self.value_bytes)
 
     @property
@@ -77,8 +74,6 @@ USUAL = Plan()
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """One start of a process with files."""
-
     seconds: float
     cpu_seconds: float
     """Processor time of the process until it is ready."""
@@ -109,7 +104,6 @@ def filled(plan: Plan, folder: Path) -> Iterator[LocalCluster]:
 
 
 def wait_still(directory: Path) -> None:
-    """Wait until no more checkpoints are made."""
     deadline = time.monotonic() + PATIENCE_S
     seen: set[str] = set()
     since_s = time.monotonic()
@@ -124,7 +118,6 @@ def wait_still(directory: Path) -> None:
 
 
 def wait_serving(cluster: LocalCluster, member: ManagedMember) -> int:
-    """Wait until the member serves all partitions; returns its number of entries."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         if not member.alive:
@@ -188,7 +181,6 @@ def redis(folder: Path, *, append: bool) -> Iterator[tuple[int, int, float]]:
 
 
 def wait_pong(port: int) -> None:
-    """Wait until it responds with PONG; while loading it does not."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         with suppress(OSError):
@@ -219,7 +211,6 @@ def fill_redis(plan: Plan, folder: Path) -> None:
 
 
 def start_redis(plan: Plan, folder: Path, *, append: bool) -> Start:
-    """Start it with its files and check its data."""
     with redis(folder, append=append) as (port, pid, begun_s):
         start = Start(time.monotonic() - begun_s, process_cpu_seconds(pid))
         if ask(port, b"DBSIZE\r\n") != b":%d" % plan.entries:

@@ -46,8 +46,6 @@ members share the machine: so the seconds say how long files are read, not what 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Parameters of the run."""
-
     entries: int = 1_000_000
     value_bytes: int = 1024
     away_s: float = 60.0
@@ -69,8 +67,6 @@ USUAL = Plan()
 
 @dataclass(slots=True)
 class Back:
-    """One return."""
-
     bytes_sent: int = 0
     seconds: float = 0.0
     by_kind: dict[str, int] = field(default_factory=dict)

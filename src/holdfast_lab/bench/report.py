@@ -71,8 +71,6 @@ Memory is the growth of the resident set divided by the entries stored.
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """All results of a run."""
-
     titles: list[str]
     results: Results
     memory: dict[str, float]
@@ -84,7 +82,6 @@ class Page:
     command: str
 
     def rows(self) -> list[list[str]]:
-        """One row per measurement, under `HEAD`."""
         found = [self._row(title) for title in self.titles]
         holdfast, redis = self.memory["Holdfast"], self.memory.get("Redis")
         ratio = f"{holdfast / redis:.2f}" if redis else "-"
@@ -186,7 +183,6 @@ class Page:
         return found
 
     def show(self) -> None:
-        """Print the table to standard output."""
         table = Table(*HEAD, title="Holdfast beside Redis", title_justify="left")
         for column in table.columns[1:]:
             column.justify = "right"
@@ -248,12 +244,10 @@ def hazelcast() -> str:
 
 
 def lane() -> str:
-    """The data lane of this run's members, which get this process's environment."""
     return data_lane(load_settings(None, os.environ).member.lane).kind
 
 
 def sockets() -> str:
-    """The sockets implementation of their client ports."""
     chosen = load_settings(None, os.environ).member
     return sockets_way(chosen.sockets, chosen.lane).kind
 

@@ -29,8 +29,6 @@ BATCH = 96_000
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One measured workload."""
-
     title: str
     kind: str
     depth: int
@@ -63,8 +61,6 @@ QUICK = Effort(rounds=3, seconds=0.7, entries=200_000)
 
 @dataclass(slots=True)
 class Measured:
-    """The rounds of one case on one system."""
-
     samples: list[Sample] = field(default_factory=list)
     cpu_us: list[float] = field(default_factory=list)
     """Processor time of the servers per operation, in microseconds."""
@@ -73,32 +69,26 @@ class Measured:
 
     @property
     def per_second(self) -> float:
-        """Median of the rounds."""
         return median(sample.per_second for sample in self.samples)
 
     @property
     def p50_us(self) -> float:
-        """Median latency, in microseconds."""
         return median(sample.p50_us for sample in self.samples)
 
     @property
     def p99_us(self) -> float:
-        """99th percentile of the latency, in microseconds."""
         return median(sample.p99_us for sample in self.samples)
 
     @property
     def cpu_us_per_operation(self) -> float:
-        """Median of the rounds."""
         return median(self.cpu_us)
 
     @property
     def others_share(self) -> float:
-        """The share of the servers' core that other processes used: median of the rounds."""
         return median(self.others)
 
     @property
     def generator_busy(self) -> float:
-        """The generator's own share of its core."""
         return median(sample.generator_busy for sample in self.samples)
 
 
@@ -155,7 +145,6 @@ class Bench:
         return (system.resident_bytes() - before) / self.effort.entries
 
     def fill(self, system: System) -> None:
-        """Store every key before it is read."""
         self._store(system, self.numbers, shape_of("set", system))
 
     def _store(self, system: System, numbers: list[int], shape: Shape) -> None:

@@ -45,7 +45,6 @@ OPEN, AGAIN, PERMITTED, READING = (
 
 @contextmanager
 def running() -> Iterator[dict[str, System]]:
-    """The compared members; the last is the one before it, with another client."""
     with ExitStack() as stack:
         off = stack.enter_context(systems.holdfast(1, 0, name=OPEN))
         again = stack.enter_context(systems.holdfast(1, 0, name=AGAIN))

@@ -24,8 +24,6 @@ MOST_SUMS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One transaction that moves money, as its client saw it."""
-
     id: str
     outcome: TransactionOutcome
     changes: Mapping[str, int]

@@ -48,7 +48,6 @@ class DependencyGraph:
         self._steps = steps
 
     def hub(self) -> int:
-        """Add a hub."""
         self._edges.append([])
         return len(self._edges) - 1
 
@@ -61,7 +60,6 @@ class DependencyGraph:
         along |= THROUGH
         edges = self._edges
         order = [0] * len(edges)
-        """Order of discovery, from 1; 0: not discovered."""
         low = [0] * len(edges)
         """The earliest open node that is known to be reachable."""
         open_nodes: list[int] = []
@@ -121,7 +119,6 @@ class DependencyGraph:
         return best
 
     def _length(self, edges: Sequence[Edge]) -> int:
-        """Number of transactions that the edges enter."""
         return sum(edge.target < self._transactions for edge in edges)
 
     def _path(

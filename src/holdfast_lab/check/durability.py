@@ -23,7 +23,6 @@ class Write:
     start: int
     end: int = FOREVER
     outcome: str = "unknown"
-    """`ok`, `refused` or `unknown`."""
 
 
 def judge_final(writes: Iterable[Write], final: Mapping[str, str | None]) -> list[str]:

@@ -41,11 +41,8 @@ UNNAMED = "a value that no answer names"
 
 @unique
 class Outcome(Enum):
-    """Outcome of a call for its client."""
-
     DONE = "ok"
     REFUSED = "refused"
-    """Certainly not applied."""
     UNKNOWN = "unknown"
 
 
@@ -64,7 +61,6 @@ class Call:
     """One operation as its client saw it. Times are in nanoseconds of one clock for all clients."""
 
     operation: str
-    """One of `OPERATIONS`."""
     key: str
     start: int
     end: int = FOREVER
@@ -124,7 +120,6 @@ OPERATIONS: dict[str, Callable[[Value, Call], Step]] = {
 """Effect of each operation on the key's value (None: absent), and its answer."""
 
 SILENT = frozenset({"set"})
-"""Operations without an answer."""
 READS = frozenset({"get", "contains"})
 STILL = READS | {"set_ttl"}
 """Operations that do not change the value."""
@@ -203,7 +198,6 @@ class _Search:
         """By value and used answered calls: the minimal sets of used unknown calls, as bits."""
 
     def run(self) -> Broken | None:
-        """The first call that cannot be explained."""
         events: list[tuple[int, int, int]] = []
         for number, call in enumerate(self._calls):
             events.append((call.start, 0, number))

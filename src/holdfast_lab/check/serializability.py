@@ -42,8 +42,6 @@ from holdfast_lab.check.linearizability import FOREVER
 
 @unique
 class TransactionOutcome(Enum):
-    """Outcome of a transaction for its client."""
-
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
     """Certainly without effect."""
@@ -106,7 +104,6 @@ class ListTransaction:
     end: int | None
     """When its outcome was answered; None: never."""
     operations: Sequence[ListAppend | ListRead]
-    """In the order of execution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,6 +495,5 @@ class _Inference:
 
 
 def _list(elements: Sequence[Element]) -> str:
-    """A list as text; only the end of a long one."""
     shown = ", ".join(map(str, elements[-10:]))
     return f"[..., {shown}]" if len(elements) > 10 else f"[{shown}]"

@@ -30,8 +30,6 @@ WRITES = frozenset({"set", "put", "put_if_absent", "replace", "replace_if_same"}
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """Behaviour of the members' clocks."""
-
     fastest: float = 1.0
     """Seconds that the fastest clock counts in one second."""
     slowest: float = 1.0
@@ -47,7 +45,6 @@ class Clocks:
         return max(0, int((span - self.early_ns) / self.fastest))
 
     def most(self, span: int) -> int:
-        """Longest duration."""
         return int(span / self.slowest) + self.late_ns + OUTLIVES
 
 

@@ -212,12 +212,10 @@ class GroupsSeen:
         self._leaders: dict[tuple[GroupNumber, int, int], str] = {}
         """Leader by group, generation and term."""
         self._walked: dict[HostedGroup, int] = {}
-        """Index up to which a replica's committed configurations were checked."""
         self._tokens: dict[HostedGroup, tuple[int, int]] = {}
         """Generation, and token of the committed configuration, by replica."""
         self.led: set[GroupNumber] = set()
         self.changes = 0
-        """Number of observed leader changes."""
 
     def look(self, members: Sequence[MemberView]) -> list[str]:
         """Check all replicas that are alive; returns violations."""

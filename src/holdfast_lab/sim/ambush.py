@@ -39,7 +39,6 @@ class Moment:
     message: m.Message
     sender: Process
     receiver: Process | None
-    """None if it is dead."""
     concerned: list[Process]
     """Sender, receiver, and the members that new assignments name."""
 
@@ -120,7 +119,6 @@ def backups_beside(moment: Moment, cluster: Cluster) -> list[Process]:
 
 
 def _younger(one: Process, other: Process) -> bool:
-    """Whether this one of two members that do not reach each other will be removed."""
     order = [info.uuid for info in other.picture.members()]
     both = one.driver.member.me, other.driver.member.me
     return all(uuid in order for uuid in both) and order.index(both[0]) > order.index(both[1])

@@ -24,15 +24,12 @@ PATIENCE_NS = 2 * SECOND
 
 
 def builds_drawn(seed: int, hosts: int) -> list[FeatureLevels]:
-    """Initial build of each host: mostly the older one on all, as before an upgrade."""
     draw = random.Random(f"{seed}/builds")
     share = draw.choice([1.0, 1.0, 0.7, 0.3])
     return [OLDER if draw.random() < share else OF_THIS_BUILD for _ in range(hosts)]
 
 
 class Builds(Harm):
-    """Replaces builds, and raises the level."""
-
     def __init__(self, seed: int, world: World, cluster: Cluster, until_ns: int) -> None:
         super().__init__(seed, world, cluster, until_ns)
         self.random = random.Random(f"{seed}/builds of hosts")
@@ -48,7 +45,6 @@ class Builds(Harm):
 
     @property
     def level(self) -> int:
-        """Highest feature level in force at any member."""
         return max((picture.level for picture in self.cluster.pictures()), default=LOWEST)
 
     def _next(self) -> None:

@@ -44,7 +44,6 @@ PROBE = "probe"
 
 
 def wire_key(key: str) -> bytes:
-    """The key as a client would send it: a serialised string."""
     text = key.encode()
     return b"\xff\xff\xff\xf5" + len(text).to_bytes(4, "big") + text
 
@@ -84,14 +83,12 @@ class Knowledge:
     """Whether transactions lock entries, so that a try may have no effect."""
 
     def begun(self, calls: Iterable[Call]) -> None:
-        """Record calls that are about to be sent."""
         for call in calls:
             self.calls.append(call)
             if call.operation not in STILL:
                 self.unseen[call.key] = None
 
     def answered(self, call: Call) -> None:
-        """Update the value of the call's key after it was done."""
         value = _after(call)
         if value is not UNTOLD:
             assert not isinstance(value, bool)

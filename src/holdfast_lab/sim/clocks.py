@@ -30,11 +30,9 @@ class Clock:
         """`skew_ms`: largest initial deviation of its calendar."""
         self.host = host
         self.ppm = MILLION
-        """Rate of the clock in millionths."""
         self._since_ns = 0
         """World time of the last change of rate or reading."""
         self._shown_ns = 0
-        """Reading at that time."""
         self._skew_ms = crc32(host.encode()) % (2 * skew_ms) - skew_ms
 
     def now_ns(self, world_ns: int) -> int:

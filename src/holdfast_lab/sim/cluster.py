@@ -104,7 +104,6 @@ class Cluster:
         """Last time at which the cluster was settled."""
         self._losses = LostMembers()
         self.damages: list[Damage] = []
-        """Copies that were damaged on purpose and are not repaired yet."""
         self.moved_ns = 0
         """Last change of assignments or members."""
         self.accepted = False
@@ -211,7 +210,6 @@ class Cluster:
         process.driver.start()
 
     def is_free(self, index: int) -> bool:
-        """Whether no process lives on host `index`."""
         present = self.world.processes.get(self.addresses[index])
         return present is None or present.dead
 
@@ -224,7 +222,6 @@ class Cluster:
             disk.power_cut()
 
     def power_cut_everywhere(self) -> None:
-        """The power of all hosts fails at the same moment."""
         self.kill_everywhere()
         for disk in self.disks:
             disk.power_cut()
@@ -244,12 +241,10 @@ class Cluster:
             self._wiped_ns = self.world.now_ns
 
     def running(self) -> list[Process]:
-        """Running processes in the order of their hosts; some may still be opening their files."""
         found = [self.world.processes.get(address) for address in self.addresses]
         return [process for process in found if process is not None and not process.dead]
 
     def living(self) -> list[Process]:
-        """Processes whose members act."""
         return [process for process in self.running() if process.up]
 
     def members(self) -> list[Member]:

@@ -75,7 +75,6 @@ class Cutter:
         noted: Callable[[Call], None],
         zoned: str = "",
     ) -> None:
-        """`noted`: called with each value that a cut shows. `zoned`: a map in a zone, which some cuts include."""
         self.world = world
         self.cluster = cluster
         self.maps = tuple(maps)
@@ -85,7 +84,6 @@ class Cutter:
         self.running = True
         self.cuts = 0
         self.found: list[str] = []
-        """Errors found."""
         self.reads = 0
         self._questions = 0
         self._known: dict[tuple[int, str], dict[str, None]] = {}

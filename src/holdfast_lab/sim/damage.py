@@ -20,7 +20,6 @@ that missed the last updates, or counts updates that never existed.
 """
 MISSED = 3
 HARM = "harm"
-"""Name of the operation in recordings."""
 
 
 @dataclass(frozen=True, slots=True)

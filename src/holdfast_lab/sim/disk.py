@@ -42,7 +42,6 @@ LATENCY_NS: dict[type[Deed], tuple[int, int]] = {
     Remove: (50 * MICROSECOND, MILLISECOND),
     Rename: (100 * MICROSECOND, 5 * MILLISECOND),
 }
-"""Duration of a deed on a healthy disk; one in twenty takes ten times as long."""
 BYTE_NS = 10
 
 
@@ -96,7 +95,6 @@ class _File:
         self.unsynced = []
 
     def forget(self) -> None:
-        """Discard what is not durable."""
         self.seen = bytearray(self.durable)
 
     def _settle(self, sector: int, state: bytes) -> None:
@@ -107,13 +105,10 @@ class _File:
 
 
 class _Line:
-    """Deeds that are carried out one after the other."""
-
     def __init__(self) -> None:
         self.groups: deque[tuple[deque[Deed], DeedsDone]] = deque()
         self.present: Deed | None = None
         self.made: tuple[str, bytes] | None = None
-        """Result of the current `Put`."""
         self.turn = 0
         """Incremented with each deed, so that a timer cannot end another deed."""
         self.answers: deque[tuple[DeedsDone, Exception | None]] = deque()
@@ -175,7 +170,6 @@ class SimDisk:
         self._cut_in, self._cut = deeds or None, strike
 
     def wipe(self) -> None:
-        """Remove all files, as on a new disk."""
         assert self._door is None or self._door.process.dead, f"{self.name} is in use"
         self._end_of_process()
         self._files.clear()
@@ -226,7 +220,6 @@ class SimDisk:
         return self._files[name]
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970 by the host's calendar."""
         return WALL_MS + self._skew_ms + self.world.now_ns // MILLISECOND
 
     def duration_ns(self, deed: Deed, size: int) -> int:
@@ -390,7 +383,6 @@ class MountedDisk:
             self._next(here)
 
     def close(self) -> None:
-        """Carry out everything submitted before this returns; callbacks come afterwards, if the process lives."""
         for line in self.lines.values():
             if line.present is not None:
                 self._finish(line)

@@ -14,7 +14,6 @@ from holdfast_lab.sim.harm import Harm
 from holdfast_lab.sim.world import Process, World
 
 AGAIN_NS = 250 * MILLISECOND
-"""Interval of retries."""
 SOON_NS = MILLISECOND
 """Delay between an acknowledgement and a power failure."""
 PATIENCE_NS = 500 * MILLISECOND
@@ -46,7 +45,6 @@ class DiskFaults(Harm):
         """Share of deaths that are power failures of the host; the others are killed processes."""
 
     def disk_kinds(self) -> list[str]:
-        """The disk faults of this run."""
         if not self.cluster.disks:
             return []
         count = self._disk_random.randint(2, len(self.DISK_KINDS))
@@ -107,7 +105,6 @@ class DiskFaults(Harm):
             process.crash()
 
     def _power_cut_one(self) -> None:
-        """Now, or during a deed of the disk."""
         process = self._victim()
         if process is None:
             return
@@ -214,7 +211,6 @@ class DiskFaults(Harm):
         self._restart_later(process)
 
     def _wiped_disk(self) -> None:
-        """A host comes back with an empty disk."""
         process = self._victim(disk_too=True)
         if process is None:
             return
@@ -225,7 +221,6 @@ class DiskFaults(Harm):
         self._restart_later(process)
 
     def heal_disks(self) -> None:
-        """Repair all disks for the rest of the run."""
         for disk in self.cluster.disks:
             disk.full, disk.slowness = False, 1.0
             disk.fail_armed(None)

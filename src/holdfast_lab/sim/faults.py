@@ -225,7 +225,6 @@ class Faults(DiskFaults):
     # -- clocks
 
     def _suspend(self) -> None:
-        """A host is suspended: its process and its monotonic clock stand still."""
         process = self.random.choice(self.cluster.living())
         length_ns = self.random.choice([100 * MILLISECOND, SECOND, 4 * SECOND])
         if process.awake_at_ns > self.world.now_ns:
@@ -252,7 +251,6 @@ class Faults(DiskFaults):
     # -- the operator
 
     def _state(self) -> None:
-        """The operator changes the state of the cluster, and changes it back later."""
         state = self.random.choice([state for state in ClusterState if state is not ClusterState.ACTIVE])
         self._order(state)
         self._did("state", state)
@@ -459,7 +457,6 @@ class Faults(DiskFaults):
         self._for_a_while(better)
 
     def end(self) -> None:
-        """Heal everything: the network is complete and fast, and no process is paused."""
         self.over = True
         weather = self.world.weather
         weather.cut.clear()

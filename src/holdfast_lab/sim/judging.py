@@ -25,7 +25,6 @@ from holdfast_lab.sim.world import Process, World
 AT_A_TIME = 40
 ANSWERED_NS = 60 * SECOND
 AGAIN_NS = 20 * MILLISECOND
-"""Delay before a rejected read is repeated."""
 HEARD_NS = 10 * SECOND
 """Time until a loss is known: before that, stale members may still answer."""
 LAST = "the last look"

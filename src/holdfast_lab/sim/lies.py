@@ -69,7 +69,6 @@ class Asked:
 
     @property
     def present(self) -> bytes | None:
-        """The present value."""
         state = self.state
         if state is None or state.expired(self.request.key, self.now_ns, touch=False):
             return None

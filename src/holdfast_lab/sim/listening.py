@@ -30,8 +30,6 @@ life of either; or directly, if both are in one process.
 
 
 class Registration:
-    """One listener on one member."""
-
     def __init__(self, name: str, process: Process, map_name: str, key: str | None) -> None:
         self.process = process
         self.map = map_name

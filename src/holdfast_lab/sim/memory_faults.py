@@ -67,7 +67,6 @@ class MemoryFaults:
             self._for_a_while(partial(_set_room, process, Room.PLENTY), SECOND)
 
     def end(self) -> None:
-        """All members have plenty of memory again."""
         for process in self._cluster.living():
             _set_room(process, Room.PLENTY)
 

@@ -87,7 +87,6 @@ class NearCaches:
         self._kept = [(client.name, client.kept) for client in self.clients]
 
     def problems(self, final: Mapping[str, str | None]) -> list[str]:
-        """Errors in the cached entries. `final`: values of keys at rest; empty if unknown."""
         problems = [problem for client in self.clients for problem in client.problems]
         for name, kept in self._kept:
             problems += judge_kept(name, kept, final)

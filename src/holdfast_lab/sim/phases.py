@@ -70,7 +70,6 @@ class Phases:
         self.world.failures.append(what)
 
     def _wait(self, limit_ns: int, until: Callable[[], bool]) -> bool:
-        """Let time pass until the condition holds; returns whether it does."""
         self.world.run_until(self.world.now_ns + limit_ns, stop=until)
         return not self.world.failures and until()
 

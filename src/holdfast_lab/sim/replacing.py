@@ -10,8 +10,6 @@ Method = Callable[..., Any]
 
 
 class Replaced:
-    """Replaced methods and functions, with what is needed to restore them."""
-
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
 
@@ -22,6 +20,5 @@ class Replaced:
         self._undo.append(partial(setattr, owner, name, original))
 
     def end(self) -> None:
-        """Restore everything."""
         while self._undo:
             self._undo.pop()()

@@ -36,7 +36,6 @@ class Packet(NamedTuple):
 
     sender: Process
     receiver: Process | None
-    """None if no process ever ran at the target address."""
     target: Address
     message: Message
 
@@ -45,7 +44,6 @@ class Rig:
     """A cluster without processes at first. Hosts are numbers; a host has one process at a time."""
 
     MAP = MAP
-    """The map of requests that name no other."""
 
     def __init__(self, world: World, settings: Settings, hosts: int, **more: Any) -> None:
         """`more`: arguments of `Cluster`."""

@@ -144,7 +144,6 @@ def _run(
     recorder: Callable[[World], Recorder] | None,
     ways: Ways,
 ) -> tuple[Verdict, Marks]:
-    """One run of this shape, and its coverage."""
     world = World(seed, story)
     world.ways = ways
     if recorder is not None:

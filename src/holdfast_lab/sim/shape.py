@@ -56,7 +56,6 @@ class Shape:
     settings: Settings
     journal: Journal
     run_ns: int
-    """Duration of the faults."""
     lite: tuple[int, ...] = ()
     """Hosts whose members hold no data, by index."""
     groups: tuple[str, ...] = ()
@@ -67,17 +66,13 @@ class Shape:
     large_bytes: int = 0
     """Length of the values of a few writes; 0: all are short."""
     memory: bool = False
-    """Whether members have little or no memory at times."""
     states: bool = False
     """Whether the operator changes the state of the cluster and the roles of members."""
     clocks: bool = False
-    """Whether clocks run fast or slow, stand still and jump, and calendars are set."""
     damage: bool = False
-    """Whether backups are damaged after the faults."""
     loss: Loss = ""
     zone: ZoneSettings | None = None
     transactions: bool = False
-    """Whether applications run transactions."""
     builds: tuple[FeatureLevels, ...] = ()
     """Initial feature levels of each host's build; empty: all have this build throughout."""
 
@@ -329,7 +324,6 @@ def _streamed(seed: int) -> int:
 
 
 def _placement(seed: int) -> Placement:
-    """Placement of partitions, from a random stream of its own."""
     ranked = seed >= KEPT_SEEDS and random.Random(f"{seed}/placement").random() < 0.2
     return "rendezvous" if ranked else "even"
 

@@ -12,7 +12,6 @@ from holdfast_lab.sim.world import World
 
 What = TypeVar("What")
 LOOK_NS = 100 * MILLISECOND
-"""Interval of looks; changes that are undone in between are not seen."""
 
 
 class Spans(Generic[What]):
@@ -57,8 +56,7 @@ class Serving(Protocol):
     """A member's service of a partition."""
 
     @property
-    def term(self) -> int:
-        """Term of its leadership."""
+    def term(self) -> int: ...
 
 
 class Offices:
@@ -76,9 +74,6 @@ class Offices:
             self.world.after(LOOK_NS, self.start)
 
     def look(self) -> None:
-        """Record the present primaries. Also called after an answer: a replaced primary may serve for a moment
-        between two looks.
-        """
         self._note([(member.me, member.picture.leading) for member in self.cluster.members()])
 
     def _note(self, serving: Sequence[tuple[MemberId, Sequence[Serving | None]]]) -> None:

@@ -31,8 +31,6 @@ CONTENTS = tuple[Change, bytes, bytes, bytes | None, int, bytes]
 
 
 class Reader:
-    """Reads the changes of one map, a few at a time."""
-
     def __init__(self, world: World, cluster: Cluster, name: str) -> None:
         self.world = world
         self.cluster = cluster
@@ -49,7 +47,6 @@ class Reader:
         self._refused: dict[int, set[str]] = {}
         """By partition: members that do not have such old changes, since the last progress."""
         self._progress: dict[int, int] = {}
-        """Last progress by partition."""
         self._there: list[str] = []
         self._there_since = 0
         """Living members, and since when they are the same."""

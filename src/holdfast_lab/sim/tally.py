@@ -104,7 +104,6 @@ class Teller:
         self.told: dict[int, tuple[int, Status | None]] = {}
         """Partition and outcome, if any, by number."""
         self.answers: dict[int, list[int]] = {}
-        """Answered counts by partition."""
         self._number = index
 
     def start(self) -> None:

@@ -102,7 +102,6 @@ class Habits:
     hot: float
     """Share on the keys that all clients use."""
     think_ns: int
-    """Longest pause between operations."""
     patience_ns: int
     """Time after which the client gives up, with the outcome unknown."""
     bursts: float
@@ -287,7 +286,6 @@ class Client:
         return self._ask(op, keys)
 
     def _ask(self, op: Op, keys: list[str]) -> Asked:
-        """A recorded request with this operation."""
         key, ttl_ms, idle_ms = keys[0], DEFAULT_TTL, DEFAULT_TTL
         names = [self._value() for _ in keys] if op in STORING else []
         if key[0] == "t" and op in TIMED:

@@ -64,16 +64,13 @@ class World:
         self.hash = hashlib.blake2b(digest_size=16)
         self.events = 0
         self.marks = Marks()
-        """Coverage of this run."""
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self.failures: list[str] = []
         self.overhearing: list[Overhear] = []
         """Called with every packet before it leaves: sender, receiver, bytes."""
         self.recorder: Recorder | None = None
-        """Records the run."""
         self.ways: Ways = PLAIN
-        """Compiled parts of members."""
         self.tap: Tap | None = None
         """For directed faults: called with every packet when it leaves."""
 
@@ -104,7 +101,6 @@ class World:
             self.story(f"{self.now_ns / 1e9:10.4f} {text}")
 
     def trace(self, text: str, data: bytes) -> None:
-        """Add to the trace only."""
         self.hash.update(b"%d %d " % (self.now_ns, crc32(data)) + text.encode())
 
     def carry(
@@ -151,8 +147,6 @@ class World:
 
 
 class Process:
-    """One process with one member: the ports of the engine in this world."""
-
     def __init__(self, world: World, name: str, address: Address) -> None:
         self.world = world
         self.name = name
@@ -182,7 +176,6 @@ class Process:
 
     @property
     def picture(self) -> MemberView:
-        """Read access to its member."""
         return self.driver.member.picture
 
     # -- ports
@@ -328,7 +321,6 @@ class Process:
         return self.dead
 
     def crash(self) -> None:
-        """Die at once; nothing more leaves this process."""
         if not self.dead:
             self.world.log(f"{self.name}: CRASH")
             self._end()

@@ -26,7 +26,6 @@ from holdfast_lab.sim.world import Process, World
 
 ZONE = "z"
 ZONED = "zoned"
-"""The map in a zone."""
 ZONE_NUMBER = 1
 """The first zone of a cluster."""
 PARTITIONS_MOST = 31
@@ -231,14 +230,12 @@ class ZoneWatch:
             marks.hit("zone: state sent")
 
     def at_rest(self) -> bool:
-        """Whether nothing is in progress; checked at intervals, because it is expensive."""
         if self._world.now_ns >= self._looked_ns + LOOK_NS:
             self._looked_ns = self._world.now_ns
             self._rests = not self._operator.waiting and not self.problems()
         return self._rests
 
     def problems(self) -> list[str]:
-        """Violations at rest."""
         if self._operator.waiting:
             return ["the operator waits for the metastore"]
         members = self._cluster.members()

@@ -26,7 +26,6 @@ class Update(msgspec.Struct, frozen=True, gc=False):
     kind: EventKind | None = None
     """The event for listeners; None: none, or one for all entries."""
     map: str = ""
-    """Its map; empty: the map of the request."""
     transaction: bytes = b""
     """The transaction that it belongs to, for change streams."""
 

@@ -30,19 +30,12 @@ import msgspec
 LOWEST: Final = 1
 HIGHEST: Final = 6
 PACKED: Final = 2
-"""From this level on stores are packed."""
 EVICTS: Final = 2
-"""From this level on an operator can evict a member."""
 FORGETS: Final = 3
-"""From this level on members forget maps that are empty, and begin them again."""
 EXCHANGES: Final = 3
-"""From this level on the master plans EXCHANGE migrations."""
 CHANGES_MAPS: Final = 4
-"""From this level on an operator can change settings of maps in use."""
 ZONE_COUNTERS: Final = 5
-"""From this level on updates of maps in zones have terms."""
 ZONE_CUTS: Final = 5
-"""From this level on maps in zones can be cut."""
 SHARED_GROUPS: Final = 5
 """From this level on maps can live in zones with fewer partitions than the cluster."""
 STARTS_METASTORE: Final = 6

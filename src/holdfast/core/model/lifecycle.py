@@ -19,10 +19,7 @@ Situation = TypeVar("Situation")
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle(Generic[State, Step]):
-    """The states of one kind of thing."""
-
     of: str
-    """The kind of thing, in words."""
     begins: State
     table: Mapping[tuple[State, Step], State]
 
@@ -62,7 +59,6 @@ class Case(Generic[Situation]):
     """A situation that a message may meet on arrival."""
 
     finds: str
-    """Description, for people."""
     applies: Callable[[Situation], bool]
     handling: Handling
     why: Callable[[Situation], str] = lambda situation: ""

@@ -94,7 +94,6 @@ class MapChanges(msgspec.Struct, frozen=True, array_like=True):
     """All changed settings of maps, by name."""
 
     version: int = 0
-    """Number of orders so far."""
     changes: tuple[MapChange, ...] = ()
 
     def find(self, name: str) -> MapChange | None:
@@ -102,7 +101,6 @@ class MapChanges(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def done(self) -> bool:
-        """Whether every change is complete."""
         return all(change.done for change in self.changes)
 
     def ordered(self, settings: Settings, name: str, values: Mapping[str, int]) -> MapChanges:
@@ -149,7 +147,6 @@ def target_of(settings: Settings, changes: MapChanges, name: str) -> MapSettings
 
 
 def targets(settings: Settings, changes: MapChanges) -> Settings:
-    """The settings when all changes are complete."""
     return replace(settings, maps={name: chosen for name, chosen, _ in _each(settings, changes)})
 
 

@@ -74,8 +74,6 @@ class KeyAnswer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MetastoreAnswer(msgspec.Struct, frozen=True, array_like=True):
-    """The response to any of these requests."""
-
     keys: list[KeyAnswer] = []
     revision: int = 0
     """The revision of the response; for changes: the last one that it covers."""
@@ -84,5 +82,4 @@ class MetastoreAnswer(msgspec.Struct, frozen=True, array_like=True):
     more: bool = False
     """Whether the response was cut off."""
     failed: str = ""
-    """Name of the error; empty: none."""
     why: str = ""

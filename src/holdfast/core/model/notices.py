@@ -47,12 +47,12 @@ class BeatHeard:
 
 @dataclass(frozen=True, slots=True)
 class IntentsChanged:
-    """The operator has set another intent for this member."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)
 class DiskRoomChanged:
-    """This member's disk is full, or has room again."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,5 +16,4 @@ def is_service(name: str) -> bool:
 
 
 def target(request: Request) -> str:
-    """The map or service that the request is about."""
     return part_name(request.map) if request.op in (Op.CALL, Op.ASK) else request.map

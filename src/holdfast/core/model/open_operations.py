@@ -15,7 +15,6 @@ class OpenOperation:
     mark: tuple[str, int]
     """Unique among the operations in progress."""
     kind: str
-    """Description in words."""
     count: int
     """Minimum number of operations that it stands for."""
     places: Mapping[str, Collection[int]]

@@ -16,12 +16,9 @@ HIGHEST: Final = 1
 
 
 class ProtocolRange(NamedTuple):
-    """Versions of a build, as in the greeting."""
-
     lowest: int = LOWEST
     highest: int = HIGHEST
     build: str = ""
-    """For people."""
 
     def __str__(self) -> str:
         which = f"{self.lowest}" if self.lowest == self.highest else f"{self.lowest} to {self.highest}"

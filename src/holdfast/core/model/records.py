@@ -89,7 +89,6 @@ class Puts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sizes: bytes
     """For each store the bytes of its key and of its value: two u32, little-endian."""
     data: bytes
-    """Keys and values in turn."""
 
     @property
     def count(self) -> int:
@@ -97,7 +96,6 @@ class Puts(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def end(self) -> int:
-        """The number of the last update."""
         return self.start + len(self.sizes) // PAIR_BYTES
 
     @property

@@ -6,8 +6,6 @@ import msgspec
 
 
 class TopologyVersion(msgspec.Struct, frozen=True, order=True, array_like=True):
-    """Rises with every change of the members or of the partition table. `0.0`: unknown."""
-
     major: int = 0
     """The number of the view: members joined or left, or the operator changed the state of the cluster."""
     minor: int = 0

@@ -46,7 +46,7 @@ class RollBackTransaction(msgspec.Struct, frozen=True, tag=4, array_like=True):
 
 
 class ListTransactions(msgspec.Struct, frozen=True, tag=5, array_like=True):
-    """The transactions of this member, and the lock waits of branches here."""
+    pass
 
 
 class HoldCommits(msgspec.Struct, frozen=True, tag=6, array_like=True):
@@ -159,7 +159,6 @@ class TransactionAnswer(msgspec.Struct, frozen=True, array_like=True):
     value: Value = None
     why: str = ""
     running: list[RunningTransaction] = []
-    """For `ListTransactions`."""
     waits: list[LockWait] = []
     orphans: int = 0
     """Transactions without a coordinator that have branches in partitions served here."""

@@ -62,7 +62,6 @@ class BranchState(IntEnum):
 class TransactionBranch(msgspec.Struct, frozen=True, array_like=True):
     state: BranchState
     owner: MemberId
-    """The coordinator."""
     participants: list[int]
     """All partitions in which it is prepared."""
     writes: list[TransactionalWrite] = []
@@ -201,22 +200,18 @@ def encode(thing: TransactionStep | StepResult | TransactionBranch | KeyLock) ->
 
 
 def decode_step(data: bytes) -> TransactionStep:
-    """Raises msgspec.MsgspecError for invalid bytes."""
     return _steps.decode(data)
 
 
 def decode_result(data: bytes) -> StepResult:
-    """Raises msgspec.MsgspecError for invalid bytes."""
     return _results.decode(data)
 
 
 def decode_branch(data: bytes) -> TransactionBranch:
-    """Raises msgspec.MsgspecError for invalid bytes."""
     return _branches.decode(data)
 
 
 def decode_lock(data: bytes) -> KeyLock:
-    """Raises msgspec.MsgspecError for invalid bytes."""
     return _locks.decode(data)
 
 

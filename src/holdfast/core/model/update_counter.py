@@ -162,7 +162,6 @@ class UpdateCounter:
 
     @property
     def sequential(self) -> bool:
-        """Whether there is no gap."""
         return not self._starts
 
     def gaps(self) -> list[tuple[int, int]]:

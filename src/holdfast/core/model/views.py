@@ -56,7 +56,6 @@ class Intent(StrEnum):
     LITE = "lite"
     """To own nothing any more, and stay."""
     DATA = "data"
-    """To own partitions."""
 
 
 @unique
@@ -114,13 +113,11 @@ class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
     """Whether its files have data, and it will report them."""
     proof: FilesProof = FilesProof()
     behind: bool = False
-    """Whether its files lack what they once held, so nothing in them is proven complete."""
     attributes: dict[str, str] = {}
     """Set by its operator: filters of zones use them, and clients see them."""
     levels: FeatureLevels = FeatureLevels()
     """The feature levels that its build supports."""
     version: str = ""
-    """Its version of Holdfast, for people. Empty: one that did not report it."""
 
     @property
     def node(self) -> str:
@@ -136,7 +133,6 @@ class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
         return (self.name if given else "") or self.store or self.uuid
 
     def described(self) -> dict[str, str]:
-        """Its attributes, with those that every member has (`config.schema.OWN_ATTRIBUTES`)."""
         return {**self.attributes, "name": self.name, "host": self.host, "group": self.group}
 
 

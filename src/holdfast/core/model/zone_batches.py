@@ -28,6 +28,5 @@ class ZoneBatchDone:
     former: list[tuple[int, list[bytes | None]]] = field(default_factory=list)
     """By partition: the former values of applied writes."""
     failed: list[tuple[int, Outcome]] = field(default_factory=list)
-    """Partitions whose writes were not applied, or have an unknown outcome."""
     unconfirmed: Outcome | None = None
     """Why the reads do not count; None: they do."""

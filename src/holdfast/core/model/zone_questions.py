@@ -46,8 +46,6 @@ class ListZones(msgspec.Struct, frozen=True, array_like=True, tag=5): ...
 
 
 class ShowZone(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """Show the state of each partition of a zone."""
-
     name: str
 
 
@@ -108,8 +106,6 @@ class TroubleTold(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ZoneAnswer(msgspec.Struct, frozen=True):
-    """The response to any of these requests."""
-
     done: str = ""
     """Result in words; empty: nothing was done."""
     warnings: list[str] = []
@@ -119,9 +115,7 @@ class ZoneAnswer(msgspec.Struct, frozen=True):
     """Node -> name of the member."""
     leaders: list[LeaderTold] = []
     troubles: list[TroubleTold] = []
-    """Troubles of the responding member."""
     node: str = ""
     """This member's node, if that was asked for."""
     failed: str = ""
-    """Name of the error; empty: none."""
     why: str = ""

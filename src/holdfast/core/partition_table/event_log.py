@@ -63,9 +63,7 @@ class EventLog:
     def __init__(self, out: Outbox) -> None:
         self._out = out
         self._kept: dict[Number, tuple[int, News]] = {}
-        """Number -> the round that brought the news, and the news."""
         self.delivered: Number = (0, 0)
-        """Number of the last delivered news."""
         self._since: Number = (0, 0)
         self._recent: deque[News] = deque(maxlen=RECENT)
         self._whole_after: Number = (0, 0)

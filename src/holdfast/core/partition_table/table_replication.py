@@ -138,7 +138,6 @@ class TableReplication:
     # -- every member
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """A view was installed, or this member was removed."""
         old, view = notice.old, notice.new
         was_master = self.ready
         self.ready = False
@@ -224,7 +223,6 @@ class TableReplication:
         return self._stored.get(partition, self.table.rows[partition])
 
     def stored_assignment(self, partition: int) -> Assignment | None:
-        """The stored assignment of a partition that is above the table, if any."""
         return self._stored.get(partition)
 
     def base(self, partition: int) -> Assignment:
@@ -283,7 +281,6 @@ class TableReplication:
         return min(kept) >= self._number
 
     def on_check(self, sender: MemberId, check: TableCheck) -> None:
-        """partition_table/L-8."""
         view = self._membership.view
         if view is None or check.view != view.number or sender != self._membership.master:
             return
@@ -295,7 +292,6 @@ class TableReplication:
     # -- the master
 
     def _fetch(self, view: View) -> None:
-        """partition_table/L-3."""
         self._reports = {self._membership.me: self._report(view.number)}
         for uuid in self._unreported():
             self._out.send(uuid, TableFetch(view.number))
@@ -468,7 +464,6 @@ class TableReplication:
             self.event_log.known(min(notice.known, self._applied_round))
 
     def _advance(self) -> None:
-        """partition_table/L-2."""
         current = self._round
         assert current is not None
         if not current.named <= current.stored_by or self._membership.agreement.fenced:

@@ -21,12 +21,9 @@ from holdfast.core.store.partition_copy import PartitionCopy
 
 
 class Neighbours(Protocol):
-    """The part of the membership that routing uses."""
-
     def is_member(self, member: MemberId) -> bool: ...
 
-    def hears(self, member: MemberId) -> bool:
-        """Whether this member is in the cluster, and has heard from that one recently."""
+    def hears(self, member: MemberId) -> bool: ...
 
 
 class Positions:

@@ -81,10 +81,8 @@ class Gathering:
         self.size = 0
         """Bytes of the entries that it lists."""
         self.started = False
-        """Whether some share was sent or done."""
         self.finished = False
         self.queued = False
-        """Whether its next slice waits for its turn."""
 
 
 Slice = Gathering | tuple[MemberId, Forward]
@@ -154,7 +152,6 @@ class Gatherings:
             self._work(work)
 
     def take_turns(self) -> None:
-        """A new turn: make queued slices until they have taken long enough."""
         self._spent = 0
         works = self._works
         while works and self._spent < SLICE_ENTRIES:
@@ -352,7 +349,6 @@ class Gatherings:
                 self._collect(gathering, asked, Outcome(Status.MOVED), [])
 
     def try_again(self) -> None:
-        """Ask again for partitions that had no primary."""
         again, self._again = self._again, []
         for gathering in again:
             self._take_turn(gathering)

@@ -28,9 +28,7 @@ class LostPartitions:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._of: dict[str, set[int]] = {}
-        """Configured map -> its lost partitions."""
         self.changes = 0
-        """How often the losses have changed."""
 
     def learn(self, partition: int, maps: tuple[str, ...]) -> bool:
         """Set the maps that have lost this partition. Returns whether another map has become read-only."""

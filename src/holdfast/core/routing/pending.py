@@ -15,7 +15,6 @@ from holdfast.core.model.timer_name import TimerName
 from holdfast.core.outbox import Outbox
 
 REQUEST_BYTES = 500
-"""Approximate size of a request besides its keys and values."""
 FULL = Outcome(
     Status.NOT_READY,
     None,
@@ -33,8 +32,6 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class OwnShare:
-    """This member's own share of a gathering."""
-
     ticket: int
 
 
@@ -142,6 +139,5 @@ class Waiting:
 
 
 def size_of(request: Request) -> int:
-    """Approximate bytes that a request keeps while it waits."""
     size = REQUEST_BYTES + len(request.key) + len(request.value) + len(request.expected)
     return size + sum(map(len, request.items))

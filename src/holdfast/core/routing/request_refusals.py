@@ -49,13 +49,11 @@ class RequestRefusals:
         self.losses = LostPartitions(settings)
 
     def know(self, members: list[MemberInfo], full: set[MemberId], short: dict[MemberId, Room]) -> None:
-        """Update the members, and their room on disk and in memory."""
         self.full = {info.uuid: info.name for info in members if info.uuid in full}
         self.short = dict(short)
         self._names = {info.uuid: info.name for info in members}
 
     def follow(self, other: RequestRefusals) -> None:
-        """Copy the state of the cluster from another instance."""
         self.passive, self.dataless = other.passive, other.dataless
         self.full, self.short, self._names = other.full, other.short, other._names
 
@@ -65,7 +63,6 @@ class RequestRefusals:
         return self.dataless or self.passive or bool(self.full) or bool(self.short) or self.losses.any
 
     def rejection(self, request: Request) -> Outcome | None:
-        """The rejection of a request that must not be taken now."""
         if self.dataless:
             return NO_DATA_MEMBER
         lost = self.losses.rejection(request)

@@ -63,8 +63,7 @@ UNREAD = Outcome(Status.NOT_READY, None, "the member that asks has too many answ
 class Offers(Protocol):
     """The part of the table's replication that the router uses."""
 
-    def stored_assignment(self, partition: int) -> Assignment | None:
-        """The assignment that is stored here and not committed yet, if there is one."""
+    def stored_assignment(self, partition: int) -> Assignment | None: ...
 
 
 class Router:
@@ -318,13 +317,11 @@ class Router:
         yield from self.gatherings.open_since(before_ns)
 
     def waits(self) -> Iterator[Parked]:
-        """Requests that wait for a change of their partition."""
         for waiting in self._delayed.values():
             yield from waiting
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """Counts that are zero when nothing is in progress, by name."""
         return {
             "parked requests": sum(len(parked) for parked in self._parked.values()) + self.gatherings.parked,
             "requests that wait for a change": sum(len(parked) for parked in self._delayed.values()),
@@ -399,7 +396,6 @@ class Router:
         self.gatherings.members_gone(gone)
 
     def superseded(self, partition: int) -> None:
-        """Another term has begun in the partition (raft_partition/R-2)."""
         assert self._of_terms, "only assignments that are terms are superseded"
         for ticket, (owner, parked) in list(self._sent.items()):
             request = parked.request
@@ -413,7 +409,6 @@ class Router:
         self.gatherings.superseded(partition)
 
     def end(self, why: str) -> None:
-        """The routed partitions are gone: answer everything that waits."""
         waits = [*self._parked.values(), *self._delayed.values()]
         self._parked, self._delayed = {}, {}
         for parked in [each for waiting in waits for each in waiting]:

@@ -27,9 +27,7 @@ class Chunk:
         self.earlier: list[FillRecords] = []
         self.size = 0
         self.sizes = {How.HISTORY: 0, How.RANGES: 0, How.FULL: 0}
-        """`size` by kind."""
         self.look = look
-        """How many entries are measured next."""
 
     def count(self, how: How, size: int) -> None:
         assert size >= 0, "a chunk only grows"

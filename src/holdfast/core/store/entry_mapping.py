@@ -81,11 +81,9 @@ class PackedEntries(Protocol):
     def digests(self) -> list[int]:
         """The digests of the 64 key ranges, computed from the entries."""
 
-    def keep_digests(self, sums: list[int] | None) -> None:
-        """Keep these digests up to date from now on; None: keep none."""
+    def keep_digests(self, sums: list[int] | None) -> None: ...
 
-    def kept_digests(self) -> list[int] | None:
-        """The kept digests; None: none are kept."""
+    def kept_digests(self) -> list[int] | None: ...
 
     def absorb(self, touched: dict[bytes, bytes | None]) -> None:
         """Count changes of these keys from these values (None: not there) that were not counted yet."""
@@ -113,4 +111,3 @@ class FreesLater(Protocol):
 
 
 NewEntries: TypeAlias = Callable[[], Entries]
-"""Makes an empty mapping."""

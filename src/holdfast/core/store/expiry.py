@@ -60,11 +60,9 @@ class Endings(Protocol):
     def drop(self, key: bytes) -> None:
         """The entry has no ending any more, or was removed."""
 
-    def clear(self) -> None:
-        """All entries are about to go."""
+    def clear(self) -> None: ...
 
-    def use(self, keys: Iterable[bytes], now_ns: int) -> None:
-        """Count these entries as used now."""
+    def use(self, keys: Iterable[bytes], now_ns: int) -> None: ...
 
     def ended(self, key: bytes, now_ns: int, touch: bool) -> bool:
         """Whether the entry has ended; if not, it counts as used now when `touch`."""
@@ -77,8 +75,7 @@ class Endings(Protocol):
     def tidy(self, now_ns: int, limit: int) -> None:
         """On a backup: forget endings of removed entries, looking past up to `limit` entries that have ended."""
 
-    def all_used(self, now_ns: int) -> None:
-        """Count every entry with a maximum idle time as used now."""
+    def all_used(self, now_ns: int) -> None: ...
 
     def start_from(self, base: Mapping[bytes, Expiry]) -> None:
         """Take over the endings of another copy, whose entries are here."""

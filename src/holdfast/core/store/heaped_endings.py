@@ -16,8 +16,6 @@ AGAIN_NS = 1000 * MILLISECOND
 
 
 class HeapedEndings:
-    """Implements `expiry.Endings`."""
-
     __slots__ = ("deadlines", "expiries")
 
     def __init__(self) -> None:

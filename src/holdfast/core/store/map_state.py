@@ -65,7 +65,6 @@ class MapState:
             heaped = self.endings = HeapedEndings()
             self.expiries = heaped.expiries
         self.hashes: dict[bytes, int] = {}
-        """Partition-hash words of the few keys that carry one."""
         self._digests: RangeDigests | TableDigests | None = None
         """One of `observers`, while digests are kept."""
         self.touched: dict[bytes, bytes | None] | None = None
@@ -162,7 +161,6 @@ class MapState:
     # -- expiry, on the primary
 
     def expired(self, key: bytes, now_ns: int, *, touch: bool = True) -> bool:
-        """Whether the entry has ended; if not, it counts as used now when `touch`."""
         return self.endings.ended(key, now_ns, touch)
 
     def due(self, now_ns: int, limit: int) -> list[bytes]:
@@ -174,7 +172,6 @@ class MapState:
         return first is not None and first <= now_ns
 
     def tidy(self, now_ns: int) -> None:
-        """On a backup, instead of `due`: forget some deadlines of removed entries."""
         self.endings.tidy(now_ns, TIDIED)
 
     # -- whole states
@@ -273,9 +270,6 @@ class MapState:
     # -- comparing
 
     def digests(self) -> list[int]:
-        """The digests of the 64 key ranges. After the first call they are kept, which costs something for
-        each change.
-        """
         self.fold()
         if self._digests is None:
             packed = self.packed
@@ -340,7 +334,6 @@ class MapPortion:
         self._taken = 0
 
     def look(self, count: int) -> tuple[list[bytes], list[bytes]]:
-        """The next keys and their values; none after the last."""
         entries = self._state.entries
         while keys := self._keys[self._taken : self._taken + count]:
             try:
@@ -478,14 +471,12 @@ class MapReceiver:
         self._latest = 0
         """The highest counter in `_told`."""
         self._timed: dict[bytes, tuple[Record, int]] = {}
-        """New times to live, and when they came; they also apply to an older value that arrives later."""
         self._chunks: list[tuple[int, Collection[bytes]]] = []
         self._newest = 0
         """The highest update counter of any chunk."""
         self._cleared = 0
 
     def begin(self, counter: int, ranges: frozenset[int] | None) -> None:
-        """Drop the present content of the key ranges."""
         self._begins, self._ranges = counter, ranges
         if ranges:
             for key in [key for key in self._state.entries if range_of(key) in ranges]:

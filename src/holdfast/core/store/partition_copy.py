@@ -41,7 +41,6 @@ class PartitionCopy:
         return (self.services if record.change is Change.CALL else self.maps).get(record.map)
 
     def called(self, name: str) -> AnyReplica | None:
-        """The replica of this name; names of maps and services never collide."""
         return self.maps.get(name) or self.services.get(name)
 
     def read(self, taken: MapSnapshot, at_ns: int) -> AnyReplica:

@@ -18,8 +18,7 @@ PLACE_BYTES = 8
 
 
 class InPieces(Protocol):
-    def pieces(self, ranges: frozenset[int] | None) -> Iterable[bytes]:
-        """The present content of these key ranges (None: all); consumed later."""
+    def pieces(self, ranges: frozenset[int] | None) -> Iterable[bytes]: ...
 
     def begin_ranges(self, ranges: frozenset[int]) -> None:
         """Drop these key ranges: their pieces will come."""
@@ -122,17 +121,14 @@ class PieceState:
     def hash_word(self, key: bytes) -> int:
         return 0
 
-    def settle(self) -> None:
-        """There are no observers."""
+    def settle(self) -> None: ...
 
-    def all_used(self, now_ns: int) -> None:
-        """Nothing expires."""
+    def all_used(self, now_ns: int) -> None: ...
 
     def size(self) -> int:
         return 0
 
     def portion(self, of: Numbered, ranges: frozenset[int] | None) -> Portion | None:
-        """The pieces; also an empty portion, to state that there are none."""
         return PiecePortion(self, of, ranges)
 
     def receiver(self) -> Receiver:
@@ -154,18 +150,15 @@ class PieceState:
     def compared(self) -> int:
         return self.digest()
 
-    def not_compared(self) -> None:
-        """No digests are kept."""
+    def not_compared(self) -> None: ...
 
     def range_digests(self) -> Sequence[int]:
         """One digest: there are no ranges."""
         return [self.digest()]
 
     def damaged(self, *, adopt: bool) -> list[int]:
-        """Damage cannot be detected."""
         return []
 
     def digest(self) -> int:
-        """64 bits over the pieces; equal for equal content."""
         pieces = [len(piece).to_bytes(4, "big") + piece for piece in self.pieces(None)]
         return int(mmh3.hash64(b"".join(pieces), signed=False)[0]) if pieces else 0

@@ -36,7 +36,6 @@ class UnsentPuts:
         self.sizes = bytearray()
         """As in `Puts`; each store of an entry appends to it."""
         self.data = bytearray()
-        """As in `Puts`."""
         self.opened = False
         """Whether some puts belong to the read buffer that is being worked on."""
         self.closed = self.closed_bytes = 0
@@ -116,7 +115,6 @@ class Replica(Generic[S]):
         self.unsent: UnsentPuts | None = None
         """On a primary with compiled code: puts that are not sent yet."""
         self.tail: Tail | None = None
-        """The last updates, if they are kept."""
 
     @property
     def counter(self) -> int:

@@ -73,7 +73,6 @@ class ReplicaDigest(msgspec.Struct, frozen=True):
         return self.term_of(self.counter)
 
     def term_of(self, counter: int) -> int:
-        """The term of this update; 0 if unknown."""
         return next((term for term, start in reversed(self.lineage) if start < counter), 0)
 
     @property
@@ -106,7 +105,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     reference: str = ""
     """The replica it was compared with: the primary, the newest one, or one of the majority."""
     replica: int = 0
-    """Replica index of `member`."""
     kept: bool = True
     """Whether the replica must hold the map; false for maps with fewer backups than others."""
     zone: str = ""
@@ -120,7 +118,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     counter: int = 0
     entries: int = 0
     digest: str = ""
-    """64 bits over all entries, in hexadecimal."""
     reference_epoch: int = 0
     reference_term: int = 0
     reference_counter: int = 0
@@ -142,12 +139,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def counter_conflict(self) -> bool:
-        """A difference: other updates."""
         return self.verdict == "differs" and self.parted
 
     @property
     def content_conflict(self) -> bool:
-        """A difference: other entries."""
         mine, theirs = (self.entries, self.digest), (self.reference_entries, self.reference_digest)
         return self.verdict == "differs" and mine != theirs
 

@@ -71,7 +71,6 @@ class Remembered:
         return request_id in self._marks
 
     def answer(self, request_id: bytes) -> Value:
-        """The answer of this request. Raises KeyError when it is not known."""
         mark = self._marks[request_id]
         return _values.decode(mark[1 + mark[0] :])
 

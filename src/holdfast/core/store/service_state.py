@@ -69,11 +69,9 @@ class RangedShare(Protocol):
     def range_digests(self) -> Sequence[int]:
         """64 bits for each range, equal for equal content; 1 to 64 of them, always the same number."""
 
-    def supply_ranges(self, ranges: frozenset[int]) -> Iterable[bytes]:
-        """The content of these ranges as pieces; same rules as `supply`."""
+    def supply_ranges(self, ranges: frozenset[int]) -> Iterable[bytes]: ...
 
-    def forget_ranges(self, ranges: frozenset[int]) -> None:
-        """Drop these ranges; their pieces are given to `receive` next."""
+    def forget_ranges(self, ranges: frozenset[int]) -> None: ...
 
 
 class WrittenShare:

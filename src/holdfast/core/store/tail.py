@@ -82,12 +82,10 @@ class Tail:
         self.limit = limit
         self.size = 0
         self._pieces: deque[UpdatesTogether] = deque()
-        """Each begins where the previous one ends."""
         self._map = ""
         self.run_sizes: list[bytes] = []
         """Packed puts that follow `_pieces`, as they came."""
         self.run_data: list[bytes] = []
-        """Their keys and values."""
         self.run_bytes = 0
         """Their size. (Public because compiled code appends to them: `packed_puts_cy`.)"""
         self.run_most = limit // RUNS

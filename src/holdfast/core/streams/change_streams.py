@@ -78,7 +78,6 @@ class ChangeStreams:
     def __init__(
         self, settings: Settings, out: Outbox, lane: Lane, copies: LocalReplicas, *, journal: bool
     ) -> None:
-        """`journal`: whether this member has one with older updates."""
         self._settings = settings
         self._out = out
         self._lane = lane
@@ -86,7 +85,6 @@ class ChangeStreams:
         self._journal = journal
         self._tickets = 0
         self._ahead: dict[tuple[str, int], _Ahead] = {}
-        """By map and partition."""
         self._reads: dict[int, tuple[Asked, Lineage, OnChanges]] = {}
 
     def streams(self, name: str) -> bool:
@@ -253,7 +251,6 @@ def _leads_to(lineage: Lineage, counter: int, update: int, term: int) -> bool:
 
 
 def term_of(lineage: Lineage, counter: int) -> int:
-    """The term of an update; 0: before the lineage begins."""
     return next((term for term, start in reversed(lineage) if start < counter), 0)
 
 

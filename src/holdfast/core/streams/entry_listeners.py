@@ -63,7 +63,6 @@ class EntryListeners:
             self._subscribe(name, wanted=True)
 
     def remove(self, token: Token) -> None:
-        """End a registration; no effect if there is none."""
         listener = self._by_token.pop(token, None)
         if listener is None:
             return

@@ -52,7 +52,6 @@ class Deadlocks:
         self._reported = False
         """Whether the last report to the master had any waits."""
         self._known: dict[MemberId, tuple[int, list[tuple[TransactionId, MemberId, TransactionId]]]] = {}
-        """On the master: the last report of each member, and its time; in the order of the reports."""
 
     def waits(self) -> list[LockWait]:
         """The waits for locks in the partitions of this member."""

@@ -39,7 +39,6 @@ from holdfast.core.transactions.steps import Steps, result_of
 AGAIN_NS = 100 * MILLISECOND
 """Interval of retries."""
 FORGET_NS = 50 * MILLISECOND
-"""How long outcomes to be forgotten are collected."""
 
 
 class Ending(Enum):
@@ -68,8 +67,7 @@ class Finish:
 class FinishObserver(Protocol):
     """Is notified of the end of transactions."""
 
-    def on_finished(self, transaction: TransactionId, *, committed: bool) -> None:
-        """Every branch has the outcome."""
+    def on_finished(self, transaction: TransactionId, *, committed: bool) -> None: ...
 
 
 class Finishing:
@@ -101,7 +99,6 @@ class Finishing:
 
     @property
     def remembered(self) -> int:
-        """Outcomes that branches still keep."""
         return len(self._remembered)
 
     def ask(self, transaction: TransactionId, owner: MemberId, participants: list[int]) -> None:
@@ -263,7 +260,6 @@ class Finishing:
             self._steps.send(ForgetBranches(transactions), partition, _Unheard())
 
     def forget_all(self) -> None:
-        """This member is in no cluster any more: other members end its transactions."""
         for ticket in self._of_ticket:
             self._steps.drop(ticket)
         self._of_ticket.clear()

@@ -27,5 +27,4 @@ class Mapping:
         return MappedOn(self.version, self._table.rows[partition].version, holds)
 
     def knows(self, partition: int, row: int) -> bool:
-        """Whether this member has this version of the partition's assignment, or a newer one."""
         return self._table.rows[partition].version >= row

@@ -198,7 +198,6 @@ class MemberTransactions:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """Counts that are zero when nothing is in progress, by name."""
         return {
             "transactions": self.coordinator.running.count,
             "transactions that are being ended": self.finishing.running,

@@ -60,7 +60,6 @@ class Orphans:
         self._finishing = finishing
         self._seen: dict[TransactionId, SeenTransaction] = {}
         self._gone: set[TransactionId] = set()
-        """Transactions whose coordinator has reported that it does not run them."""
 
     @property
     def count(self) -> int:

@@ -54,11 +54,9 @@ def _store(
 
 
 KEYED = _STORING | {Op.GET, Op.CONTAINS_KEY, Op.REMOVE, Op.DELETE, Op.TRY_REMOVE, Op.REMOVE_IF_SAME}
-"""Operations on an entry in a transaction."""
 
 
 WHOLE_IN = frozenset({Op.SIZE, Op.IS_EMPTY, Op.CONTAINS_VALUE, Op.KEYS, Op.VALUES, Op.ENTRIES})
-"""Operations on a whole map in a transaction."""
 
 
 def whole_in(request: Request, found: Value, writes: Iterable[TransactionalWrite]) -> Value:

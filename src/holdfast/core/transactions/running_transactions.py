@@ -29,9 +29,7 @@ SHOWN_KEYS = 10
 RUNNING_MAX = 50_000
 """Transactions of one member (transactions/C-6)."""
 ENTRY_BYTES = 500
-"""Approximate size of an entry besides its key and its values."""
 LABEL_MAX = 200
-"""Characters."""
 
 
 class RunningTransactions:
@@ -47,7 +45,6 @@ class RunningTransactions:
         """By the tickets of their open steps."""
         self._ended: dict[TransactionId, str] = {}
         self.size = 0
-        """Bytes of all transactions."""
         self.size_most = settings.limits.bounded(settings.limits.waiting_bytes)
 
     @property
@@ -65,7 +62,6 @@ class RunningTransactions:
 
     @property
     def oldest_ms(self) -> int:
-        """Age of the oldest; 0 without one."""
         first = next(iter(self.by_id.values()), None)
         return (self._out.now_ns - first.began_ns) // MILLISECOND if first is not None else 0
 

@@ -29,8 +29,6 @@ REMAP_NS = 5 * MILLISECOND
 
 
 class StepReceiver(Protocol):
-    """Gets the outcome of a step or request."""
-
     def on_outcome(self, ticket: int, outcome: Outcome) -> None: ...
 
 
@@ -50,7 +48,6 @@ class Steps:
         self._due_ns = 0
 
     def ask(self, request: Request, receiver: StepReceiver) -> int:
-        """Execute a request; returns its ticket."""
         self._tickets += 1
         ticket = self._tickets
         self._receivers[ticket] = receiver
@@ -60,7 +57,6 @@ class Steps:
     def send(
         self, step: TransactionStep, partition: int, receiver: StepReceiver, *, request_id: bytes = b""
     ) -> int:
-        """Send a step to this partition; returns its ticket."""
         op = Op.TRANSACT if begins(step) else Op.SETTLE
         request = Request(op, TRANSACTIONS_MAP, [partition], value=encode(step), id=request_id)
         return self.ask(request, receiver)
@@ -70,7 +66,6 @@ class Steps:
         return self._router.refusals.rejection(request)
 
     def drop(self, ticket: int) -> None:
-        """Ignore the outcome of this ticket."""
         self._receivers.pop(ticket, None)
 
     def answered(self, ticket: int, outcome: Outcome) -> None:

@@ -49,7 +49,6 @@ class Transaction:
     phase: TransactionPhase = TransactionPhase.ACTIVE
     entries: dict[EntryKey, TouchedEntry] = field(default_factory=dict)
     reply: Reply | None = None
-    """For the caller of the operation in progress."""
     operation: OperateIn | None = None
     ticket: int = 0
     """Ticket of the last operation that had to ask a partition."""
@@ -59,24 +58,18 @@ class Transaction:
     steps: dict[int, int] = field(default_factory=dict)
     """Open prepares: ticket -> partition."""
     prepares: dict[int, PrepareBranch] = field(default_factory=dict)
-    """Prepares that have not succeeded, by partition."""
     participants: list[int] = field(default_factory=list)
     """Partitions of its branches, once the prepare begins."""
     doubted: set[int] = field(default_factory=set)
     """Partitions to which a prepare may still be on its way."""
     answer_by_ns: int = 0
     why: str = ""
-    """The reason for rolling back."""
     size: int = 0
-    """Bytes of its entries."""
     topology: TopologyVersion = UNKNOWN_TOPOLOGY
-    """The topology of its first lock."""
     holds: bool = False
-    """Whether it holds locks."""
 
     @property
     def partitions(self) -> set[int]:
-        """Partitions in which it holds locks."""
         return {entry.partition for entry in self.entries.values() if entry.locked}
 
     def map_by(self, mapping: Mapping, partition: int) -> MappedOn:

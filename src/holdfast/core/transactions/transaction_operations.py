@@ -159,7 +159,6 @@ class TransactionOperations:
         self._reply(transaction, TransactionAnswer(TransactionFate.DONE, answer))
 
     def lifetimes(self, request: Request) -> tuple[int, int]:
-        """Time to live and maximum idle time of what the request stores, in ms."""
         chosen = self._settings.map(request.map)
         ttl_ms = chosen.ttl_ms if request.ttl_ms == DEFAULT_TTL else request.ttl_ms
         idle_ms = chosen.max_idle_ms if request.max_idle_ms == DEFAULT_TTL else request.max_idle_ms

@@ -236,7 +236,6 @@ class TwoPhaseCommit:
         reply(TransactionAnswer(fate, why=why))
 
     def on_finished(self, transaction: TransactionId, *, committed: bool) -> None:
-        """Every branch of a transaction has its outcome."""
         running = self._running.by_id.get(transaction)
         if running is None:
             return
