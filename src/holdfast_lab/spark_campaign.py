@@ -31,7 +31,7 @@ GOOD, FAILED, ERROR = "good", "failed", "error"
 """The judges found nothing; they found something; the run came to no end, for an error in the code."""
 
 FAULT = "fault_"
-"""What the figures of faults begin with; their kind follows."""
+"""Prefix of the figures of faults; their kind follows."""
 LAST_LINES = 40
 """So much of its story is kept of a run that is not good."""
 TASKS_MAX = 2_000
@@ -40,7 +40,7 @@ SHOWN_PROBLEMS = 3
 
 
 class Terms(NamedTuple):
-    """What runs with these settings have in common."""
+    """Common results of runs with these settings."""
 
     journal: Journalling
     power_cuts: bool = False

@@ -71,7 +71,7 @@ def _why(error: Exception) -> str:
 
 
 def handshake_problem(error: Exception) -> str:
-    """Why the TLS handshake failed, for whoever configured it; empty if it failed for other reasons."""
+    """Why the TLS handshake failed, for the operator; empty if it failed for other reasons."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
     if not isinstance(error, ssl.SSLError):

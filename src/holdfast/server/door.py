@@ -115,7 +115,7 @@ class Session(Protocol):
     def receive(self, data: bytes) -> None: ...
 
     def fast_path(self) -> FastPath | None:
-        """What the data lane needs to serve the next read buffer instead of `receive`; None: use `receive`."""
+        """The data lane's inputs to serve the next read buffer instead of `receive`; None: use `receive`."""
 
     def served(self, data: bytes, at: int, out: bytes, unsealed: bytes) -> None:
         """The data lane has served a read buffer up to `at`. The responses are not written yet; those to
@@ -571,7 +571,7 @@ class ClientConnection:
             self._serve(self._receive, data)
 
     def fast_path(self) -> FastPath | None:
-        """What the data lane needs to serve the next read buffer, if neither this connection nor its session
+        """The data lane's inputs to serve the next read buffer, if neither this connection nor its session
         is needed for it. Valid until reading is paused or resumed, or this connection gets input.
         """
         if self._queued or self._stuck or self._input or self._held or self._unread or self._session is None:

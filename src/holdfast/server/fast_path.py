@@ -1,4 +1,4 @@
-"""What the data lane needs to serve a connection's read buffers without the session (the fast path)."""
+"""The data lane's inputs to serve a connection's read buffers without the session (the fast path)."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def map_problem(name: str, lifetime_ms: int = DEFAULT_TTL) -> str:
 
 
 def partitions_problem(partitions: Sequence[int], count: int, *, once: bool = True) -> str:
-    """The fault of a list of partitions, of which there are `count`. `once`: no partition may be repeated."""
+    """The fault of a list of partitions; there are `count` in all. `once`: no partition may be repeated."""
     if len(partitions) > count or not all(0 <= partition < count for partition in partitions):
         return f"partitions are 0 to {count - 1}, at most {count} in a question"
     if once and len(set(partitions)) != len(partitions):

@@ -140,7 +140,7 @@ class Asked:
             self._results(outcome.value)
             for call in self.calls:
                 if outcome.detail.startswith(REPEATED) and changed_nothing(call):
-                    # What an earlier try wrote may have been read before it was lost with its primary.
+                    # The value of an earlier try may have been read before it was lost with its primary.
                     call.outcome, call.end, call.result = Outcome.UNKNOWN, FOREVER, None
                 else:
                     self.knowledge.answered(call)

@@ -35,7 +35,7 @@ class RaftSnapshot(msgspec.Struct, frozen=True, array_like=True):
     term: int
     configuration: Configuration
     data: bytes = b""
-    """What the receiver's host needs to find the state."""
+    """Reference by which the receiver's host finds the state."""
 
 
 @unique

@@ -36,7 +36,7 @@ class ChangeStage(StrEnum):
 
 @unique
 class ChangeStep(StrEnum):
-    """What moves a change from stage to stage."""
+    """Events that move a change from stage to stage."""
 
     REQUESTED = "other peers are wanted"
     REPLACED = "still others are wanted"

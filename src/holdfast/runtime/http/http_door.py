@@ -288,7 +288,7 @@ class HttpWire(asyncio.Protocol):
     def _guarded(self, deed: Callable[[], None]) -> None:
         try:
             deed()
-        except Exception as error:  # noqa: BLE001  (whatever somebody's bytes can do ends their connection alone)
+        except Exception as error:  # noqa: BLE001  (a client's bytes can end only its own connection)
             self._door.faulty(error)
             self.abort()
 

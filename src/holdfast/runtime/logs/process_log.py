@@ -83,7 +83,7 @@ class FileHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = self.format(record)
-        except Exception:  # noqa: BLE001  (a line that cannot be made is told as logging tells it)
+        except Exception:  # noqa: BLE001  (logging reports a line that cannot be made)
             self.handleError(record)
             return
         if not self.lines.add(line.encode(errors="backslashreplace") + b"\n"):

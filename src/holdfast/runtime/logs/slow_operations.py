@@ -43,7 +43,7 @@ class SlowOperations:
         """`open_since`: operations waiting since before then (`MemberView.open_since`). `names`: of members. `clock`:
         the member's, in ns. `heard` is called with each that has ended.
         """
-        assert limit_ms > 0, "somebody wants to hear of slow operations"
+        assert limit_ms > 0, "slow operations are reported"
         self._limit_ns = limit_ms * MILLISECOND
         self.look_s = min(LOOK_MAX_S, max(LOOK_MIN_S, limit_ms / 1000 / LOOKS))
         """Interval of `look`."""

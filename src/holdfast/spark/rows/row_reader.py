@@ -341,7 +341,7 @@ class _Compact:
         return False
 
 
-def _unknown(number: int) -> Schema | None:  # noqa: ARG001 - as whoever knows would be asked
+def _unknown(number: int) -> Schema | None:  # noqa: ARG001 - the signature of a schema lookup
     return None
 
 

@@ -67,7 +67,7 @@ class Work:
     job: str = field(default_factory=lambda: uuid4().hex[:12])
     """Id of the job, the same in all its tasks and attempts."""
     addresses: tuple[str, ...] = ()
-    """Of members found later, in case the given ones are gone."""
+    """Addresses of members found later, in case the given ones are gone."""
 
     @property
     def shape(self) -> Shape:

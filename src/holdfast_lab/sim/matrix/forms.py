@@ -30,7 +30,7 @@ class Form:
     masters: dict[str, str]
     """Member by role; each of them is the master in one stage."""
     backups: int = 1
-    """Of the map `ledger`; the map `deep` has one for each further place."""
+    """Backups of the map `ledger`; the map `deep` has one for each further place."""
     leaving: str = ""
     """The member that leaves gracefully and so causes the migration."""
     steps: int = 1

@@ -24,7 +24,7 @@ Seen = list[tuple[str, str, str]]
 
 @dataclass(slots=True)
 class Tally:
-    """What a sweep has found."""
+    """Results of a sweep."""
 
     boundaries: int = 0
     cases: int = 0
