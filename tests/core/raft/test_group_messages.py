@@ -641,6 +641,7 @@ def test_a_reset_is_refused_where_it_is_old_or_too_late() -> None:
         assert old.reset("a", token) is ChangeAnswer[answer]
     busy = leader()
     assert busy.change_peers(2, "ab", "", 2) is ChangeAnswer.STARTED
+    busy.step(RaftMessage(kind=RaftKind.HEARTBEAT_HEARD, to="a", sender="b", term=2))
     assert busy.configuration.joint
     assert busy.reset("a", 9) is ChangeAnswer.BUSY
     done(busy)

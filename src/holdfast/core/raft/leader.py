@@ -287,6 +287,14 @@ class Leader:
         ]
         return 2 * len(heard) > len(nodes)
 
+    def expect_answers(self, nodes: Collection[NodeId]) -> None:
+        """Regard these nodes as silent until they answer, and ask them now."""
+        for node in nodes:
+            self.progress[node].silent = max(
+                self.progress[node].silent, 2 * self._state.settings.election_ticks
+            )
+        self.heartbeat()
+
     def unreachable(self, node: NodeId) -> None:
         """The transport reports that messages to this node may be lost."""
         progress = self.progress.get(node)

@@ -8,7 +8,7 @@
 - raft/F-4: Catch-up fails when a new voter makes no progress for `catch_up_ticks`. It may take any time while it does.
 - raft/F-5: With `asks`, nothing is logged before the requester has agreed to exactly this target.
 - raft/F-6: A joint configuration is not entered while a majority of the wanted voters is silent: the group could commit
-  nothing any more, not even the way back.
+  nothing any more, not even the way back. Only answers since the request count: a group may have slept until then.
 """
 
 from __future__ import annotations
@@ -181,6 +181,7 @@ class Reconfiguration:
         self.target = target
         self._catching_up = sorted(target.voters - now.voters)
         self.leading.add_catching_up((target.voters | target.learners) - now.members)
+        self.leading.expect_answers(target.voters)
         self.look()
 
     def _give_up(self) -> None:
