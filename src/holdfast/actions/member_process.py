@@ -42,7 +42,8 @@ class ClientConnection(msgspec.Struct, frozen=True):
     address: Annotated[str, column("address")]
     user: Annotated[str, column("user", about="empty: members have no users")]
     kind: Annotated[str, column("kind", about="hazelcast, holdfast, operator, or not logged in")]
-    name: Annotated[str, column("name", about="name or UUID that the client gave")]
+    type: Annotated[str, column("type", about="what a Hazelcast client calls its library: PYH, JVM, …")]
+    name: Annotated[str, column("name", about="name that the client gave, otherwise its UUID")]
     age_ms: Annotated[int, column("since", "ms")]
     idle_ms: Annotated[int, column("idle", "ms", about="for how long nothing has come from it")]
     memory_bytes: Annotated[

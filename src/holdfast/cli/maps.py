@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import click
+import msgspec
 
 from holdfast.cli.action_commands import add_actions
 from holdfast.cli.answers import Answer
@@ -12,6 +13,7 @@ from holdfast.cli.operator_command import Call, operator_command
 from holdfast.cli.rendering import Shown, table_of
 from holdfast.config.schema import DEFAULT_MAP
 from holdfast.core.model.member_status import MapSetting
+from holdfast.core.model.result_columns import duration
 
 
 @click.group("map")
@@ -30,7 +32,15 @@ class MapList(Answer):
     settings: list[MapSetting]
 
     def view(self) -> Iterable[Shown]:
-        yield table_of(self.settings, MapSetting)
+        """Times as `map set` takes them: `ttl 1h` for `ttl_ms` 3600000; 0 is no limit."""
+        yield table_of([_with_unit(row) for row in self.settings], MapSetting)
+
+
+def _with_unit(row: MapSetting) -> MapSetting:
+    if not row.setting.endswith("_ms"):
+        return row
+    value = duration(int(row.value) / 1000) if row.value else "no limit"
+    return msgspec.structs.replace(row, setting=row.setting.removesuffix("_ms"), value=value)
 
 
 @operator_command(map_group, "list", short_help="List settings that were configured or changed.")

@@ -712,6 +712,7 @@ class ClientConnection:
             self.peer,
             client.user,
             client.kind,
+            client.type,
             client.name,
             (now_ns - self.since_ns) // MILLISECOND,
             0 if session is None else session.silent_ns() // MILLISECOND,

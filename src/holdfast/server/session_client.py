@@ -10,9 +10,11 @@ class SessionClient(NamedTuple):
     """Its protocol: `hazelcast`, or `holdfast`; `operator`: a command."""
     user: str = ""
     name: str = ""
-    """The UUID that it gave."""
+    """The name that it gave, otherwise its UUID."""
     transactions: int = 0
     """Begun by it and not ended."""
+    type: str = ""
+    """What it calls its library: `PYH`, `JVM`, …"""
 
 
 STRANGER: Final = SessionClient("not logged in")

@@ -25,6 +25,7 @@ SERIALIZATION_VERSION = 1
 SPOKEN_VERSION = "5.6.0"
 """The server version that clients see. They parse it as a version of Hazelcast and adapt their protocol to it."""
 
+_SHOWN = "client_type client_version client_name"
 _FIXED = Struct("<B17sBi17s?ii")
 _REASONS = {
     CREDENTIALS_WRONG: "cluster name or credentials are wrong",
@@ -65,6 +66,7 @@ def _conclude(talk: Conversation, call: Call, status: int, rights: Rights = EVER
     elif status == ADMITTED and me is not None:
         talk.authenticated = True
         talk.rights = rights
+        talk.client_type, talk.client_name = call.client_type, call.client_name
         talk.client = call.client if rights.everything else _bound(call.client, rights.user)
         talk.send(_welcome(talk, call, card, me))
     elif status == ADMITTED:
@@ -128,9 +130,11 @@ def _refusal(call: Call, status: int) -> bytes:
 
 MESSAGES = {
     AUTHENTICATE: RequestKind(
-        RequestLayout("client serialization_version | cluster_name username password"), _authenticate
+        RequestLayout(f"client serialization_version | cluster_name username password {_SHOWN}"),
+        _authenticate,
     ),
     AUTHENTICATE_CUSTOM: RequestKind(
-        RequestLayout("client serialization_version | cluster_name credentials"), _authenticate
+        RequestLayout(f"client serialization_version | cluster_name credentials {_SHOWN}"),
+        _authenticate,
     ),
 }

@@ -86,6 +86,7 @@ class Conversation:
         """Whether clients may collect acknowledgements of backups themselves."""
         self.authenticated = False
         self.client = b""
+        self.client_type = self.client_name = ""
         self.collects_acks = False
         """Whether the client collects acknowledgements itself: it has registered, and may."""
         self.gone = False

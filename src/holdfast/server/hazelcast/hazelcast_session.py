@@ -388,7 +388,8 @@ class HazelcastSession:
     def client(self) -> SessionClient:
         """The client, for operators."""
         talk = self._talk
-        return SessionClient("hazelcast", talk.rights.user, uuid_text(talk.client), len(talk.transactions))
+        name = talk.client_name or uuid_text(talk.client)
+        return SessionClient("hazelcast", talk.rights.user, name, len(talk.transactions), talk.client_type)
 
     @property
     def coming(self) -> int:

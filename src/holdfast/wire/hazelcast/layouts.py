@@ -79,6 +79,10 @@ class Call:
     username: str | None = None
     password: str | None = None
     credentials: bytes = b""
+    client_type: str = ""
+    """What the client calls its library: `PYH`, `JVM`, …"""
+    client_version: str = ""
+    client_name: str = ""
     transaction: bytes = b""
     """The UUID of a transaction, in the form of the protocol."""
     timeout_ms: int = 0
@@ -138,6 +142,14 @@ def _needed_text(frames: FrameReader) -> str:
     if found is None:
         raise CallRefused(BAD_ARGUMENT, "a name or text that is needed is null")
     return found
+
+
+def _shown_text(frames: FrameReader, _: Call) -> str:
+    """A text that is only shown to operators: a client may leave it out."""
+    try:
+        return (_some_text(frames) or "")[:NAME_SHOWN]
+    except ProtocolError:
+        return ""
 
 
 def _nullable_text(frames: FrameReader, _: Call) -> str | None:
@@ -308,6 +320,9 @@ VARIABLE: dict[str, tuple[str, Reader]] = {
     "username": ("username", _nullable_text),
     "password": ("password", _nullable_text),
     "credentials": ("credentials", _bytes),
+    "client_type": ("client_type", _shown_text),
+    "client_version": ("client_version", _shown_text),
+    "client_name": ("client_name", _shown_text),
     "service": ("service", _text),
     "proxies": ("proxies", _proxies),
     "schema": ("schemas", _one_schema),
