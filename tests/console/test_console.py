@@ -38,7 +38,7 @@ roles = ["looker"]
 rules = ["cluster * status watch", "map open* read"]
 """
 EVIL = "<img src=x onerror=alert(1)>"
-VIEWS = ("members", "partitions", "migrations", "maps", "slow", "events", "entry")
+VIEWS = ("members", "cluster", "partitions", "migrations", "maps", "slow", "events", "entry")
 
 
 def put(address: str, name: str, key: object, value: object) -> None:
@@ -136,6 +136,18 @@ def test_each_view_has_content(tab: Callable[..., Tab]) -> None:
     assert page.locator("main tbody tr").count() == 3
     assert "members" in page.locator(".cards").inner_text()
     page.get_by_text("live", exact=True).wait_for()
+    rates = page.locator("td[data-title='Operations a second']")
+    rates.filter(has_text=re.compile(r"\d")).nth(2).wait_for()
+    clients = page.locator("td[data-title='Clients']").all_inner_texts()
+    assert all(int(one) >= 0 for one in clients), clients
+    page.get_by_role("link", name="Cluster").click()
+    page.get_by_text("Every member owns data as soon as it joins.").wait_for()
+    for words in (
+        "There are no zones.",
+        "This cluster has no metastore.",
+        "No export and no backup is under way.",
+    ):
+        assert page.get_by_text(words).count() == 1, words
     page.get_by_role("link", name="Partitions").click()
     page.locator("canvas").nth(1).wait_for()
     squares = page.locator("canvas").first

@@ -65,7 +65,7 @@ def test_a_primary_whose_backup_stands_still_keeps_a_bounded_amount(sockets: str
             outcomes = [failure_of(future) for future in futures]
             assert set(outcomes) <= {"", "IndeterminateOperationStateError"}
             assert outcomes.count("") > WRITES / 2, "what was refused was sent again, and is done"
-            assert backlog_of(asking) == {"bytes": 0, "throttled": False, "rejecting": False}
+            assert backlog_of(asking) == BacklogStatus(0, throttled=False, rejecting=False)
         assert_equal_copies(cluster, key)
 
 

@@ -44,6 +44,9 @@ function members(known) {
       { title: "Primaries", number: true, value: (one) => one.primaries, show: (one) => count(one.primaries) },
       { title: "Backups", number: true, value: (one) => one.backups, show: (one) => count(one.backups) },
       { title: "Entries", number: true, value: (one) => one.status?.entries.primary, show: (one) => (one.status ? count(one.status.entries.primary) : "–") },
+      { title: "Operations a second", number: true, value: (one) => one.rates?.operations, show: (one) => (one.rates ? count(Math.round(one.rates.operations)) : "–") },
+      { title: "p99", number: true, value: (one) => one.rates?.p99_ms, show: (one) => (one.rates?.p99_ms ? `${one.rates.p99_ms.toFixed(1)} ms` : "–") },
+      { title: "Clients", number: true, value: (one) => one.load?.clients, show: (one) => (one.load ? count(one.load.clients) : "–") },
       { title: "Memory", value: (one) => one.status?.memory?.used_bytes, show: (one) => meter(one.status) },
       { title: "Says", value: (one) => one.error || one.status?.unsafe_reason || "", show: (one) => (one.status
         ? make("span", { class: one.status.safe ? "good" : "warn", title: one.status.unsafe_reason }, one.status.safe ? "safe" : one.status.unsafe_reason)
@@ -73,6 +76,55 @@ function members(known) {
     why.textContent = own?.cluster_unsafe_reason ? `Not safe: ${own.cluster_unsafe_reason}` : "";
     if (!chosen && own) { state.value = own.cluster_state === "active" ? "frozen" : "active"; chosen = true; }
     table.set(survey.members);
+  } };
+}
+
+// -- what the whole cluster agrees on, and what runs in it
+
+function cluster(known) {
+  const sheet = (title) => { const element = make("div"); return [element, make("div.sheet", {}, make("h2", {}, title), element)]; };
+  const [store, storeSheet] = sheet("Metastore");
+  const [owners, ownersSheet] = sheet("Baseline");
+  const [running, runningSheet] = sheet("Transactions");
+  const [cuts, cutsSheet] = sheet("Exports and backups");
+  const zones = new Rows({
+    caption: "Zones", empty: "There are no zones.", size: 20,
+    columns: [
+      { title: "Zone", value: (one) => one.name },
+      { title: "Partitions", number: true, value: (one) => one.settings.partitions },
+      { title: "Replicas", number: true, value: (one) => one.settings.replicas },
+      { title: "No leader", number: true, value: (one) => one.leaderless, show: (one) => make("span", { class: one.leaderless ? "bad" : "" }, count(one.leaderless)) },
+      { title: "Moving", number: true, value: (one) => one.moving },
+      { title: "Under-replicated", number: true, value: (one) => one.under_replicated, show: (one) => make("span", { class: one.under_replicated ? "warn" : "" }, count(one.under_replicated)) },
+      { title: "Members that may hold it", value: (one) => one.eligible_members.join(", ") },
+    ],
+  });
+  zones.search.hidden = true;
+  const facts = (element, pairs) => element.replaceChildren(make("dl.facts", {}, ...pairs.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)])));
+  const note = (element, words) => element.replaceChildren(make("p.note", {}, words));
+  const element = make("div", {}, make("div.sheet", {}, make("h2", {}, "Zones"), zones.element), storeSheet, ownersSheet, runningSheet, cutsSheet);
+  return { element, update() {
+    const told = known.survey?.members.map((one) => one.status).filter(Boolean) ?? [];
+    const own = told.find((one) => one.uuid === known.me.uuid) ?? told[0];
+    if (!own) return;
+    zones.set(own.zones);
+    const { metastore, baseline } = own;
+    if (metastore) {
+      facts(store, [["Leader", metastore.leader || "not known"], ["Voters", metastore.voters.join(", ") || "not known"],
+        ["Revision", count(metastore.revision)], ["Keys", count(metastore.keys)], ["History", bytes(metastore.history_bytes)]]);
+    } else note(store, "This cluster has no metastore.");
+    if (baseline) {
+      const named = (wanted) => baseline.members.filter(wanted).map((one) => one.consistent_id).join(", ") || "none";
+      facts(owners, [["Here", named((one) => one.uuid)], ["Away", named((one) => one.away)], ["Outside", baseline.outside.join(", ") || "none"],
+        ["Adjusted", baseline.adjust_ms === null ? "by operators" : `${span(baseline.adjust_ms)} after the last join or leave`]]);
+    } else note(owners, "Every member owns data as soon as it joins.");
+    const sum = (value) => told.reduce((total, one) => total + value(one), 0);
+    const most = (value) => Math.max(0, ...told.map(value));
+    facts(running, [["Running", count(sum((one) => one.transactions.running))], ["Oldest", span(most((one) => one.transactions.oldest_ms))],
+      ["Being ended, without a coordinator", count(most((one) => one.transactions.orphans))]]);
+    const kept = most((one) => one.cuts.kept);
+    if (kept) facts(cuts, [["Cuts that are read", count(kept)], ["Former values kept for them", count(sum((one) => one.cuts.changed_keys))]]);
+    else note(cuts, "No export and no backup is under way.");
   } };
 }
 
@@ -304,6 +356,7 @@ function entry(known) {
 
 export const VIEWS = [
   { id: "members", title: "Members", make: members },
+  { id: "cluster", title: "Cluster", make: cluster },
   { id: "partitions", title: "Partitions", make: partitions },
   { id: "migrations", title: "Migrations", make: migrations, watch: true },
   { id: "maps", title: "Maps", make: maps },
