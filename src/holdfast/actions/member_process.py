@@ -42,7 +42,7 @@ class ClientConnection(msgspec.Struct, frozen=True):
     address: Annotated[str, column("address")]
     user: Annotated[str, column("user", about="empty: members have no users")]
     kind: Annotated[str, column("kind", about="hazelcast, holdfast, operator, or not logged in")]
-    type: Annotated[str, column("type", about="what a Hazelcast client calls its library: PYH, JVM, …")]
+    type: Annotated[str, column("type", about="library of a Hazelcast client: PYH, JVM, …")]
     name: Annotated[str, column("name", about="name that the client gave, otherwise its UUID")]
     age_ms: Annotated[int, column("since", "ms")]
     idle_ms: Annotated[int, column("idle", "ms", about="for how long nothing has come from it")]

@@ -14,7 +14,7 @@ class SessionClient(NamedTuple):
     transactions: int = 0
     """Begun by it and not ended."""
     type: str = ""
-    """What it calls its library: `PYH`, `JVM`, …"""
+    """Type of its library: `PYH`, `JVM`, …"""
 
 
 STRANGER: Final = SessionClient("not logged in")

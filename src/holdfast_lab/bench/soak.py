@@ -58,9 +58,12 @@ class RawClient:
             "cluster_name": text("dev"),
             "username": text(None),
             "password": text(None),
+            "client_type": text("SOAK"),
+            "client_version": text("5.7.0"),
+            "client_name": text("soak"),
         }
         self._socket.sendall(preambles.HAZELCAST_CLIENT)
-        rest = [text("SOAK"), text("5.7.0"), text("soak"), BEGIN, END]
+        rest = [BEGIN, END]
         self.ask(authentication.AUTHENTICATE, own, rest)
         return self
 

@@ -437,7 +437,7 @@ class Liar:
 
     def variable(self, name: str) -> list[bytes]:
         """Frames of a variable-size parameter."""
-        if name in ("name", "cluster_name", "service", "username", "password"):
+        if name in ("name", "cluster_name", "service", "username", "password") or name.startswith("client_"):
             return [self.text_frame("hz:impl:mapService" if name == "service" else self.text(name))]
         if name in ("keys", "entries"):
             count = self.draw.choice((0, 1, 2, 9, 300))

@@ -65,6 +65,9 @@ SINGLE: dict[str, bytes] = {
     "username": text("u"),
     "password": text("p"),
     "credentials": frame(b"t"),
+    "client_type": text("PYH"),
+    "client_version": text("5"),
+    "client_name": text("c"),
     "service": text(MAP_SERVICE),
     "pointers": frame(struct.pack("<ii", 0, -1)),
 }

@@ -80,7 +80,7 @@ class Call:
     password: str | None = None
     credentials: bytes = b""
     client_type: str = ""
-    """What the client calls its library: `PYH`, `JVM`, …"""
+    """Type of the client library: `PYH`, `JVM`, …"""
     client_version: str = ""
     client_name: str = ""
     transaction: bytes = b""

@@ -259,11 +259,14 @@ class HazelcastClient(Client):
                     "client": self.uuid,
                     "serialization_version": b"\x01",
                     "cluster_name": text(cluster),
+                    "client_type": text("SIM"),
+                    "client_version": text("5.7.0"),
+                    "client_name": text(self.name),
                     "username": text(None),
                     "password": text(None),
                 },
                 aware=self._collects,
-                rest=[text("SIM"), text("5.7.0"), text(self.name), BEGIN, text("simulated"), END],
+                rest=[BEGIN, text("simulated"), END],
             )
         )
 
