@@ -320,11 +320,6 @@ class MemberView:
         return self._table.stamp
 
     @property
-    def open_news(self) -> News | None:
-        """The latest news of a rebalance that is still running."""
-        return self._table_replication.event_log.open
-
-    @property
     def table_settled(self) -> bool:
         """As master: whether no change of the table is in progress."""
         return self._table_replication.settled
@@ -490,7 +485,7 @@ class MemberView:
 
     def migrations(self) -> MigrationCounts:
         """Outcomes of migrations, as the master counts them."""
-        found, news = self._migrations, self.open_news
+        found, news = self._migrations, self._table_replication.event_log.open
         return MigrationCounts(
             active=len(found.running),
             queued=found.queued,

@@ -35,7 +35,10 @@ MADE: list[tuple[Entry, list[object]]] = [
         TableAssignments([(0, Assignment(5, (MemberId("a"), None), 2, lost=("m",)))]),
         [2, [[0, [5, ["a", None], 2, [], ["m"]]]]],
     ),
-    (Seen(View(7, "id", [])), [3, [7, "id", [], [], "active", False, [], {}, False, None, 1, [0, []]]]),
+    (
+        Seen(View(7, "id", [])),
+        [3, [7, "id", [], [], "active", False, [], {}, False, None, 1, [0, []], None]],
+    ),
     (Began(3, 2), [4, 3, 2]),
     (Dropped(3), [5, 3, ""]),
     (Dropped(3, "m"), [5, 3, "m"]),
