@@ -172,6 +172,7 @@ NEEDS: list[tuple[object, list[str]]] = [
     (zones.ResetZone("z"), ["zone z reset"]),
     (zones.ListZones(), ["zone * show"]),
     (zones.ShowZone("z"), ["zone z show"]),
+    (zones.RebuildReplica(1, 2), ["cluster * repair"]),
     (zones.WhoLeads(), ["cluster * verify"]),
     (BeginTransaction(), ["transaction * use"]),
     (OperateIn(MINE, GET), ["transaction * use", "map m read"]),

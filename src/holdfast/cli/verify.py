@@ -32,6 +32,7 @@ from holdfast.replica_comparison.key_differences import find_differences, value_
 from holdfast.replica_comparison.live import verify
 from holdfast.replica_comparison.repair import RepairOutcome, RepairPlan, Strategy, carry_out, make_plans
 from holdfast.replica_comparison.sources import Access, ListedSource, find_keys, verify_source
+from holdfast.replica_comparison.zone_repair import ReplicaRebuild, plan_rebuilds, rebuild
 from holdfast.version import __version__
 
 ANSWER_S = 20.0
@@ -39,6 +40,8 @@ TELL_S = 1.0
 SHOWN = 40
 KEYS_SHOWN = 20
 MAPS_SHOWN = 5
+REBUILD_LOOKS = 10
+REBUILD_PAUSE_S = 1.0
 WIDTH = 140
 """Width of a table without a terminal, so that it is not folded at 80 columns."""
 
@@ -163,7 +166,8 @@ def repair_command(
 
     If another copy than the primary is right, the command first writes its value to the primary, if the primary has
     not changed since: it never overwrites a newer write. Then it copies the primary to the backups that differ. The
-    cluster may be in use. The command does not repair replicas of zones; it prints what helps.
+    cluster may be in use. A replica of a zone that differs from the majority is rebuilt from its leader's state,
+    whatever the strategy.
 
     \b
       holdfast repair --strategy primary --dry-run
@@ -174,19 +178,38 @@ def repair_command(
     with _unchecked(), scope.client() as client:
         report = _verify(client, scope)
         plans = list(make_plans(client, report, strategy, tie=bool(tie)))
+        rebuilds = list(plan_rebuilds(report, tie=bool(tie)))
         if not scope.call.as_json:
             _show(report)
-            _show_plans(plans, report.names, dry_run=dry_run)
-            _show_skipped(report)
+            if plans or not rebuilds:
+                _show_plans(plans, report, dry_run=dry_run)
+            _show_rebuilds(rebuilds, report, dry_run=dry_run)
         outcome, after = RepairOutcome(), report
-        if not dry_run and any(not plan.left for plan in plans):
+        if not dry_run and not all([*(plan.left for plan in plans), *(one.left for one in rebuilds)]):
             outcome = carry_out(client, plans, progress=_Progress("repaired").tell)
-            after = _verify(client, scope)
+            after = _rebuild(client, scope, rebuilds, outcome)
     if scope.call.as_json:
-        tell_json(_plain_repair(report, plans, outcome, after, dry_run=dry_run))
-    elif plans and not dry_run:
+        tell_json(_plain_repair(report, plans, rebuilds, outcome, after, dry_run=dry_run))
+    elif (plans or rebuilds) and not dry_run:
         _show_outcome(plans, outcome, after)
     return _status(after)
+
+
+def _rebuild(client: Client, scope: Scope, rebuilds: list[ReplicaRebuild], outcome: RepairOutcome) -> Report:
+    """Rebuild replicas of zones, and compare everything again until they have their states."""
+    wanted = {(one.zone, one.partition, one.member) for one in rebuilds if not one.left}
+    left = wanted
+    for look in range(1, REBUILD_LOOKS + 1):
+        # A group may have another leader before the state has arrived: request it again.
+        failed = rebuild(client, [one for one in rebuilds if (one.zone, one.partition, one.member) in left])
+        after = _verify(client, scope)
+        left = wanted & {(one.zone, one.partition, one.member) for one in after.conflicts}
+        if not left or look == REBUILD_LOOKS:
+            break
+        time.sleep(REBUILD_PAUSE_S)
+    outcome.failed += failed
+    outcome.refilled += len(wanted - left)
+    return after
 
 
 # -- questions
@@ -373,31 +396,22 @@ def _show_keys(report: Report) -> None:
         )
 
 
-def _show_skipped(report: Report) -> None:
-    """Print why replicas of zones are not repaired, and what to do instead."""
-    for one in _of_zones(report)[:SHOWN]:
-        where = f"partition {one.partition} of zone {one.zone} on {report.name(one.member)}"
-        click.echo(f"left alone: {where}: {_skip_reason(one, report)}")
-
-
-def _of_zones(report: Report) -> list[Finding]:
-    return [finding for finding in report.conflicts if finding.zone]
-
-
-def _skip_reason(one: Finding, report: Report) -> str:
-    begin = "replicas of zones are changed only by their logs; take a member out of the zone to rebuild its replica. "
-    if one.leads:
-        return (
-            begin
-            + "It is the leader, and would copy its data to others: end its process, so that another one leads; let "
-            "the partition move (holdfast zone alter --scale-down-s 0), and start the member with no files"
+def _show_rebuilds(rebuilds: list[ReplicaRebuild], report: Report, *, dry_run: bool) -> None:
+    would = "would be" if dry_run else "will be"
+    for one in rebuilds[:SHOWN]:
+        where = f"partition {one.partition} of zone {one.zone}: {report.name(one.member)}"
+        first = " It leads: its leadership goes to another member first." if one.leads else ""
+        click.echo(
+            f"{where} is left alone: {one.left}"
+            if one.left
+            else f"{where} {would} rebuilt from its leader's state.{first}"
         )
-    return begin + f"Let {report.name(one.member)} leave (holdfast member drain), and start it again"
 
 
-def _show_plans(plans: list[RepairPlan], names: dict[str, str], *, dry_run: bool) -> None:
+def _show_plans(plans: list[RepairPlan], report: Report, *, dry_run: bool) -> None:
+    names = report.names
     if not plans:
-        click.echo("nothing to repair")
+        click.echo(f"nothing to repair: {report.copies} copies were compared")
         return
     would = "would be" if dry_run else "will be"
     for plan in plans[:SHOWN]:
@@ -436,7 +450,13 @@ def _show_outcome(plans: list[RepairPlan], outcome: RepairOutcome, after: Report
 
 
 def _plain_repair(
-    report: Report, plans: list[RepairPlan], outcome: RepairOutcome, after: Report, *, dry_run: bool
+    report: Report,
+    plans: list[RepairPlan],
+    rebuilds: list[ReplicaRebuild],
+    outcome: RepairOutcome,
+    after: Report,
+    *,
+    dry_run: bool,
 ) -> dict[str, Any]:
     return {
         "dry_run": dry_run,
@@ -463,10 +483,10 @@ def _plain_repair(
         ],
         "outcome": asdict(outcome),
         "after": after.plain(),
-        "skipped": [
-            {"zone": one.zone, "partition": one.partition, "member": one.member}
-            | {"map": one.map, "reason": _skip_reason(one, report)}
-            for one in _of_zones(report)
+        "rebuilds": [
+            {"zone": one.zone, "partition": one.partition, "member": one.member, "leads": one.leads}
+            | {"skip_reason": one.left}
+            for one in rebuilds
         ],
     }
 

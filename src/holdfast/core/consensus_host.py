@@ -20,7 +20,7 @@ from holdfast.core.messages import ZoneStates
 from holdfast.core.metastore.metastore import Metastore
 from holdfast.core.metastore.metastore_voters import MetastoreVoters
 from holdfast.core.metastore.operator_questions import OperatorQuestions
-from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, GroupNumber, MemberId, Token
+from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, GroupNumber, MemberId, Token, group_of
 from holdfast.core.model.levels import STARTS_METASTORE
 from holdfast.core.model.member_status import MetastoreReplica, ZoneStatus
 from holdfast.core.model.metastore_questions import (
@@ -32,7 +32,7 @@ from holdfast.core.model.metastore_questions import (
 )
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.zone_questions import WhoLeads, ZoneAnswer, ZoneOrder
+from holdfast.core.model.zone_questions import RebuildReplica, WhoLeads, ZoneAnswer, ZoneOrder
 from holdfast.core.multiraft.group_host import GroupHost
 from holdfast.core.multiraft.hosted_group import GroupClient, ReplicaNotice
 from holdfast.core.outbox import Outbox, Reply
@@ -174,6 +174,10 @@ class ConsensusHost:
     def order_zone(self, order: ZoneOrder, reply: Reply) -> None:
         if not self._on:
             reply(ZoneAnswer(failed="Unsupported", why=OFF))
+        elif isinstance(order, RebuildReplica):
+            why = self.groups.rebuild(group_of(order.zone, order.partition))
+            done = "" if why else "the leader's state was requested"
+            reply(ZoneAnswer(done=done, failed=NotReady.__name__ if why else "", why=why))
         elif isinstance(order, WhoLeads):
             reply(
                 ZoneAnswer(

@@ -485,6 +485,9 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.GroupStateTaken: lambda member, sender, message: member.agreed.groups.transfers.on_state_taken(
         sender, message
     ),
+    m.GroupStateWanted: lambda member, sender, message: member.agreed.groups.transfers.on_wanted(
+        sender, message
+    ),
     m.LeadAsked: lambda member, sender, message: member.agreed.groups.rounds.on_asked(sender, message),
     m.LeadConfirmed: lambda member, sender, message: member.agreed.groups.rounds.on_confirmed(
         sender, message

@@ -644,6 +644,12 @@ class GroupStateTaken(msgspec.Struct, frozen=True, array_like=True, tag=52):
     taken: int
 
 
+class GroupStateWanted(msgspec.Struct, frozen=True, array_like=True, tag=74):
+    """The sender's replica of this group differs from others: send it the leader's state, from the beginning."""
+
+    group: GroupNumber
+
+
 class ZoneLeaders(msgspec.Struct, frozen=True, array_like=True, tag=53):
     """The sender leads these groups since these terms: requests may be forwarded to it."""
 
@@ -768,6 +774,7 @@ Message = (
     | GroupMessages
     | GroupState
     | GroupStateTaken
+    | GroupStateWanted
     | ZoneLeaders
     | ZoneForward
     | LeadAsked

@@ -351,6 +351,8 @@ def _of_zone(order: zones.ZoneOrder) -> Iterator[Needed]:
             yield Needed(kind, order.name, Action.SHOW)
         case zones.WhoLeads():
             yield _cluster(Action.VERIFY)
+        case zones.RebuildReplica():
+            yield _cluster(Action.REPAIR)
         case _:
             assert_never(order)
 

@@ -638,6 +638,7 @@ _CHECKS: dict[type, Callable[[Any, int], None]] = {
     m.GroupMessages: _group_messages,
     m.GroupState: _group_state,
     m.GroupStateTaken: _group_state_taken,
+    m.GroupStateWanted: lambda message, _: _group(message.group),
     m.ZoneLeaders: _zone_leaders,
     m.LeadAsked: _lead_asked,
     m.LeadConfirmed: _lead_confirmed,

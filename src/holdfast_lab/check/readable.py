@@ -14,6 +14,7 @@ from holdfast.core.messages import (
     Fill,
     ForgetMaps,
     Forward,
+    GroupStateWanted,
     Message,
     MetastoreWanted,
     MigrationRequest,
@@ -29,6 +30,7 @@ from holdfast.core.model.levels import (
     PACKED,
     STARTS_METASTORE,
     ZONE_CUTS,
+    ZONE_REPAIRS,
     FeatureLevels,
 )
 from holdfast.core.model.migration import MigrationKind
@@ -46,6 +48,8 @@ def level_of_message(message: Message) -> int:
         return EXCHANGES
     if isinstance(message, ZoneForward) and message.request.op is Op.PIN:
         return ZONE_CUTS
+    if isinstance(message, GroupStateWanted):
+        return ZONE_REPAIRS
     if isinstance(message, ForgetMaps) or (isinstance(message, Forward) and message.request.op is Op.DESTROY):
         return FORGETS
     if isinstance(message, Replicate) and any(_begins(section.records) for section in message.sections):

@@ -13,6 +13,7 @@ has the one in force. A member sends and writes at that level, and reads any lev
 | 4 | the first build that changes maps in use | settings of maps are part of the view (membership/C-1) |
 | 5 | the first build with one replica for both engines | updates of maps in zones have terms (raft_partition/Z-6) |
 | 5 | the same build | maps in zones are cut (raft_partition/Z-7), journal format 4 |
+| 5 | the same build | a replica of a zone is rebuilt from its leader's state (multiraft/H-9) |
 | 5 | the same build | a group may serve several client partitions (raft_partition/R-3) |
 | 6 | the first build that starts a metastore in use | the founding of the metastore is part of the view (model/F-1) |
 
@@ -36,6 +37,8 @@ EXCHANGES: Final = 3
 CHANGES_MAPS: Final = 4
 ZONE_COUNTERS: Final = 5
 ZONE_CUTS: Final = 5
+ZONE_REPAIRS: Final = 5
+"""From this level on a replica of a zone can be rebuilt from its leader's state."""
 SHARED_GROUPS: Final = 5
 """From this level on maps can live in zones with fewer partitions than the cluster."""
 STARTS_METASTORE: Final = 6

@@ -49,6 +49,15 @@ class ShowZone(msgspec.Struct, frozen=True, array_like=True, tag=6):
     name: str
 
 
+class RebuildReplica(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """Replace the state of the receiving member's replica by its leader's. Answered when that was requested. A leader
+    transfers its leadership instead, and fails with NotReady.
+    """
+
+    zone: int
+    partition: int
+
+
 class WhoLeads(msgspec.Struct, frozen=True, array_like=True, tag=8):
     """The leader of each partition, as far as the receiving member knows, and its replicas with trouble. Answered at
     once.
@@ -57,7 +66,7 @@ class WhoLeads(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
 AgreedOrder = CreateZone | AlterZone | RenameZone | DropZone | ResetZone | ListZones | ShowZone
 """Orders that the metastore decides, or must be asked about first."""
-ZoneOrder = AgreedOrder | WhoLeads
+ZoneOrder = AgreedOrder | WhoLeads | RebuildReplica
 
 
 class AssignmentsTold(msgspec.Struct, frozen=True):

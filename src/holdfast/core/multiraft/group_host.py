@@ -13,6 +13,8 @@ files is the same voter, and one that returns without them is another.
 - multiraft/H-6: A member whose ticks come late, because it gets little processor time, waits longer for leaders before
   it campaigns: it has not read their messages either. With 271 groups whose members take turns of 300 ms, ten ticks
   hardly suffice for an election with files, and each election would be followed by the next.
+- multiraft/H-9: A follower whose state is damaged is rebuilt: it gets the leader's state at some index, and applies the
+  entries of its own log after that again. Its log, term and vote stay, since it has promised them.
 - multiraft/H-7: In one step at most `GROUPS_AT_ONCE` groups tick, learn that members have gone or come, or learn that
   their writes are durable; the next ones do so in a step of their own. That bounds the size of messages and the time
   for which other maps wait.
@@ -32,8 +34,9 @@ from typing import Protocol
 
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.recovery import RecoveredGroup
-from holdfast.core.messages import GroupMessages, GroupState
+from holdfast.core.messages import GroupMessages, GroupState, GroupStateWanted
 from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, SECOND, GroupNumber, MemberId
+from holdfast.core.model.levels import ZONE_REPAIRS
 from holdfast.core.model.notices import CheckpointEnded, ViewInstalled
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import MemberInfo
@@ -164,6 +167,31 @@ class GroupHost:
         self.rounds.changed()
         self.rounds.ended(number)
         self.transfers.abort(number)
+
+    def rebuild(self, number: GroupNumber) -> str:
+        """Request the leader's state for the replica here (multiraft/H-9). Returns why that is not possible now; empty:
+        it was requested. A leader transfers its leadership instead.
+        """
+        hosted = self.hosted.get(number)
+        if hosted is None or hosted.halted:
+            return "this member runs no replica of the partition"
+        group = hosted.group
+        if (leading := group.leading) is not None:
+            others = [
+                node for node in sorted(group.configuration.voters - {self.me}) if node in self._members
+            ]
+            if not others:
+                return "it leads, and no other voter is here"
+            self.running(number).transfer(max(others, key=lambda node: leading.progress[node].match))
+            return "it leads: another member has to lead first"
+        leader = self._members.get(group.lead) if group.lead is not None else None
+        if leader is None:
+            return "its leader is not known"
+        if not self._out.does(ZONE_REPAIRS):
+            return f"it needs feature level {ZONE_REPAIRS} (holdfast cluster upgrade)"
+        hosted.rebuilding = True
+        self._out.send(leader, GroupStateWanted(number))
+        return ""
 
     # -- requests
 
@@ -366,7 +394,16 @@ class GroupHost:
             return
         self._wake(hosted)
         if message.last:
-            hosted.group.step(message.snapshot)
+            snapshot = message.snapshot.snapshot
+            rebuilt = (
+                hosted.rebuilding and snapshot is not None and snapshot.index <= hosted.group.log.applied
+            )
+            hosted.rebuilding = False
+            if rebuilt and snapshot is not None:
+                hosted.rebuild(snapshot, self.transfers.take_arrived(hosted, snapshot))
+                self.journal.write_out(hosted.number)
+            else:
+                hosted.group.step(message.snapshot)
 
     # -- the end of a step
 

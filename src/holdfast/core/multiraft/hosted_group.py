@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from holdfast.core.model.ids import GroupNumber
 from holdfast.core.raft.configuration import NodeId
 from holdfast.core.raft.group import Group, RaftWritten
-from holdfast.core.raft.raft_messages import RaftEntry, RaftMessage
+from holdfast.core.raft.raft_messages import RaftEntry, RaftMessage, RaftSnapshot
 from holdfast.core.raft.raft_state import GroupNotice, RaftRole
 
 
@@ -83,6 +83,7 @@ class HostedGroup:
         "number",
         "quiet",
         "reads",
+        "rebuilding",
         "term_seen",
         "writing",
     )
@@ -101,10 +102,25 @@ class HostedGroup:
         """Whether it takes no part until it is resumed."""
         self.quiet: int
         """Ticks since something happened."""
+        self.rebuilding = False
+        """Whether the leader's state was requested, to replace the one here (multiraft/H-9)."""
         self.bytes_since = 0
         """Approximate bytes of entries applied since the log was last compacted."""
         self.term_seen = group.term
         """The term at the last look."""
+
+    def rebuild(self, snapshot: RaftSnapshot, pieces: Sequence[bytes]) -> None:
+        """Replace the state by the leader's at an applied index, and apply later entries again (multiraft/H-9). Does
+        nothing if the log here begins after that index: the state can be requested again.
+        """
+        log, index = self.group.log, snapshot.index
+        assert index <= log.applied, "a newer state is installed as any"
+        if index < log.base or log.term(index) != snapshot.term or log.snapshot is not None:
+            return
+        self.client.restore(pieces)
+        later = log.entries_from(index + 1, upto=log.applied) if index < log.applied else ()
+        if commands := [entry for entry in later if entry.data]:
+            self.client.apply(commands)
 
     def is_idle(self, here: AbstractSet[NodeId]) -> bool:
         """Whether nothing is pending here and, if this replica leads, at any follower among the nodes in the view.

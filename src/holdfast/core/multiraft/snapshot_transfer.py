@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from holdfast.core.messages import GroupState, GroupStateTaken
+from holdfast.core.messages import GroupState, GroupStateTaken, GroupStateWanted
 from holdfast.core.model.ids import MILLISECOND, GroupNumber, MemberId
 from holdfast.core.multiraft.hosted_group import ArrivingState, HostedGroup
 from holdfast.core.outbox import Outbox
 from holdfast.core.raft.configuration import NodeId
-from holdfast.core.raft.raft_messages import RaftMessage, RaftSnapshot
+from holdfast.core.raft.raft_messages import RaftKind, RaftMessage, RaftSnapshot
 
 STATE_BYTES = 256 << 10
 """Approximate size of one part of a state."""
@@ -114,6 +114,26 @@ class SnapshotTransfer:
         self._outgoing[hosted.number, message.to] = state
         self._waiting[hosted.number, message.to] = None
         self.send_waiting()
+
+    def on_wanted(self, sender: MemberId, message: GroupStateWanted) -> None:
+        """A follower is to be rebuilt: send it the present state (multiraft/H-9)."""
+        hosted = self._hosted.get(message.group)
+        node = next((node for node, member in self._members.items() if member == sender), None)
+        if hosted is None or node is None or hosted.halted:
+            return
+        group, log = hosted.group, hosted.group.log
+        if group.leading is None or node not in group.leading.progress:
+            return
+        at = log.applied
+        snapshot = RaftMessage(
+            kind=RaftKind.SNAPSHOT,
+            to=node,
+            sender=self._me,
+            generation=group.generation,
+            term=group.term,
+            snapshot=RaftSnapshot(at, log.term(at), log.configuration_at(at)),
+        )
+        self.send(hosted, snapshot)
 
     def receive(self, sender: MemberId, hosted: HostedGroup, message: GroupState) -> bool:
         """Take a part of a state. False: it is not the part that comes next, and is ignored."""

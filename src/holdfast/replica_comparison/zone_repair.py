@@ -1,0 +1,100 @@
+"""Repairs replicas of zones that differ: a replica is rebuilt from its leader's state, and never written to.
+
+- replica_comparison/R-5: Only a replica that differs from a majority of its partition is rebuilt, or, with `tie`, one
+  that differs from the leader. If not every replica could be compared, all stay: the right one may be missing.
+- replica_comparison/R-6: A leader that differs is rebuilt when it leads no more; it transfers its leadership first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from holdfast.client.agreed_client import ask_of_zones
+from holdfast.client.blocking import Client
+from holdfast.client.replica_questions import CANNOT_ASK
+from holdfast.core.model.zone_questions import ListZones, RebuildReplica
+from holdfast.core.store.replica_comparison import Finding
+from holdfast.errors import NotReady
+from holdfast.replica_comparison.comparison_report import Report
+from holdfast.replica_comparison.key_differences import Pause
+from holdfast.wire import own
+
+TRIES = 40
+PAUSE_S = 0.25
+"""A leader is followed by another one within these."""
+
+
+@dataclass(slots=True)
+class ReplicaRebuild:
+    """One replica of a partition of a zone that differs."""
+
+    zone: str
+    partition: int
+    """Client partition in which it was found to differ."""
+    member: str
+    leads: bool
+    left: str = ""
+    """Why it is left alone; empty: it is rebuilt."""
+
+
+def plan_rebuilds(report: Report, *, tie: bool = False) -> Iterator[ReplicaRebuild]:
+    """Plan the repair of each replica of a zone with a conflict. `tie`: without a majority the leader is right."""
+    groups: dict[tuple[str, int], list[Finding]] = {}
+    for finding in report.findings:
+        if finding.zone:
+            groups.setdefault((finding.zone, finding.partition), []).append(finding)
+    for (zone, partition), findings in sorted(groups.items()):
+        wrong = {one.member: one for one in findings if one.verdict == "differs"}
+        for member, one in sorted(wrong.items()):
+            left = ""
+            if any(each.undecided for each in findings):
+                left = "not every replica could be compared"
+            elif not tie and not _has_majority([each for each in findings if each.map == one.map]):
+                left = "no majority of the replicas is equal; with --tie primary the leader is right"
+            yield ReplicaRebuild(zone, partition, member, one.leads, left)
+
+
+def _has_majority(findings: Sequence[Finding]) -> bool:
+    """Whether most replicas of a map in a partition equal the reference, which has no finding itself."""
+    equal = 1 + sum(one.verdict == "equal" for one in findings)
+    return 2 * equal > len(findings) + 1
+
+
+def rebuild(client: Client, plans: Sequence[ReplicaRebuild], *, pause: Pause = time.sleep) -> list[str]:
+    """Have these replicas rebuilt; returns failures, in words. The states arrive soon after."""
+    answer = ask_of_zones(client, ListZones())
+    zones = {zone.name: (zone.id, int(zone.settings["partitions"])) for zone in answer.zones}
+    failed: list[str] = []
+    done: set[tuple[str, int, str]] = set()
+    for plan in plans:
+        if plan.zone not in zones:
+            failed.append(f"zone {plan.zone} is not there any more")
+            continue
+        zone, count = zones[plan.zone]
+        group = plan.partition % count
+        if plan.left or (plan.zone, group, plan.member) in done:
+            continue
+        done.add((plan.zone, group, plan.member))
+        why = _rebuild_one(client, plan.member, RebuildReplica(zone, group), pause)
+        if why:
+            failed.append(f"partition {plan.partition} of zone {plan.zone} on {plan.member}: {why}")
+    return failed
+
+
+def _rebuild_one(client: Client, member: str, order: RebuildReplica, pause: Pause) -> str:
+    why = ""
+    for _ in range(TRIES):
+        try:
+            connection = client.to(member)
+            answer = connection.ask(own.OrderZone(connection.next_number(), order), own.ZoneSays).answer
+        except CANNOT_ASK as failed:
+            return str(failed)
+        if not answer.failed:
+            return ""
+        why = answer.why
+        if answer.failed != NotReady.__name__:
+            break
+        pause(PAUSE_S)
+    return why

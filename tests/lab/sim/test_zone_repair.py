@@ -1,0 +1,120 @@
+"""A replica of a zone that is damaged is rebuilt from its leader's state, on simulated members."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from tests.lab.sim.zone_stage import ZONED, ZoneStage, kept_settings
+
+from holdfast.core.model.ids import group_of
+from holdfast.core.model.operations import Op
+from holdfast.core.model.zone_questions import RebuildReplica, ZoneAnswer
+from holdfast.core.raft.raft_messages import RaftSnapshot
+from holdfast_lab.sim.calls import wire_key
+from holdfast_lab.sim.world import Process
+
+KEYS = [f"k{number}" for number in range(30)]
+
+
+def fill(stage: ZoneStage, value: str) -> None:
+    answers = [stage.request(stage.living()[0], Op.SET, key, value) for key in KEYS]
+    stage.wait(3)
+    assert all(answers)
+
+
+def order(process: Process, partition: int) -> ZoneAnswer:
+    answers: list[ZoneAnswer] = []
+    process.step(partial(process.driver.callers.order_zone, RebuildReplica(1, partition), answers.append))
+    [answer] = answers
+    return answer
+
+
+def damage(stage: ZoneStage, process: Process, partition: int) -> None:
+    copy = stage.replicas(partition)[process].state.copies[partition]
+    held = copy.maps[ZONED].state
+    held.drop(next(iter(held.entries)))
+    held.store(wire_key("stray"), b"stray", 0, 0, 0, 0)
+
+
+@pytest.mark.rule("multiraft/H-9")
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_follower_is_rebuilt_also_while_its_group_is_written(writes: bool) -> None:
+    stage = ZoneStage(3)
+    fill(stage, "before")
+    follower = next(one for one in stage.replicas(2) if one is not stage.leader(2))
+    group = follower.driver.member.agreed.groups.hosted[group_of(1, 2)].group
+    promised = (group.term, group.log.last)
+    damage(stage, follower, 2)
+    assert order(follower, 2).done
+    if writes:
+        fill(stage, "meanwhile")
+    stage.wait(3)
+    stage.same()
+    assert (group.term, group.log.last) >= promised, "it keeps what it has promised"
+    fill(stage, "after")
+    stage.same()
+
+
+@pytest.mark.rule("multiraft/H-9")
+def test_a_rebuilt_replica_is_right_after_a_restart_too() -> None:
+    stage = ZoneStage(3, settings=kept_settings())
+    fill(stage, "before")
+    follower = next(one for one in stage.replicas(2) if one is not stage.leader(2))
+    damage(stage, follower, 2)
+    follower.driver.member.agreed.groups.journal.write_out(group_of(1, 2))
+    stage.wait(3)
+    assert order(follower, 2).done
+    stage.wait(5)
+    index = stage.processes.index(follower)
+    follower.crash()
+    stage.wait(10)
+    stage.processes[index] = stage.cluster.start(index)
+    stage.rest()
+    stage.wait(15)
+    stage.same()
+
+
+@pytest.mark.rule("replica_comparison/R-6")
+def test_a_leader_leads_no_more_before_it_is_rebuilt() -> None:
+    stage = ZoneStage(3)
+    fill(stage, "before")
+    leader = stage.leader(2)
+    damage(stage, leader, 2)
+    answer = order(leader, 2)
+    assert answer.failed == "NotReady" and "another member has to lead first" in answer.why
+    # The owner of the partition soon leads again, and the state may not arrive before.
+    copy = stage.replicas(2)[leader].state
+    for _ in range(100):
+        stage.wait(0.1)
+        order(leader, 2)
+        if wire_key("stray") not in copy.copies[2].maps[ZONED].state.entries:
+            break
+    stage.same()
+
+
+def test_a_member_without_the_replica_says_so() -> None:
+    stage = ZoneStage(4)
+    other = next(one for one in stage.living() if one not in stage.replicas(2))
+    assert "runs no replica" in order(other, 2).why
+
+
+@pytest.mark.rule("multiraft/H-9")
+def test_entries_after_the_state_are_applied_again() -> None:
+    stage = ZoneStage(3)
+    fill(stage, "before")
+    leader = stage.leader(2)
+    follower = next(one for one in stage.replicas(2) if one is not leader)
+    there = leader.driver.member.agreed.groups.hosted[group_of(1, 2)]
+    log, pieces = there.group.log, list(there.client.pieces())
+    snapshot = RaftSnapshot(log.applied, log.term(log.applied), log.configuration)
+    fill(stage, "later")
+    hosted = follower.driver.member.agreed.groups.hosted[group_of(1, 2)]
+    assert hosted.group.log.applied > snapshot.index
+    damage(stage, follower, 2)
+    hosted.rebuild(snapshot, pieces)
+    stage.same()
+    damage(stage, follower, 2)
+    hosted.rebuild(RaftSnapshot(snapshot.index, snapshot.term + 1, log.configuration), pieces)
+    with pytest.raises(AssertionError):
+        stage.same()
