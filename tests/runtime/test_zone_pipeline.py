@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
 from tests.cluster.crew import until
 from tests.runtime.test_member import run
-from tests.runtime.test_zone_verify import command, order, zoned, zoned_members
+from tests.runtime.test_zone_verify import ROWS, command, order, replicas, zoned, zoned_members
 
+from holdfast.client.action_messages import ask_status
 from holdfast.client.blocking import Client
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.zone_questions import CreateZone
@@ -70,6 +72,8 @@ def test_a_scan_reads_each_entry_once_from_the_leaders() -> None:
             assert (shown.exit_code, len(shown.stdout.splitlines())) == (0, 600), shown.output
             shown = await command(members, "data", "keys", "orders", "--limit", "5")
             assert (shown.exit_code, len(shown.stdout.splitlines())) == (0, 5), shown.output
+            counts = [(await use([one], lambda client: ask_status(client._any()))).entries for one in members]
+            assert (sum(one.primary for one in counts), sum(one.all for one in counts)) == (600, 1800)
             shown = await command(members, "data", "size", "orders")
             assert (shown.exit_code, shown.stdout) == (0, "600\n"), shown.output
 
@@ -162,5 +166,55 @@ def test_questions_on_a_zone_that_is_not_there_say_how_to_create_it() -> None:
                     client.put_columns("nowhere", [to_stored(1)], [to_stored(1)])
 
             await use(members, work, timeout_s=0.5)
+
+    run(story())
+
+
+def test_maps_of_both_engines_are_backed_up_together_and_restored(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with zoned_members() as members:
+            await zoned(members)
+            await members[0].map("plain").put_all(dict.fromkeys(range(50), "plain"))
+            await members[0].map("orders").set("short", "lived", ttl_s=3600)
+            shown = await command(members, "data", "maps")
+            assert (shown.exit_code, "nowhere" in shown.stdout) == (0, False), shown.output
+            folder = tmp_path / "backup"
+            done = await command(members, "backup", "--to", str(folder))
+            assert done.exit_code == 0, done.output
+            assert "exported 651 rows of 2 maps" in done.stdout
+            assert "nowhere: left out, because it lives in zone none, which does not exist" in done.stdout
+            done = await command(members, "restore", str(folder), "--no-spark")
+            assert (done.exit_code, "has 601 entries" in done.output) == (2, True), done.output
+            await members[0].map("orders").set(1, "changed")
+            await members[0].map("orders").remove(2)
+            done = await command(members, "restore", str(folder), "--mode", "overwrite", "--no-spark")
+            assert done.exit_code == 0, done.output
+            found = {key: value async for key, value in members[1].map("orders").entries()}
+            assert found == ROWS | {"short": "lived"}
+            held = replicas(members, partition_of(to_stored("short"), 0, PARTITIONS))
+            [expiry] = [
+                one.state.copies[one.partition].maps["orders"].state.expiries[to_stored("short")]
+                for one in held.values()
+                if one.leads
+            ]
+            assert 3_000_000 < expiry.ttl_ms <= 3_600_000
+
+    run(story())
+
+
+def test_entries_with_idle_times_are_not_restored_into_a_zone(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with zoned_members() as members:
+            await zoned(members)
+            await members[0].map("plain").set(1, "one", max_idle_s=3600)
+            folder = tmp_path / "backup"
+            done = await command(members, "backup", "plain", "--to", str(folder))
+            assert done.exit_code == 0, done.output
+            words = ("restore", str(folder), "--no-spark", "--mode", "append", "--rename")
+            done = await command(members, *words, "plain=orders")
+            assert (done.exit_code, "maximum idle time" in done.output) == (2, True), done.output
+            assert await members[0].map("orders").size() == len(ROWS), "nothing was written"
+            done = await command(members, *words, "plain=again")
+            assert done.exit_code == 0, done.output
 
     run(story())

@@ -66,6 +66,7 @@ class WrittenExport(Answer):
     taken: str
     cut: str
     maps: list[ExportedMap]
+    maps_without_zone: dict[str, str]
 
 
 class VerifiedExport(Answer):
@@ -193,6 +194,7 @@ def _written(done: Exported) -> Described[WrittenExport]:
         "bytes": done.bytes,
         "files": done.files,
         "seconds": round(done.seconds, 3),
+        "maps_without_zone": done.maps_without_zone,
         **plain(done.manifest),
     }
     return Described(msgspec.convert(found, WrittenExport), done)

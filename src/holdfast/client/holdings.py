@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.client.action_messages import ask_status
 from holdfast.client.blocking import Client
@@ -15,6 +15,7 @@ from holdfast.client.connection import Connection
 from holdfast.client.replica_questions import CANNOT_ASK, ask_digests
 from holdfast.client_core.routing import PASSING
 from holdfast.config.schema import INTERNAL
+from holdfast.core.model.member_status import MemberStatus
 from holdfast.core.model.object_names import is_service
 from holdfast.errors import ConfigError, NotReady
 from holdfast.wire import own
@@ -41,36 +42,64 @@ class Holding:
         )
 
 
-def map_names(client: Client, *, timeout_s: float = TIMEOUT_S) -> list[str]:
-    """Names of users' maps that have an entry or are configured, sorted. Raises NotReady when a member does
-    not respond within the timeout.
-    """
+@dataclass(frozen=True, slots=True)
+class KnownMaps:
+    """The maps that members have reported."""
+
+    names: set[str] = field(default_factory=set)
+    """Those that can have entries, also the grid's own."""
+    zones: dict[str, str] = field(default_factory=dict)
+    """Zones of maps that live in one."""
+
+    def add(self, status: MemberStatus) -> None:
+        self.names.update(status.maps)
+        self.zones.update(status.zone_maps)
+
+    @property
+    def present(self) -> list[str]:
+        return sorted(name for name in self.names if not _internal(name))
+
+    @property
+    def without_zone(self) -> dict[str, str]:
+        """A member that has entries of a map knows its zone, so a zone that no member knows does not exist."""
+        return {name: zone for name, zone in sorted(self.zones.items()) if name not in self.names}
+
+
+def known_maps(client: Client, *, timeout_s: float = TIMEOUT_S) -> KnownMaps:
+    """The maps that all members report. Raises NotReady when some member does not answer until the timeout."""
     retries = BlockingRetries(timeout_s)
     while True:
-        names, silent = _names_told(client)
+        known, silent = _known_maps(client)
         if not silent:
-            return sorted(name for name in names if not _internal(name))
+            return known
         if not retries.sleep():
             raise NotReady(f"cannot list the maps: {'; '.join(silent)}. Try again when the cluster is stable")
 
 
-def names_on(connection: Connection) -> list[str]:
-    """Names of the maps that this member has an entry of or a configuration for. Raises Broken, or the
-    member's error.
+def map_names(client: Client, *, timeout_s: float = TIMEOUT_S) -> list[str]:
+    """Names of users' maps that have an entry or are configured, sorted. Raises NotReady when a member does
+    not respond within the timeout.
     """
-    return ask_status(connection).maps
+    return known_maps(client, timeout_s=timeout_s).present
 
 
-def _names_told(client: Client) -> tuple[set[str], list[str]]:
-    """Names of all maps, internal ones included; and the errors of members that did not respond."""
-    names: set[str] = set()
+def names_on(connection: Connection) -> list[str]:
+    """Every map of which this member has an entry, and every configured one. Raises Broken, or what it answers."""
+    known = KnownMaps()
+    known.add(ask_status(connection))
+    return sorted({*known.names, *known.zones})
+
+
+def _known_maps(client: Client) -> tuple[KnownMaps, list[str]]:
+    """The maps that members know, and why others do not answer."""
+    known = KnownMaps()
     silent: list[str] = []
     for row in client.table().data_members:
         try:
-            names.update(names_on(client.to(row.uuid)))
+            known.add(ask_status(client.to(row.uuid)))
         except CANNOT_ASK as why:
             silent.append(str(why))
-    return names, silent
+    return known, silent
 
 
 def _internal(name: str) -> bool:
@@ -96,7 +125,8 @@ def check_names(wanted: Iterable[str], known: Collection[str], silent: Sequence[
 def check_maps(client: Client, wanted: Sequence[str]) -> None:
     """Check that some member knows each of these maps. Raises ConfigError, NotReady."""
     if wanted:
-        check_names(wanted, *_names_told(client))
+        known, silent = _known_maps(client)
+        check_names(wanted, {*known.names, *known.zones}, silent)
 
 
 def read_holdings(
@@ -131,7 +161,7 @@ def _read_holding(client: Client, partitions: list[int], name: str, timeout_s: f
 def _ask_primaries(client: Client, partitions: list[int], name: str) -> list[own.PartitionDigest]:
     """Digests of the map from the current primaries of these partitions."""
     try:
-        table = client.table()
+        table = client.table(name)
     except PASSING:
         return []
     wanted: dict[str, list[int]] = {}

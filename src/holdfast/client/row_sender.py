@@ -181,3 +181,26 @@ class RowSender:
             self._client.refresh()
             self.count.rows_resent += len(rows)
             rows, posted, left, why = self._post(rows)
+
+
+def check_writable(client: Client, map_name: str) -> None:
+    """Send a bulk write without rows. Raises the rejection of the member; one that may pass is repeated for the
+    client's timeout, and is NotReady then.
+    """
+    retries = BlockingRetries(client.timeout_s)
+    while True:
+        try:
+            for member in client.known_table().data_members[:1]:
+                connection = client.to(member.uuid)
+                nothing = own.ColumnBatch.of([], [])
+                connection.ask(
+                    own.PutColumns(connection.next_number(), map_name, [], [], nothing), own.PutDone
+                )
+                return
+            raise NotReady("there is no data member")
+        except (Broken, *PASSING) as passing:
+            if not retries.sleep():
+                raise NotReady(
+                    f"map {map_name!r} cannot be written for {client.timeout_s:g} s: {passing}"
+                ) from passing
+            client.refresh()

@@ -31,18 +31,16 @@ def counting_maps(member: Member) -> Generator[None, None, MemberCount]:
     led = {copy.partition for copy in member.picture.leading if copy is not None}
     looked = 0
     held_here = [(partition in led, copy.maps) for partition, copy in member.picture.held.items()]
-    zoned = [(True, copy.maps) for copy, leads in member.picture.copies.in_zones() if leads]
-    for at, (leads, maps) in enumerate([*held_here, *zoned]):
-        in_zone = at >= len(held_here)
+    zoned = [(leads, copy.maps) for copy, leads in member.picture.copies.in_zones()]
+    for leads, maps in [*held_here, *zoned]:
         for name, held in list(maps.items()):
             looked += 1
             if not looked % COPIES:
                 yield
             kept = held.state.entries
             size = len(kept)
-            if not in_zone:
-                count.all += size
-                count.primary += size if leads else 0
+            count.all += size
+            count.primary += size if leads else 0
             if not leads:
                 continue
             figure = count.maps.setdefault(name, MapFigure())

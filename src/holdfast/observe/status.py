@@ -57,8 +57,15 @@ def counting(member: Member) -> Generator[None, None, Counted]:
         if looked >= COUNTED:
             looked = 0
             yield
-    for copy, _ in member.picture.copies.in_zones():
+    for copy, leads in list(member.picture.copies.in_zones()):
+        count = copy.entry_count()
+        every += count
+        primary += count if leads else 0
         maps.update(name for name, held in copy.maps.items() if held.state.entries)
+        looked += len(copy.maps)
+        if looked >= COUNTED:
+            looked = 0
+            yield
     return Counted(EntryCounts(primary, every), maps)
 
 
@@ -76,7 +83,8 @@ def counted(member: Member) -> Counted:
 def status_of(member: Member, count: Counted, process: ProcessStatus = NO_PROCESS) -> MemberStatus:
     """The member's view of itself and its cluster at this moment."""
     picture, settings = member.picture, member.settings
-    maps = count.maps | (settings.maps.keys() - {DEFAULT_MAP})
+    configured = settings.maps.keys() - {DEFAULT_MAP}
+    maps = count.maps | {name for name in configured if not picture.copies.lacks_zone(name)}
     counts = _replica_counts(member)
     return MemberStatus(
         **msgspec.structs.asdict(process),
@@ -89,7 +97,9 @@ def status_of(member: Member, count: Counted, process: ProcessStatus = NO_PROCES
         table=TableVersion(picture.table_version, f"{picture.table_stamp:016x}"),
         partitions=_partitions(member, counts),
         maps=sorted(maps),
-        zone_maps={name: zone for name in sorted(maps) if (zone := settings.map(name).raft_zone)},
+        zone_maps={
+            name: zone for name in sorted(maps | configured) if (zone := settings.map(name).raft_zone)
+        },
         map_settings=picture.maps.listed(),
         migrations=picture.migrations(),
         replicas=picture.replicas(),

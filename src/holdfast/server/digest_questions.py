@@ -9,6 +9,7 @@ from typing import Final, assert_never
 import msgspec
 
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.primary_backup.cuts import Pin
 from holdfast.core.store.digest import RangeDigests, batch_digest, whole
 from holdfast.core.store.map_state import MapState
@@ -50,9 +51,59 @@ class DigestQuestions:
                 assert_never(question)
 
     def _digests(self, question: own.AskDigests) -> None:
-        if self._replies.in_range(question.id, question.partitions):
-            work = self._add_up_cut(question) if question.cut else self._add_up(question)
-            self._replies.begin(question, work)
+        if not self._replies.in_range(question.id, question.partitions):
+            return
+        if question.cut:
+            self._replies.begin(question, self._add_up_cut(question))
+        elif question.map is not None and self._grid.zone_of(question.map):
+            self._zone_map_digests(question, question.map)
+        else:
+            self._replies.begin(question, self._add_up(question))
+
+    def _zone_map_digests(self, question: own.AskDigests, name: str) -> None:
+        """Add up when it is confirmed which partitions are led here."""
+        grid, replies = self._grid, self._replies
+        entries, copies = grid.zone_entries(name), grid.local_copies
+        led = [partition for partition in question.partitions if copies.led(name, partition) is not None]
+        if entries is None or not led:
+            replies.begin(question, self._add_up_in_zone(question, name, frozenset()))
+            return
+        if not replies.may_wait(question.id):
+            return
+
+        def done(batch: ZoneBatchDone) -> None:
+            replies.answered()
+            serving = frozenset(led if batch.unconfirmed is None else ())
+            replies.begin(question, self._add_up_in_zone(question, name, serving))
+
+        replies.handed_over = True
+        grid.zone_batch(ZoneBatch(entries.zone, reads=led), replies.on_done("AskDigests", question.id, done))
+
+    def _add_up_in_zone(self, question: own.AskDigests, name: str, serving: frozenset[int]) -> Work:
+        """`serving`: partitions whose leader is this member."""
+        grid = self._grid
+        leaders = grid.local_copies.leaders(name)
+        held: list[own.PartitionDigest] = []
+        answered = entries = 0
+        for partition in question.partitions:
+            if entries >= DIGEST_ENTRIES_MAX:
+                break
+            answered += 1
+            found = grid.local_copies.held(name, partition)
+            if found is None or leaders is None:
+                continue
+            digests: list[own.MapDigest] = []
+            leads = partition in serving
+            version = leaders[partition].version
+            held.append(
+                own.PartitionDigest(partition, 0, 0 if leads else -1, leads, digests, version, [], False)
+            )
+            replica = found.copy.maps.get(name)
+            if replica is not None:
+                part = _Snapshot(replica)
+                entries += part.head.entries
+                digests.append((yield from part.digest()))
+        self._replies.send(own.Digests(question.id, grid.table_version(), answered, held))
 
     def _add_up(self, question: own.AskDigests) -> Work:
         grid = self._grid

@@ -218,7 +218,8 @@ class Grid(Protocol):
     def timing(self, operation: str) -> Callable[[], None]:
         """Start timing an operation that is not a `Request`; call the result when it ends."""
 
-    def map_names(self) -> list[str]: ...
+    def map_names(self) -> list[str]:
+        """The maps with entries on this member, and the configured ones, except those whose zone does not exist."""
 
     @property
     def local_copies(self) -> LocalCopies:

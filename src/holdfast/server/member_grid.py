@@ -366,8 +366,11 @@ class MemberGrid:
             for name, held in copy.maps.items()
             if held.state.entries
         }
-        configured = {name for name in self.settings.maps if name != "default"}
-        for copy, _ in self.local_copies.in_zones():
+        copies = self.local_copies
+        configured = {
+            name for name in self.settings.maps if name != "default" and not copies.lacks_zone(name)
+        }
+        for copy, _ in copies.in_zones():
             names |= {name for name, held in copy.maps.items() if held.state.entries}
         return sorted(names | configured)
 

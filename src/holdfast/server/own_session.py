@@ -41,7 +41,7 @@ LONG_BYTES = 64 * 1024
 
 OPERATING = own.AskTable | own.Act | own.Watch | own.AskMetastore | own.OrderZone | own.OrderTransaction
 """Questions that an operator's connection may ask."""
-NOT_IN_ZONES = (own.AskDigests, own.AskRanges, own.AskHeads, own.AskChanges)
+NOT_IN_ZONES = (own.AskRanges, own.AskHeads, own.AskChanges)
 """Questions about one map that are rejected for a map in a zone."""
 
 
@@ -304,7 +304,8 @@ class OwnSession:
             return ""
         if zone := self._grid.zone_of(question.map):
             return (
-                f"map {question.map!r} lives in zone {zone!r}: there are no digests and change streams of it"
+                f"map {question.map!r} lives in zone {zone!r}: there are no digests of key ranges and change streams "
+                "of it"
             )
         return ""
 

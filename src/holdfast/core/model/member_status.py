@@ -169,7 +169,7 @@ class ReplicaFills(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EntryCounts(msgspec.Struct, frozen=True):
-    primary: Annotated[int, Meta(description="in the partitions that this member serves")]
+    primary: Annotated[int, Meta(description="in the partitions that this member serves or leads")]
     all: Annotated[int, Meta(description="in all its copies")]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from holdfast.core.model.operations import Op, Outcome, Request
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.lane import Lane
@@ -66,6 +67,11 @@ class CopyLookup:
         """
         entries = self._zones.entries(name)
         return entries.leaders if entries is not None else None
+
+    def lacks_zone(self, name: str) -> bool:
+        """Whether the map lives in a zone that cannot serve it: there is none, or it has other partitions."""
+        request = Request(Op.SIZE, name, [])
+        return self._zones.holds(request) and isinstance(self._zones.find(request), Outcome)
 
     def zone_entries(self, name: str) -> ZoneEntries | None:
         """The replicas that sessions may read and write directly; None: the map lives in no zone that is known here."""

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from holdfast.client.blocking import Client
 from holdfast.client.cut_handles import Cut, end_cut, scan_cut
-from holdfast.client.holdings import check_names, map_names
+from holdfast.client.holdings import KnownMaps, check_names, known_maps
 from holdfast.client.replica_questions import CANNOT_ASK
 from holdfast.client.whole_cuts import take_whole_cut
 from holdfast.config.local_paths import local_path
@@ -120,6 +120,8 @@ class Exported:
     folder: str
     manifest: Manifest
     seconds: float
+    maps_without_zone: dict[str, str] = field(default_factory=dict)
+    """Maps that have no entries, because their zones do not exist: not exported."""
 
     @property
     def rows(self) -> int:
@@ -148,6 +150,10 @@ class Exported:
                 lines.append(f"    not written in columns: {each.tables_left_out}")
             if each.tables_unfit:
                 lines.append(f"    did not fit the columns: {_entries(each.tables_unfit)}")
+        lines += [
+            f"  {name}: left out, because it lives in zone {zone}, which does not exist"
+            for name, zone in self.maps_without_zone.items()
+        ]
         return "\n".join(lines)
 
 
@@ -176,7 +182,9 @@ def export(
     parsed = Options.parse({"address": address, "map": "any", **options})
     folder = Path(local_path(to)).absolute()
     with parsed.client() as client:
-        names = _names(client, maps, parsed.timeout_s)
+        known = known_maps(client, timeout_s=parsed.timeout_s)
+        names = _names(known, maps)
+        without_zone = {} if maps else known.without_zone
         hello = _hello(client)
         _prepare(folder)
         taken = datetime.now(UTC)
@@ -212,21 +220,20 @@ def export(
         compact,
     )
     write_manifest(folder, manifest)
-    return Exported(str(folder), manifest, time.monotonic() - began)
+    return Exported(str(folder), manifest, time.monotonic() - began, without_zone)
 
 
 # -- preparation
 
 
-def _names(client: Client, wanted: Sequence[str], timeout_s: float) -> list[str]:
+def _names(known: KnownMaps, wanted: Sequence[str]) -> list[str]:
     """The maps to export. Raises ConfigError for an unknown one."""
-    known = map_names(client, timeout_s=timeout_s)
     if not wanted:
-        return known
+        return known.present
     for name in wanted:
         if name.startswith(INTERNAL):
             raise ConfigError(f"{name!r} is Holdfast's own: its entries for a map are exported with the map")
-    check_names(wanted, known)
+    check_names(wanted, known.present)
     return list(dict.fromkeys(wanted))
 
 

@@ -30,7 +30,7 @@ from holdfast.spark.rows.entry_encoder import Limits
 from holdfast.spark.source.options import Options
 from holdfast.spark.source.overwriting import end_overwriting
 from holdfast.spark.source.rejects import clear_away
-from holdfast.spark.source.writer import Work, check_map, prepare_map, write_rows
+from holdfast.spark.source.writer import Work, check_map, check_writes, prepare_map, write_rows
 from holdfast.spark.task import check_release, leave_garbage, task_number
 from holdfast.version import __version__
 
@@ -160,6 +160,7 @@ def load(
             check_map(client, work, made.struct)
         elif isinstance(made, _Frame):
             refuse_own_map(made.frame, client, map_name)
+        check_writes(client, work)
         table = client.table()
     work = replace(work, addresses=tuple(member.address for member in table.members.values()))
     check_seconds = 0.0

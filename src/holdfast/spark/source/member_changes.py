@@ -150,7 +150,7 @@ class GridHistory:
         return {partition: _head(head) for partition, head in told.items()}
 
     def sizes(self, name: str, partitions: Sequence[int]) -> dict[int, int]:
-        table = self._client.table()
+        table = self._client.table(name)
         wanted: dict[str, list[int]] = {}
         for partition in partitions:
             owner = table.owner(partition)

@@ -24,6 +24,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import IntegralType, StringType, StructType
 
 from holdfast.client.blocking import Client, PutCount
+from holdfast.client.row_sender import check_writable
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import DEFAULT_TTL
 from holdfast.errors import ConfigError, HoldfastError
@@ -93,15 +94,16 @@ class HoldfastStreamWriter(DataSourceStreamArrowWriter):
         EntryMaker(self._schema, options.options.key, self._format)
 
     def prepare(self) -> None:
-        """Store the map's columns. Raises ConfigError if it has others.
+        """Store the map's columns. Raises ConfigError if it has others, or the rejection of a member.
 
         Rows in their stored form may belong to any map: nothing is stored or compared.
         """
-        if self._format == "binary":
-            return
         common = self._options.options
-        wanted = StoredSchema.of(self._struct, list(common.key), self._format)
         with common.client() as client:
+            check_writable(client, common.map)
+            if self._format == "binary":
+                return
+            wanted = StoredSchema.of(self._struct, list(common.key), self._format)
             present = load_schema(client, common.map)
             if present is None:
                 store_schema(client, common.map, wanted)

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from holdfast.client.blocking import Client, PutCount
 from holdfast.client.cut_handles import Cut
 from holdfast.client.grouped_putting import GroupedRows, GroupSender, grouped_put_problem
-from holdfast.client.row_sender import RowSender
+from holdfast.client.row_sender import RowSender, check_writable
 from holdfast.core.model.operations import DEFAULT_TTL
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.spark.rows.bad_rows import BadRow
@@ -271,6 +271,14 @@ def check_map(client: Client, work: Work, struct: StructType) -> None:
         raise ConfigError(_difference(work.options.map, present, wanted))
 
 
+def check_writes(client: Client, work: Work) -> None:
+    """Raises ConfigError, or the rejection of a member, if rows cannot be written as they are going to be."""
+    if work.options.write.transaction_rows is None:
+        check_writable(client, work.options.map)
+    elif why := grouped_put_problem(client, work.options.map):
+        raise ConfigError(f"transactionRows: {why}")
+
+
 def prepare_map(client: Client, work: Work, struct: StructType, *, overwrite: bool) -> Cut | None:
     """Prepare the map's columns, the Compact schema and the folder for rejects.
 
@@ -279,10 +287,7 @@ def prepare_map(client: Client, work: Work, struct: StructType, *, overwrite: bo
     """
     if not overwrite:
         check_map(client, work, struct)
-    if work.options.write.transaction_rows is not None:
-        why = grouped_put_problem(client, work.options.map)
-        if why:
-            raise ConfigError(f"transactionRows: {why}")
+    check_writes(client, work)
     if work.options.write.rejects is not None:
         prepare_folder(work.options.write.rejects)
     compact = work.encoder().compact
