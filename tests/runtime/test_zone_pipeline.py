@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,8 +16,10 @@ from tests.runtime.test_zone_verify import ROWS, command, order, replicas, zoned
 
 from holdfast.client.action_messages import ask_status
 from holdfast.client.blocking import Client
+from holdfast.client.change_reader import heads, read_changes
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.zone_questions import CreateZone
+from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.errors import Moved, NotReady, Passive, Refused
 from holdfast.runtime.in_process.embedded import Member
 from holdfast.wire import own
@@ -64,6 +68,8 @@ def test_a_scan_reads_each_entry_once_from_the_leaders() -> None:
             assert sum(page.rows for page in some) == sum(
                 partition_of(key, 0, PARTITIONS) == 3 for key in [*rows][:50]
             )
+            counts = [(await use([one], lambda client: ask_status(client._any()))).entries for one in members]
+            assert (sum(one.primary for one in counts), sum(one.all for one in counts)) == (600, 1800)
             await members[0].map("orders").set("short", "lived", ttl_s=0.2)
             await asyncio.sleep(0.3)
             assert await use(members, entries) == rows, "an entry that has expired is not read"
@@ -72,8 +78,6 @@ def test_a_scan_reads_each_entry_once_from_the_leaders() -> None:
             assert (shown.exit_code, len(shown.stdout.splitlines())) == (0, 600), shown.output
             shown = await command(members, "data", "keys", "orders", "--limit", "5")
             assert (shown.exit_code, len(shown.stdout.splitlines())) == (0, 5), shown.output
-            counts = [(await use([one], lambda client: ask_status(client._any()))).entries for one in members]
-            assert (sum(one.primary for one in counts), sum(one.all for one in counts)) == (600, 1800)
             shown = await command(members, "data", "size", "orders")
             assert (shown.exit_code, shown.stdout) == (0, "600\n"), shown.output
 
@@ -193,7 +197,9 @@ def test_maps_of_both_engines_are_backed_up_together_and_restored(tmp_path: Path
             assert found == ROWS | {"short": "lived"}
             held = replicas(members, partition_of(to_stored("short"), 0, PARTITIONS))
             [expiry] = [
-                one.state.copies[one.partition].maps["orders"].state.expiries[to_stored("short")]
+                one.state.copies[partition_of(to_stored("short"), 0, PARTITIONS)]
+                .maps["orders"]
+                .state.expiries[to_stored("short")]
                 for one in held.values()
                 if one.leads
             ]
@@ -216,5 +222,94 @@ def test_entries_with_idle_times_are_not_restored_into_a_zone(tmp_path: Path) ->
             assert await members[0].map("orders").size() == len(ROWS), "nothing was written"
             done = await command(members, *words, "plain=again")
             assert done.exit_code == 0, done.output
+
+    run(story())
+
+
+FEED = {"maps__feed__raft_zone": "z", "maps__feed__changes_bytes": 1 << 20}
+Seen = dict[int, list[tuple[int, bytes, bytes, bytes | None]]]
+
+
+def follow(client: Client, positions: dict[int, own.Head], seen: Seen) -> None:
+    """Read everything after these positions up to the present heads, which are the next positions."""
+    for partition, head in heads(client, "feed", range(PARTITIONS)).items():
+        before = positions.get(partition)
+        after, term = (before.counter, before.term) if before is not None else (0, 0)
+        found = read_changes(client, "feed", partition, after, term, head.counter, upto_term=head.term)
+        for page in found:
+            keys, values = page.columns.split()
+            rows = zip(page.counters, page.kinds, keys, values, strict=True)
+            for counter, kind, key, value in rows:
+                removed = kind == own.ChangeKind.REMOVE
+                seen[partition].append((counter, key, value, None if removed else value))
+        positions[partition] = head
+
+
+def test_a_change_stream_goes_on_under_another_leader_and_after_a_crash() -> None:
+    async def story() -> None:
+        async with zoned_members(**FEED) as members:
+            await zoned(members)
+            positions: dict[int, own.Head] = {}
+            seen: Seen = {partition: [] for partition in range(PARTITIONS)}
+            at, wanted = members, {}
+            for turn in range(4):
+                for number in range(40):
+                    await at[turn % 2].map("feed").set(number, turn)
+                    wanted[to_stored(number)] = to_stored(turn)
+                await at[turn % 2].map("feed").remove(turn)
+                wanted[to_stored(turn)] = None
+                await use(at, partial(follow, positions=positions, seen=seen))
+                if turn == 1:
+                    assert any(one.leads for one in led_by(members, 2))
+                    await members[2].crash()
+                    at = members[:2]
+            for partition, changes in seen.items():
+                assert [counter for counter, *_ in changes] == list(range(1, len(changes) + 1)), (
+                    f"partition {partition}: each update once, in order"
+                )
+            last = {key: value for changes in seen.values() for _, key, _, value in changes}
+            assert last == wanted
+            assert len({head.term for head in positions.values()}) > 1 or all(
+                len(head.lineage) > 1 for head in positions.values()
+            )
+
+    run(story())
+
+
+def led_by(members: list[Member], at: int) -> list[ZonePartition]:
+    groups = members[at]._node.member.agreed.groups
+    return [found for p in range(PARTITIONS) if (found := replicas(members, p).get(groups.me)) is not None]
+
+
+def test_the_official_client_uses_a_map_in_a_zone_like_any_other() -> None:
+    hazelcast = pytest.importorskip("hazelcast")
+
+    def work(addresses: list[str]) -> None:
+        client = hazelcast.HazelcastClient(cluster_name="dev", cluster_members=addresses)
+        try:
+            orders = client.get_map("orders").blocking()
+            assert orders.size() == len(ROWS)
+            assert set(orders.key_set()) == ROWS.keys()
+            assert dict(orders.entry_set()) == ROWS
+            assert sorted(orders.values()) == sorted(ROWS.values())
+            assert orders.contains_value("value 7")
+            heard: list[object] = []
+            orders.add_entry_listener(include_value=True, added_func=lambda event: heard.append(event.key))
+            orders.put("new", "entry", ttl=0.3)
+            orders.put_all({f"k{number}": number for number in range(20)})
+            assert orders.get_all([f"k{number}" for number in range(3)]) == {"k0": 0, "k1": 1, "k2": 2}
+            assert orders.replace_if_same("k0", 0, "other")
+            time.sleep(0.5)
+            assert orders.get("new") is None
+            assert len(heard) == 21
+            orders.clear()
+            assert orders.is_empty()
+        finally:
+            client.shutdown()
+
+    async def story() -> None:
+        async with zoned_members() as members:
+            await zoned(members)
+            await asyncio.to_thread(work, [one.client_address for one in members])
 
     run(story())

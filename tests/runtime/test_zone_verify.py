@@ -46,9 +46,9 @@ ZONED: dict[str, Any] = {
 
 
 @asynccontextmanager
-async def zoned_members() -> AsyncIterator[list[Member]]:
+async def zoned_members(**more: object) -> AsyncIterator[list[Member]]:
     """Three members that end at once: who leaves waits until no zone needs it."""
-    async with cluster(3, **ZONED) as members:
+    async with cluster(3, **ZONED, **more) as members:
         try:
             yield members
         finally:

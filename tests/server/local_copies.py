@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.core.raft_partition.copy_lookup import FoundCopy
 from holdfast.core.store.partition_copy import PartitionCopy
@@ -29,8 +29,27 @@ class LocalCopies:
         copy = self._held.get(partition)
         return FoundCopy(copy, self._now_ns) if copy is not None else None
 
+    def in_zone(self, name: str) -> bool:
+        return False
+
     def outside_zones(self, partition: int) -> PartitionCopy | None:
         return self._held.get(partition)
 
     def leaders(self, name: str) -> None:
         """No map lives in a zone that is known."""
+
+
+class LiveCopies:
+    """The present copies at each call."""
+
+    def __init__(self, now: Callable[[], LocalCopies]) -> None:
+        self._now = now
+
+    def in_zone(self, name: str) -> bool:
+        return False
+
+    def led(self, name: str, partition: int) -> FoundCopy | None:
+        return self._now().led(name, partition)
+
+    def held(self, name: str, partition: int) -> FoundCopy | None:
+        return self._now().held(name, partition)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from tests.server.hazelcast.one_member import Clock, OneLane, OneMemberGrid, Rows
-from tests.server.local_copies import LocalCopies
+from tests.server.local_copies import LiveCopies, LocalCopies
 from tests.statuses import status
 
 from holdfast.config import MapSettings, Settings
@@ -111,7 +111,8 @@ class MemoryMember(OneMemberGrid):
         self.server: asyncio.Server | None = None
         self.writers: set[asyncio.StreamWriter] = set()
         settings = Settings(maps={"default": MapSettings(changes_bytes=world.changes_bytes)})
-        self.changes = ChangeStreams(settings, Outbox(), self.lane, self, journal=False)  # type: ignore[arg-type]
+        self.changes = ChangeStreams(settings, Outbox(), self.lane, journal=False)  # type: ignore[arg-type]
+        self.changes.attach(LiveCopies(lambda: self.local_copies))
 
     def ask_changes(self, asked: Asked, done: Callable[[ChangesSince], None]) -> None:
         self.changes.ask(asked, done)

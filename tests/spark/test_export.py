@@ -20,7 +20,7 @@ from pyspark.sql.types import LongType, StructType
 
 from holdfast.client.blocking import Client
 from holdfast.client.cut_handles import Cut, take_cut
-from holdfast.client.holdings import Holding, map_names, read_holdings
+from holdfast.client.holdings import Holding, known_maps, map_names, read_holdings
 from holdfast.core.model.keys import murmur3, partition_of
 from holdfast.core.store.digest import batch_digest, entry_digest, whole
 from holdfast.errors import ConfigError, CutLost, NotReady
@@ -265,11 +265,11 @@ def test_maps_are_found_by_name(cluster: MemoryCluster, client: Client) -> None:
     load(client, "flights", 10)
     client.set("__schemas.spark", to_stored("flights"), to_stored({"columns": []}))
     assert map_names(client) == ["flights"]
-    assert _names(client, ["flights", "flights"], 5) == ["flights"]
+    assert _names(known_maps(client), ["flights", "flights"]) == ["flights"]
     with pytest.raises(ConfigError, match="did you mean 'flights'"):
-        _names(client, ["flight"], 5)
+        _names(known_maps(client), ["flight"])
     with pytest.raises(ConfigError, match="is Holdfast's own"):
-        _names(client, ["__schemas"], 5)
+        _names(known_maps(client), ["__schemas"])
 
 
 def test_names_are_not_told_while_a_member_is_silent(cluster: MemoryCluster, client: Client) -> None:

@@ -12,11 +12,14 @@ pytest.importorskip("pyspark")
 
 from holdfast.client.blocking import Client
 from holdfast.errors import HoldfastError
+from holdfast.spark.pipeline.changes import mirror
 from holdfast.spark.pipeline.compare import compare_with_source
 from holdfast.spark.pipeline.export import export
 from holdfast.spark.pipeline.load import load
 from holdfast.spark.pipeline.restoring import restore
 from holdfast.spark.rows.column_schemas import load_schema
+from holdfast.wire.own import PutKind
+from holdfast.wire.values import to_stored
 from holdfast_lab.processes.local_cluster import LocalCluster
 
 if TYPE_CHECKING:
@@ -35,6 +38,11 @@ voters = 3
 [maps.raft]
 raft_zone = "z"
 [maps.again]
+raft_zone = "z"
+[maps.feed]
+raft_zone = "z"
+changes_bytes = 16777216
+[maps.copy]
 raft_zone = "z"
 [maps.nowhere]
 raft_zone = "none"
@@ -101,3 +109,26 @@ def test_a_load_that_cannot_write_refuses_before_it_reads_a_row(spark: SparkSess
         load(spark, unreadable, "again", "id", address=address, transaction_rows=10, timeout="2")
     with Client(address.split(",")) as client:
         assert load_schema(client, "nowhere") is None, "no columns are registered"
+
+
+def content(client: Client, name: str) -> dict[bytes, bytes]:
+    pages = [page for partition in range(31) for page in client.scan(name, partition)]
+    return {key: value for page in pages for key, value in zip(*page.split(), strict=True)}
+
+
+def test_changes_are_mirrored_into_another_map_though_a_leader_is_killed(
+    spark: SparkSession, members: LocalCluster, address: str, tmp_path: Path
+) -> None:
+    keys = [to_stored(number) for number in range(2000)]
+    with Client(address.split(",")) as client:
+        for turn in range(3):
+            client.put_columns("feed", keys, [to_stored(f"{turn}/{number}") for number in range(2000)])
+            gone = keys[turn * 100 : turn * 100 + 50]
+            client.put_columns("feed", gone, [b""] * 50, kinds=bytes([PutKind.REMOVE] * 50))
+            done = mirror(spark, address, "feed", "copy", checkpoint=str(tmp_path / "at"), once=True)
+            done.awaitTermination()
+            assert content(client, "copy") == content(client, "feed")
+            assert len(content(client, "feed")) == 1950
+            if turn == 0:
+                members.kill(members.alive[2])
+                members.wait_served(60)

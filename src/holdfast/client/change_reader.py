@@ -55,7 +55,7 @@ def _ask_heads(
 ) -> tuple[list[int], str]:
     """Ask every owner once, all at the same time. Returns what is left, and the reason."""
     try:
-        table = client.known_table(fresh=fresh)
+        table = client.known_table(map_name, fresh=fresh)
     except PASSING as passing:
         return partitions, str(passing)
     by_owner: dict[str | None, list[int]] = {}
@@ -166,7 +166,7 @@ class _Reader:
         """The next changes, from any member that has them; None if none can answer now."""
         self.refused = False
         try:
-            table = self._client.known_table(fresh=fresh)
+            table = self._client.known_table(self._map, fresh=fresh)
             if not self._upto_term and not self._find_term(after, after_term):
                 return None
         except (Broken, *PASSING) as passing:

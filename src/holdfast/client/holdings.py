@@ -84,7 +84,7 @@ def map_names(client: Client, *, timeout_s: float = TIMEOUT_S) -> list[str]:
 
 
 def names_on(connection: Connection) -> list[str]:
-    """Every map of which this member has an entry, and every configured one. Raises Broken, or what it answers."""
+    """Every map with an entry on this member, and every configured one. Raises Broken, or what it answers."""
     known = KnownMaps()
     known.add(ask_status(connection))
     return sorted({*known.names, *known.zones})

@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.config.addresses import is_loopback, parse_address
 from holdfast.config.describe import Key, keys_of, schema
+from holdfast.config.engine_features import FEATURES
 from holdfast.config.local_paths import uri_reason
 from holdfast.config.schema import (
     BACKUPS_MAX,
@@ -578,17 +579,9 @@ def _check_zones(settings: Settings) -> Iterator[str]:
             yield (f"maps.{name}.reads = 'local' is not allowed: only a map in a zone is read so")
         if not entry.raft_zone:
             continue
-        unfit = {
-            "max_idle_ms": (entry.max_idle_ms, "only the leader sees reads"),
-            "journal": (entry.journal != "off", "the members' files keep its groups wherever they have some"),
-            "read_backups": (entry.read_backups, "use reads = 'local'"),
-            "reads": (entry.reads == "confirmed", "a majority confirms every read there"),
-            "changes_bytes": (entry.changes_bytes, "it has no change stream"),
-            "loss_policy": (entry.loss_policy != "ignore", "without a majority it waits, and is never lost"),
-        }
-        for key, (is_set, why) in unfit.items():
-            if is_set:
-                yield (f"maps.{name}.{key} is not allowed for a map in a zone: {why}")
+        for feature in FEATURES:
+            if feature.setting and getattr(entry, feature.setting) not in feature.allowed:
+                yield (f"maps.{name}.{feature.setting} is not allowed for a map in a zone: {feature.instead}")
 
 
 def _check_frames(settings: Settings) -> Iterator[str]:

@@ -194,7 +194,7 @@ class Member:
         self.transactions = MemberTransactions(
             self.me, settings, self.out, self.membership, self.router, self.lane.leading, self.table
         )
-        self.changes = ChangeStreams(settings, self.out, self.lane, self.copies, journal=self.log.on)
+        self.changes = ChangeStreams(settings, self.out, self.lane, journal=self.log.on)
         self._changed = False
         self.picture = MemberView(
             self.out,
@@ -213,7 +213,7 @@ class Member:
             agreed=self.agreed,
             transactions=self.transactions,
         )
-        """A read-only view of all this."""
+        self.changes.attach(self.picture.copies)
 
     # -- the contract
 

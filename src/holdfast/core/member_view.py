@@ -106,7 +106,7 @@ class MemberView:
         self._listeners = listeners
         self._agreed = agreed
         self._transactions = transactions
-        self.copies = CopyLookup(out, lane, copies, agreed.zones)
+        self.copies = CopyLookup(out, copies, agreed.zones)
         """Its copies by map and client partition, of both engines."""
         self._safety = Safety(
             membership.maps.settings,

@@ -8,6 +8,7 @@ from typing import Protocol
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.transactions import TransactionId
+from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.store.request_ids import split_mark
 from holdfast.server.grid import StreamHeads
 from holdfast.server.question_checks import map_problem
@@ -110,8 +111,39 @@ class ChangeQuestions:
 
     def heads(self, question: own.AskHeads) -> None:
         """Answer how far the changes have gone."""
-        if self._has_stream(question.id, question.map, question.partitions):
+        if not self._has_stream(question.id, question.map, question.partitions):
+            return
+        if self._grid.zone_of(question.map):
+            self._heads_in_zone(question)
+        else:
             self._replies.send(heads(self._grid.changes, question))
+
+    def _heads_in_zone(self, question: own.AskHeads) -> None:
+        """Answer when it is confirmed that this member leads: the head of a deposed leader may be before updates that a
+        reader has already got, as if these were lost.
+        """
+        grid, replies = self._grid, self._replies
+        entries = grid.zone_entries(question.map)
+        led = [
+            partition
+            for partition in question.partitions
+            if grid.local_copies.led(question.map, partition) is not None
+        ]
+        if entries is None or not led:
+            replies.send(own.Heads(question.id, [], question.partitions))
+            return
+        if not replies.may_wait(question.id):
+            return
+
+        def done(batch: ZoneBatchDone) -> None:
+            replies.answered()
+            if batch.unconfirmed is None:
+                replies.send(heads(grid.changes, question))
+            else:
+                replies.send(own.Heads(question.id, [], question.partitions))
+
+        replies.handed_over = True
+        grid.zone_batch(ZoneBatch(entries.zone, reads=led), replies.on_done("AskHeads", question.id, done))
 
     def changes(self, question: own.AskChanges) -> None:
         """Answer what has changed, now or when the journal was read."""

@@ -15,6 +15,7 @@ import msgspec
 from holdfast.actions.operator_action import OperatorQuery
 from holdfast.actions.registry import read_action
 from holdfast.config import LimitSettings
+from holdfast.config.engine_features import KEY_RANGES
 from holdfast.core.model.operations import Outcome
 from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
 from holdfast.server import action_requests
@@ -41,8 +42,6 @@ LONG_BYTES = 64 * 1024
 
 OPERATING = own.AskTable | own.Act | own.Watch | own.AskMetastore | own.OrderZone | own.OrderTransaction
 """Questions that an operator's connection may ask."""
-NOT_IN_ZONES = (own.AskRanges, own.AskHeads, own.AskChanges)
-"""Questions about one map that are rejected for a map in a zone."""
 
 
 class OwnSession:
@@ -299,15 +298,10 @@ class OwnSession:
 
     def _zone_problem(self, question: own.Question) -> str:
         """The reason why the question makes no sense for a map in a zone; empty for other maps and questions."""
-        at_cut = isinstance(question, own.AskDigests) and question.cut
-        if not isinstance(question, NOT_IN_ZONES) or question.map is None or at_cut:
+        if not isinstance(question, own.AskRanges):
             return ""
-        if zone := self._grid.zone_of(question.map):
-            return (
-                f"map {question.map!r} lives in zone {zone!r}: there are no digests of key ranges and change streams "
-                "of it"
-            )
-        return ""
+        zone = self._grid.zone_of(question.map)
+        return f"map {question.map!r} lives in zone {zone!r}: {KEY_RANGES.instead}" if zone else ""
 
     def _execute(self, question: own.Execute) -> None:
         replies, flow, request = self._replies, self._flow, question.request

@@ -7,6 +7,7 @@ from functools import partial
 
 from holdfast.core.model.operations import DEFAULT_TTL, Op, Outcome, Request, Status
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone, ZoneWrite
+from holdfast.core.raft_partition.leader_routing import NO_MAX_IDLE
 from holdfast.server.flow import SLICE_BYTES, SLICE_ITEMS, Work
 from holdfast.server.grid import Grid
 from holdfast.wire import own
@@ -16,10 +17,6 @@ ROW_BYTES = SLICE_BYTES // SLICE_ITEMS
 REQUEST_BYTES = 10 * ROW_BYTES
 """The same for a row that is a request of its own."""
 _SET, _REMOVE, _ADD = own.PutKind.SET, own.PutKind.REMOVE, own.PutKind.ADD
-NO_MAX_IDLE = (
-    "an entry of a map in a zone has no maximum idle time, because only the leader knows of reads: give it a time to "
-    "live"
-)
 
 
 def zone_put_rejection(put: own.PutColumns) -> tuple[own.FaultKind, str] | None:

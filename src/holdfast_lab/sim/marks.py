@@ -73,6 +73,8 @@ ZONES: dict[str, str] = {
     "zone: another leader": "a group has another leader than before",
     "zone: joint": "the voters before and those that are wanted decide together",
     "zone: state sent": "a replica is so far behind that it gets the state itself",
+    "zone: scan": "a client reads several keys of a map in a zone in a scan",
+    "zone: bulk write": "a client writes several entries of a map in a zone in columns",
     "zone: cut read": "a cut of a Raft map is read and judged",
 }
 """Marks of runs with a map in a zone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.server.local_copies import LiveCopies, LocalCopies
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.effects import Append, ReadHistory, Send
@@ -53,7 +54,9 @@ class Primary:
         self.copy.term = TERM
         self.lane.serving[0] = self.lane.leading[0] = self.copy
         self.lane.retarget(self.copy)
-        self.changes = ChangeStreams(settings, self.out, self.lane, copies, journal=journal)
+        found = LiveCopies(lambda: LocalCopies(copies.held, self.lane.leading, 0))
+        self.changes = ChangeStreams(settings, self.out, self.lane, journal=journal)
+        self.changes.attach(found)
 
     def write(self, key: str, value: str = "v", name: str = NAME) -> None:
         self.lane.set(self.copy, name, key.encode(), value.encode(), 0, 0, 0)

@@ -11,6 +11,7 @@ from tests.core.multiraft.group_cluster import Cluster, Process
 from holdfast.config import MapSettings, Settings
 from holdfast.core.model.ids import MILLISECOND, GroupNumber, group_of
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status
+from holdfast.core.model.records import Change
 from holdfast.core.multiraft.hosted_group import ReplicaNotice
 from holdfast.core.primary_backup.cuts import Cuts
 from holdfast.core.raft.configuration import Configuration
@@ -19,7 +20,13 @@ from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.core.raft_partition.zone_replicas import ZoneReplicas
 
 NUMBER = group_of(1, 3)
-SETTINGS = Settings(maps={"default": MapSettings(), "near": MapSettings(reads="local", raft_zone="z")})
+SETTINGS = Settings(
+    maps={
+        "default": MapSettings(),
+        "near": MapSettings(reads="local", raft_zone="z"),
+        "told": MapSettings(changes_bytes=1 << 20),
+    }
+)
 
 
 def request(op: Op, key: str = "", value: str = "", name: str = "m", **more: object) -> Request:
@@ -312,3 +319,44 @@ def test_a_mark_in_the_log_of_an_older_build_changes_nothing() -> None:
     maps.cluster.go(3)
     assert list(maps.partitions[at].pieces())[1:] == before[1:]
     assert maps.partitions[at].state.time_ms >= 1
+
+
+def test_a_map_with_a_change_stream_is_cleared_entry_by_entry() -> None:
+    maps = Maps()
+    at = maps.leader
+    keys = [f"k{number}" for number in range(2500)]
+    maps.ask(at, *(request(Op.SET, key, "v", name="told") for key in keys))
+    maps.cluster.go(5)
+    told = maps.whole(at, Request(Op.DESTROY, "told", [3]))
+    for _ in range(12):
+        maps.end_step(at)
+        maps.cluster.go(2)
+    assert [(outcome.value, missed) for outcome, missed in told] == [(2500, [])]
+    maps.ask(at, request(Op.SET, "again", "v", name="told"))
+    maps.cluster.go(3)
+    for one in maps.partitions:
+        held = one.state.copies[3].maps["told"]
+        assert held.counter == 5001, "each entry is stored and removed by an update of its own"
+    told = maps.whole(at, Request(Op.CLEAR, "told", [3]))
+    for _ in range(4):
+        maps.end_step(at)
+        maps.cluster.go(2)
+    assert told[0][0].value == 1
+    held = maps.partitions[at].state.copies[3].maps["told"]
+    assert held.tail is not None
+    kinds = [record.change for _, record in held.tail.some(held.tail.start, held.tail.end, 1 << 20)]
+    assert kinds == [Change.SET, Change.REMOVE]
+
+
+def test_a_clearing_is_missed_where_the_leader_has_gone() -> None:
+    maps = Maps()
+    at = maps.leader
+    maps.ask(at, request(Op.SET, "a", "v", name="told"))
+    maps.cluster.go(3)
+    told: list[tuple[Outcome, Sequence[int]]] = []
+    maps.replications[at].submit_whole(
+        Request(Op.CLEAR, "told", [3]), lambda outcome, left, missed: told.append((outcome, missed))
+    )
+    maps.partitions[at].stop()
+    maps.end_step(at)
+    assert [missed for _, missed in told] == [[3]]

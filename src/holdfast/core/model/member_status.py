@@ -229,7 +229,7 @@ class MemberCount(msgspec.Struct):
     """The maps of one member, counted."""
 
     maps: dict[str, MapFigure] = {}
-    primary: Annotated[int, Meta(description="entries in partitions that it serves, without zones")] = 0
+    primary: Annotated[int, Meta(description="entries in partitions that it serves or leads")] = 0
     all: Annotated[int, Meta(description="entries in all its copies")] = 0
     reads: Annotated[dict[str, int], Meta(description="reads by map since the start")] = {}
 

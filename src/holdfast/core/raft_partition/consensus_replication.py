@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import msgspec
 
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.operations import READS, EntryEvent, Outcome, Request, Status, Value
+from holdfast.core.model.operations import CLEARING, READS, EntryEvent, Outcome, Request, Status, Value
 from holdfast.core.model.zone_batches import ZoneWrite
 from holdfast.core.operations.map_operations import decide_whole, merge
+from holdfast.core.raft_partition.stepwise_clearing import StepwiseClearing
 from holdfast.core.raft_partition.zone_partition import ZonePartition
-from holdfast.core.raft_partition.zone_replicas import Answered, ZoneReplicas
+from holdfast.core.raft_partition.zone_replicas import NOT_LEADING, Answered, ZoneReplicas
 from holdfast.core.replication_engine import Decided, ReplicationEngineDelegate, ShareDone
 
 
@@ -72,8 +73,22 @@ class ConsensusReplication:
         (found.reads if request.op in READS else found.proposals).submit(request, done)
 
     def write(self, partition: int, writes: list[ZoneWrite], on_done: Answered) -> None:
+        found = self.partitions.get(partition)
+        if found is None:
+            on_done(NOT_LEADING)
+            return
         self._dirty.add(partition)
-        self.partitions[partition].proposals.write(partition, writes, on_done)
+        found.proposals.write(partition, writes, on_done)
+
+    def propose(self, request: Request, on_done: Answered) -> None:
+        """Put a change into the log; `on_done` is called once."""
+        partition = request.partitions[0]
+        found = self.partitions.get(partition)
+        if found is None:
+            on_done(NOT_LEADING)
+            return
+        self._dirty.add(partition)
+        found.proposals.submit(request, on_done)
 
     def submit_whole(self, request: Request, done: ShareDone) -> int:
         """Handle this member's share of an operation on all partitions, as one request for each partition led here."""
@@ -86,7 +101,11 @@ class ConsensusReplication:
             self._dirty.add(partition)
             share = msgspec.structs.replace(request, partitions=[partition])
             found = self.partitions[partition]
-            (found.reads if share.op in READS else found.proposals).submit(share, _ShareOf(whole, partition))
+            on_done = _ShareOf(whole, partition)
+            if share.op in CLEARING and self._zone.settings.map(share.map).changes_bytes:
+                StepwiseClearing(share, found.state, self, on_done).begin()
+            else:
+                (found.reads if share.op in READS else found.proposals).submit(share, on_done)
         return len(led)
 
     @property

@@ -12,9 +12,8 @@ from typing import NamedTuple
 from holdfast.core.model.operations import Op, Outcome, Request
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.outbox import Outbox
-from holdfast.core.primary_backup.lane import Lane
-from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.raft_partition.leader_routing import LeaderRouting, ZoneEntries
+from holdfast.core.raft_partition.zone_replicas import SharedWithEngineOne
 from holdfast.core.store.partition_copy import PartitionCopy
 
 
@@ -31,9 +30,8 @@ class ZoneCopy(NamedTuple):
 
 
 class CopyLookup:
-    def __init__(self, out: Outbox, lane: Lane, local: LocalReplicas, zones: LeaderRouting) -> None:
+    def __init__(self, out: Outbox, local: SharedWithEngineOne, zones: LeaderRouting) -> None:
         self._out = out
-        self._lane = lane
         self._local = local
         self._zones = zones
 
@@ -44,7 +42,7 @@ class CopyLookup:
         must not be stale waits for a confirmation (`ZoneBatch.reads`).
         """
         if not self._zones.houses(name):
-            copy = self._lane.leading[partition]
+            copy = self._local.cuts.lane.leading[partition]
             return FoundCopy(copy, self._out.now_ns) if copy is not None else None
         replica = self._zones.led_replica(name, partition)
         return FoundCopy(replica.state.copies[partition], replica.now_ns()) if replica is not None else None
@@ -60,6 +58,10 @@ class CopyLookup:
     def outside_zones(self, partition: int) -> PartitionCopy | None:
         """The copy of all maps and services that live in no zone."""
         return self._local.held.get(partition)
+
+    def in_zone(self, name: str) -> bool:
+        """Whether the map lives in a zone, known here or not."""
+        return self._zones.houses(name)
 
     def leaders(self, name: str) -> Sequence[Assignment] | None:
         """The leaders of the partitions of a map, with their terms as versions. None: it lives in no zone that is

@@ -26,6 +26,7 @@ from typing import Protocol, cast
 import msgspec
 
 from holdfast.config import Settings
+from holdfast.config.engine_features import MAX_IDLE
 from holdfast.core.messages import Answer, Forward, ZoneForward, ZoneLeaders
 from holdfast.core.model.ids import SECOND, GroupNumber, MemberId, Token, group_of, place_of
 from holdfast.core.model.levels import SHARED_GROUPS
@@ -47,6 +48,7 @@ from holdfast.core.routing.pending import Asker, Peer, Waiting, answer
 from holdfast.core.routing.request_refusals import RequestRefusals
 from holdfast.core.routing.router import Router
 
+NO_MAX_IDLE = f"an entry of a map in a zone has no maximum idle time: {MAX_IDLE.instead}"
 UNANSWERED_NS = SECOND
 """If a leader does not answer for so long, the replica here looks for it; a sleeping group has no heartbeats."""
 SERVED = frozenset({Op.CALL, Op.ASK})
@@ -377,7 +379,7 @@ class LeaderRouting:
         if not self._zones[zone].serves_maps(self._out.level):
             return Outcome(Status.FAILED, None, _unserved_reason(self._zones[zone]))
         if request.max_idle_ms > 0:
-            return Outcome(Status.FAILED, None, "an entry of a map in a zone has no maximum idle time")
+            return Outcome(Status.FAILED, None, NO_MAX_IDLE)
         return self._zones[zone]
 
     def on_forward(self, sender: MemberId, forward: Forward) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from holdfast.config import Settings
@@ -19,6 +19,7 @@ from holdfast.core.raft_partition.partition_commands import (
     ZoneWrites,
 )
 from holdfast.core.store.entry_mapping import NewEntries
+from holdfast.core.store.partition_copy import PartitionCopy
 
 NAMES_KEPT = 1000
 """Maps whose settings are cached."""
@@ -36,6 +37,10 @@ class SharedWithEngineOne(Protocol):
     @property
     def cuts(self) -> Cuts:
         """The cuts that this member keeps."""
+
+    @property
+    def held(self) -> Mapping[int, PartitionCopy]:
+        """The copies of maps outside zones, by partition."""
 
 
 class ZoneReplicas:

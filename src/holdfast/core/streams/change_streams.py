@@ -8,7 +8,8 @@ An update is reported with its partition, term and counter, the entry's former v
   update 18, and the reader would have seen one that does not exist. A primary in office knows what is safe: all that
   it found when it took office (primary_backup/O-1, primary_backup/O-2), and of later updates those that its batches do
   not wait for. Async backups are not waited for. Other members report up to an update that the reader names by its
-  term: it was reported as a head before.
+  term: it was reported as a head before. An applied update of a map in a zone is
+  safe: its log entry is committed.
 - streams/G-2: The last safe update is the *head*, reported with its term and the lineage that leads to it. Every copy
   that has an update of this counter and term has the same updates before it (state_transfer/C-1), and can report them.
 - streams/G-3: A reader names the last update that it has read, by counter and term. A copy of another history rejects
@@ -22,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from holdfast.config import Settings
 from holdfast.core.effects import ReadHistory
@@ -33,7 +34,6 @@ from holdfast.core.model.records import Change, Record
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.ack_batch import AckBatch
 from holdfast.core.primary_backup.lane import Lane
-from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 from holdfast.core.store.tail import size_of
@@ -74,18 +74,35 @@ class _Ahead(NamedTuple):
     since_ns: int
 
 
+class HasCopy(Protocol):
+    @property
+    def copy(self) -> PartitionCopy: ...
+
+
+class CopyFinder(Protocol):
+    """Finds copies of both engines, by map and partition."""
+
+    def in_zone(self, name: str) -> bool: ...
+
+    def led(self, name: str, partition: int) -> HasCopy | None: ...
+
+    def held(self, name: str, partition: int) -> HasCopy | None: ...
+
+
 class ChangeStreams:
-    def __init__(
-        self, settings: Settings, out: Outbox, lane: Lane, copies: LocalReplicas, *, journal: bool
-    ) -> None:
+    def __init__(self, settings: Settings, out: Outbox, lane: Lane, *, journal: bool) -> None:
+        """`journal`: whether this member has one with older updates. It answers when it is attached."""
         self._settings = settings
         self._out = out
         self._lane = lane
-        self._copies = copies
+        self._finder: CopyFinder
         self._journal = journal
         self._tickets = 0
         self._ahead: dict[tuple[str, int], _Ahead] = {}
         self._reads: dict[int, tuple[Asked, Lineage, OnChanges]] = {}
+
+    def attach(self, finder: CopyFinder) -> None:
+        self._finder = finder
 
     def streams(self, name: str) -> bool:
         return bool(self._settings.map(name).changes_bytes)
@@ -100,16 +117,17 @@ class ChangeStreams:
                 unsent.setdefault(partition, update.counter)
         found: dict[int, Reach] = {}
         moved: list[int] = []
+        in_zone = self._finder.in_zone(name)
         for partition in dict.fromkeys(partitions):
-            copy = self._lane.leading[partition]
-            if copy is None:
+            led = self._finder.led(name, partition)
+            if led is None:
                 moved.append(partition)
                 continue
-            held = copy.maps.get(name)
+            held = led.copy.maps.get(name)
             if held is None:
                 found[partition] = Reach(0, 0, 0, [])
                 continue
-            counter = self._safe(partition, held, unsent.get(partition))
+            counter = held.counter if in_zone else self._safe(partition, held, unsent.get(partition))
             lineage = [(term, start) for term, start in held.proven_lineage() if start < counter]
             tail = held.tail
             since = tail.start if tail is not None and tail.start <= counter <= tail.end else counter
@@ -134,13 +152,14 @@ class ChangeStreams:
 
     def ask(self, asked: Asked, done: OnChanges) -> None:
         """Report changes; `done` is called once, now or after a read of the journal."""
-        copy = self._copies.held.get(asked.partition)
-        held = copy.maps.get(asked.map) if copy is not None else None
+        found = self._finder.held(asked.map, asked.partition)
+        held = found.copy.maps.get(asked.map) if found is not None else None
         upto, why = asked.upto, ""
         if held is None:
             done(ChangesSince(asked.after, why="this member has nothing of this map and partition"))
             return
-        if copy is self._lane.leading[asked.partition]:
+        led = self._finder.led(asked.map, asked.partition)
+        if found is not None and led is not None and led.copy is found.copy:
             upto = min(upto, self.heads(asked.map, [asked.partition])[0][asked.partition].counter)
         elif asked.upto_term == 0:
             why = "this member is not the primary, and the term of the last update is not named"
@@ -184,16 +203,20 @@ class ChangeStreams:
             while len(self._ahead) >= AHEAD_MAX:
                 del self._ahead[next(iter(self._ahead))]
             self._ahead[asked.map, asked.partition] = _Ahead(
-                rest, self._copies.held.get(asked.partition), self._out.now_ns
+                rest, self._copy(asked.map, asked.partition), self._out.now_ns
             )
         assert len(self._ahead) <= AHEAD_MAX, "no more is kept ahead than may be"
         return answer
+
+    def _copy(self, name: str, partition: int) -> PartitionCopy | None:
+        found = self._finder.held(name, partition)
+        return found.copy if found is not None else None
 
     def sweep(self) -> None:
         """Drop updates that are no longer requested, or whose copy is gone."""
         before_ns = self._out.now_ns - AHEAD_NS
         for key, ahead in list(self._ahead.items()):
-            if ahead.since_ns <= before_ns or self._copies.held.get(key[1]) is not ahead.of:
+            if ahead.since_ns <= before_ns or self._copy(*key) is not ahead.of:
                 del self._ahead[key]
 
     @property

@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator
 from hashlib import blake2b
 from struct import Struct
 
+from holdfast.config.engine_features import NEAR_CACHES
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import EntryEvent, EventKind
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
@@ -147,7 +148,7 @@ def _add(talk: Conversation, call: Call) -> None:
     if zone := talk.grid.zone_of(call.name):
         raise CallRefused(
             UNSUPPORTED,
-            f"the map {call.name!r} lives in the zone {zone!r}; near caches of such maps are not fed by Holdfast",
+            f"the map {call.name!r} lives in zone {zone!r} and has no near caches: {NEAR_CACHES.instead}",
         )
     fed = Invalidations(talk, call)
     registration = talk.register(fed.listen)

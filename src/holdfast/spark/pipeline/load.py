@@ -30,7 +30,7 @@ from holdfast.spark.rows.entry_encoder import Limits
 from holdfast.spark.source.options import Options
 from holdfast.spark.source.overwriting import end_overwriting
 from holdfast.spark.source.rejects import clear_away
-from holdfast.spark.source.writer import Work, check_map, check_writes, prepare_map, write_rows
+from holdfast.spark.source.writer import Work, check_map, prepare_map, write_rows
 from holdfast.spark.task import check_release, leave_garbage, task_number
 from holdfast.version import __version__
 
@@ -156,11 +156,9 @@ def load(
         limits = Limits(*client.limits())
         if _is_there(client, map_name, mode):
             return Loaded(map_name, mode, 0, 0, 0, 0, 0, time.monotonic() - began, 0.0, skipped=True)
-        if mode != "overwrite":
-            check_map(client, work, made.struct)
-        elif isinstance(made, _Frame):
+        check_map(client, work, made.struct, overwrite=mode == "overwrite")
+        if mode == "overwrite" and isinstance(made, _Frame):
             refuse_own_map(made.frame, client, map_name)
-        check_writes(client, work)
         table = client.table()
     work = replace(work, addresses=tuple(member.address for member in table.members.values()))
     check_seconds = 0.0

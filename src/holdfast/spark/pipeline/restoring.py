@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from holdfast.client.blocking import Client, PutCount
 from holdfast.client.holdings import Holding, read_holdings
+from holdfast.config.engine_features import MAX_IDLE
 from holdfast.config.schema import INTERNAL
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import MAP_NAME_MAX, Op, Request
@@ -230,7 +231,8 @@ def _check_idle_times(
             if longest:
                 raise ConfigError(
                     f"map {each.name!r} of the export has entries with a maximum idle time, and a map in a zone "
-                    f"({names[each.name]!r}, in zone {zone!r}) cannot keep it: {_RENAME} restores it outside zones"
+                    f"({names[each.name]!r}, in zone {zone!r}) cannot keep it ({MAX_IDLE.instead}): {_RENAME} restores "
+                    "it outside zones"
                 )
 
 

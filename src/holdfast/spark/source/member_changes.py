@@ -222,7 +222,7 @@ class GridHistory:
         that it was the primary all the time. Raises Broken, and rejections that may pass.
         """
         client = self._client
-        owner = client.table().owner(partition)
+        owner = client.table(name).owner(partition)
         if owner is None:
             raise NotReady(f"partition {partition} has no owner now")
         connection = client.to(owner)

@@ -263,16 +263,14 @@ def stored_schema(work: Work, struct: StructType) -> StoredSchema:
     return StoredSchema.of(rows, list(work.options.key), shape.value_format, type_name)
 
 
-def check_map(client: Client, work: Work, struct: StructType) -> None:
-    """Raises ConfigError if rows with these columns do not fit the map."""
-    present = load_schema(client, work.options.map)
+def check_map(client: Client, work: Work, struct: StructType, *, overwrite: bool) -> None:
+    """Raises ConfigError, or the rejection of a member, if rows with these columns do not fit the map, or cannot be
+    written. With `overwrite` its present columns do not matter.
+    """
+    present = load_schema(client, work.options.map) if not overwrite else None
     wanted = stored_schema(work, struct)
     if present is not None and present != wanted:
         raise ConfigError(_difference(work.options.map, present, wanted))
-
-
-def check_writes(client: Client, work: Work) -> None:
-    """Raises ConfigError, or the rejection of a member, if rows cannot be written as they are going to be."""
     if work.options.write.transaction_rows is None:
         check_writable(client, work.options.map)
     elif why := grouped_put_problem(client, work.options.map):
@@ -285,9 +283,7 @@ def prepare_map(client: Client, work: Work, struct: StructType, *, overwrite: bo
     With `overwrite` the map is cleared, as the last step that may fail. Returns the argument for
     `end_overwriting` at the end of the job. Raises ConfigError.
     """
-    if not overwrite:
-        check_map(client, work, struct)
-    check_writes(client, work)
+    check_map(client, work, struct, overwrite=overwrite)
     if work.options.write.rejects is not None:
         prepare_folder(work.options.write.rejects)
     compact = work.encoder().compact

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from itertools import chain
 
 import msgspec
 
@@ -16,10 +17,12 @@ from holdfast.wire import own
 from holdfast_lab.sim.clients.client import Ask, Client, Line, Manners
 from holdfast_lab.sim.clients.simulated_doors import Doors
 from holdfast_lab.sim.world import World
+from holdfast_lab.sim.zone_runs import ZONED
 
 ANSWER_BYTES_MAX = 2**31 - 1
 COLUMNS = 0.5
 """How often a put of several entries travels in columns, like those of Spark, which have no id."""
+ZONE_MARKS: dict[type[own.Answer], str] = {own.Page: "zone: scan", own.PutDone: "zone: bulk write"}
 PASSING = (Status.MOVED, Status.NOT_READY, Status.CLOSING)
 """Rejections that a newer table, or another member, may resolve."""
 _STATUSES = {
@@ -188,6 +191,8 @@ class OwnClient(Client):
         elif isinstance(answer, own.Fault) and answer.id in (0, line.hello):
             self.turned_away(line)
         elif (ask := line.asked.pop(answer.id, None)) is not None:
+            if ask.request.map == ZONED and (mark := ZONE_MARKS.get(type(answer))):
+                self.world.marks.hit(mark)
             self._outcome(ask, _outcome_of(answer))
 
     def _outcome(self, ask: Ask, outcome: Outcome) -> None:
@@ -202,6 +207,9 @@ class OwnClient(Client):
 
 
 def _question(number: int, request: Request) -> own.Question:
+    if request.op is Op.GET_ALL and request.map == ZONED and number % 2:
+        # Such a scan is as fresh as a get, which is judged. (Of other maps it may be stale.)
+        return own.Scan(number, request.map, request.partitions[0], keys=request.items)
     if request.op is not Op.PUT_ALL or request.id:
         return own.Execute(number, request)
     columns = own.ColumnBatch.of(request.items[::2], request.items[1::2])
@@ -214,6 +222,9 @@ def _outcome_of(answer: own.Answer) -> Outcome:
     match answer:
         case own.Executed():
             return answer.outcome
+        case own.Page():
+            assert not answer.more, "some keys fit on a page"
+            return Outcome(Status.OK, list(chain(*zip(*answer.columns.split(), strict=True))))
         case own.PutDone():
             if answer.moved:
                 return Outcome(Status.MOVED, None, "its partition has moved")

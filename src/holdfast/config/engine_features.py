@@ -1,0 +1,98 @@
+"""Features of maps by replication engine. Refusals take their reasons from here; docs/zones.md has the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFeature:
+    """Something that maps can do, or cannot do in a zone: then `instead` says why, and what to do."""
+
+    name: str
+    in_zone: bool = True
+    instead: str = ""
+    setting: str = ""
+    """A setting of maps that has it; empty: it is part of a request."""
+    allowed: tuple[object, ...] = ()
+    """Values of the setting that a map in a zone may have."""
+
+
+MAX_IDLE: Final = EngineFeature(
+    "maximum idle times",
+    in_zone=False,
+    instead="only the leader knows of reads; use times to live",
+    setting="max_idle_ms",
+    allowed=(0,),
+)
+NEAR_CACHES: Final = EngineFeature(
+    "near caches",
+    in_zone=False,
+    instead="invalidations do not follow its log; read its leader, at once with reads = 'local'",
+)
+TRANSACTIONS: Final = EngineFeature(
+    "transactions",
+    in_zone=False,
+    instead="they lock entries on primaries; use compare and replace, or a map outside zones",
+)
+KEY_RANGES: Final = EngineFeature(
+    "repair of single keys",
+    in_zone=False,
+    instead="`repair` replaces a whole replica by the state of its leader",
+)
+FEATURES: Final = (
+    EngineFeature("get, put, remove, compare and replace, getAll, putAll, size, clear"),
+    EngineFeature("key sets, entry sets, values, iteration (`fetchKeys`, `fetchEntries`)"),
+    EngineFeature("times to live"),
+    MAX_IDLE,
+    EngineFeature("entry listeners"),
+    NEAR_CACHES,
+    EngineFeature(
+        "reads from backups",
+        in_zone=False,
+        instead="use reads = 'local': the leader answers at once",
+        setting="read_backups",
+        allowed=(False,),
+    ),
+    EngineFeature(
+        "confirmed reads as a setting",
+        in_zone=False,
+        instead="a majority confirms every read there; leave reads out",
+        setting="reads",
+        allowed=("primary", "local"),
+    ),
+    EngineFeature(
+        "a journal as a setting",
+        in_zone=False,
+        instead="the members' files keep its groups wherever they have some; leave journal out",
+        setting="journal",
+        allowed=("off",),
+    ),
+    EngineFeature(
+        "loss policies",
+        in_zone=False,
+        instead="without a majority it waits, and is never lost; leave loss_policy out",
+        setting="loss_policy",
+        allowed=("ignore",),
+    ),
+    TRANSACTIONS,
+    EngineFeature("scans: `data scan`, `data keys`, reads of Spark without a cut"),
+    EngineFeature("bulk writes: `load`, `restore`, writes and streams of Spark"),
+    EngineFeature("cuts: `export`, `backup`, reads of Spark at a cut, also together with other maps"),
+    EngineFeature("change streams: `changes`, streams from Spark"),
+    EngineFeature("number of entries in `status` and metrics"),
+    EngineFeature("comparison of replicas (`verify`, also with `--keys`)"),
+    EngineFeature("repair of replicas (`repair`)"),
+    KEY_RANGES,
+)
+
+
+def feature_table() -> str:
+    """The features of both engines in Markdown."""
+    lines = ["| feature | primary and backups | in a zone |", "|---|---|---|"]
+    lines += [
+        f"| {feature.name} | yes | {'yes' if feature.in_zone else 'no: ' + feature.instead} |"
+        for feature in FEATURES
+    ]
+    return "\n".join(lines)
