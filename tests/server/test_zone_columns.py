@@ -10,6 +10,7 @@ from tests.server.memory_cluster import Wire
 
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Status
+from holdfast.core.streams.change_streams import Reach
 from holdfast.server.flow import SLICE_BYTES
 from holdfast.wire import own
 from holdfast.wire.values import to_stored
@@ -167,3 +168,28 @@ def test_a_maximum_idle_time_is_refused_before_anything_is_stored(grid: OneMembe
     assert answer.kind is own.FaultKind.FAILED
     assert "no maximum idle time" in answer.detail
     assert held(grid) == {}
+
+
+class Heads:
+    """The heads of a member, which leads everything."""
+
+    def streams(self, name: str) -> bool:
+        return True
+
+    def heads(self, name: str, partitions: list[int]) -> tuple[dict[int, Reach], list[int]]:
+        return {partition: Reach(7, 2, 0, [(2, 0)]) for partition in partitions}, []
+
+
+@pytest.mark.rule("streams/G-1")
+def test_heads_are_answered_by_a_confirmed_leader_only(grid: OneMemberGrid, wire: Wire) -> None:
+    grid.changes = Heads()  # type: ignore[attr-defined]
+    grid.verdict = None
+    post(wire, own.AskHeads, MAP, [PARTITION])
+    assert wire.answers() == []
+    grid.carry_out()
+    [answer] = wire.answers()
+    assert isinstance(answer, own.Heads)
+    assert [(head.partition, head.counter) for head in answer.heads] == [(PARTITION, 7)]
+    grid.verdict, grid.fails = True, MOVED
+    answer = wire.ask(own.AskHeads, MAP, [PARTITION])
+    assert (answer.heads, answer.moved) == ([], [PARTITION])
