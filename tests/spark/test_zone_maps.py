@@ -97,12 +97,12 @@ def test_a_map_in_a_zone_is_loaded_read_exported_and_restored(
 
 
 def test_a_load_that_cannot_write_refuses_before_it_reads_a_row(spark: SparkSession, address: str) -> None:
-    def fail(number: int) -> int:
+    def fail(number: int) -> float:
         raise AssertionError("a row was read")
 
     from pyspark.sql.functions import udf
 
-    unreadable = rows(spark).withColumn("part", udf(fail, "long")("id"))
+    unreadable = rows(spark).withColumn("part", udf(fail, "double")("id"))
     with pytest.raises(HoldfastError, match="holdfast zone create none"):
         load(spark, unreadable, "nowhere", "id", address=address, timeout="2")
     with pytest.raises(HoldfastError, match="transactionRows"):
