@@ -279,21 +279,29 @@ class Leader:
 
     def hears_majority_of(self, nodes: Collection[NodeId]) -> bool:
         """Whether most of these nodes answered within two election timeouts."""
-        patience = 2 * self._state.settings.election_ticks
-        heard = [
-            node
-            for node in nodes
-            if node == self._state.me or (node in self.progress and self.progress[node].silent < patience)
-        ]
+        heard = [node for node in nodes if node == self._state.me or not self._is_silent(node)]
         return 2 * len(heard) > len(nodes)
+
+    def _is_silent(self, node: NodeId) -> bool:
+        return node not in self.progress or self.progress[node].silent >= self._patience
+
+    @property
+    def _patience(self) -> int:
+        return 2 * self._state.settings.election_ticks
 
     def expect_answers(self, nodes: Collection[NodeId]) -> None:
         """Regard these nodes as silent until they answer, and ask them now."""
         for node in nodes:
-            self.progress[node].silent = max(
-                self.progress[node].silent, 2 * self._state.settings.election_ticks
-            )
-        self.heartbeat()
+            self.progress[node].silent = max(self.progress[node].silent, self._patience)
+        self.ask_silent(nodes)
+
+    def ask_silent(self, nodes: Collection[NodeId]) -> None:
+        """Have those of these nodes answer that are silent. A replica that sleeps takes no notice of a heartbeat, as it
+        may be an old one, so each gets an append, perhaps an empty one.
+        """
+        for node in self.others:
+            if node in nodes and self._is_silent(node):
+                self.send_append(node)
 
     def unreachable(self, node: NodeId) -> None:
         """The transport reports that messages to this node may be lost."""

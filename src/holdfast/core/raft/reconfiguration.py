@@ -207,6 +207,7 @@ class Reconfiguration:
             if self._alone > self._state.settings.catch_up_ticks:
                 self._fail("a majority of the wanted voters is silent")
                 return
+            self.leading.ask_silent(self.target.voters)
         self.look()
         self._look_at_laggards()
 
