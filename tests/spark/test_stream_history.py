@@ -108,7 +108,7 @@ def test_entries_are_read_from_the_primary_alone(
 
     running.do(move)
     fresh = client.table
-    monkeypatch.setattr(client, "table", lambda: tables.pop() if tables else fresh())
+    monkeypatch.setattr(client, "table", lambda map_name="": tables.pop() if tables else fresh(map_name))
     assert history.entries(AT, place) == dict.fromkeys(KEYS, b"one")
     assert not tables
 

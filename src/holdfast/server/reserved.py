@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from holdfast.config import INTERNAL
-from holdfast.core.model.operations import READS, Op, Request
+from holdfast.core.model.operations import BETWEEN_MEMBERS, READS, Op, Request
 from holdfast.wire import own
 from holdfast.wire.hazelcast.compact_schemas import SCHEMAS_MAP, schema_entry_problem
 from holdfast.wire.values import JSON, STRING
@@ -61,7 +61,7 @@ _NOT_MAPS = frozenset({Op.CALL, Op.ASK})
 
 def reserved_map_rejection(request: Request) -> str:
     name = request.map
-    if request.op is Op.TRANSACT or request.op is Op.SETTLE:
+    if request.op in BETWEEN_MEMBERS:
         return f"{request.op.name} is internal to members"
     if not is_reserved(name) or request.op in READS or request.op in _NOT_MAPS:
         return ""

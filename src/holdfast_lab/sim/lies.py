@@ -597,7 +597,7 @@ def _near_cache_hides(liar: Liar) -> None:
 
         return Shown
 
-    liar.replace(Invalidations, "_heard", heard)
+    liar.replace(Invalidations, "_on_event", heard)
     liar.replace(near_caches, "_SEQUENCE", sequences)
 
 
@@ -610,7 +610,7 @@ def _near_cache_repeats(liar: Liar) -> None:
 
         return hears
 
-    liar.replace(Invalidations, "_heard", heard)
+    liar.replace(Invalidations, "_on_event", heard)
 
 
 def _stream_skips(liar: Liar) -> None:

@@ -52,13 +52,13 @@ def keeps(client: NearCacheClient, key: str) -> bool:
 def dropped(monkeypatch: pytest.MonkeyPatch) -> set[bytes]:
     """Keys whose invalidations no member sends."""
     keys: set[bytes] = set()
-    original = Invalidations._heard
+    original = Invalidations._on_event
 
     def hears(fed: Invalidations, event: EntryEvent) -> None:
         if event.key not in keys:
             original(fed, event)
 
-    monkeypatch.setattr(Invalidations, "_heard", hears)
+    monkeypatch.setattr(Invalidations, "_on_event", hears)
     return keys
 
 

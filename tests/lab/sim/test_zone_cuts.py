@@ -9,9 +9,10 @@ import pytest
 from tests.lab.sim.stage import change
 from tests.lab.sim.zone_stage import ZONED, ZoneStage
 
+from holdfast.core.messages import Forward
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.levels import ZONE_CUTS, FeatureLevels
-from holdfast.core.model.operations import Op
+from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.views import ClusterState
 from holdfast.core.primary_backup.cuts import PinMark, Taken
 from holdfast_lab.sim.calls import key_of, name_of
@@ -164,3 +165,17 @@ def test_a_passive_cluster_can_be_cut(stage: ZoneStage) -> None:
     taken = cut(stage, stage.processes[0], [ZONED])
     assert taken.known and not taken.moved
     assert sum(mark.entries for mark in taken.in_zones) == len(KEYS)
+
+
+def test_a_request_that_cuts_a_map_outside_zones_is_rejected(stage: ZoneStage) -> None:
+    """The fuzzer ended a member with it. Another member may send it as well, if its settings are others."""
+    request = Request(Op.PIN, MAP, [1], CUT, items=[MAP.encode()], ttl_ms=60_000)
+    for process in stage.living():
+        answers: list[Outcome] = []
+        process.step(partial(process.driver.execute, request, answers.append))
+        other = next(one for one in stage.living() if one is not process)
+        sender = other.driver.member.me
+        process.step(partial(process.driver.member.on_forward, sender, Forward(99, request)))
+        stage.wait(1)
+        assert [answer.status for answer in answers] == [Status.FAILED]
+    assert stage.world.failures == []

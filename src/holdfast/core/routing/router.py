@@ -57,6 +57,9 @@ from holdfast.core.store.partition_copy import PartitionCopy
 WAIT_SHARE = 2
 """The longest wait for a change is the call timeout divided by this."""
 HAS_LEFT = Outcome(Status.CLOSING, None, "this member has left the cluster")
+NOT_IN_A_ZONE = Outcome(
+    Status.FAILED, None, "the map does not live in a zone, by the settings of this member"
+)
 UNREAD = Outcome(Status.NOT_READY, None, "the member that asks has too many answers on their way to it")
 
 
@@ -127,6 +130,8 @@ class Router:
         problem = self._too_large(request)
         if problem:
             answer(self._out, asker, Outcome(Status.TOO_LARGE, None, problem))
+        elif request.op is Op.PIN and not self._of_terms:
+            answer(self._out, asker, NOT_IN_A_ZONE)
         elif request.op in WHOLE:
             self.gatherings.begin(request, asker)
         else:
@@ -257,6 +262,8 @@ class Router:
         request = forward.request
         asker = Peer(sender, forward.ticket)
         refused = self.refusals.rejection(request)
+        if request.op is Op.PIN and not self._of_terms:
+            refused = NOT_IN_A_ZONE
         if refused is not None:
             answer(self._out, asker, refused)
             return
