@@ -82,6 +82,26 @@ def test_what_becomes_of_an_order_is_told(
     assert seen[0].name == "m1"
 
 
+def test_a_status_that_a_member_rejects_does_not_end_the_order(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The member may be about to end, because the order is carried out."""
+    asked: list[object] = []
+
+    def reject(connection: object) -> MemberStatus:
+        asked.append(connection)
+        raise Refused("this member has ended")
+
+    monkeypatch.setattr(control, "ask_status", reject)
+    member = cluster.members[0]
+    thread = when_ordered(
+        cluster, member, lambda done: cluster.loop.call_later(0.1, done, own.Fate.DONE, "left")
+    )
+    assert act(door(member), NOBODY, Drain(), timeout_s=7, progress=print) == "left"
+    thread.join()
+    assert asked
+
+
 def test_a_member_that_goes_away_leaves_the_order_unknown(cluster: MemoryCluster) -> None:
     member = cluster.members[0]
     thread = when_ordered(cluster, member, lambda done: cluster.kill(member))

@@ -15,7 +15,7 @@ from holdfast.client.connection import Broken, Connection, Credentials
 from holdfast.core.model.ids import Address
 from holdfast.core.model.member_status import MemberStatus
 from holdfast.core.model.partition_events import News, Number
-from holdfast.errors import HoldfastError, NotReady, Standing, Unknown, Unreachable
+from holdfast.errors import HoldfastError, NotReady, Refused, Standing, Unknown, Unreachable
 from holdfast.wire import own
 
 LOOK_S = 0.25
@@ -67,7 +67,7 @@ def _acted(
         while not connection.has_answer(number) and time.monotonic() < deadline:
             try:
                 if progress is not None:
-                    progress(ask_status(connection))
+                    _report(progress, connection)
                 connection.wait(number, LOOK_S)
             except Broken:
                 if not connection.has_answer(number):
@@ -85,6 +85,15 @@ def _acted(
         connection.close()
     check(answer)
     return answer
+
+
+def _report(progress: Callable[[MemberStatus], None], connection: Connection) -> None:
+    """Report the member's status. A member that is about to end may reject the query: its own answer counts."""
+    try:
+        status = ask_status(connection)
+    except Refused:
+        return
+    progress(status)
 
 
 def act_at_any(

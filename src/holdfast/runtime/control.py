@@ -243,8 +243,10 @@ class Control:
         task.add_done_callback(self._tasks.discard)
 
     def _ask(self, query: OperatorQuery, done: ActionDone) -> None:
+        """A member that has ended by itself still answers for a moment: commands follow it to its end."""
         try:
-            self._node.check()
+            if self._node.broken is not None or not self._node.ended.is_set():
+                self._node.check()
             query.ask(self, lambda value: done(Fate.DONE, "", value))
         except HoldfastError as refused:
             done(Fate.REJECTED, str(refused))

@@ -211,7 +211,7 @@ def test_without_generations_there_are_two_groups(monkeypatch: pytest.MonkeyPatc
 
     def play_some() -> None:
         """At least one of them breaks, whatever else changes the schedules."""
-        for seed in (103, 170, 305, 1076):
+        for seed in (93, 101, 127, 247):
             play(seed, consistency=Consistency.HIGH_AVAILABILITY)
 
     with pytest.raises((Broken, AssertionError)):

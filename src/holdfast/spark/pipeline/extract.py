@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".parquet", ".csv", ".jsonl")
 FIRST_ROWS = 20
+REMOVE_S = 5.0
+"""Longest wait for tasks of a failed job that still write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +167,17 @@ def _to_file(frame: DataFrame, file: Path) -> int:
         )
         whole.replace(file)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
     return rows
+
+
+def _remove(folder: Path) -> None:
+    """Remove the folder. After a failure other tasks of the job may write into it for a moment."""
+    deadline_s = time.monotonic() + REMOVE_S
+    shutil.rmtree(folder, ignore_errors=True)
+    while folder.exists() and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _gather(parts: Sequence[Path], whole: Path, suffix: str, schema: pa.Schema) -> int:
