@@ -166,8 +166,10 @@ def test_members_are_drained_and_the_cluster_is_ended(tmp_path: Path) -> None:
         assert "cannot connect" in told.output
 
         seen = []
-        # The second order may replace the plan of the first before anything of that has moved.
-        while not (seen and "finished" in seen[-1] and any(" partition " in line for line in seen)):
+        # The second order may replace the plan of the first before anything of the leavers has moved.
+        while not (
+            seen and "finished" in seen[-1] and any("m4 to m" in line or "m1 to m" in line for line in seen)
+        ):
             seen.append(next(lines))
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
             process.kill()  # these tests run in the background of a shell, and so does what they start
