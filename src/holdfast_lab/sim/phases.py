@@ -392,4 +392,10 @@ class Probes:
             elif place in self.open:
                 self.world.after(STEP_NS, partial(self._ask, place))
 
+        process.when_dead.append(lambda: self.world.after(STEP_NS, partial(self._ask_again, place)))
         process.whenever_awake(lambda: process.step(lambda: process.driver.execute(request, told)))
+
+    def _ask_again(self, place: tuple[int, str]) -> None:
+        """The process has ended, for example after it was drained, and perhaps without an answer."""
+        if place in self.open:
+            self._ask(place)
