@@ -13,12 +13,14 @@ from tests.cluster.crew import MAP, PARTITIONS, Crew, hear, until
 import holdfast
 from holdfast.actions.drain import Drain
 from holdfast.actions.reset_lost import ResetLost
+from holdfast.actions.show_status import ShowStatus
 from holdfast.cli.configuration import config
 from holdfast.core.membership.membership_status import MembershipState
 from holdfast.core.model.partition_events import Kind, News
 from holdfast.core.model.views import ClusterState
 from holdfast.errors import Closing, InvariantBroken, NotReady, PartitionLost, Unknown
 from holdfast.runtime.in_process.embedded import Member
+from holdfast.wire.answers import Fate
 from holdfast_lab.check import convergence
 
 
@@ -49,6 +51,23 @@ def test_an_order_that_is_not_so_in_time_says_why_and_stands() -> None:
             await one.change_cluster_state(ClusterState.ACTIVE)
             await until(two._node.ended.is_set)  # this one stood
             assert await one.map(MAP).size() == 500
+
+    run(story())
+
+
+def test_a_member_that_has_just_left_still_answers_queries() -> None:
+    """Commands follow a member to its end: a rejected status would make them fail."""
+
+    async def story() -> None:
+        async with Crew() as crew:
+            await crew.start(2)
+            node = crew.members[1]._node
+            await node.control.run(Drain(), 30)
+            assert node.ended.is_set()
+            answers: list[tuple[object, ...]] = []
+            node.control.take(ShowStatus(), 1000, lambda *answer: answers.append(answer))
+            await until(lambda: bool(answers))
+            assert answers[0][0] is Fate.DONE
 
     run(story())
 

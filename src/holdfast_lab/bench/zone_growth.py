@@ -65,7 +65,7 @@ class Growth:
     cpu_s: float
     """Processor time of all members."""
     revisions: int
-    """Of the metastore."""
+    """Revisions of the metastore."""
 
 
 class Measurement:

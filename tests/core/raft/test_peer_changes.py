@@ -11,7 +11,7 @@ from tests.core.raft.test_leader import Lead
 
 from holdfast.core.raft.configuration import Configuration
 from holdfast.core.raft.follower_progress import GONE
-from holdfast.core.raft.raft_messages import RaftEntry
+from holdfast.core.raft.raft_messages import RaftEntry, RaftKind
 from holdfast.core.raft.raft_state import CaughtUp, ChangeApplied, ChangeFailed, GroupNotice
 from holdfast.core.raft.reconfiguration import (
     CHANGING,
@@ -268,6 +268,20 @@ def test_an_answer_before_the_request_counts_for_nothing() -> None:
     change.hears("c")
     assert change.stage is ChangeStage.CATCHING_UP
     change.hears("b")
+    assert change.stage is ChangeStage.JOINT
+
+
+@pytest.mark.rule("raft/F-6")
+def test_silent_voters_are_asked_until_they_answer() -> None:
+    """A sleeping replica takes no notice of heartbeats, so it gets appends; the first may be lost."""
+    change = Change()
+    change.request("abc", token=5)
+    for _ in range(2):
+        change.lead.state.messages.clear()
+        change.change.tick()
+        asked = {one.to for one in change.lead.state.messages if one.kind is RaftKind.APPEND}
+        assert asked == {"b", "c"}
+    change.hears("b", "c")
     assert change.stage is ChangeStage.JOINT
 
 
