@@ -13,6 +13,7 @@ from tests import statuses
 from tests.server.memory_cluster import MemoryCluster, MemoryMember
 
 from holdfast.actions.drain import Drain
+from holdfast.actions.list_clients import ClientList, ListClients
 from holdfast.actions.set_state import SetState
 from holdfast.actions.shut_down import ShutDown
 from holdfast.client import operator as control
@@ -23,7 +24,7 @@ from holdfast.core.model.member_status import MemberStatus
 from holdfast.core.model.migration import NONE, Migration
 from holdfast.core.model.partition_events import Kind, News
 from holdfast.core.model.views import ClusterState
-from holdfast.errors import Denied, NotReady, Refused, Standing, Unknown
+from holdfast.errors import Denied, NotReady, Refused, Standing, TooLarge, Unknown, Unreachable, Unsupported
 from holdfast.wire import own
 
 NOBODY = Credentials()
@@ -60,7 +61,13 @@ def when_ordered(
 
 
 @pytest.mark.parametrize(
-    ("fate", "error"), [(own.Fate.DONE, None), (own.Fate.REJECTED, Refused), (own.Fate.ACCEPTED, Standing)]
+    ("fate", "error"),
+    [
+        (own.Fate.DONE, None),
+        (own.Fate.REJECTED, Refused),
+        (own.Fate.ACCEPTED, Standing),
+        (own.Fate.UNKNOWN, Unknown),
+    ],
 )
 def test_what_becomes_of_an_order_is_told(
     cluster: MemoryCluster, fate: own.Fate, error: type[Exception] | None
@@ -137,6 +144,70 @@ def test_an_order_to_the_cluster_goes_on_through_another_member(cluster: MemoryC
     action, timeout_ms, _ = second.actions[0]
     assert action == SetState(ClusterState.FROZEN)
     assert timeout_ms <= 7000
+
+
+class FreezeOnce(SetState, frozen=True):
+    """An action that is not idempotent."""
+
+    declared = SetState.declared._replace(sent_once=True)
+
+
+def test_an_action_that_is_sent_once_goes_to_no_second_member(cluster: MemoryCluster) -> None:
+    first, second, _ = cluster.members
+    thread = when_ordered(cluster, first, lambda done: cluster.kill(first))
+    with pytest.raises(Unknown, match="there was no response"):
+        act_at_any([door(first), door(second)], NOBODY, FreezeOnce(ClusterState.FROZEN), timeout_s=7)
+    thread.join()
+    assert not second.actions
+
+
+def test_an_action_that_is_sent_once_goes_to_the_first_member_that_can_be_reached(
+    cluster: MemoryCluster,
+) -> None:
+    first, second, _ = cluster.members
+    cluster.kill(first)
+    thread = when_ordered(cluster, second, lambda done: done(own.Fate.DONE, "frozen"))
+    done = act_at_any([door(first), door(second)], NOBODY, FreezeOnce(ClusterState.FROZEN), timeout_s=7)
+    thread.join()
+    assert done == ("frozen", None)
+
+
+def test_without_a_response_in_time_only_an_action_that_is_sent_once_is_unknown(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "LATE_S", 0.01)
+    at = door(cluster.members[0])
+    with pytest.raises(Unknown, match="may be done, or not"):
+        act(at, NOBODY, FreezeOnce(ClusterState.FROZEN), timeout_s=0.05)
+    with pytest.raises(Standing, match="it may still carry out the command"):
+        act(at, NOBODY, SetState(ClusterState.FROZEN), timeout_s=0.05)
+    with pytest.raises(Unreachable, match="has not responded in time"):
+        control.ask(at, NOBODY, ListClients(), timeout_s=0.05)
+
+
+def test_a_query_to_any_member_goes_on_through_another_one(cluster: MemoryCluster) -> None:
+    first, second, _ = cluster.members
+    threads = [
+        when_ordered(cluster, first, lambda done: cluster.kill(first)),
+        when_ordered(cluster, second, lambda done: done(own.Fate.DONE, "", ClientList([]))),
+    ]
+    done = act_at_any([door(first), door(second)], NOBODY, ListClients(), timeout_s=7)
+    for thread in threads:
+        thread.join()
+    assert done.value == ClientList([])
+
+
+@pytest.mark.parametrize("kind", [Denied, NotReady, TooLarge, Unsupported, Refused])
+def test_a_rejection_keeps_its_kind(cluster: MemoryCluster, kind: type[Refused]) -> None:
+    """`metastore watch` tries again while no member is ready, and ends if there is no metastore."""
+    member = cluster.members[0]
+    thread = when_ordered(
+        cluster, member, lambda done: done(own.Fate.REJECTED, "because", None, kind.__name__)
+    )
+    with pytest.raises(Refused, match="because") as rejected:
+        act(door(member), NOBODY, Drain(), timeout_s=7)
+    thread.join()
+    assert type(rejected.value) is kind
 
 
 def test_an_order_to_a_cluster_of_which_nobody_answers(cluster: MemoryCluster) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -12,13 +12,16 @@ from tests.cluster.crew import MAP, PARTITIONS, Crew, hear, until
 
 import holdfast
 from holdfast.actions.drain import Drain
+from holdfast.actions.list_clients import ClientList
+from holdfast.actions.operator_action import AnsweredAction, Declaration, MachineQuery, OperatorAction
 from holdfast.actions.reset_lost import ResetLost
 from holdfast.actions.show_status import ShowStatus
 from holdfast.cli.configuration import config
+from holdfast.config.permissions import Action as Permission
 from holdfast.core.membership.membership_status import MembershipState
 from holdfast.core.model.partition_events import Kind, News
 from holdfast.core.model.views import ClusterState
-from holdfast.errors import Closing, InvariantBroken, NotReady, PartitionLost, Unknown
+from holdfast.errors import Closing, InvariantBroken, NotReady, PartitionLost, Unknown, Unsupported
 from holdfast.runtime.in_process.embedded import Member
 from holdfast.wire.answers import Fate
 from holdfast_lab.check import convergence
@@ -68,6 +71,67 @@ def test_a_member_that_has_just_left_still_answers_queries() -> None:
             node.control.take(ShowStatus(), 1000, lambda *answer: answers.append(answer))
             await until(lambda: bool(answers))
             assert answers[0][0] is Fate.DONE
+
+    run(story())
+
+
+class Answered(AnsweredAction, frozen=True):
+    """An action that the member answers at once; with None never."""
+
+    declared = Declaration("answered", Permission.STATE)
+    answer: Any
+
+    def apply(self, member: object, reply: Callable[[object], None]) -> None:
+        if self.answer is not None:
+            reply(self.answer)
+
+    def answer_text(self, answer: Any) -> str:
+        return f"it has {len(answer.clients)} clients"
+
+
+class AnsweredOnce(Answered, frozen=True):
+    declared = Declaration("answered", Permission.STATE, sent_once=True)
+
+
+class Asked(MachineQuery, frozen=True):
+    declared = Declaration("asked", Permission.STATUS)
+    result = ClientList
+    answer: Any
+
+    def apply(self, member: object, reply: Callable[[object], None]) -> None:
+        reply(self.answer)
+
+
+NONE_CONNECTED = ClientList([])
+
+
+@pytest.mark.parametrize(
+    ("action", "told"),
+    [
+        (Answered(NONE_CONNECTED), (Fate.DONE, "it has 0 clients", NONE_CONNECTED)),
+        (Answered(NotReady("wait")), (Fate.REJECTED, "wait", None, "NotReady")),
+        (Answered(Unknown("who knows")), (Fate.UNKNOWN, "who knows", None, "Unknown")),
+        (Answered(None), (Fate.ACCEPTED, "not within 0.05 s: it is still being carried out")),
+        (
+            AnsweredOnce(None),
+            (Fate.UNKNOWN, "not within 0.05 s: it is still being carried out", None, "Unknown"),
+        ),
+        (Asked(NONE_CONNECTED), (Fate.DONE, "", NONE_CONNECTED)),
+        (Asked(Unsupported("there is none")), (Fate.REJECTED, "there is none", None, "Unsupported")),
+    ],
+)
+def test_a_machine_answers_an_action_or_a_query_once(action: OperatorAction, told: tuple[Any, ...]) -> None:
+    async def story() -> None:
+        async with Crew() as crew:
+            await crew.start(1)
+            answers: list[tuple[object, ...]] = []
+            crew.members[0]._node.control.take(action, 50, lambda *answer: answers.append(answer))
+            await until(lambda: bool(answers))
+            told_first = answers[0]
+            while told_first[-1] is None:
+                told_first = told_first[:-1]
+            assert told_first == told
+            assert len(answers) == 1
 
     run(story())
 

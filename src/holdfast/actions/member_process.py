@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import msgspec
 from msgspec import Meta
@@ -12,6 +12,7 @@ from holdfast.core.model.result_columns import column
 
 if TYPE_CHECKING:
     from holdfast.config import Settings
+    from holdfast.core.events import MemberAction
     from holdfast.core.model.member_status import MemberCount, MemberStatus
 
 
@@ -76,6 +77,9 @@ class MemberProcess(Protocol):
 
     def load(self) -> MemberLoad:
         """Counters since the start."""
+
+    def ask_machine(self, query: MemberAction, reply: Callable[[Any], None]) -> None:
+        """Have a machine of the member answer a query; now or later."""
 
     def status(self, reply: Callable[[MemberStatus], None]) -> None:
         """The status, with its entries counted; now or later."""

@@ -76,6 +76,8 @@ class Declaration(NamedTuple):
     """The kind of the permission."""
     withdrawn: bool = False
     """At the timeout it is withdrawn, and has no effect later. Otherwise the cluster continues with it."""
+    sent_once: bool = False
+    """Not idempotent: a command never sends it to a second member. Without an answer its outcome is unknown."""
     at_timeout: str = ""
     """Help of `--timeout`: what happens then."""
     ends_member: bool = False
@@ -85,14 +87,18 @@ class Declaration(NamedTuple):
 
 
 class ActionDone(Protocol):
-    def __call__(self, fate: Fate, message: str, value: msgspec.Struct | None = None) -> None:
-        """The action has this result; `value`: the answer to a query."""
+    def __call__(
+        self, fate: Fate, message: str, value: msgspec.Struct | None = None, error: str = "", /
+    ) -> None:
+        """The action has this result. `value`: the answer, of the action's `result` type. `error`: as in `Acted`."""
 
 
 class OperatorAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of all actions. The docstring of an action is the help of its command, with an example."""
 
     declared: ClassVar[Declaration]
+    result: ClassVar[type[msgspec.Struct] | None] = None
+    """The type of its answer, if it has one beside the message."""
 
     # -- before anything is done
 
@@ -106,12 +112,12 @@ class OperatorAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def audit_line(self) -> str:
         """The action for the audit log and for traces: its name, and the fields that were given."""
-        given = {
-            name: value
-            for name, value in msgspec.structs.asdict(self).items()
-            if value not in ("", None, False, [], {})
-        }
-        return " ".join([self.declared.name, *(f"{name}={value}" for name, value in given.items())])
+        given = [
+            f"{field.name}={value}"
+            for field in msgspec.structs.fields(self)
+            if (value := getattr(self, field.name)) != _default_of(field)
+        ]
+        return " ".join([self.declared.name, *given])
 
     def warnings(self, seen: Sequence[MemberStatus]) -> Iterator[str]:
         """A command prints these before it sends the action. `seen`: the status of each member that gets it."""
@@ -150,12 +156,22 @@ class OperatorAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return "done"
 
 
+def _default_of(field: msgspec.structs.FieldInfo) -> object:
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+
+
 class AnsweredAction(OperatorAction, frozen=True):
-    """An action that a machine of the member answers, once: with "", or with the reason why not."""
+    """An action that a machine of the member answers, once: with a value of the `result` type (None if there is none),
+    or with a RequestError.
+    """
 
     def unfinished_reason(self) -> str:
         """Why it is not answered yet, for the message of a timeout."""
         return "it is still being carried out"
+
+    def answer_text(self, answer: Any) -> str:
+        """The message for the operator about this answer."""
+        return "done"
 
 
 class ProcessAction(OperatorAction, frozen=True):
@@ -170,21 +186,29 @@ class ProcessAction(OperatorAction, frozen=True):
 
 
 class OperatorQuery(OperatorAction, frozen=True):
-    """A question to one member: it changes nothing, and is not in the audit log."""
+    """A question to one member: it changes nothing, and is not in the audit log. The columns of its `result` type
+    (`core.model.result_columns`) are those of its table.
+    """
 
     result: ClassVar[type[msgspec.Struct]]
-    """The type of its answer, whose columns (`core.model.result_columns`) are those of its table."""
 
     def check(self, view: MemberView, process: MemberProcess) -> None:
         """The process can be asked in any state of the member."""
 
     def ask(self, process: MemberProcess, reply: Callable[[Any], None]) -> None:
-        """Answer now or later, once."""
+        """Answer now or later, once: with a value of the `result` type, or with a RequestError."""
         reply(self.answer(process))
 
     def answer(self, process: MemberProcess) -> msgspec.Struct:
         """The answer, if it can be made at once."""
         raise NotImplementedError
+
+
+class MachineQuery(OperatorQuery, frozen=True):
+    """A query that a machine of the member answers, in `apply`."""
+
+    def ask(self, process: MemberProcess, reply: Callable[[Any], None]) -> None:
+        process.ask_machine(self, reply)
 
 
 # -- checks that several actions share

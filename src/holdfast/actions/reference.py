@@ -67,7 +67,8 @@ def reference_page(kinds: Collection[type[OperatorAction]]) -> str:
         "(`POST /v1/actions/NAME` with the fields as JSON; `?timeout_ms=N` says how long to wait, `?member=UUID`",
         "sends it to another member), in Holdfast's own protocol, in the audit log and in traces. `GET /v1/actions`",
         'lists them with JSON schemas. The response is `{"result": "done", "message": "…"}`: `done` (200), `accepted`',
-        "(202: not finished in time, and the cluster continues with it) or `rejected` (409: it has no effect).",
+        "(202: not finished in time, and the cluster continues with it), `rejected` (409: it has no effect) or",
+        "`unknown` (504: it may or may not have taken effect). Some actions have an answer, too: `value`.",
         "A query changes nothing: `GET /v1/queries/NAME`, with its fields in the query string.",
         "",
         "| action | command | sent to | permission | timeout | after the timeout |",
@@ -75,7 +76,7 @@ def reference_page(kinds: Collection[type[OperatorAction]]) -> str:
     ]
     for kind in kinds:
         declared, name = kind.declared, kind.declared.name
-        after = "withdrawn" if declared.withdrawn else "continues"
+        after = "withdrawn" if declared.withdrawn else "unknown" if declared.sent_once else "continues"
         after = "query" if issubclass(kind, OperatorQuery) else after
         command = f"`holdfast {declared.command}`" if declared.command else ""
         permission = f"`{declared.kind} * {declared.permission}`"

@@ -10,6 +10,7 @@ from msgspec import Meta
 from holdfast.actions.operator_action import AnsweredAction, Declaration, Name, Partition, Target
 from holdfast.config.permissions import Action
 from holdfast.core.model.ids import MemberId
+from holdfast.errors import Refused
 
 if TYPE_CHECKING:
     from holdfast.core.member import Member
@@ -27,7 +28,10 @@ class Refill(AnsweredAction, frozen=True):
         return "" if self.partition < partitions else f"partitions are 0 to {partitions - 1}"
 
     def apply(self, member: Member, reply: Callable[[object], None]) -> None:
-        member.source.refill(self.partition, MemberId(self.member), reply)
+        def done(reason: str) -> None:
+            reply(Refused(reason) if reason else None)
+
+        member.source.refill(self.partition, MemberId(self.member), done)
 
     def unfinished_reason(self) -> str:
         return f"the copy of partition {self.partition} on {self.member} is being filled"

@@ -258,7 +258,8 @@ class _Sending:
         if declared.target is not Target.CLUSTER:
             return self._at_each(action, members)
         with given_up() if declared.withdrawn else nullcontext():
-            return Done(message=act_at_any(self._addresses(action), self._known, action, timeout_s=timeout_s))
+            done = act_at_any(self._addresses(action), self._known, action, timeout_s=timeout_s)
+            return Done(message=done.message)
 
     @property
     def _asks(self) -> bool:

@@ -6,10 +6,10 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.actions.operator_action import OperatorAction, OperatorQuery
-from holdfast.client.action_messages import ask_status, check, request_of, value_of
+from holdfast.client.action_messages import ask_status, request_of, value_of
 from holdfast.client.blocking_retries import BlockingRetries
 from holdfast.client.connection import Broken, Connection, Credentials
 from holdfast.core.model.ids import Address
@@ -27,6 +27,14 @@ LATE_S = 5.0
 """Extra time for the answer after an order's own timeout."""
 
 
+class CarriedOut(NamedTuple):
+    """The response to an action that is done."""
+
+    message: str
+    value: Any
+    """Of the action's `result` type; None if it has none."""
+
+
 def act(
     address: Address,
     credentials: Credentials,
@@ -41,21 +49,23 @@ def act(
     Standing if it was accepted but is not finished in time, Unknown if the member was lost before it answered,
     NotReady if it cannot be reached; and Denied.
     """
-    return _acted(address, credentials, action, timeout_s, progress).message
+    return carry_out(address, credentials, action, timeout_s=timeout_s, progress=progress).message
 
 
 def ask(address: Address, credentials: Credentials, query: OperatorQuery, *, timeout_s: float) -> Any:
     """The answer of the member at this address to a query, of its `result` type. Raises as `act`."""
-    return value_of(query, _acted(address, credentials, query, timeout_s, None))
+    return carry_out(address, credentials, query, timeout_s=timeout_s).value
 
 
-def _acted(
+def carry_out(
     address: Address,
     credentials: Credentials,
     action: OperatorAction,
+    *,
     timeout_s: float,
-    progress: Callable[[MemberStatus], None] | None,
-) -> own.Acted:
+    progress: Callable[[MemberStatus], None] | None = None,
+) -> CarriedOut:
+    """Send an action or a query to the member at this address. Raises as `act`."""
     try:
         connection = Connection(address, credentials, ANSWER_S)
     except Broken as broken:
@@ -73,18 +83,26 @@ def _acted(
                 if not connection.has_answer(number):
                     raise
         if not connection.has_answer(number):
-            raise Standing(
-                f"{address} has not responded in time; it may still carry out the command: check holdfast status"
-            )
+            raise _late(action, address)
         answer = connection.collect(number, own.Acted)
     except Broken as broken:
+        if isinstance(action, OperatorQuery):
+            raise Unreachable(str(broken)) from broken
         raise Unknown(
             f"{broken}; the command was sent, and there was no response: look at the log of this member"
         ) from broken
     finally:
         connection.close()
-    check(answer)
-    return answer
+    return CarriedOut(answer.message, value_of(action, answer))
+
+
+def _late(action: OperatorAction, address: Address) -> HoldfastError:
+    late = f"{address} has not responded in time"
+    if isinstance(action, OperatorQuery):
+        return Unreachable(late)
+    if action.declared.sent_once:
+        return Unknown(f"{late}; the command may be done, or not: check before you repeat it")
+    return Standing(f"{late}; it may still carry out the command: check holdfast status")
 
 
 def _report(progress: Callable[[MemberStatus], None], connection: Connection) -> None:
@@ -98,8 +116,13 @@ def _report(progress: Callable[[MemberStatus], None], connection: Connection) ->
 
 def act_at_any(
     addresses: list[Address], credentials: Credentials, action: OperatorAction, *, timeout_s: float
-) -> str:
-    """Send a cluster-wide action to any member, and to another one if that is lost. Raises as `act` does."""
+) -> CarriedOut:
+    """Send a cluster-wide action or a query to any member, and to another one if that is lost. Raises as `act` does.
+
+    An action that is `sent_once` goes to another member only if the first one cannot be reached.
+    """
+    declared = action.declared
+    asks_one = declared.sent_once or isinstance(action, OperatorQuery)
     deadline = time.monotonic() + timeout_s
     left = list(addresses)
     asked: list[Address] = []
@@ -114,9 +137,15 @@ def act_at_any(
         asked.append(address)
         left_s = max(0.0, deadline - time.monotonic())
         try:
-            return act(address, credentials, action, timeout_s=left_s, progress=learn)
-        except (NotReady, Unknown) as gone:
+            return carry_out(
+                address, credentials, action, timeout_s=left_s, progress=None if asks_one else learn
+            )
+        except Unreachable as gone:
             failed = gone
+        except Unknown as lost:
+            if declared.sent_once:
+                raise
+            failed = lost
     raise failed
 
 

@@ -67,7 +67,7 @@ class MemberAction(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ActionRequested:
-    """Carry out an operator's action. With a token it is answered once: "", or the reason for the rejection."""
+    """Carry out an operator's action. With a token it is answered once: by its answer, or by a RequestError."""
 
     action: MemberAction
     token: Token | None = None

@@ -57,7 +57,7 @@ from holdfast.engine.entry_lane import EntryLane
 from holdfast.engine.link import ACKNOWLEDGE_NS, RESEND_NS, Link, road_between
 from holdfast.engine.ports import World, Writer
 from holdfast.engine.recording import LifeRecorder
-from holdfast.errors import InvariantBroken, ProtocolError
+from holdfast.errors import Closing, InvariantBroken, ProtocolError
 from holdfast.wire.codec import decode, encode
 
 EARLY_BYTES_MAX = 16 * 1024 * 1024
@@ -255,9 +255,9 @@ class Driver:
         self._batches.append((self.callers.expect(done), batch))
 
     def act(self, action: MemberAction, answered: Callable[[object], None]) -> None:
-        """Carry out an action; `answered` is called once, with "" or the reason for the rejection."""
+        """Carry out an action; `answered` is called once, with its answer or a RequestError."""
         if self.stopped:
-            answered("this member has stopped")
+            answered(Closing("this member has stopped"))
         else:
             self._put(ActionRequested(action, self.callers.expect(answered)))
 

@@ -10,7 +10,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
 
 from holdfast.actions.drain import Drain
 from holdfast.actions.member_process import ClientConnection, MemberLoad
@@ -26,7 +29,7 @@ from holdfast.core.events import ActionRequested, ActionWithdrawn
 from holdfast.core.member import Member
 from holdfast.core.model.member_status import MemberCount, MemberStatus
 from holdfast.engine.driver import Driver
-from holdfast.errors import HoldfastError, Refused
+from holdfast.errors import HoldfastError, RequestError, Unknown
 from holdfast.observe.latency_histogram import LatencyHistogram
 from holdfast.observe.status import Counted
 from holdfast.runtime.live_settings import LiveSettings
@@ -135,6 +138,10 @@ class Control:
             picture.info.lite,
         )
 
+    def ask_machine(self, query: OperatorAction, reply: Callable[[Any], None]) -> None:
+        """Have a machine of the member answer a query; now or later."""
+        self._node.guard(lambda: self._driver.act(query, reply))
+
     def status(self, reply: Callable[[MemberStatus], None]) -> None:
         """The status, with its entries counted; now or later."""
         self._node.count_entries(lambda count: reply(self._node.status(count)))
@@ -157,8 +164,14 @@ class Control:
     async def run(self, action: OperatorAction, timeout_s: float) -> str:
         """Carry out an action; returns the message for the operator when it is done.
 
-        Raises Refused or NotReady if it is rejected, and TimeoutError if it was accepted but is unfinished.
+        Raises Refused or NotReady if it is rejected, Unknown if it may or may not be done, and TimeoutError if it was
+        accepted but is unfinished.
         """
+        message, _ = await self._run(action, timeout_s)
+        return message
+
+    async def _run(self, action: OperatorAction, timeout_s: float) -> tuple[str, msgspec.Struct | None]:
+        """The message, and the answer if the action has one."""
         ends = action.declared.ends_member
         if not (ends and self._node.ended.is_set()):
             self._node.check()
@@ -167,10 +180,11 @@ class Control:
         if isinstance(action, ProcessAction):
             action.carry_out(self)
         elif isinstance(action, AnsweredAction):
-            await self._answered(action, timeout_s)
+            answer = await self._answered(action, timeout_s)
+            return action.answer_text(answer), answer
         else:
             action = await self._carried_out(action.remaining(self._view), timeout_s)
-        return self._node.ended_because if ends else action.done_text(self._view)
+        return self._node.ended_because if ends else action.done_text(self._view), None
 
     def drain(self) -> None:
         """Begin to leave the cluster, and do not wait for the end."""
@@ -206,21 +220,24 @@ class Control:
             self._node.check()
         return action
 
-    async def _answered(self, action: AnsweredAction, timeout_s: float) -> None:
-        answered: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    async def _answered(self, action: AnsweredAction, timeout_s: float) -> Any:
+        """The answer. Raises the error that it is, or TimeoutError."""
+        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-        def on_answer(answer: object) -> None:
+        def on_answer(answer: Any) -> None:
             if not answered.done():
                 answered.set_result(answer)
 
         self._node.guard(lambda: self._driver.act(action, on_answer))
         try:
             async with asyncio.timeout(timeout_s):
-                reason = await answered
+                answer = await answered
         except TimeoutError:
-            raise TimeoutError(f"not within {timeout_s:g} s: {action.unfinished_reason()}") from None
-        if reason:
-            raise Refused(str(reason))
+            late = f"not within {timeout_s:g} s: {action.unfinished_reason()}"
+            raise (Unknown(late) if action.declared.sent_once else TimeoutError(late)) from None
+        if isinstance(answer, RequestError):
+            raise answer
+        return answer
 
     async def until(self, reached: Callable[[], bool], timeout_s: float, why: Callable[[], str]) -> None:
         """Wait. Raises TimeoutError with the text of `why`; Closing or InvariantBroken if the member ends."""
@@ -247,19 +264,19 @@ class Control:
         try:
             if self._node.broken is not None or not self._node.ended.is_set():
                 self._node.check()
-            query.ask(self, lambda value: done(Fate.DONE, "", value))
+            query.ask(self, partial(_answer_query, done))
         except HoldfastError as refused:
-            done(Fate.REJECTED, str(refused))
+            _fail(done, refused)
 
     async def _answer(self, action: OperatorAction, timeout_ms: int, done: ActionDone) -> None:
         try:
-            message = await self.run(action, timeout_ms / 1000)
-        except HoldfastError as refused:
-            done(Fate.REJECTED, str(refused))
+            message, answer = await self._run(action, timeout_ms / 1000)
+        except HoldfastError as failed:
+            _fail(done, failed)
         except TimeoutError as late:
             done(Fate.REJECTED if action.declared.withdrawn else Fate.ACCEPTED, str(late))
         else:
-            done(Fate.DONE, message)
+            done(Fate.DONE, message, answer)
 
     async def stop(self) -> None:
         """The member ends: answer actions that this fulfils, cancel the others."""
@@ -268,3 +285,15 @@ class Control:
             await asyncio.wait(tasks, timeout=LAST_ANSWERS_S)
         for task in tasks:
             task.cancel()
+
+
+def _answer_query(done: ActionDone, answer: Any) -> None:
+    if isinstance(answer, RequestError):
+        _fail(done, answer)
+    else:
+        done(Fate.DONE, "", answer)
+
+
+def _fail(done: ActionDone, error: HoldfastError) -> None:
+    fate = Fate.UNKNOWN if isinstance(error, Unknown) else Fate.REJECTED
+    done(fate, str(error), None, type(error).__name__)

@@ -289,9 +289,10 @@ class OwnSession:
         if not replies.may_wait(question.id):
             return
 
-        def done(fate: own.Fate, message: str, value: msgspec.Struct | None = None) -> None:
+        def done(fate: own.Fate, message: str, value: msgspec.Struct | None = None, error: str = "") -> None:
             replies.answered()
-            replies.send(own.Acted(question.id, fate, message, msgspec.Raw(msgspec.msgpack.encode(value))))
+            told = msgspec.Raw(msgspec.msgpack.encode(value))
+            replies.send(own.Acted(question.id, fate, message, told, error))
 
         replies.handed_over = not isinstance(action, OperatorQuery)
         self._grid.act(action, question.timeout_ms, replies.on_done("Act", question.id, done))

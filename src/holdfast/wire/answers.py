@@ -201,6 +201,8 @@ class Fate(IntEnum):
     """It was rejected or withdrawn, and has no effect later."""
     ACCEPTED = 3
     """It has not taken effect in time. The cluster carries it out as soon as that is possible."""
+    UNKNOWN = 4
+    """It may or may not have taken effect."""
 
 
 class Acted(msgspec.Struct, frozen=True, array_like=True, tag=83):
@@ -211,7 +213,9 @@ class Acted(msgspec.Struct, frozen=True, array_like=True, tag=83):
     message: str
     """The effect; or why there is none, and what to do."""
     value: msgspec.Raw = msgspec.Raw(b"\xc0")
-    """The answer to a query."""
+    """The answer to a query, or to an action that has one."""
+    error: str = ""
+    """The class of the error (`holdfast.errors`), if it was rejected."""
 
 
 class Heard(msgspec.Struct, frozen=True, array_like=True, tag=73):

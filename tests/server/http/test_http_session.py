@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Callable
+from typing import Any
 
 import h11
 import pytest
 from tests.server.hazelcast.one_member import OneMemberGrid
 
 from holdfast.actions.drain import Drain
+from holdfast.actions.list_clients import ClientList
 from holdfast.actions.operator_action import OperatorAction, OperatorQuery
 from holdfast.actions.registry import ACTIONS as OPERATOR_ACTIONS
 from holdfast.actions.set_state import SetState
@@ -284,6 +286,26 @@ def test_an_order_is_taken_told_and_answered() -> None:
     assert [(told.event, told.what, told.detail) for told in desk.member.grid.audited] == [
         (AuditKind.ORDER, "state", "state state=frozen")
     ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "response"),
+    [
+        ((own.Fate.UNKNOWN, "no answer"), (504, {"result": "unknown", "message": "no answer"})),
+        (
+            (own.Fate.DONE, "frozen", ClientList([])),
+            (200, {"result": "done", "message": "frozen", "value": {"clients": []}}),
+        ),
+    ],
+)
+def test_an_unknown_outcome_and_an_answer_are_in_the_response(
+    answer: tuple[Any, ...], response: tuple[int, dict[str, Any]]
+) -> None:
+    desk = Desk()
+    desk.ask("POST", "/v1/actions/state", b'{"state": "frozen"}')
+    desk.member.grid.actions.pop()[2](*answer)
+    status, _, body = desk.answer()
+    assert (status, json.loads(body)) == response
 
 
 @pytest.mark.parametrize(

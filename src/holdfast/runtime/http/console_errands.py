@@ -10,16 +10,14 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-import msgspec
-
 from holdfast.actions.operator_action import ActionDone, OperatorAction, OperatorQuery
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Credentials
-from holdfast.client.operator import act, ask
+from holdfast.client.operator import carry_out
 from holdfast.config import Settings
 from holdfast.config.client_tls import ClientTls
 from holdfast.core.model.ids import Address
-from holdfast.errors import HoldfastError, Standing
+from holdfast.errors import HoldfastError, Standing, Unknown
 from holdfast.replica_comparison.comparison_report import Report, describe
 from holdfast.replica_comparison.live import verify
 from holdfast.runtime.http.every_member import EveryMember
@@ -35,7 +33,7 @@ VERIFY_S: Final = 60.0
 FINDINGS: Final = 100
 """Differing copies that are listed."""
 
-ForwardedResult = tuple[own.Fate, str, msgspec.Struct | None]
+ForwardedResult = tuple[own.Fate, str, Any]
 
 
 class ConsoleErrands:
@@ -80,9 +78,9 @@ class ConsoleErrands:
         def carried_out() -> ForwardedResult:
             timeout_s = timeout_ms / 1000
             try:
-                if isinstance(action, OperatorQuery):
-                    return own.Fate.DONE, "", ask(address, credentials, action, timeout_s=timeout_s)
-                return own.Fate.DONE, act(address, credentials, action, timeout_s=timeout_s), None
+                return own.Fate.DONE, *carry_out(address, credentials, action, timeout_s=timeout_s)
+            except Unknown as unknown:
+                return own.Fate.UNKNOWN, str(unknown), None
             except Standing as standing:
                 return own.Fate.ACCEPTED, str(standing), None
             except (HoldfastError, OSError) as failed:

@@ -93,7 +93,7 @@ class EveryMember:
     async def _here(self, query: OperatorQuery) -> tuple[Any, str]:
         answered: asyncio.Future[tuple[Any, str]] = self._loop.create_future()
 
-        def done(fate: Fate, message: str, value: msgspec.Struct | None = None) -> None:
+        def done(fate: Fate, message: str, value: msgspec.Struct | None = None, _error: str = "") -> None:
             if not answered.done():
                 answered.set_result((value, "" if fate is Fate.DONE else message))
 

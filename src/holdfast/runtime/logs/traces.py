@@ -194,13 +194,13 @@ class Traces:
         span = self._begin_span("order", told, time.time_ns())
         self._orders.add(span)
 
-        def ended(fate: own.Fate, message: str, value: msgspec.Struct | None = None) -> None:
+        def ended(fate: own.Fate, message: str, value: msgspec.Struct | None = None, error: str = "") -> None:
             if span in self._orders:
                 self._orders.discard(span)
                 span.set_attribute("holdfast.result", fate.name.lower())
                 span.set_attribute("holdfast.reason", quoted(message, SHOWN_MAX))
                 span.end(time.time_ns())
-            done(fate, message, value)
+            done(fate, message, value, error)
 
         return ended
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -27,7 +27,7 @@ from holdfast.wire.answers import Fate
 ACTIONS_AT: Final = "/v1/actions/"
 QUERIES_AT: Final = "/v1/queries/"
 ALL_MEMBERS: Final = "all"
-STATUS_OF: Final = {Fate.DONE: 200, Fate.ACCEPTED: 202, Fate.REJECTED: 409}
+STATUS_OF: Final = {Fate.DONE: 200, Fate.ACCEPTED: 202, Fate.REJECTED: 409, Fate.UNKNOWN: 504}
 """HTTP status by result of an action."""
 
 
@@ -50,12 +50,16 @@ class ActionForwarder(Protocol):
         """Ask a query of all members, with the requester's credentials; `done` gets JSON, possibly a moment old."""
 
 
-class ActionResult(msgspec.Struct, frozen=True):
+class ActionResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """The response to an action."""
 
     result: str
-    """`done`, `rejected`, or `accepted`: not finished in time, and the cluster continues with it."""
+    """`done`, `rejected`, `accepted`: not finished in time, and the cluster continues with it; or `unknown`: it may or
+    may not be done.
+    """
     message: str
+    value: Any = None
+    """The answer, if the action has one beside the message."""
 
 
 class ActionRoutes:
@@ -84,9 +88,8 @@ class ActionRoutes:
         if isinstance(action, OperatorQuery):
             raise BadRequest(f"{name} is a query: GET {QUERIES_AT}{name}")
 
-        def done(fate: Fate, message: str, value: msgspec.Struct | None = None) -> None:
-            assert value is None, "only a query has an answer"
-            result = ActionResult(fate.name.lower(), message)
+        def done(fate: Fate, message: str, value: msgspec.Struct | None = None, _error: str = "") -> None:
+            result = ActionResult(fate.name.lower(), message, value)
             responder.answer(json_answer(msgspec.to_builtins(result), STATUS_OF[fate]))
 
         self._begin(request, responder, action, done)
@@ -101,7 +104,7 @@ class ActionRoutes:
         if not isinstance(query, OperatorQuery):
             raise BadRequest(f"{name} is an action: POST {ACTIONS_AT}{name}")
 
-        def done(fate: Fate, message: str, value: msgspec.Struct | None = None) -> None:
+        def done(fate: Fate, message: str, value: msgspec.Struct | None = None, _error: str = "") -> None:
             told = value if fate is Fate.DONE else ActionResult(fate.name.lower(), message)
             responder.answer(json_answer(msgspec.to_builtins(told), STATUS_OF[fate]))
 
