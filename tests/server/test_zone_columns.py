@@ -193,3 +193,19 @@ def test_heads_are_answered_by_a_confirmed_leader_only(grid: OneMemberGrid, wire
     grid.verdict, grid.fails = True, MOVED
     answer = wire.ask(own.AskHeads, MAP, [PARTITION])
     assert (answer.heads, answer.moved) == ([], [PARTITION])
+
+
+@pytest.mark.rule("streams/G-1")
+def test_a_partition_that_was_not_led_when_asked_has_no_head(grid: OneMemberGrid, wire: Wire) -> None:
+    """The confirmation is of the groups that were led when it was requested. A member that leads another one by now may
+    have been deposed again in between.
+    """
+    grid.changes = Heads()  # type: ignore[attr-defined]
+    grid.verdict = None
+    other = PARTITION + 1
+    elected, grid.lane.leading[other] = grid.lane.leading[other], None
+    post(wire, own.AskHeads, MAP, [PARTITION, other])
+    grid.lane.leading[other] = elected
+    grid.carry_out()
+    [answer] = wire.answers()
+    assert ([head.partition for head in answer.heads], answer.moved) == ([PARTITION], [other])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from holdfast.core.model.changes_since import Asked, ChangesSince
@@ -10,7 +10,8 @@ from holdfast.core.model.records import Change, Record
 from holdfast.core.model.transactions import TransactionId
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.store.request_ids import split_mark
-from holdfast.server.grid import StreamHeads
+from holdfast.core.streams.change_streams import Reach
+from holdfast.server.grid import Grid, StreamHeads
 from holdfast.server.question_checks import map_problem
 from holdfast.server.reply_channel import ReplyChannel
 from holdfast.wire import own
@@ -39,12 +40,40 @@ def question_problem(question: own.AskChanges) -> str:
 
 
 def heads(changes: StreamHeads, question: own.AskHeads) -> own.Heads:
-    found, moved = changes.heads(question.map, question.partitions)
+    return _heads(question.id, *changes.heads(question.map, question.partitions))
+
+
+def _heads(number: int, found: Mapping[int, Reach], moved: list[int]) -> own.Heads:
     told = [
         own.Head(partition, reach.counter, reach.term, reach.since, reach.lineage)
         for partition, reach in found.items()
     ]
-    return own.Heads(question.id, told, moved)
+    return own.Heads(number, told, moved)
+
+
+def zone_heads(
+    grid: Grid, name: str, partitions: Sequence[int], done: Callable[[Mapping[int, Reach], list[int]], None]
+) -> None:
+    """Report the heads of a map in a zone when it is confirmed that this member leads: the head of a deposed leader may
+    be before updates that a reader has already got, as if these were lost. `done` gets the heads and the partitions
+    without one.
+    """
+    led = [
+        partition
+        for partition in dict.fromkeys(partitions)
+        if grid.local_copies.led(name, partition) is not None
+    ]
+    entries = grid.zone_entries(name)
+    if entries is None or not led:
+        done({}, list(partitions))
+        return
+
+    def on_confirmed(batch: ZoneBatchDone) -> None:
+        # Only of partitions that were led when the confirmation was requested.
+        found = grid.changes.heads(name, led)[0] if batch.unconfirmed is None else {}
+        done(found, [partition for partition in partitions if partition not in found])
+
+    grid.zone_batch(ZoneBatch(entries.zone, reads=led), on_confirmed)
 
 
 def ask(asker: StreamAsker, question: own.AskChanges, say: Callable[[own.Changes], None]) -> None:
@@ -119,31 +148,17 @@ class ChangeQuestions:
             self._replies.send(heads(self._grid.changes, question))
 
     def _heads_in_zone(self, question: own.AskHeads) -> None:
-        """Answer when it is confirmed that this member leads: the head of a deposed leader may be before updates that a
-        reader has already got, as if these were lost.
-        """
-        grid, replies = self._grid, self._replies
-        entries = grid.zone_entries(question.map)
-        led = [
-            partition
-            for partition in question.partitions
-            if grid.local_copies.led(question.map, partition) is not None
-        ]
-        if entries is None or not led:
-            replies.send(own.Heads(question.id, [], question.partitions))
-            return
+        replies = self._replies
         if not replies.may_wait(question.id):
             return
 
-        def done(batch: ZoneBatchDone) -> None:
+        def done(found: Mapping[int, Reach], moved: list[int]) -> None:
             replies.answered()
-            if batch.unconfirmed is None:
-                replies.send(heads(grid.changes, question))
-            else:
-                replies.send(own.Heads(question.id, [], question.partitions))
+            replies.send(_heads(question.id, found, moved))
 
         replies.handed_over = True
-        grid.zone_batch(ZoneBatch(entries.zone, reads=led), replies.on_done("AskHeads", question.id, done))
+        on_done = replies.on_done("AskHeads", question.id, done)
+        zone_heads(self._grid, question.map, question.partitions, on_done)
 
     def changes(self, question: own.AskChanges) -> None:
         """Answer what has changed, now or when the journal was read."""
