@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from zlib import crc32
 
@@ -48,6 +49,7 @@ from holdfast.core.streams.entry_listeners import EntryListeners
 from holdfast.server.hazelcast import near_caches
 from holdfast.server.hazelcast.near_caches import Invalidations
 from holdfast_lab.sim.replacing import Method, Replaced
+from holdfast_lab.sim.zone_runs import ZONED
 
 REPLAYED_MS = 5000
 """A command that is applied so long after it was proposed is being applied again by a restart."""
@@ -613,26 +615,16 @@ def _near_cache_repeats(liar: Liar) -> None:
     liar.replace(Invalidations, "_on_event", heard)
 
 
-def _stream_skips(liar: Liar) -> None:
+def _stream_tells(times: int, name: str, liar: Liar) -> None:
+    """Report some changes of this map, or with "" of all maps, so many times: the same changes on every member."""
+
     def told(original: Method) -> Method:
         def tells(asked: Any, records: Any) -> Any:
             found = original(asked, records)
-            # The same ones from every member.
-            left = [one for one in found.records if one[1].counter % 31 != 5]
+            if name not in ("", asked.map):
+                return found
+            left = [one for one in found.records for _ in range(times if one[1].counter % 31 == 5 else 1)]
             return ChangesSince(found.upto, left, found.why, found.term)
-
-        return tells
-
-    liar.replace(change_streams, "_answer", told)
-
-
-def _stream_doubles(liar: Liar) -> None:
-    def told(original: Method) -> Method:
-        def tells(asked: Any, records: Any) -> Any:
-            found = original(asked, records)
-            # The same ones from every member.
-            twice = [one for one in found.records for _ in range(1 + (one[1].counter % 31 == 5))]
-            return ChangesSince(found.upto, twice, found.why, found.term)
 
         return tells
 
@@ -728,8 +720,22 @@ LIES: dict[str, Lie] = {
         _near_cache_hides,
     ),
     "near-cache-repeats": Lie("An invalidation has the number of the one before it.", _near_cache_repeats),
-    "stream-skips": Lie("A change stream leaves out an update, on every member.", _stream_skips),
-    "stream-doubles": Lie("A change stream reports an update twice, on every member.", _stream_doubles),
+    "stream-skips": Lie(
+        "A change stream leaves out an update, on every member.", partial(_stream_tells, 0, "")
+    ),
+    "stream-doubles": Lie(
+        "A change stream reports an update twice, on every member.", partial(_stream_tells, 2, "")
+    ),
+    "zone-stream-skips": Lie(
+        "The change stream of a Raft map leaves out an update, on every member.",
+        partial(_stream_tells, 0, ZONED),
+        zones=True,
+    ),
+    "zone-stream-doubles": Lie(
+        "The change stream of a Raft map reports an update twice, on every member.",
+        partial(_stream_tells, 2, ZONED),
+        zones=True,
+    ),
     "cut-later": Lie("A cut shows later values of some keys, on every holder.", _cut_later),
 }
 

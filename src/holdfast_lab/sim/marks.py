@@ -76,6 +76,10 @@ ZONES: dict[str, str] = {
     "zone: scan": "a client reads several keys of a map in a zone in a scan",
     "zone: bulk write": "a client writes several entries of a map in a zone in columns",
     "zone: cut read": "a cut of a Raft map is read and judged",
+    "zone: short logs": "groups keep few entries, so replicas that lack some get the state",
+    "zone: change stream": "a map in a zone has a change stream",
+    "zone: changes from a follower": "a replica that does not lead reports changes to a reader",
+    "zone: stream begins again": "no member has the changes any more, and the reader needs a snapshot",
 }
 """Marks of runs with a map in a zone."""
 RESTARTS: dict[str, str] = {

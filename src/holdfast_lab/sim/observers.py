@@ -19,7 +19,7 @@ from holdfast_lab.sim.lifetimes import Lifetimes
 from holdfast_lab.sim.listening import Listeners
 from holdfast_lab.sim.near_caching import NearCaches
 from holdfast_lab.sim.steady import Offices, ZoneOffices
-from holdfast_lab.sim.stream_readers import Reader
+from holdfast_lab.sim.stream_readers import Reader, ZoneReader
 from holdfast_lab.sim.transacting import Applications
 from holdfast_lab.sim.workload import DEEP, MAP, SWEPT, Keys, map_of
 from holdfast_lab.sim.world import World
@@ -56,7 +56,8 @@ class Observers:
         self.zone_offices = ZoneOffices(world, cluster, ZONED) if keys.zoned else None
         self.listeners = Listeners(world, cluster, listened, self._offices_of)
         self.near_caches = NearCaches(world, cluster, doors, listened)
-        self.reader = Reader(world, cluster, MAP)
+        self.reader = Reader(world, cluster, MAP, of_map)
+        self.zone_reader = ZoneReader(world, cluster, ZONED, of_map, doors) if keys.zoned else None
         read = [*keys.hot[:READ_KEYS], *keys.timed[:2]]
         self.reading = Reading(world, cluster, read, of_map)
         maps = [MAP, SWEPT, *([DEEP] if DEEP in settings.maps else [])]
@@ -87,6 +88,8 @@ class Observers:
             self.applications.start()
         if self._stream:
             self.reader.start()
+        if self.zone_reader is not None:
+            self.zone_reader.start()
 
     def pause(self) -> None:
         """Stop asking, but continue to receive, so that the cluster can come to rest."""
@@ -101,12 +104,17 @@ class Observers:
         self.offices.running = self.listeners.running = False
         if self.zone_offices is not None:
             self.zone_offices.running = False
-        self.reader.end()
+        for reader in self._readers:
+            reader.end()
+
+    @property
+    def _readers(self) -> list[Reader]:
+        return [self.reader, *([self.zone_reader] if self.zone_reader is not None else [])]
 
     @property
     def caught_up(self) -> bool:
-        """Whether the change stream of a cluster at rest was read to its end."""
-        return self.reader.caught_up
+        """Whether the change streams of a cluster at rest were read to their ends."""
+        return all(reader.caught_up for reader in self._readers)
 
     def look(self) -> None:
         if self.applications is not None:
@@ -123,18 +131,12 @@ class Observers:
             if lost
             else calls
         )
-        of_stream = [call for call in kept if self._map_of(call.key) == MAP]
-        ends = {
-            key: value
-            for key, value in final.items()
-            if self._map_of(key) == MAP and partition_of(wire_key(key), 0, count) not in lost
-        }
         return [
             *self.listeners.problems(kept, self._map_of, lost),
             *self.near_caches.problems(final),
             *self.reading.problems(kept, lost),
             *self.cutter.found,
-            *self.reader.judge(of_stream, ends, lost),
+            *(problem for reader in self._readers for problem in reader.judge(calls, final)),
             *(self.applications.problems(lost) if self.applications is not None else ()),
         ]
 
@@ -157,4 +159,7 @@ class Observers:
         if self.zone_offices is None:
             return {}
         registrations = [one for one in self.listeners.registrations if one.map == ZONED]
-        return {"zone_events_heard": sum(len(one.listening.heard) for one in registrations)}
+        return {
+            "zone_events_heard": sum(len(one.listening.heard) for one in registrations),
+            "zone_changes_told": len(self.zone_reader.told) if self.zone_reader is not None else 0,
+        }

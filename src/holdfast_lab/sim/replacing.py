@@ -1,4 +1,4 @@
-"""Temporary replacement of methods and functions for one run."""
+"""Temporary replacement of methods, functions and constants for one run."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ from holdfast_lab.sim.shape import KEPT_SEEDS, Journalling, Shape, drawn
 from holdfast_lab.sim.tally import Tally, Teller
 from holdfast_lab.sim.workload import Auditor, Client, Habits, Keys
 from holdfast_lab.sim.world import World
-from holdfast_lab.sim.zone_runs import ZoneOperator, ZoneWatch
+from holdfast_lab.sim.zone_runs import ZoneOperator, ZoneWatch, keeping_log_entries
 
 CONVERGE_NS = 180 * SECOND
 """Simulated time in which the cluster must recover after the faults have ended."""
@@ -71,19 +71,21 @@ LOOKS = 32
 """Number of looks at leftovers before they count."""
 
 
-WITHOUT, TOLD_LIES = "without", "lies"
-"""Keys of a recording: the disabled rules, and the installed lies."""
+WITHOUT, TOLD_LIES, ENTRIES = "without", "lies", "log entries"
+"""Keys of a recording: the disabled rules, the installed lies, and how many entries the logs of groups keep."""
 
 
 @contextmanager
 def as_recorded(told: Mapping[str, str]) -> Iterator[None]:
-    """Disable rules and install lies as recorded, for the block. Raises RecordBroken for unknown ones."""
+    """Let members be as recorded, for the block: with disabled rules, lies and short logs. Raises RecordBroken for
+    unknown ones.
+    """
     without, lies = (
         {name for name in told.get(what, "").split(", ") if name} for what in (WITHOUT, TOLD_LIES)
     )
     if unknown := sorted((without - RULES.keys()) | (lies - LIES.keys())):
         raise RecordBroken(f"it was run with {', '.join(unknown)}: no rule or lie that this Holdfast knows")
-    with telling(lies), ablated(*without):
+    with telling(lies), ablated(*without), keeping_log_entries(int(told.get(ENTRIES, 0))):
         yield
 
 
@@ -123,10 +125,11 @@ def simulate(
     asked = Counter() if asked is None else asked
     shape = drawn(seed, journal, power_cuts=power_cuts, memory=memory, zones=zones, transactions=transactions)
     told = {"seed": str(seed), "shape": shape.line(), "holdfast": __version__}
+    told |= {ENTRIES: str(shape.log_entries)} if shape.zone is not None else {}
     told |= {
         what: ", ".join(sorted(names)) for what, names in ((WITHOUT, without), (TOLD_LIES, lies)) if names
     }
-    with telling(lies), ablated(*without, asked=asked):
+    with telling(lies), ablated(*without, asked=asked), keeping_log_entries(shape.log_entries):
         recorder = partial(Recorder, record, told=told) if record is not None else None
         verdict, marks = _run(seed, story, shape, power_cuts=power_cuts, recorder=recorder, ways=ways)
     for name, times in asked.items():

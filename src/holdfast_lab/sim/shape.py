@@ -27,7 +27,7 @@ from holdfast.core.zones.descriptors import Adjustment, PlacementKind, ZoneSetti
 from holdfast_lab.sim.builds import builds_drawn
 from holdfast_lab.sim.cluster import Journal, simulated_settings
 from holdfast_lab.sim.transacting import with_transactions
-from holdfast_lab.sim.zone_runs import zone_drawn
+from holdfast_lab.sim.zone_runs import ZONED, zone_drawn
 
 Journalling = Literal["off", "sync", "lazy", "mixed"]
 """Journals of maps: `mixed` chooses one of the others for each seed."""
@@ -72,6 +72,8 @@ class Shape:
     damage: bool = False
     loss: Loss = ""
     zone: ZoneSettings | None = None
+    log_entries: int = 0
+    """Applied entries that the log of a Raft group keeps: with few, states are sent instead. 0: as in production."""
     transactions: bool = False
     builds: tuple[FeatureLevels, ...] = ()
     """Initial feature levels of each host's build; empty: all have this build throughout."""
@@ -100,9 +102,11 @@ class Shape:
         if self.zone is None:
             return ""
         zone, metastore = self.zone, self.settings.metastore
+        logs = f", logs of {self.log_entries} entries" if self.log_entries else ""
         return (
             f"zone of {zone.replicas} replicas ({zone.adjustment}, {zone.placement}, down {zone.scale_down_s} s, "
-            f"up {zone.scale_up_s} s), metastore of {metastore.voters} (replaced after {metastore.replace_after_ms} ms)"
+            f"up {zone.scale_up_s} s{logs}), "
+            f"metastore of {metastore.voters} (replaced after {metastore.replace_after_ms} ms)"
         )
 
     def features(self) -> list[str]:
@@ -149,6 +153,8 @@ class Shape:
         if (zone := self.zone) is None:
             return {}
         return {
+            "zone: short logs": self.log_entries > 0,
+            "zone: change stream": bool(self.settings.map(ZONED).changes_bytes),
             "zone of one replica": zone.replicas == 1,
             "zone of several replicas": zone.replicas > 1,
             "zone of fewer partitions": zone.partitions < self.settings.partitions.count,
@@ -183,8 +189,8 @@ def drawn(
         shape = replace(shape, settings=with_transactions(shape.settings, seed), transactions=True)
     if not zones:
         return shape
-    settings, zone = zone_drawn(seed, shape.settings)
-    return replace(shape, settings=settings, zone=zone, loss="")
+    settings, zone = zone_drawn(seed, shape.settings, changes_bytes=_zone_streamed(seed))
+    return replace(shape, settings=settings, zone=zone, log_entries=_log_entries(seed), loss="")
 
 
 def _plain(seed: int, journal: Journalling, *, power_cuts: bool, memory: bool) -> Shape:
@@ -321,6 +327,17 @@ def _streamed(seed: int) -> int:
     """
     draw = random.Random(f"{seed}/streams")
     return draw.choice([5000, 50_000]) if seed >= KEPT_SEEDS and draw.random() < 0.41 else 0
+
+
+def _zone_streamed(seed: int) -> int:
+    """Bytes of history that a map in a zone keeps; few are soon forgotten."""
+    draw = random.Random(f"{seed}/zone streams")
+    return draw.choice([0, 2000, 50_000, 50_000]) if seed >= KEPT_SEEDS else 0
+
+
+def _log_entries(seed: int) -> int:
+    draw = random.Random(f"{seed}/log entries")
+    return draw.choice([4, 20, 100, 0]) if seed >= KEPT_SEEDS else 0
 
 
 def _placement(seed: int) -> Placement:

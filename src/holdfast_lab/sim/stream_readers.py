@@ -9,7 +9,7 @@ contents of the map.
 from __future__ import annotations
 
 import random
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 
 from holdfast.core.model.changes_since import Asked, ChangesSince
@@ -17,9 +17,11 @@ from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.records import Change, Record
 from holdfast.core.streams.change_streams import Reach, term_of
+from holdfast.server import change_questions
 from holdfast_lab.check import streamed_changes as changes
 from holdfast_lab.check.linearizability import FOREVER, Call
-from holdfast_lab.sim.calls import key_of, name_of, wire_key
+from holdfast_lab.sim.calls import PROBE, key_of, name_of, wire_key
+from holdfast_lab.sim.clients.simulated_doors import Doors
 from holdfast_lab.sim.cluster import Cluster
 from holdfast_lab.sim.world import Process, World
 
@@ -31,11 +33,16 @@ CONTENTS = tuple[Change, bytes, bytes, bytes | None, int, bytes]
 
 
 class Reader:
-    def __init__(self, world: World, cluster: Cluster, name: str) -> None:
+    DRAWS = "reader"
+    """Name of its random stream."""
+
+    def __init__(self, world: World, cluster: Cluster, name: str, map_of: Callable[[str], str]) -> None:
+        """`map_of`: the map of a key that clients use."""
         self.world = world
         self.cluster = cluster
         self.name = name
-        self.random = random.Random(f"{world.seed}/reader")
+        self._map_of = map_of
+        self.random = random.Random(f"{world.seed}/{self.DRAWS}")
         self.running = True
         self.at: dict[int, tuple[int, int]] = {}
         """Counter and term of the last update read, by partition."""
@@ -73,11 +80,15 @@ class Reader:
             process.whenever_awake(partial(process.step, partial(self._ask, process)))
 
     def _ask(self, process: Process) -> None:
-        """Read the heads of this member's partitions, and ask another member for changes."""
-        if process.driver.stopped:
-            return
-        partitions = range(len(process.picture.assignments))
-        heads, _ = process.picture.heads(self.name, partitions)
+        """Read the heads of this member's partitions, and ask for changes."""
+        if not process.driver.stopped:
+            self._read_heads(process, partial(self._ask_after, process))
+
+    def _read_heads(self, process: Process, done: Callable[[Mapping[int, Reach]], None]) -> None:
+        """Call `done` with the heads of the partitions that the member serves."""
+        done(process.picture.heads(self.name, range(len(process.picture.assignments)))[0])
+
+    def _ask_after(self, process: Process, heads: Mapping[int, Reach]) -> None:
         for partition, head in heads.items():
             counter, term = self.at.get(partition, (0, 0))
             if head.counter <= counter:
@@ -99,20 +110,20 @@ class Reader:
 
     def _ask_for(self, process: Process, asked: Asked, head: Reach) -> None:
         def deed() -> None:
-            process.driver.callers.ask_changes(asked, lambda told: self._take(process, asked, head, told))
+            process.driver.callers.ask_changes(asked, lambda found: self._take(process, asked, head, found))
 
         process.step(deed)
 
-    def _take(self, process: Process, asked: Asked, head: Reach, told: ChangesSince) -> None:
+    def _take(self, process: Process, asked: Asked, head: Reach, found: ChangesSince) -> None:
         partition = asked.partition
         if self.at.get(partition, (0, 0)) != (asked.after, asked.after_term):
             return
-        if told.upto == asked.after:
+        if found.upto == asked.after:
             if asked.after and term_of(head.lineage, asked.after) != asked.after_term:
                 self._problem(
                     partition, f"update {asked.after} of term {asked.after_term} is gone from {head}"
                 )
-            elif "remembered" in told.why or "nothing of this map" in told.why:
+            elif "remembered" in found.why or "nothing of this map" in found.why:
                 refused = self._refused.setdefault(partition, set())
                 refused.add(process.name)
                 if all(other.name in refused for other in self.cluster.running()):
@@ -120,9 +131,9 @@ class Reader:
             return
         self._got_on(partition)
         content = self.content.setdefault(partition, {})
-        for term, record in told.records:
+        for term, record in found.records:
             self._see(partition, term, record, content)
-        self.at[partition] = (told.upto, told.term)
+        self.at[partition] = (found.upto, found.term)
 
     def _restart(self, partition: int, head: Reach) -> None:
         """History is gone here, and perhaps everywhere: continue at the head, with unknown contents."""
@@ -145,11 +156,17 @@ class Reader:
             self._problem(partition, f"update {record.counter} says {record.old!r} was there, not {before!r}")
         if record.change is Change.SET:
             content[record.key] = record.value
+        if key_of(record.key).startswith(PROBE):
+            return
         value = record.value if record.change is Change.SET else None
         update = (partition, term, record.counter)
         self.told.append(changes.Told(key_of(record.key), name_of(value), name_of(record.old), update))
 
     # -- at the end
+
+    def lost(self) -> set[int]:
+        """Partitions that have begun again, because all their copies were destroyed."""
+        return {partition for partition, _ in self.cluster.lost}
 
     @property
     def caught_up(self) -> bool:
@@ -169,26 +186,26 @@ class Reader:
         Lost partitions do not count: their history began again, so the reader may never reach it. Waiting for
         them would end at a random moment, when another partition has perhaps just removed an expired entry.
         """
-        lost = {partition for partition, _ in self.cluster.lost}
+        lost = self.lost()
         behind = []
         for member in self.cluster.members():
-            for partition, copy in enumerate(member.picture.leading):
-                held = copy.maps.get(self.name) if copy is not None else None
-                if held is None or partition in lost:
+            for partition in range(len(member.picture.assignments)):
+                led = member.picture.copies.led(self.name, partition)
+                held = led.copy.maps.get(self.name) if led is not None else None
+                if led is None or held is None or partition in lost:
                     continue
-                ended = any(
-                    held.state.expired(key, member.picture.now_ns, touch=False) for key in held.state.expiries
-                )
+                ended = any(held.state.expired(key, led.now_ns, touch=False) for key in held.state.expiries)
                 if ended or self.at.get(partition, (0, 0)) != (held.counter, held.term):
                     behind.append(partition)
         return sorted(behind)
 
-    def judge(
-        self, calls: Sequence[Call], final: Mapping[str, str | None], lost: Container[int] = ()
-    ) -> list[str]:
-        """Errors in the delivered changes. `calls`: those on this map; `final`: values of its keys, if the
-        cluster came to rest. `lost`: partitions that have begun again, about which nothing is concluded.
+    def judge(self, calls: Sequence[Call], final: Mapping[str, str | None]) -> list[str]:
+        """Errors in the delivered changes. `calls`: those of all maps; `final`: values of all keys, if the
+        cluster came to rest. Nothing is concluded about partitions that have begun again.
         """
+        lost = self.lost()
+        calls = [call for call in calls if self._reads(call.key, lost)]
+        final = {key: value for key, value in final.items() if self._reads(key, lost)}
         found = [
             f"partition {partition}: {what}" for partition, what in self.problems if partition not in lost
         ]
@@ -214,6 +231,10 @@ class Reader:
                 found.append(f"{key} is {value}, and {name_of(content)} by what was told")
         return found
 
+    def _reads(self, key: str, lost: Container[int]) -> bool:
+        """Whether this is a key of its map, in a partition that was not lost."""
+        return self._map_of(key) == self.name and self._partition(key) not in lost
+
     def _partition(self, key: str) -> int:
         return partition_of(wire_key(key), 0, self.cluster.settings.partitions.count)
 
@@ -222,3 +243,54 @@ class Reader:
 
     def _problem(self, partition: int, what: str) -> None:
         self.problems.append((partition, what))
+
+
+class ZoneReader(Reader):
+    """Reader of a map in a zone. Its heads come as a session reports them: from leaders that a majority has confirmed,
+    so they never go back.
+    """
+
+    DRAWS = "zone reader"
+
+    def __init__(
+        self, world: World, cluster: Cluster, name: str, map_of: Callable[[str], str], doors: Doors
+    ) -> None:
+        super().__init__(world, cluster, name, map_of)
+        self._doors = doors
+
+    def lost(self) -> set[int]:
+        """None: a majority of their voters remains."""
+        return set()
+
+    def _read_heads(self, process: Process, done: Callable[[Mapping[int, Reach]], None]) -> None:
+        before = dict(self.at)
+
+        def on_heads(heads: Mapping[int, Reach], _: Sequence[int]) -> None:
+            for partition, head in heads.items():
+                counter, term = before.get(partition, (0, 0))
+                if head.counter < counter:
+                    self._problem(
+                        partition,
+                        f"{process.name} reports update {head.counter} of term {head.term} as the last one, and update "
+                        f"{counter} of term {term} was read before",
+                    )
+            process.soon(partial(done, {p: head for p, head in heads.items() if self._has_term(p, head)}))
+
+        partitions = range(self.cluster.settings.partitions.count)
+        change_questions.zone_heads(self._doors.grid(process), self.name, partitions, on_heads)
+
+    def _has_term(self, partition: int, head: Reach) -> bool:
+        """Whether the last update has a term. Those of older builds have none, and are not remembered."""
+        if head.counter and not head.term and head.counter > self.at.get(partition, (0, 0))[0]:
+            self._restart(partition, head)
+        return not head.counter or head.term > 0
+
+    def _take(self, process: Process, asked: Asked, head: Reach, found: ChangesSince) -> None:
+        leads = process.picture.copies.led(self.name, asked.partition) is not None
+        if found.upto > asked.after and not leads:
+            self.world.marks.hit("zone: changes from a follower")
+        super()._take(process, asked, head, found)
+
+    def _restart(self, partition: int, head: Reach) -> None:
+        self.world.marks.hit("zone: stream begins again")
+        super()._restart(partition, head)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import msgspec
@@ -15,6 +16,7 @@ from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.member_status import SettingValue
 from holdfast.core.model.zone_questions import NEVER as NEVER_SAID
 from holdfast.core.model.zone_questions import AlterZone, CreateZone, ZoneAnswer, ZoneOrder
+from holdfast.core.multiraft import group_host
 from holdfast.core.raft.follower_progress import LogFlow
 from holdfast.core.zones.descriptors import NEVER, Adjustment, ClusterTopology, PlacementKind, ZoneSettings
 from holdfast.core.zones.zone_keys import TOPOLOGY_KEY, KeysRead
@@ -22,6 +24,7 @@ from holdfast_lab.check.linearizability import Call
 from holdfast_lab.check.zone_invariants import GroupsSeen, judge
 from holdfast_lab.sim.cluster import PARITIES, PARITY, Cluster
 from holdfast_lab.sim.kept_entries import KeptEntries
+from holdfast_lab.sim.replacing import Replaced
 from holdfast_lab.sim.world import Process, World
 
 ZONE = "z"
@@ -41,8 +44,8 @@ PATIENCE_NS = 5 * SECOND
 """How long the operator waits for an answer before it asks another member."""
 
 
-def zone_drawn(seed: int, settings: Settings) -> tuple[Settings, ZoneSettings]:
-    """Settings with a zone for this seed, and the zone."""
+def zone_drawn(seed: int, settings: Settings, *, changes_bytes: int = 0) -> tuple[Settings, ZoneSettings]:
+    """Settings with a zone for this seed, and the zone. `changes_bytes`: of the map in the zone."""
     draw = random.Random(f"{seed}/zones")
     partitions = settings.partitions
     if partitions.count > PARTITIONS_MOST:
@@ -52,7 +55,8 @@ def zone_drawn(seed: int, settings: Settings) -> tuple[Settings, ZoneSettings]:
     )
     fewer = random.Random(f"{seed}/zone partitions")
     shares = fewer.random() < SHARED
-    maps = {**settings.maps, ZONED: MapSettings(backups=settings.map("default").backups, raft_zone=ZONE)}
+    backups = settings.map("default").backups
+    zoned = MapSettings(backups=backups, raft_zone=ZONE, changes_bytes=changes_bytes)
     zone = ZoneSettings(
         ZONE,
         partitions=fewer.randint(1, partitions.count) if shares else partitions.count,
@@ -62,6 +66,7 @@ def zone_drawn(seed: int, settings: Settings) -> tuple[Settings, ZoneSettings]:
         adjustment=draw.choice(list(Adjustment)),
         placement=draw.choice(list(PlacementKind)),
     )
+    maps = {**settings.maps, ZONED: zoned}
     return msgspec.structs.replace(settings, partitions=partitions, metastore=metastore, maps=maps), zone
 
 
@@ -165,6 +170,18 @@ class ZoneOperator:
             self._world.marks.hit("zone altered")
         self._cluster.orders_wait = self.waiting
         self._next()
+
+
+@contextmanager
+def keeping_log_entries(entries: int) -> Iterator[None]:
+    """Let the logs of Raft groups keep only so many applied entries, for the block; 0: as many as in production."""
+    replaced = Replaced()
+    if entries:
+        replaced.replace(group_host, "LOG_ENTRIES", lambda _: entries)  # type: ignore[arg-type, return-value]
+    try:
+        yield
+    finally:
+        replaced.end()
 
 
 def _said(value: object) -> SettingValue:

@@ -92,6 +92,7 @@ SHOWN_BY = {
     "change-agreed": "tests/core/raft/test_reconfiguration.py",
     "read-index": "tests/lab/sim/test_zones.py",
     "read-standing": "tests/core/multiraft/test_read_rounds.py",
+    "heads-confirmed": "tests/lab/sim/test_zone_streams.py",
     "forward-term": "tests/lab/sim/test_zones.py",
     "reset-fences": "tests/core/raft/test_reconfiguration.py",
     "metastore-reads": "tests/core/metastore/test_metastore.py",

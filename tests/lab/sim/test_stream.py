@@ -25,7 +25,7 @@ def staged(hosts: int, changes_bytes: int = 1 << 20) -> tuple[Stage, Reader]:
         for name, chosen in base.maps.items()
     }
     stage = Stage(hosts, settings=msgspec.structs.replace(base, maps=maps))
-    return stage, Reader(stage.world, stage.cluster, MAP)
+    return stage, Reader(stage.world, stage.cluster, MAP, lambda key: MAP)
 
 
 def test_what_has_ended_is_read_only_when_its_end_was_told() -> None:

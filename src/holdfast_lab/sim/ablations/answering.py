@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.core.messages import Ack, Replicated
@@ -17,7 +17,9 @@ from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.routing.backup_reads import Positions
 from holdfast.core.store.replica import MapReplica
 from holdfast.core.store.request_ids import Remembered
-from holdfast.core.streams.change_streams import ChangeStreams
+from holdfast.core.streams.change_streams import ChangeStreams, Reach
+from holdfast.server import change_questions
+from holdfast.server.grid import Grid
 from holdfast_lab.sim.ablations.place import Place, always, never, nothing
 from holdfast_lab.sim.replacing import Method
 
@@ -46,6 +48,16 @@ def _tells_all_that_is_sent(
     return held.counter if unsent is None else unsent - 1
 
 
+def _heads_of_any_leader(
+    _: Method,
+    grid: Grid,
+    name: str,
+    partitions: Sequence[int],
+    done: Callable[[Mapping[int, Reach], list[int]], None],
+) -> None:
+    done(*grid.changes.heads(name, partitions))
+
+
 def _something_waits(primary: Lane, *_: Any) -> bool:
     return bool(primary.open_records or primary._reads)
 
@@ -63,6 +75,7 @@ ANSWERING: dict[str, tuple[Place, ...]] = {
     ),
     "cut-kept": (Place(Cuts, "_when_kept", _says_that_all_keep_it),),
     "told-when-safe": (Place(ChangeStreams, "_safe", _tells_all_that_is_sent),),
+    "heads-confirmed": (Place(change_questions, "zone_heads", _heads_of_any_leader),),
     "monotonic-reads": (Place(Positions, "allow", always),),
     "apply-once": (Place(Remembered, "knows", never),),
 }

@@ -60,6 +60,7 @@ _AGREED: dict[str, str] = {
     "change-agreed": "New voters are joined when the metastore has agreed to just this target.",
     "read-index": "A read is answered when most voters have confirmed, after it came, who leads.",
     "read-standing": "What a voter has said of a leader counts for later reads only while it follows whom it followed.",
+    "heads-confirmed": "The head of a change stream in a zone is that of a leader whom a majority has confirmed.",
     "forward-term": "A request that was sent to a leader is taken by it in that term only.",
     "reset-fences": "Who has not heard of a group's reset is not listened to.",
     "metastore-reads": "Decisions are based on the metastore's leader, not on local state.",

@@ -131,6 +131,7 @@ class Doors:
         """Counts of events at the ports, by kind."""
         self._random = random.Random(f"{world.seed}/doors")
         self._doors: dict[Process, Door] = {}
+        self._grids: dict[Process, ProcessGrid] = {}
 
     def hosts(self) -> list[str]:
         return [address.host for address in self.cluster.addresses]
@@ -139,6 +140,13 @@ class Doors:
         """The process that listens on the host now."""
         process = next((found for found in self.cluster.living() if found.host == host), None)
         return process if process is not None and not process.driver.stopped else None
+
+    def grid(self, process: Process) -> ProcessGrid:
+        """The process as its sessions use it."""
+        grid = self._grids.get(process)
+        if grid is None:
+            grid = self._grids[process] = ProcessGrid(process, Turns(process), ConnectionCounts(self.counts))
+        return grid
 
     def connect(self, stream: Stream) -> None:
         """Carry a new connection to its host."""
@@ -169,7 +177,6 @@ class Doors:
 
     def _make(self, process: Process) -> Door:
         driver = process.driver
-        loop, counts = Turns(process), ConnectionCounts(self.counts)
         settings = driver.member.settings
         spent_ns = 0
 
@@ -178,12 +185,13 @@ class Doors:
             spent_ns += self._random.choice(SPENT_NS)
             return self.world.now_ns + spent_ns
 
+        grid = self.grid(process)
         door = Door(
-            ProcessGrid(process, loop, counts),
+            grid,
             settings.limits,
-            loop,
+            grid.clients_loop,
             clock,
-            counts,
+            ConnectionCounts(self.counts),
             DoorMember(driver.enter, driver.leave_lane, _raise, backlog=driver.member.picture.backlog),
             DoorOptions(
                 request_ids=settings.replication.request_ids,
