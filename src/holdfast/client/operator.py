@@ -32,7 +32,7 @@ class CarriedOut(NamedTuple):
 
     message: str
     value: Any
-    """Of the action's `result` type; None if it has none."""
+    """A value of the `result` type of the action; None if it has none."""
 
 
 def act(

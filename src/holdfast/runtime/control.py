@@ -25,7 +25,7 @@ from holdfast.actions.operator_action import (
     ProcessAction,
 )
 from holdfast.config import Settings
-from holdfast.core.events import ActionRequested, ActionWithdrawn
+from holdfast.core.events import ActionRequested, ActionWithdrawn, MemberAction
 from holdfast.core.member import Member
 from holdfast.core.model.member_status import MemberCount, MemberStatus
 from holdfast.engine.driver import Driver
@@ -138,7 +138,7 @@ class Control:
             picture.info.lite,
         )
 
-    def ask_machine(self, query: OperatorAction, reply: Callable[[Any], None]) -> None:
+    def ask_machine(self, query: MemberAction, reply: Callable[[Any], None]) -> None:
         """Have a machine of the member answer a query; now or later."""
         self._node.guard(lambda: self._driver.act(query, reply))
 
