@@ -98,12 +98,19 @@ def test_the_reference_page_is_made_from_the_declarations(request: pytest.Fixtur
 
 
 EXAMPLES: dict[str, dict[str, Any]] = {
+    "alter-zone": {"name": "z", "filter": ""},
     "baseline-add": {"members": ["four"]},
     "baseline-auto": {"adjust_ms": 1000},
     "baseline-remove": {"members": ["four"]},
     "configure": {"settings": {"limits.connections": "2000"}},
+    "create-zone": {"name": "z", "replicas": 3, "scale_up_s": "never", "consistency": "ha"},
+    "drop-zone": {"name": "z"},
     "evict": {"members": ["a-uuid"]},
     "kill-client": {"client": 17},
+    "rebuild-replica": {"zone": 1, "partition": 3},
+    "rename-zone": {"name": "z", "wanted": "y"},
+    "reset-zone": {"name": "z", "partitions": [1, 3]},
+    "show-zone": {"name": "z"},
     "refill": {"partition": 3, "member": "a-uuid"},
     "set-map": {"name": "m", "settings": {"backups": "2"}},
     "state": {"state": "frozen"},

@@ -955,7 +955,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
             "is no time: write a number and one of the units ms, s, min, h, d",
         ),
         (("zone", "alter", "z", "--scale-down-s", "never"), 4, "no member"),
-        (("zone", "alter", "z"), 2, "say what to alter"),
+        (("zone", "alter", "z"), 2, "name at least one setting to alter"),
         (("zone", "list"), 4, "no member"),
         (("metastore", "put", "k", "v", "--if-revision", "-1"), 2, "--if-revision"),
         (("metastore", "get", "k"), 4, "no member"),

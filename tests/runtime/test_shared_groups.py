@@ -6,8 +6,8 @@ import pytest
 from tests.runtime.test_member import run, until
 from tests.runtime.test_zone_verify import ROWS, command, order, zoned_members
 
+from holdfast.actions.change_zone import CreateZone
 from holdfast.core.model.ids import group_of
-from holdfast.core.model.zone_questions import CreateZone
 
 PARTITIONS = 2
 
@@ -18,7 +18,7 @@ def test_a_map_lives_in_a_zone_of_two_partitions() -> None:
 
     async def story() -> None:
         async with zoned_members() as members:
-            await order(members, CreateZone("z", [("replicas", 3), ("partitions", PARTITIONS)]))
+            await order(members, CreateZone("z", replicas=3, partitions=PARTITIONS))
             orders = members[0].map("orders")
             await orders.put_all(ROWS)
             hosted = members[0]._node.member.agreed.groups.hosted

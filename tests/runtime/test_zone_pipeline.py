@@ -14,11 +14,11 @@ from tests.cluster.crew import until
 from tests.runtime.test_member import run
 from tests.runtime.test_zone_verify import ROWS, command, order, replicas, zoned, zoned_members
 
+from holdfast.actions.change_zone import CreateZone
 from holdfast.client.action_messages import ask_status
 from holdfast.client.blocking import Client
 from holdfast.client.change_reader import heads, read_changes
 from holdfast.core.model.keys import partition_of
-from holdfast.core.model.zone_questions import CreateZone
 from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.errors import Moved, NotReady, Passive, Refused
 from holdfast.runtime.in_process.embedded import Member
@@ -40,7 +40,7 @@ async def use(members: list[Member], work: Callable[[Client], T], timeout_s: flo
 async def on_one_member(members: list[Member]) -> str:
     """Create the zone with all replicas on the second member, so most owners are no leaders. Returns its UUID."""
     name = members[1]._node.member.picture.info.name
-    await order(members, CreateZone("z", [("replicas", 1), ("filter", f"name={name}")]))
+    await order(members, CreateZone("z", replicas=1, filter=f"name={name}"))
     view = members[0]._node.member.agreed.view
     await until(lambda: bool(view.zones()) and not view.summary(view.zones()[0]).leaderless)
     await until(lambda: all(row.owner for row in members[2]._node.local_copies.leaders("orders") or [None]))

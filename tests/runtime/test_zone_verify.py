@@ -17,13 +17,14 @@ from click.testing import CliRunner, Result
 from tests.cluster.crew import until
 from tests.runtime.test_member import cluster, run
 
+from holdfast.actions.change_zone import CreateZone
+from holdfast.actions.operator_action import OperatorAction
 from holdfast.cli.main import holdfast
-from holdfast.client.agreed_client import order_zone
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Credentials
+from holdfast.client.operator import CarriedOut, act_at_any
 from holdfast.client_core.routing import parse_addresses
 from holdfast.core.model.ids import group_of
-from holdfast.core.model.zone_questions import CreateZone, ZoneAnswer, ZoneOrder
 from holdfast.core.raft.raft_messages import RaftKind, RaftMessage
 from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.core.store.replica_comparison import Finding
@@ -66,14 +67,14 @@ async def told(members: list[Member], *words: str) -> tuple[int, dict[str, Any]]
     return result.exit_code, json.loads(result.stdout)
 
 
-async def order(members: list[Member], wanted: ZoneOrder) -> ZoneAnswer:
+async def order(members: list[Member], wanted: OperatorAction) -> CarriedOut:
     addresses = parse_addresses(members[0].client_address)
-    return await asyncio.to_thread(order_zone, addresses, Credentials(), wanted)
+    return await asyncio.to_thread(act_at_any, addresses, Credentials(), wanted)
 
 
-async def zoned(members: list[Member], **settings: int) -> None:
+async def zoned(members: list[Member], **settings: Any) -> None:
     """Create the zone, wait for its leaders, and fill its map."""
-    await order(members, CreateZone("z", [("replicas", 3), *settings.items()]))
+    await order(members, CreateZone("z", replicas=3, **settings))
     agreed = members[0]._node.member.agreed
     await until(
         lambda: bool(agreed.view.zones()) and not agreed.view.summary(agreed.view.zones()[0]).leaderless

@@ -27,15 +27,20 @@ from tests.server.hazelcast.wire import CLIENT, AnsweredError, Wire, data, error
 from tests.server.memory_cluster import MemoryCluster
 from tests.server.memory_cluster import Wire as OwnWire
 
+from holdfast.actions.change_zone import AlterZone, CreateZone, DropZone, RenameZone, ResetZone
 from holdfast.actions.drain import Drain
+from holdfast.actions.operator_action import OperatorAction
+from holdfast.actions.rebuild_replica import RebuildReplica
+from holdfast.actions.registry import ACTIONS as OPERATOR_ACTIONS
 from holdfast.actions.show_status import ShowStatus
+from holdfast.actions.show_zones import ListZones, ShowLeaders, ShowZone
 from holdfast.actions.shut_down import ShutDown
+from holdfast.actions.start_metastore import StartMetastore
 from holdfast.client.action_messages import request_of
 from holdfast.config import load
 from holdfast.config.permissions import ACTIONS, Action, Kind
 from holdfast.config.users import users_of
 from holdfast.core.model import metastore_questions as metastore
-from holdfast.core.model import zone_questions as zones
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import BETWEEN_MEMBERS, Op, Request
 from holdfast.core.model.transaction_orders import (
@@ -137,7 +142,6 @@ SOME = {
     own.AskChanges: own.AskChanges(1, "m", 0, 0, 0, 0),
     own.Act: request_of(1, Drain(), 1),
     own.AskMetastore: own.AskMetastore(1, metastore.KeyAsked(b"k")),
-    own.OrderZone: own.OrderZone(1, zones.ListZones()),
     own.OrderTransaction: own.OrderTransaction(1, ListTransactions()),
 }
 OPEN = {own.Hello, own.AskTable, own.NextPage}
@@ -165,15 +169,16 @@ NEEDS: list[tuple[object, list[str]]] = [
     (metastore.PutAsked(b"app/k", b"", 0), ["metastore app/* put", "metastore app/* read"]),
     (metastore.RemoveAsked(b"app/k", 7), ["metastore app/* remove", "metastore app/* read"]),
     (metastore.ResetAsked(), ["metastore * reset"]),
-    (zones.CreateZone("z"), ["zone z create"]),
-    (zones.AlterZone("z", []), ["zone z alter"]),
-    (zones.RenameZone("z", "y"), ["zone z rename", "zone y rename"]),
-    (zones.DropZone("z"), ["zone z drop"]),
-    (zones.ResetZone("z"), ["zone z reset"]),
-    (zones.ListZones(), ["zone * show"]),
-    (zones.ShowZone("z"), ["zone z show"]),
-    (zones.RebuildReplica(1, 2), ["cluster * repair"]),
-    (zones.WhoLeads(), ["cluster * verify"]),
+    (CreateZone("z"), ["zone z create"]),
+    (AlterZone("z"), ["zone z alter"]),
+    (RenameZone("z", "y"), ["zone z rename", "zone y rename"]),
+    (DropZone("z"), ["zone z drop"]),
+    (ResetZone("z"), ["zone z reset"]),
+    (ListZones(), ["zone * show"]),
+    (ShowZone("z"), ["zone z show"]),
+    (RebuildReplica(1, 2), ["cluster * repair"]),
+    (ShowLeaders(), ["cluster * verify"]),
+    (StartMetastore(), ["metastore * start"]),
     (BeginTransaction(), ["transaction * use"]),
     (OperateIn(MINE, GET), ["transaction * use", "map m read"]),
     (OperateIn(MINE, GET, for_update=True), ["transaction * use", "map m read", "map m lock"]),
@@ -192,29 +197,35 @@ def question_of(asked: Any) -> own.Question:
         return own.AskMetastore(1, asked)
     if isinstance(asked, get_args(TransactionOrder)):
         return own.OrderTransaction(1, asked)
-    return own.OrderZone(1, asked)
+    raise AssertionError(asked)
+
+
+def rejection(user: Rights, asked: object) -> str:
+    if isinstance(asked, OperatorAction):
+        return access.action_rejection(user, asked)
+    return access.question_rejection(user, question_of(asked), {MINE})
 
 
 def test_every_order_is_listed_here() -> None:
     listed = {type(asked) for asked, _ in NEEDS}
     every = {*get_args(metastore.MetastoreQuestion), *get_args(TransactionOrder)}
-    assert listed == every | set(get_args(zones.ZoneOrder))
+    about_names = {kind for kind in OPERATOR_ACTIONS.values() if kind.declared.kind is not Kind.CLUSTER}
+    assert listed >= every | about_names
 
 
 @pytest.mark.parametrize(("asked", "rules"), NEEDS, ids=lambda value: str(value)[:60])
 def test_an_order_needs_just_its_rules(asked: object, rules: list[str]) -> None:
-    question = question_of(asked)
-    assert access.question_rejection(rights(*rules), question, {MINE}) == ""
+    assert rejection(rights(*rules), asked) == ""
     for missing in rules:
         rest = [rule for rule in rules if rule != missing]
-        assert access.question_rejection(rights(*rest), question, {MINE}), f"without {missing}"
+        assert rejection(rights(*rest), asked), f"without {missing}"
     all_others = [
         f"{kind} * {action}"
         for kind in Kind
         for action in ACTIONS[kind]
         if not any(rule.startswith(f"{kind} ") and rule.endswith(f" {action}") for rule in rules)
     ]
-    assert access.question_rejection(rights(*all_others), question, {MINE})
+    assert rejection(rights(*all_others), asked)
 
 
 @pytest.mark.rule("server/P-3")
@@ -497,7 +508,7 @@ def test_no_request_names_a_file_an_address_or_code() -> None:
     for kind, message in MESSAGES.items():
         assert not harmful & set(message.layout.declaration.replace("|", " ").split()), name_of(kind)
     kinds: list[Any] = [*get_args(own.Question), *get_args(metastore.MetastoreQuestion)]
-    kinds += [Request, *get_args(zones.ZoneOrder), *get_args(TransactionOrder)]
+    kinds += [Request, *OPERATOR_ACTIONS.values(), *get_args(TransactionOrder)]
     for one in kinds:
         assert not harmful & set(one.__struct_fields__), one
 

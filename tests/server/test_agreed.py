@@ -7,9 +7,7 @@ from dataclasses import fields
 import pytest
 from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
 
-from holdfast.core.effects import Complete
-from holdfast.core.events import MetastoreAsked, ZoneOrdered
-from holdfast.core.model.member_status import ZoneStatus
+from holdfast.core.events import MetastoreAsked
 from holdfast.core.model.metastore_questions import (
     KeyAnswer,
     KeyAsked,
@@ -17,36 +15,8 @@ from holdfast.core.model.metastore_questions import (
     MetastoreAnswer,
     PutAsked,
 )
-from holdfast.core.model.zone_questions import (
-    AssignmentsTold,
-    CreateZone,
-    DropZone,
-    ListZones,
-    RenameZone,
-    ReplicaTold,
-    ResetZone,
-    ZoneAnswer,
-    ZonePartitionTold,
-)
-from holdfast.engine.recording import digest_of, event_of, fields_of
+from holdfast.engine.recording import event_of, fields_of
 from holdfast.wire import own
-
-ANSWER = ZoneAnswer(
-    warnings=["w"],
-    zones=[ZoneStatus(1, "z", {"replicas": 3, "filter": ""}, 0, 1, 2)],
-    partitions=[
-        ZonePartitionTold(
-            0,
-            "a",
-            7,
-            AssignmentsTold(["a"], ["b"]),
-            [AssignmentsTold(["c"], force=True)],
-            None,
-            [ReplicaTold("a", "HEALTHY", 9, learner=False)],
-        )
-    ],
-    members={"a": "m1"},
-)
 
 
 @pytest.fixture
@@ -67,18 +37,14 @@ def tell(wire: Wire, kind: type[own.Question], *values: object) -> int:
     return wire.number
 
 
-def test_answers_come_when_the_member_has_them_in_any_order(wire: Wire, member: MemoryMember) -> None:
-    first = tell(wire, own.AskMetastore, PutAsked(b"k", b"v", 0))
-    second = tell(wire, own.OrderZone, CreateZone("z", [("replicas", 3), ("filter", "a=b")]))
+def test_an_answer_comes_when_the_member_has_it(wire: Wire, member: MemoryMember) -> None:
+    number = tell(wire, own.AskMetastore, PutAsked(b"k", b"v", 0))
     assert wire.answers() == []
-    (asked, found), (order, done) = member.agreed
+    ((asked, found),) = member.agreed
     assert asked == PutAsked(b"k", b"v", 0)
-    assert order == CreateZone("z", [("replicas", 3), ("filter", "a=b")])
-    done(ANSWER)
     found(MetastoreAnswer([KeyAnswer(b"k", None, 3)], 3, applied=False))
     assert wire.answers() == [
-        own.ZoneSays(second, ANSWER),
-        own.MetastoreSays(first, MetastoreAnswer([KeyAnswer(b"k", None, 3)], 3, applied=False)),
+        own.MetastoreSays(number, MetastoreAnswer([KeyAnswer(b"k", None, 3)], 3, applied=False)),
     ]
 
 
@@ -89,12 +55,6 @@ def test_answers_come_when_the_member_has_them_in_any_order(wire: Wire, member: 
         (own.AskMetastore, KeyAsked(b"k", 2**63)),
         (own.AskMetastore, KeyChangesAsked(b"k", -5)),
         (own.AskMetastore, PutAsked(b"k", b"v", 2**60)),
-        (own.OrderZone, DropZone("z" * 257)),
-        (own.OrderZone, RenameZone("z", "y" * 257)),
-        (own.OrderZone, ResetZone("z", [0] * 65_537)),
-        (own.OrderZone, CreateZone("z", [("filter", "x" * 5000)])),
-        (own.OrderZone, CreateZone("z", [("replicas", 2**62)])),
-        (own.OrderZone, CreateZone("z", [("replicas", 1)] * 65)),
     ],
 )
 def test_what_makes_no_sense_does_not_reach_the_member(
@@ -106,7 +66,7 @@ def test_what_makes_no_sense_does_not_reach_the_member(
 
 def test_nobody_asks_who_has_not_said_who_it_is(member: MemoryMember) -> None:
     member.user = ("ada", "secret", None)
-    for question in (own.AskMetastore(1, KeyAsked(b"k")), own.OrderZone(1, ListZones())):
+    for question in (own.AskMetastore(1, KeyAsked(b"k")),):
         stranger = Wire.to(member)
         stranger.session.receive(own.frame(question))
         assert [answer.kind for answer in stranger.answers()] == [own.FaultKind.DENIED]
@@ -114,14 +74,9 @@ def test_nobody_asks_who_has_not_said_who_it_is(member: MemoryMember) -> None:
 
 
 def test_a_recorded_life_knows_them_again() -> None:
-    for event in (
-        MetastoreAsked(7, PutAsked(b"k", b"v", 3)),
-        ZoneOrdered(8, CreateZone("z", [("replicas", 3)])),
-        ZoneOrdered(9, ListZones()),
-    ):
+    for event in (MetastoreAsked(7, PutAsked(b"k", b"v", 3)),):
         again = event_of(type(event).__name__, fields_of(event))
         assert again == event
         assert [type(getattr(again, one.name)) for one in fields(again)] == [
             type(getattr(event, one.name)) for one in fields(event)
         ]
-    assert digest_of(b"", [Complete(7, ANSWER)]) != digest_of(b"", [Complete(7, MetastoreAnswer())])

@@ -133,7 +133,6 @@ def example(kind: type) -> own.Question:
 REST: dict[type, list[object]] = {
     own.AskTable: [],
     own.AskMetastore: [[0, b"k"]],
-    own.OrderZone: [[5]],
     own.OrderTransaction: [[5]],
 }
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from holdfast.core.model.metastore_questions import PutAsked
 from holdfast.core.model.operations import Op, Request
-from holdfast.core.model.zone_questions import CreateZone
 from holdfast.errors import ProtocolError, TooLarge
 from holdfast.wire import own
 
@@ -62,7 +61,6 @@ QUESTIONS: list[own.Question] = [
     own.Act(9, "state", msgspec.Raw(msgspec.msgpack.encode({"state": "frozen"})), 60_000),
     own.Watch(10, (3, 17)),
     own.AskMetastore(16, PutAsked(b"k", b"v", 3)),
-    own.OrderZone(17, CreateZone("z", [("replicas", 3), ("filter", "a=b")])),
     own.AskDigests(18, [1, 2], "m", bytes(16)),
 ]
 

@@ -26,6 +26,10 @@ PARTITIONS_MAX: Final = 65_536
 """No cluster has more partitions."""
 NAMES_MAX: Final = 65_536
 TEXT_MAX: Final = 65_536
+ANSWER_S: Final = 15.0
+"""Timeout of a query that the metastore answers: a member reports after ten seconds that it does not."""
+OUTCOME_UNKNOWN: Final = "After that it is unknown whether it was done."
+"""`at_timeout` of an action that is `sent_once`."""
 TIMEOUT_MS_MAX: Final = 24 * 3600 * 1000
 """The longest wait for an action."""
 

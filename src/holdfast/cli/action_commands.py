@@ -6,8 +6,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from enum import EnumType
-from functools import partial
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from functools import cache, partial
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import click
 import msgspec
@@ -17,7 +18,7 @@ from holdfast.actions.operator_action import PARTITIONS_MAX, OperatorAction, Ope
 from holdfast.actions.reference import help_of
 from holdfast.actions.registry import ACTIONS
 from holdfast.cli.answers import Answer, Done, MemberResult
-from holdfast.cli.exit_statuses import CHANGES, SHOWS, STANDS, STATUSES, Meanings, Table
+from holdfast.cli.exit_statuses import CHANGES, ONCE, SHOWS, STANDS, STATUSES, Meanings, Table
 from holdfast.cli.operator_command import CONTINUES, Call, operator_command
 from holdfast.cli.orders import Give, given_up, still_here, together
 from holdfast.cli.query_commands import add_query
@@ -29,6 +30,8 @@ from holdfast.config.loading import live_text
 from holdfast.core.model.baseline import FIXED
 from holdfast.core.model.ids import Address
 from holdfast.core.model.member_status import ListedMember, MemberStatus
+from holdfast.core.model.zone_answers import NEVER
+from holdfast.core.zones.descriptors import NEVER as NEVER_S
 from holdfast.errors import ConfigError, HoldfastError
 
 DIGITS_MAX = 5
@@ -59,26 +62,71 @@ def _add(group: click.Group, name: str, kind: Kind, show: Show | None) -> None:
             return show(call)
         return _Sending(kind, call).send(**given)
 
-    answer: Any = Done if declared.target is Target.CLUSTER else Iterator[MemberResult]
+    answer: Any = done_type(kind) if declared.target is Target.CLUSTER else Iterator[MemberResult]
     command.__annotations__["return"] = answer if show is None else get_type_hints(show)["return"] | answer
     for parameter in reversed(_parameters(kind, shows=show is not None)):
         parameter(command)
-    made = operator_command(
+    made = _command_of(kind, group)(command)
+    made.statuses = statuses_of(kind)  # type: ignore[attr-defined]
+
+
+def _command_of(kind: Kind, group: click.Group, **more: Any) -> Callable[[Callable[..., Any]], click.Command]:
+    """The decorator of the command of an action or a query."""
+    declared = kind.declared
+    if not issubclass(kind, OperatorQuery):
+        more |= {"timeout_s": declared.timeout_s, "then": declared.at_timeout or CONTINUES}
+    return operator_command(
         group,
-        name,
-        timeout_s=declared.timeout_s,
-        then=declared.at_timeout or CONTINUES,
+        declared.command.rpartition(" ")[2],
         confirms=kind.question is not OperatorAction.question,
         short_help=declared.summary,
         help=help_of(kind),
-    )(command)
-    made.statuses = statuses_of(kind)  # type: ignore[attr-defined]
+        **more,
+    )
+
+
+def action_command(
+    kind: Kind, group: click.Group, **more: Any
+) -> Callable[[Callable[[Call, Any], Any]], click.Command]:
+    """Make a function the command of an action or a query, with the arguments and options of its fields. The function
+    gets the call and the action. `more`: as for `operator_command`.
+    """
+
+    def made(function: Callable[[Call, Any], Any]) -> click.Command:
+        def command(call: Call, **given: Any) -> Any:
+            return function(call, _Sending(kind, call).read(**given))
+
+        command.__annotations__["return"] = get_type_hints(function)["return"]
+        for parameter in reversed(_parameters(kind, shows=False)):
+            parameter(command)
+        return _command_of(kind, group, **more)(command)
+
+    return made
+
+
+@cache
+def done_type(kind: Kind) -> type[Done]:
+    """The type of what the command of an action prints: with the fields of its `result`."""
+    if kind.result is None:
+        return Done
+    fields = [(one.name, one.type) for one in msgspec.structs.fields(kind.result)]
+    made = msgspec.defstruct(
+        f"{kind.__name__}Done",
+        fields,
+        bases=(Done,),
+        namespace={"__doc__": kind.result.__doc__},
+        kw_only=True,
+    )
+    assert issubclass(made, Done)
+    return made
 
 
 def statuses_of(kind: Kind) -> Meanings:
     """The exit statuses of the command."""
     if issubclass(kind, OperatorQuery):
         return SHOWS
+    if kind.declared.sent_once:
+        return ONCE
     return CHANGES if kind.declared.withdrawn else STANDS
 
 
@@ -127,10 +175,26 @@ def _parameters(kind: Kind, *, shows: bool) -> list[Callable[[Any], Any]]:
 def _fields(kind: Kind) -> dict[str, tuple[Any, Meta, bool]]:
     """Type, description, and whether it must be given, of each field."""
     hints = get_type_hints(kind, include_extras=True)
-    return {
-        field.name: (get_args(hints[field.name])[0], _meta(hints[field.name]), field.required)
-        for field in msgspec.structs.fields(kind)
-    }
+    found = {}
+    for field in msgspec.structs.fields(kind):
+        given, meta = get_args(hints[field.name])[0], _meta(hints[field.name])
+        if get_origin(given) in (Union, UnionType):
+            alternatives = [each for each in get_args(given) if each is not NoneType]
+            given = alternatives[0] if len(alternatives) == 1 else given
+        found[field.name] = (*_with_limits(given, meta), field.required)
+    return found
+
+
+def _with_limits(hint: Any, meta: Meta) -> tuple[Any, Meta]:
+    """The type, and the description with the limits that the type has inside."""
+    if get_origin(hint) is not Annotated:
+        return hint, meta
+    inner, *limits = get_args(hint)
+    for each in limits:
+        least = each.ge if each.ge is not None else meta.ge
+        most = each.le if each.lt is None else each.lt - 1
+        meta = Meta(ge=least, le=most, description=meta.description, extra=meta.extra)
+    return inner, meta
 
 
 def _meta(hint: Any) -> Meta:
@@ -166,8 +230,10 @@ def _parameter(name: str, kind: Any, meta: Meta, required: bool, *, optional: bo
 
 
 def _click_type(kind: Any, meta: Meta) -> click.ParamType[Any]:
-    if (meta.extra or {}).get("reads") == "milliseconds":
-        return _TimeOrOff()
+    if (read := _TIMES.get((meta.extra or {}).get("reads", ""))) is not None:
+        return read
+    if get_origin(kind) is list:
+        kind, meta = _with_limits(get_args(kind)[0], meta)
     if isinstance(kind, EnumType):
         return click.Choice([str(value) for value in list[Any](kind)])
     if kind is int and "reads" not in (meta.extra or {}):
@@ -200,6 +266,25 @@ class _TimeOrOff(Seconds):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Milliseconds; -1 for `off`."""
         return FIXED if value == OFF else round(1000 * super().convert(value, param, ctx))
+
+
+class _DelayOrNever(Seconds):
+    """A time in whole seconds, or `never`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Seconds, or `never`. Fails for parts of a second."""
+        if value == NEVER:
+            return value
+        seconds = super().convert(value, param, ctx)
+        if not seconds.is_integer():
+            self.fail(f"{value} is no whole number of seconds", param, ctx)
+        return int(seconds)
+
+
+_TIMES: dict[str, click.ParamType[Any]] = {
+    "milliseconds": _TimeOrOff(),
+    "delay": _DelayOrNever(most=NEVER_S),
+}
 
 
 def read_settings(given: tuple[str, ...]) -> dict[str, str]:
@@ -247,19 +332,27 @@ class _Sending:
             given["members"] = members
         if isinstance(members, str):
             members = (members,)
-        values = {name: value for name, value in given.items() if value is not None}
-        action = msgspec.convert(
-            {name: self._read(name, value) for name, value in values.items()}, self._kind
-        )
-        if problem := action.problem(PARTITIONS_MAX):
-            raise ConfigError(problem)
-        if self._asks and not self._call.yes and (question := action.question(self.seen)):
-            self._call.confirm(question)
+        action = self.read(**given)
         if declared.target is not Target.CLUSTER:
             return self._at_each(action, members)
         with given_up() if declared.withdrawn else nullcontext():
             done = act_at_any(self._addresses(action), self._known, action, timeout_s=timeout_s)
-            return Done(message=done.message)
+        answer = {} if done.value is None else msgspec.structs.asdict(done.value)
+        return done_type(self._kind)(message=done.message, **answer)
+
+    def read(self, **given: Any) -> OperatorAction:
+        """The action with these parameters, after confirmation."""
+        values = {name: value for name, value in given.items() if value is not None}
+        fields = {name: self._read(name, value) for name, value in values.items()}
+        try:
+            action = msgspec.convert(fields, self._kind)
+        except msgspec.ValidationError as error:
+            raise ConfigError(str(error)) from None
+        if problem := action.problem(PARTITIONS_MAX):
+            raise ConfigError(problem)
+        if self._asks and not self._call.yes and (question := action.question(self.seen)):
+            self._call.confirm(question)
+        return action
 
     @property
     def _asks(self) -> bool:

@@ -70,6 +70,9 @@ class Done(Answer):
     def view(self) -> Iterable[Shown]:
         yield self.message
 
+    def notes(self) -> Iterable[str]:
+        return [f"Warning: {warning}" for warning in getattr(self, "warnings", ())]
+
 
 Result = Literal["done", "accepted", "failed", "unreachable"]
 STATUS_OF: dict[Result, int] = {"done": DONE, "accepted": OPEN, "failed": FAILED, "unreachable": UNREACHABLE}

@@ -48,6 +48,7 @@ def _reads(done: str, failed: str) -> Meanings:
 
 SHOWS = _asks("shown", "rejected")
 CHANGES = _asks("done", "rejected, or timed out")
+ONCE = _asks("done", "rejected, or unknown whether it was done: the last line of standard error says which")
 STANDS = _asks("done", "rejected", "timed out; the cluster has accepted the command and continues")
 _COMPARES = _asks(
     "all copies are equal", "copies differ", "no difference found, but not every copy could be compared"
@@ -97,11 +98,6 @@ STATUSES: Table = {
     "journal print": _FILES,
     "analyse": _reads("no damage and no missing update found", "a file is damaged, or an update is missing"),
     "plan": _asks("a plan is shown", "rejected"),
-    "zone create": CHANGES,
-    "zone alter": CHANGES,
-    "zone rename": CHANGES,
-    "zone drop": CHANGES,
-    "zone reset": CHANGES,
     "zone list": SHOWS,
     "zone show": {**SHOWS, FAILED: "unknown zone, or rejected"},
     "map list": SHOWS,

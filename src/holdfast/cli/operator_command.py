@@ -34,6 +34,7 @@ from holdfast.cli.exit_statuses import DONE, combined
 from holdfast.cli.rendering import show, tell_json
 from holdfast.cli.unit_types import SECONDS
 from holdfast.client.blocking import Client
+from holdfast.client.operator import act_at_any
 from holdfast.client_core.routing import parse_addresses
 from holdfast.core.model.ids import Address
 from holdfast.core.model.member_status import MemberStatus
@@ -76,6 +77,10 @@ class Call:
         """The status of the first member that answers."""
         with self.client(operates=True) as client:
             return client.status()
+
+    def ask(self, query: OperatorQuery) -> Any:
+        """The answer of the first member that answers, of the `result` type of the query."""
+        return act_at_any(self.addresses, self.credentials.for_client(), query).value
 
     def confirm(self, question: str) -> None:
         """Ask, unless `--yes` was given. Ends the command with status 1 if the operator declines."""

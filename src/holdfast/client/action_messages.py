@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.actions.operator_action import TIMEOUT_MS_MAX, OperatorAction, OperatorQuery
+from holdfast.actions.operator_action import TIMEOUT_MS_MAX, OperatorAction
 from holdfast.actions.show_status import ShowStatus
 from holdfast.client.connection import Connection
 from holdfast.core.model.member_status import MemberStatus
@@ -66,10 +66,10 @@ def check(answer: own.Acted) -> None:
         )
 
 
-def ask_on(connection: Connection, query: OperatorQuery) -> Any:
-    """The answer of the member at the other end, of the query's `result` type. Raises as `Connection.ask`; Refused."""
-    request = request_of(connection.next_number(), query, query.declared.timeout_s)
-    return value_of(query, connection.ask(request, own.Acted))
+def ask_on(connection: Connection, action: OperatorAction) -> Any:
+    """The answer of the member at the other end to a query or an action. Raises as `Connection.ask` and `check`."""
+    request = request_of(connection.next_number(), action, action.declared.timeout_s)
+    return value_of(action, connection.ask(request, own.Acted))
 
 
 def ask_status(connection: Connection) -> MemberStatus:

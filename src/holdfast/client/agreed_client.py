@@ -1,13 +1,11 @@
-"""Operator requests to the metastore, and orders about zones, through any member."""
+"""Operator requests to the metastore, through any member."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeVar
 
-from holdfast.client.blocking import Client
 from holdfast.client.connection import Broken, Connection, Credentials
-from holdfast.client.replica_questions import CANNOT_ASK
 from holdfast.core.model.ids import Address
 from holdfast.core.model.metastore_questions import (
     MetastoreAnswer,
@@ -16,7 +14,6 @@ from holdfast.core.model.metastore_questions import (
     RemoveAsked,
     ResetAsked,
 )
-from holdfast.core.model.zone_questions import ListZones, ShowZone, ZoneAnswer, ZoneOrder
 from holdfast.errors import (
     Denied,
     NotReady,
@@ -36,7 +33,7 @@ ANSWER_S = 15.0
 _ERRORS: dict[str, type[RequestError]] = {
     kind.__name__: kind for kind in (Denied, NotReady, Refused, TooLarge, Unknown, Unsupported)
 }
-Says = TypeVar("Says", own.MetastoreSays, own.ZoneSays)
+Says = TypeVar("Says", bound=own.MetastoreSays)
 
 
 def ask_metastore(
@@ -55,30 +52,7 @@ def ask_metastore(
     return says.answer
 
 
-def order_zone(addresses: list[Address], credentials: Credentials, order: ZoneOrder) -> ZoneAnswer:
-    """Carry out an order about zones. Raises as `ask_metastore`."""
-    changes = not isinstance(order, ListZones | ShowZone)
-    says = _asked(
-        addresses, credentials, lambda number: own.OrderZone(number, order), own.ZoneSays, changes=changes
-    )
-    _raise_what_failed(says.answer)
-    return says.answer
-
-
-def ask_of_zones(client: Client, order: ZoneOrder) -> ZoneAnswer:
-    """The answer of the first member that responds. Raises NotReady."""
-    failures: list[str] = []
-    for member in client.table().members:
-        try:
-            connection = client.to(member)
-            question = own.OrderZone(connection.next_number(), order)
-            return connection.ask(question, own.ZoneSays).answer
-        except CANNOT_ASK as failed:
-            failures.append(str(failed))
-    raise Unreachable("no member answers: " + "; ".join(failures))
-
-
-def _raise_what_failed(answer: MetastoreAnswer | ZoneAnswer) -> None:
+def _raise_what_failed(answer: MetastoreAnswer) -> None:
     if answer.failed:
         raise _ERRORS.get(answer.failed, Refused)(answer.why)
 

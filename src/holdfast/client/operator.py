@@ -115,18 +115,24 @@ def _report(progress: Callable[[MemberStatus], None], connection: Connection) ->
 
 
 def act_at_any(
-    addresses: list[Address], credentials: Credentials, action: OperatorAction, *, timeout_s: float
+    addresses: list[Address],
+    credentials: Credentials,
+    action: OperatorAction,
+    *,
+    timeout_s: float | None = None,
 ) -> CarriedOut:
     """Send a cluster-wide action or a query to any member, and to another one if that is lost. Raises as `act` does.
+    `timeout_s`: that of the declaration by default.
 
     An action that is `sent_once` goes to another member only if the first one cannot be reached.
     """
     declared = action.declared
     asks_one = declared.sent_once or isinstance(action, OperatorQuery)
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + (declared.timeout_s if timeout_s is None else timeout_s)
     left = list(addresses)
     asked: list[Address] = []
-    failed: HoldfastError = NotReady("no member was named")
+    silent: list[str] = []
+    lost: Unknown | None = None
 
     def learn(status: MemberStatus) -> None:
         doors = (member.door for member in status.members)
@@ -141,12 +147,12 @@ def act_at_any(
                 address, credentials, action, timeout_s=left_s, progress=None if asks_one else learn
             )
         except Unreachable as gone:
-            failed = gone
-        except Unknown as lost:
+            silent.append(str(gone))
+        except Unknown as unknown:
             if declared.sent_once:
                 raise
-            failed = lost
-    raise failed
+            lost = unknown
+    raise lost or Unreachable(f"no member answers: {'; '.join(silent)}")
 
 
 @dataclass(frozen=True, slots=True)

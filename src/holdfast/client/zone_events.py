@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.core.model.member_status import SettingValue
 from holdfast.core.model.metastore_questions import KeyAnswer
-from holdfast.core.model.zone_questions import LeaderTold, TroubleTold
+from holdfast.core.model.zone_answers import LeaderTold, TroubleTold
 from holdfast.core.zones import descriptors
 from holdfast.core.zones.assignments import Assignments, PartitionKeys
 from holdfast.core.zones.descriptors import ClusterTopology, DataNodesEntry, ZoneDescriptor, ZoneSettings

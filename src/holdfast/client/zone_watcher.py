@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from holdfast.actions.show_zones import ShowLeaders
+from holdfast.client.action_messages import ask_on
 from holdfast.client.blocking import Client
 from holdfast.client.replica_questions import CANNOT_ASK
 from holdfast.client.zone_events import ZoneEvent, ZoneEvents
@@ -16,7 +18,7 @@ from holdfast.core.model.metastore_questions import (
     MetastoreQuestion,
     PrefixAsked,
 )
-from holdfast.core.model.zone_questions import WhoLeads
+from holdfast.core.model.zone_answers import KnownLeaders
 from holdfast.core.zones.zone_keys import ZONES
 from holdfast.wire import own
 from holdfast.wire.own import MemberRow
@@ -124,8 +126,7 @@ class ZoneWatcher:
         for member, row in self._rows().items():
             try:
                 connection = self._client.to(member)
-                asked = own.OrderZone(connection.next_number(), WhoLeads())
-                answer = connection.ask(asked, own.ZoneSays).answer
+                answer: KnownLeaders = ask_on(connection, ShowLeaders())
             except CANNOT_ASK:
                 continue
             yield from self._story.leaders(answer.leaders, answer.members)

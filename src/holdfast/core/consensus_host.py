@@ -20,7 +20,7 @@ from holdfast.core.messages import ZoneStates
 from holdfast.core.metastore.metastore import Metastore
 from holdfast.core.metastore.metastore_voters import MetastoreVoters
 from holdfast.core.metastore.operator_questions import OperatorQuestions
-from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, GroupNumber, MemberId, Token, group_of
+from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, GroupNumber, MemberId
 from holdfast.core.model.levels import STARTS_METASTORE
 from holdfast.core.model.member_status import MetastoreReplica, ZoneStatus
 from holdfast.core.model.metastore_questions import (
@@ -32,10 +32,10 @@ from holdfast.core.model.metastore_questions import (
 )
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.zone_questions import RebuildReplica, WhoLeads, ZoneAnswer, ZoneOrder
+from holdfast.core.model.zone_answers import KnownLeaders
 from holdfast.core.multiraft.group_host import GroupHost
 from holdfast.core.multiraft.hosted_group import GroupClient, ReplicaNotice
-from holdfast.core.outbox import Outbox, Reply
+from holdfast.core.outbox import Outbox, Reply, ReplyTarget
 from holdfast.core.primary_backup.lane import EventSink
 from holdfast.core.raft.configuration import Configuration, NodeId
 from holdfast.core.raft_partition.cutter import Cutter
@@ -46,7 +46,7 @@ from holdfast.core.zones.zone_host import ZoneHost
 from holdfast.core.zones.zone_keys import ZONES
 from holdfast.core.zones.zone_orders import ZoneOrders
 from holdfast.core.zones.zone_view import ZoneView
-from holdfast.errors import NotReady
+from holdfast.errors import NotReady, Unsupported
 
 OFF = (
     "this cluster has no metastore, and so no zones. Start one, while the cluster is used: holdfast metastore start "
@@ -59,20 +59,22 @@ command for the metastore; what is left after the last iteration waits for the n
 """
 
 
-class _AdvisedReply(Reply):
-    """Adds advice for the operator to answers that report a missing leader."""
+class _AdvisedReply:
+    """Adds advice for the operator to errors that report a missing leader."""
 
-    __slots__ = ("_host",)
+    __slots__ = ("_host", "_reply")
 
-    def __init__(self, out: Outbox, token: Token, host: ConsensusHost) -> None:
-        super().__init__(out, token)
+    def __init__(self, reply: ReplyTarget, host: ConsensusHost) -> None:
+        self._reply = reply
         self._host = host
 
     def __call__(self, answer: object) -> None:
-        if isinstance(answer, MetastoreAnswer | ZoneAnswer) and answer.failed == NotReady.__name__:
+        if isinstance(answer, MetastoreAnswer) and answer.failed == NotReady.__name__:
             advice = self._host.recovery_advice()
             answer = msgspec.structs.replace(answer, why=f"{answer.why}; {advice}") if advice else answer
-        super().__call__(answer)
+        if isinstance(answer, NotReady) and (advice := self._host.recovery_advice()):
+            answer = NotReady(f"{answer}; {advice}")
+        self._reply(answer)
 
 
 class ConsensusHost:
@@ -117,7 +119,7 @@ class ConsensusHost:
         self.view = ZoneView(membership, self.metastore, self.groups, self.zones)
         """Status of zones, for display."""
         self._questions = OperatorQuestions(self.metastore)
-        self._orders = ZoneOrders(settings, out, membership, self.metastore, self.view)
+        self.zone_orders = ZoneOrders(settings, out, membership, self.metastore, self.view)
         self._departing: frozenset[str] = frozenset()
 
     def open_group(self, number: GroupNumber) -> GroupClient | None:
@@ -155,7 +157,7 @@ class ConsensusHost:
     # -- requests of operators
 
     def ask_metastore(self, question: MetastoreQuestion, reply: Reply) -> None:
-        """Reply with a `MetastoreAnswer`, at once or later. Keys of zones can only be changed by `order_zone`."""
+        """Reply with a `MetastoreAnswer`, at once or later. Keys of zones can only be changed by `zone_orders`."""
         if not self._on:
             reply(MetastoreAnswer(failed="Unsupported", why=OFF))
         elif isinstance(question, ResetAsked):
@@ -169,30 +171,24 @@ class ConsensusHost:
             why = f"keys that begin with {ZONES.decode()} can only be changed with holdfast zone"
             reply(MetastoreAnswer(failed="Denied", why=why))
         else:
-            self._questions.ask(question, _AdvisedReply(self._out, reply.token, self))
+            self._questions.ask(question, _AdvisedReply(reply, self))
 
-    def order_zone(self, order: ZoneOrder, reply: Reply) -> None:
-        if not self._on:
-            reply(ZoneAnswer(failed="Unsupported", why=OFF))
-        elif isinstance(order, RebuildReplica):
-            why = self.groups.rebuild(group_of(order.zone, order.partition))
-            done = "" if why else "the leader's state was requested"
-            reply(ZoneAnswer(done=done, failed=NotReady.__name__ if why else "", why=why))
-        elif isinstance(order, WhoLeads):
-            reply(
-                ZoneAnswer(
-                    leaders=self.view.leaders(),
-                    members=self.view.names(),
-                    troubles=self.zone_host.troubles,
-                    node=self.groups.me,
-                )
-            )
-        else:
-            self._orders.take(order, _AdvisedReply(self._out, reply.token, self))
+    def advised(self, reply: ReplyTarget) -> ReplyTarget | None:
+        """The reply to a request of an operator, which adds advice. None: there is no metastore, and the request is
+        rejected.
+        """
+        if self._on:
+            return _AdvisedReply(reply, self)
+        reply(Unsupported(OFF))
+        return None
+
+    def zone_leaders(self) -> KnownLeaders:
+        """The leaders of all partitions, as far as this member knows, and failures of its own replicas."""
+        return KnownLeaders(self.groups.me, self.view.names(), self.view.leaders(), self.zone_host.troubles)
 
     def on_states(self, sender: MemberId, message: ZoneStates) -> None:
         self.zone_host.on_states(sender, message)
-        self._orders.on_states(sender, message)
+        self.zone_orders.on_states(sender, message)
 
     # -- status
 
@@ -258,7 +254,7 @@ class ConsensusHost:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        machines = (self.groups, self.metastore, self.zones, self.cutter, self._questions, self._orders)
+        machines = (self.groups, self.metastore, self.zones, self.cutter, self._questions, self.zone_orders)
         return {what: count for machine in machines for what, count in machine.leftovers.items()}
 
     def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
@@ -297,7 +293,7 @@ class ConsensusHost:
         if self._on:
             self.metastore.on_timer()
             self.zone_host.sweep()
-            self._orders.sweep()
+            self.zone_orders.sweep()
         self.zones.sweep()
 
     def look_at_departing(self) -> None:

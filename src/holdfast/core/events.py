@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from holdfast.core.model.records import Record
     from holdfast.core.model.transaction_orders import TransactionOrder
     from holdfast.core.model.zone_batches import ZoneBatch
-    from holdfast.core.model.zone_questions import ZoneOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,14 +211,6 @@ class MetastoreAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class ZoneOrdered:
-    """An order about a zone, or a request for its status. Answered by a `ZoneAnswer`."""
-
-    token: Token
-    order: ZoneOrder
-
-
-@dataclass(frozen=True, slots=True)
 class TransactionAsked:
     """An order about a transaction. Answered by a `TransactionAnswer`."""
 
@@ -296,7 +287,6 @@ Event = (
     | CutLeased
     | ChangesAsked
     | MetastoreAsked
-    | ZoneOrdered
     | TransactionAsked
     | ListenerAdded
     | CollectorAdded

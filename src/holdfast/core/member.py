@@ -571,9 +571,6 @@ EVENTS: dict[type[e.Event], Callable[[Member, Any], object]] = {
     e.MetastoreAsked: lambda member, event: member.agreed.ask_metastore(
         event.question, Reply(member.out, event.token)
     ),
-    e.ZoneOrdered: lambda member, event: member.agreed.order_zone(
-        event.order, Reply(member.out, event.token)
-    ),
     e.TransactionAsked: lambda member, event: member.transactions.take(
         event.order, Reply(member.out, event.token)
     ),

@@ -71,6 +71,12 @@ class Outbox:
         return effects
 
 
+class ReplyTarget(Protocol):
+    """Gets the answer to a request of an operator, or a RequestError, once."""
+
+    def __call__(self, answer: object, /) -> None: ...
+
+
 class Reply:
     """Answers one request. Machines keep it until they can."""
 

@@ -17,7 +17,6 @@ from holdfast.core.events import (
     MetastoreAsked,
     SubscriptionEnded,
     TransactionAsked,
-    ZoneOrdered,
 )
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.ids import Token
@@ -25,7 +24,6 @@ from holdfast.core.model.metastore_questions import MetastoreAnswer, MetastoreQu
 from holdfast.core.model.operations import EntryEvent
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionOrder
-from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
 from holdfast.core.primary_backup.cuts import Taken
 
 
@@ -79,9 +77,6 @@ class Callers:
 
     def ask_metastore(self, question: MetastoreQuestion, done: Callable[[MetastoreAnswer], None]) -> None:
         self._put(MetastoreAsked(self.expect(done), question))
-
-    def order_zone(self, order: ZoneOrder, done: Callable[[ZoneAnswer], None]) -> None:
-        self._put(ZoneOrdered(self.expect(done), order))
 
     def order_transaction(self, order: TransactionOrder, done: Callable[[TransactionAnswer], None]) -> None:
         self._put(TransactionAsked(self.expect(done), order))

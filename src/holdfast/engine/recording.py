@@ -35,7 +35,6 @@ from holdfast.core.model import (
     transaction_orders,
     views,
     zone_batches,
-    zone_questions,
 )
 from holdfast.core.model.journal_entries import Entry, Snapshot
 from holdfast.core.primary_backup.lane import Lane
@@ -64,7 +63,6 @@ _NAMES = {
         transaction_orders,
         views,
         zone_batches,
-        zone_questions,
     )
     for name, value in vars(module).items()
 }

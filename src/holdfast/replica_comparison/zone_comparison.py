@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from holdfast.client.action_messages import ask_status
-from holdfast.client.agreed_client import ask_of_zones
+from holdfast.actions.show_zones import ListZones, ShowLeaders, ShowZone
+from holdfast.client.action_messages import ask_on, ask_status
 from holdfast.client.blocking import Client
 from holdfast.client.cut_handles import Cut, end_cut, take_cut
 from holdfast.client.replica_questions import CANNOT_ASK, ask_digests
-from holdfast.core.model.zone_questions import ListZones, ShowZone, WhoLeads, ZonePartitionTold
+from holdfast.core.model.zone_answers import ZoneDetails, ZoneList, ZonePartitionTold
 from holdfast.core.store.replica_comparison import Finding, ReplicaDigest, compare_with_newest
-from holdfast.errors import NotReady
+from holdfast.errors import Denied, NotReady, Refused, Unsupported
 from holdfast.replica_comparison.comparison_report import Report
 from holdfast.wire import own
 
@@ -64,9 +64,10 @@ def compare_zones(
     if client.status().metastore is None:
         return
     housed = {name: zone for name, zone in zone_maps(client).items() if not maps or name in maps}
-    answer = ask_of_zones(client, ListZones())
-    if answer.failed:
-        report.zones_unknown = answer.why
+    try:
+        answer: ZoneList = client.query(ListZones())
+    except (NotReady, Unsupported) as failed:
+        report.zones_unknown = str(failed)
         return
     there = {zone.name: zone for zone in answer.zones}
     report.maps_without_zone = {name: zone for name, zone in sorted(housed.items()) if zone not in there}
@@ -106,9 +107,12 @@ class ZoneComparison:
         found: dict[int, list[Finding]] = {}
         left = list(partitions)
         for turn in range(1, LEADERLESS_ROUNDS + 1):
-            shown = ask_of_zones(self._client, ShowZone(self._name))
-            if shown.failed:
-                found.update({one: [self._nothing(one, "", shown.why)] for one in left})
+            try:
+                shown: ZoneDetails = self._client.query(ShowZone(self._name))
+            except Denied:
+                raise
+            except Refused as failed:
+                found.update({one: [self._nothing(one, "", str(failed))] for one in left})
                 break
             self._nodes = self._present_nodes()
             self._names.update(
@@ -131,9 +135,7 @@ class ZoneComparison:
         found: dict[str, str] = {}
         for member in self._client.table().members:
             try:
-                connection = self._client.to(member)
-                question = own.OrderZone(connection.next_number(), WhoLeads())
-                found[connection.ask(question, own.ZoneSays).answer.node] = member
+                found[ask_on(self._client.to(member), ShowLeaders()).node] = member
             except CANNOT_ASK:
                 continue
         return found

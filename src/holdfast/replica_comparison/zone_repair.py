@@ -11,15 +11,17 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from holdfast.client.agreed_client import ask_of_zones
+from holdfast.actions.rebuild_replica import RebuildReplica
+from holdfast.actions.show_zones import ListZones
+from holdfast.client.action_messages import ask_on
 from holdfast.client.blocking import Client
+from holdfast.client.connection import Broken
 from holdfast.client.replica_questions import CANNOT_ASK
-from holdfast.core.model.zone_questions import ListZones, RebuildReplica
+from holdfast.core.model.zone_answers import ZoneList
 from holdfast.core.store.replica_comparison import Finding
-from holdfast.errors import NotReady
+from holdfast.errors import NotReady, RequestError
 from holdfast.replica_comparison.comparison_report import Report
 from holdfast.replica_comparison.key_differences import Pause
-from holdfast.wire import own
 
 TRIES = 40
 PAUSE_S = 0.25
@@ -64,7 +66,7 @@ def _has_majority(findings: Sequence[Finding]) -> bool:
 
 def rebuild(client: Client, plans: Sequence[ReplicaRebuild], *, pause: Pause = time.sleep) -> list[str]:
     """Have these replicas rebuilt; returns failures, in words. The states arrive soon after."""
-    answer = ask_of_zones(client, ListZones())
+    answer: ZoneList = client.query(ListZones())
     zones = {zone.name: (zone.id, int(zone.settings["partitions"])) for zone in answer.zones}
     failed: list[str] = []
     done: set[tuple[str, int, str]] = set()
@@ -88,13 +90,15 @@ def _rebuild_one(client: Client, member: str, order: RebuildReplica, pause: Paus
     for _ in range(TRIES):
         try:
             connection = client.to(member)
-            answer = connection.ask(own.OrderZone(connection.next_number(), order), own.ZoneSays).answer
         except CANNOT_ASK as failed:
             return str(failed)
-        if not answer.failed:
+        try:
+            ask_on(connection, order)
+        except NotReady as leads:
+            why = str(leads)
+        except (Broken, RequestError) as failed:
+            return str(failed)
+        else:
             return ""
-        why = answer.why
-        if answer.failed != NotReady.__name__:
-            break
         pause(PAUSE_S)
     return why

@@ -17,7 +17,6 @@ from typing import Literal, NamedTuple, Protocol, assert_never
 from holdfast.actions.operator_action import OperatorAction
 from holdfast.config.permissions import Action, Kind
 from holdfast.core.model import metastore_questions as metastore
-from holdfast.core.model import zone_questions as zones
 from holdfast.core.model.operations import Op, Request
 from holdfast.core.model.transaction_orders import (
     BeginTransaction,
@@ -269,8 +268,6 @@ def needs_of(question: own.Question, begun: Container[TransactionId]) -> Iterato
             yield None  # `action_rejection` judges the action that it names.
         case own.AskMetastore():
             yield from _of_metastore(question.question)
-        case own.OrderZone():
-            yield from _of_zone(question.order)
         case own.OrderTransaction():
             yield from _of_transaction(question.order, begun)
         case _:
@@ -329,32 +326,6 @@ def _of_metastore(asked: metastore.MetastoreQuestion) -> Iterator[Needed]:
 def _text(key: bytes) -> str:
     """A key as rules name it; bytes that are no text match no letter of a rule."""
     return key.decode("utf-8", "surrogateescape")
-
-
-def _of_zone(order: zones.ZoneOrder) -> Iterator[Needed]:
-    kind = Kind.ZONE
-    match order:
-        case zones.CreateZone():
-            yield Needed(kind, order.name, Action.CREATE)
-        case zones.AlterZone():
-            yield Needed(kind, order.name, Action.ALTER)
-        case zones.RenameZone():
-            yield Needed(kind, order.name, Action.RENAME)
-            yield Needed(kind, order.wanted, Action.RENAME)
-        case zones.DropZone():
-            yield Needed(kind, order.name, Action.DROP)
-        case zones.ResetZone():
-            yield Needed(kind, order.name, Action.RESET)
-        case zones.ListZones():
-            yield Needed(kind, "", Action.SHOW, "all")
-        case zones.ShowZone():
-            yield Needed(kind, order.name, Action.SHOW)
-        case zones.WhoLeads():
-            yield _cluster(Action.VERIFY)
-        case zones.RebuildReplica():
-            yield _cluster(Action.REPAIR)
-        case _:
-            assert_never(order)
 
 
 def _of_transaction(order: TransactionOrder, begun: Container[TransactionId]) -> Iterator[Needed | None]:

@@ -11,7 +11,7 @@ from holdfast.server.question_checks import map_problem
 from holdfast.server.reply_channel import ReplyChannel
 from holdfast.wire import own
 
-AdminQuestion = own.AskTable | own.Watch | own.AskMetastore | own.OrderZone
+AdminQuestion = own.AskTable | own.Watch | own.AskMetastore
 
 
 class AdminQuestions:
@@ -38,7 +38,7 @@ class AdminQuestions:
                 self._table(question)
             case own.Watch():
                 self._begin_watch(question)
-            case own.AskMetastore() | own.OrderZone():
+            case own.AskMetastore():
                 self._agreed(question)
             case _:
                 assert_never(question)
@@ -74,7 +74,7 @@ class AdminQuestions:
             )
         )
 
-    def _agreed(self, question: own.AskMetastore | own.OrderZone) -> None:
+    def _agreed(self, question: own.AskMetastore) -> None:
         replies = self._replies
         if problem := agreed.question_problem(question):
             replies.fault(question.id, own.FaultKind.MALFORMED, problem)
@@ -83,7 +83,7 @@ class AdminQuestions:
             return
         replies.handed_over = True
 
-        def done(answer: own.MetastoreSays | own.ZoneSays) -> None:
+        def done(answer: own.MetastoreSays) -> None:
             replies.answered()
             replies.send(answer)
 

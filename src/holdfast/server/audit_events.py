@@ -8,7 +8,6 @@ from enum import StrEnum, unique
 import msgspec
 
 from holdfast.core.model import metastore_questions as metastore
-from holdfast.core.model import zone_questions as zones
 from holdfast.core.model.transaction_orders import RollBackTransaction
 from holdfast.core.model.transactions import TransactionId
 from holdfast.wire import own
@@ -46,10 +45,6 @@ def order_of(question: own.Question, begun: Container[TransactionId]) -> str:
     this connection, whose end is not an operator command.
     """
     match question:
-        case own.OrderZone(order=zones.ListZones() | zones.ShowZone() | zones.WhoLeads()):
-            return ""
-        case own.OrderZone(order=order):
-            return repr(order)
         case own.AskMetastore(question=metastore.PutAsked(key=key) | metastore.RemoveAsked(key=key) as asked):
             return f"{type(asked).__name__}(key={key!r})"
         case own.AskMetastore(question=metastore.ResetAsked()):

@@ -17,7 +17,6 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionOrder
 from holdfast.core.model.transactions import TransactionId
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
-from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
 from holdfast.core.primary_backup.cuts import Cuts, Taken
 from holdfast.core.raft_partition.copy_lookup import FoundCopy
 from holdfast.core.raft_partition.leader_routing import ZoneEntries
@@ -252,9 +251,6 @@ class Grid(Protocol):
 
     def ask_metastore(self, question: MetastoreQuestion, done: Callable[[MetastoreAnswer], None]) -> None:
         """Read or change keys of the metastore; `done` is called once."""
-
-    def order_zone(self, order: ZoneOrder, done: Callable[[ZoneAnswer], None]) -> None:
-        """Carry out an operator's request about zones; `done` is called once."""
 
     transactions_per_connection: int
     """Limit of open transactions per connection."""

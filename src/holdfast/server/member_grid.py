@@ -18,7 +18,6 @@ from holdfast.core.model.transaction_orders import TransactionAnswer, Transactio
 from holdfast.core.model.transactions import TransactionId
 from holdfast.core.model.views import View
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
-from holdfast.core.model.zone_questions import ZoneAnswer, ZoneOrder
 from holdfast.core.primary_backup.cuts import Cuts, Taken
 from holdfast.core.raft_partition.copy_lookup import CopyLookup
 from holdfast.core.raft_partition.leader_routing import ZoneEntries
@@ -402,9 +401,6 @@ class MemberGrid:
 
     def ask_metastore(self, question: MetastoreQuestion, done: Callable[[MetastoreAnswer], None]) -> None:
         self.driver.callers.ask_metastore(question, done)
-
-    def order_zone(self, order: ZoneOrder, done: Callable[[ZoneAnswer], None]) -> None:
-        self.driver.callers.order_zone(order, done)
 
     def runs_transaction(self, transaction: TransactionId) -> bool:
         return self.member.picture.runs_transaction(transaction)

@@ -11,7 +11,6 @@ from holdfast.core.model.metastore_questions import MetastoreAnswer
 from holdfast.core.model.operations import Outcome
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.transaction_orders import TransactionAnswer
-from holdfast.core.model.zone_questions import ZoneAnswer
 from holdfast.wire.columns import ColumnBatch
 
 
@@ -360,11 +359,6 @@ class Changes(msgspec.Struct, frozen=True, array_like=True, tag=78):
 class MetastoreSays(msgspec.Struct, frozen=True, array_like=True, tag=79):
     id: int
     answer: MetastoreAnswer
-
-
-class ZoneSays(msgspec.Struct, frozen=True, array_like=True, tag=80):
-    id: int
-    answer: ZoneAnswer
 
 
 class TransactionSays(msgspec.Struct, frozen=True, array_like=True, tag=82):

@@ -41,7 +41,6 @@ from holdfast.wire.answers import (
     Ranges,
     TableIs,
     TransactionSays,
-    ZoneSays,
 )
 from holdfast.wire.columns import ColumnBatch
 from holdfast.wire.questions import (
@@ -59,7 +58,6 @@ from holdfast.wire.questions import (
     HoldCut,
     NextPage,
     OrderTransaction,
-    OrderZone,
     PutColumns,
     PutKind,
     Scan,
@@ -113,7 +111,6 @@ __all__ = [
     "MetastoreSays",
     "NextPage",
     "OrderTransaction",
-    "OrderZone",
     "Page",
     "PartitionDigest",
     "PutColumns",
@@ -125,7 +122,6 @@ __all__ = [
     "TableIs",
     "TransactionSays",
     "Watch",
-    "ZoneSays",
     "count_parts",
     "frame",
     "frame_length",
@@ -173,7 +169,6 @@ Question = (
     | AskHeads
     | AskChanges
     | AskMetastore
-    | OrderZone
     | OrderTransaction
 )
 Answer = (
@@ -192,7 +187,6 @@ Answer = (
     | Heads
     | Changes
     | MetastoreSays
-    | ZoneSays
     | TransactionSays
 )
 # -- frames --------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from holdfast.core.model.metastore_questions import MetastoreQuestion
 from holdfast.core.model.operations import DEFAULT_TTL, Request
 from holdfast.core.model.partition_events import Number
 from holdfast.core.model.transaction_orders import TransactionOrder
-from holdfast.core.model.zone_questions import ZoneOrder
 from holdfast.wire.columns import ColumnBatch
 
 PARTITIONS_MAX: Final = 65_536
@@ -232,13 +231,6 @@ class AskMetastore(msgspec.Struct, frozen=True, array_like=True, tag=16):
 
     id: int
     question: MetastoreQuestion
-
-
-class OrderZone(msgspec.Struct, frozen=True, array_like=True, tag=17):
-    """Create, alter, rename, drop, reset, list or show zones: for operators."""
-
-    id: int
-    order: ZoneOrder
 
 
 class OrderTransaction(msgspec.Struct, frozen=True, array_like=True, tag=19):

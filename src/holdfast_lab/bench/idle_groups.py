@@ -12,10 +12,11 @@ from pathlib import Path
 
 import click
 
-from holdfast.client.agreed_client import order_zone
+from holdfast.actions.change_zone import CreateZone
+from holdfast.actions.show_zones import ListZones
 from holdfast.client.connection import Credentials
+from holdfast.client.operator import act_at_any
 from holdfast.client_core.routing import parse_addresses
-from holdfast.core.model.zone_questions import CreateZone, ListZones
 from holdfast_lab.bench import report
 from holdfast_lab.bench.run import ROOT
 from holdfast_lab.bench.systems import process_cpu_seconds
@@ -36,9 +37,9 @@ def led(cluster: LocalCluster, groups: int) -> float:
     """Create the zone and wait until each group has a leader; returns the seconds."""
     addresses = parse_addresses(",".join(cluster.client_addresses()))
     begun_s = time.monotonic()
-    order_zone(addresses, Credentials(), CreateZone("z", [("partitions", groups), ("replicas", MEMBERS)]))
+    act_at_any(addresses, Credentials(), CreateZone("z", partitions=groups, replicas=MEMBERS))
     while True:
-        told = order_zone(addresses, Credentials(), ListZones()).zones
+        told = act_at_any(addresses, Credentials(), ListZones()).value.zones
         if told and not told[0].leaderless and not told[0].moving:
             return time.monotonic() - begun_s
         if time.monotonic() > begun_s + READY_S:

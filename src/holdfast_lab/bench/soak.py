@@ -17,12 +17,12 @@ from typing import Self
 
 import click
 
-from holdfast.client.agreed_client import order_zone
+from holdfast.actions.change_zone import CreateZone, DropZone
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Credentials
+from holdfast.client.operator import act_at_any
 from holdfast.client_core.routing import parse_addresses
 from holdfast.core.model.operations import Op, Request
-from holdfast.core.model.zone_questions import CreateZone, DropZone
 from holdfast.server.hazelcast import authentication
 from holdfast.server.hazelcast.near_caches import ADD_LISTENER as ADD_NEAR_CACHE
 from holdfast.wire import doors as preambles
@@ -139,10 +139,8 @@ def phases(
     yield "clients", clients, lambda number: one_client(ends[number % len(ends)], number)
 
     def one_zone(number: int) -> None:
-        order_zone(
-            addresses, Credentials(), CreateZone(f"z{number}", [("partitions", 5), ("replicas", MEMBERS)])
-        )
-        order_zone(addresses, Credentials(), DropZone(f"z{number}"))
+        act_at_any(addresses, Credentials(), CreateZone(f"z{number}", partitions=5, replicas=MEMBERS))
+        act_at_any(addresses, Credentials(), DropZone(f"z{number}"))
 
     yield "zones", zones, one_zone
 

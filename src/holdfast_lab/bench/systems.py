@@ -16,11 +16,11 @@ from pathlib import Path
 
 from hazelcast import HazelcastClient
 
-from holdfast.client.agreed_client import order_zone
+from holdfast.actions.change_zone import CreateZone
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Credentials
+from holdfast.client.operator import act_at_any
 from holdfast.core.model.ids import Address
-from holdfast.core.model.zone_questions import CreateZone
 from holdfast_lab.bench import frames
 from holdfast_lab.bench.load import Target, cores
 from holdfast_lab.processes.local_cluster import HOST, LocalCluster, free_ports
@@ -157,9 +157,7 @@ def holdfast_zone(members: int, partitions: int, name: str, *, files: bool) -> I
             cluster = stack.enter_context(LocalCluster(members, config, data_dir=folder))
         cluster.wait_safe(60)
         addresses = [(HOST, int(member.client_address.rpartition(":")[2])) for member in cluster.members]
-        order_zone(
-            [Address(*each) for each in addresses], Credentials(), CreateZone("z", [("replicas", members)])
-        )
+        act_at_any([Address(*each) for each in addresses], Credentials(), CreateZone("z", replicas=members))
         cluster.wait_safe(60)
         names = [member.uuid for member in cluster.members]
         with Client(cluster.members[0].client_address) as client:

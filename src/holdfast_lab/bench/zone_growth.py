@@ -15,22 +15,19 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 from hazelcast import HazelcastClient
 
-from holdfast.client.agreed_client import order_zone
+from holdfast.actions.change_zone import AlterZone, CreateZone
+from holdfast.actions.operator_action import OperatorAction
+from holdfast.actions.show_zones import ListZones, ShowZone
 from holdfast.client.connection import Credentials
+from holdfast.client.operator import act_at_any
 from holdfast.client_core.routing import parse_addresses
-from holdfast.core.model.zone_questions import (
-    NEVER,
-    AlterZone,
-    CreateZone,
-    ListZones,
-    ShowZone,
-    ZoneAnswer,
-    ZoneTold,
-)
+from holdfast.core.model.member_status import ZoneStatus
+from holdfast.core.model.zone_answers import NEVER
 from holdfast_lab.bench import report
 from holdfast_lab.bench.run import ROOT
 from holdfast_lab.bench.systems import process_cpu_seconds
@@ -77,7 +74,7 @@ class Measurement:
         self.shares: list[tuple[str, list[float]]] = []
 
     def create_and_fill(self) -> None:
-        self._order(CreateZone(ZONE, [("partitions", PARTITIONS), ("replicas", 1), ("scale_down_s", NEVER)]))
+        self._order(CreateZone(ZONE, partitions=PARTITIONS, replicas=1, scale_down_s=NEVER))
         self._wait(lambda zone: not zone.leaderless)
         client = HazelcastClient(
             cluster_members=self._cluster.client_addresses(), cluster_name=self._cluster.status().cluster
@@ -91,7 +88,7 @@ class Measurement:
     def grow(self) -> Growth:
         """From one replica to three, on each member one."""
         before_s, revision, begun_s = self._cpu_s(), self._revision(), time.monotonic()
-        self._order(AlterZone(ZONE, [("replicas", MEMBERS)]))
+        self._order(AlterZone(ZONE, replicas=MEMBERS))
         self._wait(lambda zone: not (zone.leaderless or zone.moving) and self._is_grown())
         took_s = time.monotonic() - begun_s
         return Growth(took_s, self._cpu_s() - before_s, self._revision() - revision)
@@ -110,17 +107,17 @@ class Measurement:
     def lose(self, member: ManagedMember) -> None:
         """Kill the member, and wait until all groups have leaders again."""
         self._cluster.kill(member)
-        self._wait(lambda zone: not zone.leaderless and zone.lacking == PARTITIONS)
+        self._wait(lambda zone: not zone.leaderless and zone.under_replicated == PARTITIONS)
 
     def _is_grown(self) -> bool:
         shown = self._order(ShowZone(ZONE)).partitions
         return all(part.stable is not None and len(part.stable.peers) == MEMBERS for part in shown)
 
-    def _order(self, wanted: AlterZone | CreateZone | ListZones | ShowZone) -> ZoneAnswer:
+    def _order(self, wanted: OperatorAction) -> Any:
         addresses = parse_addresses(",".join(self._cluster.client_addresses()))
-        return order_zone(addresses, Credentials(), wanted)
+        return act_at_any(addresses, Credentials(), wanted).value
 
-    def _wait(self, done: Callable[[ZoneTold], bool]) -> None:
+    def _wait(self, done: Callable[[ZoneStatus], bool]) -> None:
         deadline_s = time.monotonic() + READY_S
         while not ((zones := self._order(ListZones()).zones) and done(zones[0])):
             if time.monotonic() > deadline_s:

@@ -15,15 +15,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 from hazelcast import HazelcastClient
 
-from holdfast.client.agreed_client import order_zone
+from holdfast.actions.change_zone import AlterZone, CreateZone
+from holdfast.actions.show_zones import ShowZone
 from holdfast.client.connection import Credentials
+from holdfast.client.operator import act_at_any
 from holdfast.client_core.routing import parse_addresses
-from holdfast.core.model.member_status import SettingValue
-from holdfast.core.model.zone_questions import AlterZone, CreateZone, ShowZone
+from holdfast.core.model.zone_answers import ZoneDetails
 from holdfast_lab.bench import frames, report
 from holdfast_lab.bench.bulk import value_of
 from holdfast_lab.bench.run import ROOT
@@ -99,11 +101,11 @@ class Growing:
     def order(self, wanted: CreateZone | AlterZone) -> None:
         """Execute an order through the live members."""
         addresses = parse_addresses(",".join(member.client_address for member in self.cluster.alive))
-        order_zone(addresses, Credentials(), wanted)
+        act_at_any(addresses, Credentials(), wanted)
 
-    def alter(self, **settings: SettingValue) -> None:
+    def alter(self, **settings: Any) -> None:
         """Alter settings of the zone."""
-        self.order(AlterZone(ZONE, sorted(settings.items())))
+        self.order(AlterZone(ZONE, **settings))
 
     def fill(self) -> None:
         client = HazelcastClient(
@@ -143,7 +145,7 @@ class Growing:
 
     def _unsettled_reason(self, names: set[str]) -> str:
         address = self.cluster.alive[0].client_address
-        told = order_zone(parse_addresses(address), Credentials(), ShowZone(ZONE))
+        told: ZoneDetails = act_at_any(parse_addresses(address), Credentials(), ShowZone(ZONE)).value
         moving = sum(part.leader is None or bool(part.pending or part.planned) for part in told.partitions)
         holders = {
             told.members.get(node, node)

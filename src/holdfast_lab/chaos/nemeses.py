@@ -17,13 +17,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from holdfast.client.agreed_client import order_zone
+from holdfast.actions.change_zone import CreateZone
+from holdfast.actions.show_zones import ShowZone
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Credentials
+from holdfast.client.operator import act_at_any
 from holdfast.client_core.routing import parse_addresses
 from holdfast.core.model.keys import partition_of
-from holdfast.core.model.member_status import SettingValue
-from holdfast.core.model.zone_questions import CreateZone, ShowZone
+from holdfast.core.model.zone_answers import ZoneDetails
 from holdfast.errors import HoldfastError
 from holdfast.wire.values import to_stored
 from holdfast_lab.processes.hazelcast_writer import DemoError
@@ -101,12 +102,9 @@ class Nemesis:
 
     def create_zone(self) -> None:
         """Create the zone, through any member, when the members have settled."""
-        settings: list[tuple[str, SettingValue]] = [("replicas", self.replicas)]
-        if self.replaces:
-            settings.append(("scale_down_s", SCALE_DOWN_S))
-        order_zone(
-            parse_addresses(self.cluster.client_addresses()), Credentials(), CreateZone(ZONE, settings)
-        )
+        scale_down_s = SCALE_DOWN_S if self.replaces else None
+        zone = CreateZone(ZONE, replicas=self.replicas, scale_down_s=scale_down_s)
+        act_at_any(parse_addresses(self.cluster.client_addresses()), Credentials(), zone)
 
     def prepare(self, stack: ExitStack, folder: Path) -> LocalCluster:
         """The cluster for this nemesis, not started yet; `stack` ends other resources."""
@@ -137,7 +135,7 @@ class Nemesis:
         """Leader of some partition of the zone; the primary of a hot key while no leader is known."""
         addresses = parse_addresses(self.cluster.client_addresses())
         try:
-            shown = order_zone(addresses, Credentials(), ShowZone(ZONE))
+            shown: ZoneDetails = act_at_any(addresses, Credentials(), ShowZone(ZONE)).value
         except HoldfastError:
             return self.primary()
         names = [shown.members[one.leader] for one in shown.partitions if one.leader in shown.members]

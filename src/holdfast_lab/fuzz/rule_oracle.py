@@ -69,7 +69,6 @@ OPERATORS = (
     own.AskRanges,
     own.Act,
     own.AskMetastore,
-    own.OrderZone,
     own.Cut,
     own.HoldCut,
 )

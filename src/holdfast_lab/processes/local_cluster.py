@@ -30,14 +30,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from holdfast.client.agreed_client import order_zone
+from holdfast.actions.change_zone import CreateZone
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Credentials
+from holdfast.client.operator import act_at_any
 from holdfast.client_core.routing import parse_addresses
 from holdfast.config.addresses import format_address
 from holdfast.config.client_tls import ClientTls
-from holdfast.core.model.member_status import MemberStatus, SettingValue
-from holdfast.core.model.zone_questions import CreateZone
+from holdfast.core.model.member_status import MemberStatus
 from holdfast.errors import HoldfastError
 from holdfast_lab.processes.fork_server import COMMAND, Process, start_program
 
@@ -368,13 +368,8 @@ class LocalCluster:
         """Create a zone; returns a summary. Its replicas move to a new member at once, and away from a member
         that has been absent for `scale_down_s`.
         """
-        settings: list[tuple[str, SettingValue]] = [
-            ("replicas", replicas),
-            ("scale_up_s", 0),
-            ("scale_down_s", scale_down_s),
-        ]
-        order = CreateZone(name, settings)
-        return order_zone(parse_addresses(self.client_addresses()), Credentials(), order).done
+        zone = CreateZone(name, replicas=replicas, scale_up_s=0, scale_down_s=scale_down_s)
+        return act_at_any(parse_addresses(self.client_addresses()), Credentials(), zone).message
 
     def wait_served(self, timeout: float = 60.0) -> Status:
         """Wait until every partition has a running owner, with or without its backups."""

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Self
 
-from holdfast.client.agreed_client import ask_of_zones
+from holdfast.actions.show_zones import ShowLeaders
 from holdfast.client.blocking import Client
 from holdfast.core.model.member_status import ListedMember
-from holdfast.core.model.zone_questions import WhoLeads
+from holdfast.core.model.zone_answers import KnownLeaders
 from holdfast.errors import HoldfastError
 from holdfast_lab.processes.local_cluster import LocalCluster, Status
 
@@ -160,7 +160,7 @@ class Sampler(threading.Thread):
         """Sample the leaders, as the asked member knows them, and the live replicas, from the metastore."""
         assert self.status is not None, "it is sampled before"
         (zone,) = self.status.zones
-        answer = ask_of_zones(client, WhoLeads())
+        answer: KnownLeaders = client.query(ShowLeaders())
         line.names.update(answer.members)
         count = line.partition_count = int(zone.settings["partitions"])
         leaders = {told.partition: told.node for told in answer.leaders if told.zone == zone.id}

@@ -6,20 +6,20 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import msgspec
 
+from holdfast.actions.change_zone import AlterZone, CreateZone
 from holdfast.config import Settings
 from holdfast.config.schema import MapSettings, MetastoreSettings
 from holdfast.core.member_view import MemberView
 from holdfast.core.model.ids import MILLISECOND, SECOND
-from holdfast.core.model.member_status import SettingValue
-from holdfast.core.model.zone_questions import NEVER as NEVER_SAID
-from holdfast.core.model.zone_questions import AlterZone, CreateZone, ZoneAnswer, ZoneOrder
 from holdfast.core.multiraft import group_host
 from holdfast.core.raft.follower_progress import LogFlow
-from holdfast.core.zones.descriptors import NEVER, Adjustment, ClusterTopology, PlacementKind, ZoneSettings
+from holdfast.core.zones.descriptors import Adjustment, ClusterTopology, PlacementKind, ZoneSettings
 from holdfast.core.zones.zone_keys import TOPOLOGY_KEY, KeysRead
+from holdfast.errors import RequestError
 from holdfast_lab.check.linearizability import Call
 from holdfast_lab.check.zone_invariants import GroupsSeen, judge
 from holdfast_lab.sim.cluster import PARITIES, PARITY, Cluster
@@ -81,7 +81,7 @@ class ZoneOperator:
         self._until_ns = until_ns
         self._random = random.Random(f"{world.seed}/zone operator")
         self._turn = 0
-        self._due: list[dict[str, object]] = []
+        self._due: list[dict[str, Any]] = []
         """Remaining alterations, in this order."""
         self.created = False
 
@@ -100,7 +100,7 @@ class ZoneOperator:
         what = self._random.choice(
             ["replicas", "replicas", "placement", "adjustment", "scale_down_s", "filter"]
         )
-        values: dict[str, list[object]] = {
+        values: dict[str, list[Any]] = {
             "replicas": [1, 3, 5],
             "placement": list(PlacementKind),
             "adjustment": list(Adjustment),
@@ -127,12 +127,19 @@ class ZoneOperator:
         if turn == self._turn:
             self._next()
 
-    def _order(self) -> ZoneOrder:
+    def _order(self) -> AlterZone | CreateZone:
         if self.created:
-            return AlterZone(ZONE, [(name, _said(value)) for name, value in sorted(self._due[0].items())])
+            return AlterZone(ZONE, **self._due[0])
         zone = self._zone
-        wanted = ("partitions", "replicas", "scale_up_s", "scale_down_s", "adjustment", "placement")
-        return CreateZone(ZONE, [(name, _said(getattr(zone, name))) for name in wanted])
+        return CreateZone(
+            ZONE,
+            partitions=zone.partitions,
+            replicas=zone.replicas,
+            scale_up_s=zone.scale_up_s,
+            scale_down_s=zone.scale_down_s,
+            adjustment=zone.adjustment,
+            placement=zone.placement,
+        )
 
     def _all_live(self, process: Process) -> bool:
         """Whether the zone would be placed on living members: the fault budget does not cover groups that never
@@ -146,13 +153,14 @@ class ZoneOperator:
     def _ask(self, process: Process, turn: int) -> None:
         if self.created or self._all_live(process):
             order = self._order()
-            process.driver.callers.order_zone(order, partial(self._answered, turn))
+            process.driver.act(order, partial(self._answered, turn))
         else:
             self.told(turn, done=False)
 
-    def _answered(self, turn: int, answer: ZoneAnswer) -> None:
-        there = not self.created and answer.why.endswith(THERE_ALREADY)
-        self.told(turn, done=not answer.failed or there)
+    def _answered(self, turn: int, answer: object) -> None:
+        failed = isinstance(answer, RequestError)
+        there = not self.created and str(answer).endswith(THERE_ALREADY)
+        self.told(turn, done=not failed or there)
 
     def told(self, turn: int, *, done: bool) -> None:
         """Outcome of an order."""
@@ -182,12 +190,6 @@ def keeping_log_entries(entries: int) -> Iterator[None]:
         yield
     finally:
         replaced.end()
-
-
-def _said(value: object) -> SettingValue:
-    if value == NEVER:
-        return NEVER_SAID
-    return value if isinstance(value, int) else str(value)
 
 
 class ZoneWatch:

@@ -11,12 +11,14 @@ import types
 from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache, partial
+from types import NoneType
 from typing import Any
 
 import pytest
 from tests.lab.sim.stage import Stage, settings
 from tests.lab.sim.zone_stage import ZoneStage
 
+from holdfast.actions.change_zone import CreateZone, DropZone
 from holdfast.core.member import Member
 from holdfast.core.metastore import metastore
 from holdfast.core.model.keys import partition_of
@@ -27,7 +29,7 @@ from holdfast.core.model.transaction_orders import (
     OperateIn,
     RollBackTransaction,
 )
-from holdfast.core.model.zone_questions import CreateZone, DropZone, ZoneAnswer
+from holdfast.core.model.zone_answers import ZoneChanged
 from holdfast.core.multiraft import group_host
 from holdfast_lab.check.zone_invariants import Revisions
 from holdfast_lab.sim.calls import wire_key
@@ -144,10 +146,10 @@ def test_zones_that_are_dropped_leave_nothing(monkeypatch: pytest.MonkeyPatch) -
 
     def work(number: int) -> None:
         process = stage.processes[number % 3]
-        answers: list[ZoneAnswer] = []
-        for order in (CreateZone(f"zone-{number}", [("partitions", 3)]), DropZone(f"zone-{number}")):
-            process.step(partial(process.driver.callers.order_zone, order, answers.append))
+        answers: list[object] = []
+        for order in (CreateZone(f"zone-{number}", partitions=3), DropZone(f"zone-{number}")):
+            process.step(partial(process.driver.act, order, answers.append))
             stage.wait(2)
-        assert all(answer.done for answer in answers) and len(answers) == 2, answers
+        assert [type(answer) for answer in answers] == [ZoneChanged, NoneType], answers
 
     judge_rounds(stage, work, rest_s=10)

@@ -10,6 +10,7 @@ from tests.lab.sim.stage import Stage, settings
 from tests.lab.sim.test_zone_orders import ask, order
 from tests.lab.sim.zone_stage import ZONED, kept_settings, zoned_settings
 
+from holdfast.actions.change_zone import CreateZone
 from holdfast.actions.start_metastore import StartMetastore
 from holdfast.config import MapSettings, MetastoreSettings, Settings
 from holdfast.core.events import ActionRequested
@@ -18,7 +19,8 @@ from holdfast.core.model.levels import STARTS_METASTORE, FeatureLevels
 from holdfast.core.model.metastore_founding import MetastoreFounding
 from holdfast.core.model.metastore_questions import KeyAsked, MetastoreAnswer, PutAsked
 from holdfast.core.model.operations import Op, Status
-from holdfast.core.model.zone_questions import CreateZone
+from holdfast.core.model.zone_answers import ZoneChanged
+from holdfast.errors import Unsupported
 from holdfast_lab.sim.world import Process
 
 MS = 0.001
@@ -108,8 +110,8 @@ def one_metastore(stage: Stage, value: str = "v") -> None:
 def usable(stage: Stage) -> None:
     """A zone is created, and its map is written and read."""
     process = living(stage)[0]
-    made = order(stage, process, CreateZone("z", [("replicas", min(3, len(living(stage))))]), 12)
-    assert not made.failed, made
+    made = order(stage, process, CreateZone("z", replicas=min(3, len(living(stage)))), 12)
+    assert isinstance(made, ZoneChanged), made
     stage.wait(10)
     for op, value in ((Op.SET, "x"), (Op.GET, "")):
         answers = stage.ask(process, op, "k", value, ZONED)
@@ -121,8 +123,8 @@ def usable(stage: Stage) -> None:
 @pytest.mark.parametrize("hosts", [1, 2, 3, 4])
 def test_a_metastore_is_started_while_a_cluster_runs_and_zones_work(hosts: int) -> None:
     stage = Stage(hosts, settings=without_metastore())
-    refused = order(stage, stage.processes[0], CreateZone("z", []))
-    assert (refused.failed, "holdfast metastore start" in refused.why) == ("Unsupported", True)
+    refused = order(stage, stage.processes[0], CreateZone("z"))
+    assert (type(refused), "holdfast metastore start" in str(refused)) == (Unsupported, True)
     give(stage.processes[-1])
     stage.wait(5)
     one_metastore(stage)

@@ -89,7 +89,7 @@ def test_a_run_with_a_zone_too() -> None:
     """What an operator and sessions want of the zone are events like all others."""
     found = pieces(recorded(5, zones=True))
     kinds = {piece.event for piece in found if isinstance(piece, Step)}
-    assert {"ZoneOrdered", "ZoneBatches"} <= kinds
+    assert {"ActionRequested", "ZoneBatches"} <= kinds
     assert replay(iter(found)).steps > 1000
 
 

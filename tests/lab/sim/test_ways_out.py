@@ -15,8 +15,8 @@ import pytest
 from tests.lab.sim.way_out import Operator
 from tests.lab.sim.zone_stage import ZoneStage, kept_settings
 
+from holdfast.actions.change_zone import AlterZone
 from holdfast.core.model.operations import Op, Status
-from holdfast.core.model.zone_questions import AlterZone
 from holdfast.core.zones.descriptors import ZoneSettings
 
 HOSTS = 5
@@ -133,9 +133,9 @@ class Walk:
         if self.case.moving:
             # Towards other members, in the middle of which those that are lost are.
             places = "".join(place for place in "01234" if place != self.zone[0])[:3]
-            order = AlterZone("z", [("filter", f"host={'|'.join(self.stage.names(places))}")])
+            order = AlterZone("z", filter=f"host={'|'.join(self.stage.names(places))}")
             process = self.stage.processes[0]
-            process.step(lambda: process.driver.callers.order_zone(order, lambda answer: None))
+            process.step(lambda: process.driver.act(order, lambda answer: None))
             self.stage.wait(0.4)
         for process in list(self.stage.cluster.living()):
             host = self.stage.cluster.addresses.index(process.address)

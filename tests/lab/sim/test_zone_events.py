@@ -5,18 +5,11 @@ from __future__ import annotations
 from tests.lab.sim.test_zone_orders import ask, order
 from tests.lab.sim.zone_stage import ZoneStage
 
+from holdfast.actions.change_zone import AlterZone, CreateZone, DropZone, RenameZone, ResetZone
+from holdfast.actions.show_zones import ShowLeaders
 from holdfast.client.zone_events import ZoneEvent, ZoneEventKind, ZoneEvents
 from holdfast.core.model.metastore_questions import KeyAnswer, KeyChangesAsked, PrefixAsked
-from holdfast.core.model.zone_questions import (
-    AlterZone,
-    CreateZone,
-    DropZone,
-    LeaderTold,
-    RenameZone,
-    ResetZone,
-    TroubleTold,
-    WhoLeads,
-)
+from holdfast.core.model.zone_answers import LeaderTold, TroubleTold
 from holdfast.core.zones.assignments import Assignments
 from holdfast.core.zones.descriptors import ZoneSettings
 from holdfast.core.zones.work_queue import WorkKind
@@ -37,7 +30,7 @@ class Told:
     def leaders(self) -> list[ZoneEvent]:
         found: list[ZoneEvent] = []
         for process in self.stage.living():
-            answer = order(self.stage, process, WhoLeads(), 0.1)
+            answer = order(self.stage, process, ShowLeaders(), 0.1)
             found += self.story.leaders(answer.leaders, answer.members)
             found += self.story.troubles(process.name, answer.troubles)
         return found
@@ -59,7 +52,7 @@ def test_what_operators_do_to_a_zone_is_told_once_each() -> None:
     assert told.story.names == ["z"]
     assert told.news() == [], "what was before is no news"
     first = stage.processes[0]
-    order(stage, first, CreateZone("y", [("replicas", 2)]))
+    order(stage, first, CreateZone("y", replicas=2))
     stage.wait(5)
     news = told.news()
     created = [event for event in news if event.kind is ZoneEventKind.CREATED]
@@ -73,7 +66,7 @@ def test_what_operators_do_to_a_zone_is_told_once_each() -> None:
     assert sorted(event.partition or 0 for event in elected if event.zone == "y") == list(range(7))
     assert told.leaders() == [], "nobody else leads"
 
-    order(stage, first, AlterZone("y", [("replicas", 3), ("scale_down_s", 5)]))
+    order(stage, first, AlterZone("y", replicas=3, scale_down_s=5))
     stage.wait(20)
     news = told.news()
     [altered] = [event for event in news if event.kind is ZoneEventKind.ALTERED]
@@ -160,7 +153,7 @@ def test_a_member_tells_what_fails_again_and_again() -> None:
     controller = leader.driver.member.agreed.zone_host._controller
     for _ in range(10):
         controller.queue.failed((WorkKind.GROUP, 1, 3), "nobody catches up")
-    answer = order(stage, leader, WhoLeads(), 0.01)
+    answer = order(stage, leader, ShowLeaders(), 0.01)
     assert [(one.zone, one.partition, one.why) for one in answer.troubles] == [(1, 3, "nobody catches up")]
     assert answer.troubles[0].attempts >= 10
 

@@ -7,11 +7,11 @@ from functools import partial
 import msgspec
 from tests.lab.sim.zone_stage import ZONED, ZoneStage, zoned_settings
 
+from holdfast.actions.change_zone import AlterZone
 from holdfast.config import MapSettings
 from holdfast.core.model.ids import group_of
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
-from holdfast.core.model.zone_questions import AlterZone, ZoneAnswer
 from holdfast.core.raft.group import Group
 from holdfast.core.zones.descriptors import ZoneSettings
 from holdfast_lab.sim.calls import wire_key
@@ -41,8 +41,8 @@ def test_1_all_maps_of_a_zone_are_moved_by_one_change_of_each_group() -> None:
             assert [answer.status for answer in answers] == [Status.OK]
     assert len(filled) > count // 2
     before = tokens(stage, count)
-    told: list[ZoneAnswer] = []
-    process.step(partial(process.driver.callers.order_zone, AlterZone("z", [("replicas", 2)]), told.append))
+    told: list[object] = []
+    process.step(partial(process.driver.act, AlterZone("z", replicas=2), told.append))
     stage.wait(30)
     assert len(told) == 1
     after = tokens(stage, count)

@@ -6,10 +6,11 @@ import pytest
 from tests.lab.sim.test_zone_orders import order
 from tests.lab.sim.zone_stage import ZoneStage, zoned_settings
 
-from holdfast.core.model.zone_questions import AlterZone, ResetZone
+from holdfast.actions.change_zone import AlterZone, ResetZone
 from holdfast.core.zones.data_nodes import data_nodes_of
 from holdfast.core.zones.descriptors import NEVER, ZoneSettings
 from holdfast.core.zones.zone_keys import ZONE_PREFIX, KeysRead
+from holdfast.errors import RequestError
 from holdfast_lab.sim.ablations.switching import ablated
 from holdfast_lab.sim.world import Process
 
@@ -98,14 +99,14 @@ def test_a_reset_frees_partitions_whose_group_was_narrowing_when_a_voter_was_los
         stage.zput(stage.processes[number % 2], key, f"v{number}")
     lost = stage.processes.pop(1)
     stage.isolate(lost)
-    answer = order(stage, stage.processes[0], AlterZone("z", [("replicas", 1), ("filter", "name=host0")]), 10)
-    assert not answer.failed, answer
+    answer = order(stage, stage.processes[0], AlterZone("z", replicas=1, filter="name=host0"), 10)
+    assert not isinstance(answer, RequestError), answer
     lost.crash()
     stage.wait(20)
     stuck = leaderless(stage)
     assert stuck, "both voters have to agree to the change"
     answer = order(stage, stage.processes[1], ResetZone("z"))
-    assert not answer.failed, answer
+    assert not isinstance(answer, RequestError), answer
     stage.wait(20)
     assert leaderless(stage) == []
     for number, key in enumerate(KEYS):

@@ -8,10 +8,10 @@ from functools import partial
 import pytest
 from tests.lab.sim.zone_stage import ZoneStage, zoned_settings
 
+from holdfast.actions.change_zone import AlterZone
 from holdfast.core.messages import Message
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.timer_name import TimerName
-from holdfast.core.model.zone_questions import AlterZone, ZoneAnswer
 from holdfast.core.outbox import Outbox
 from holdfast.core.zones.descriptors import NEVER, ZoneSettings
 from holdfast_lab.sim.world import Process
@@ -83,10 +83,10 @@ def test_a_growing_zone_costs_few_revisions_and_a_resting_one_nothing(
     at_rest(stage, meter)
     meter.clear()
     before = revision(stage.processes[0])
-    answers: list[ZoneAnswer] = []
-    order = AlterZone("z", [("replicas", 3)])
+    answers: list[object] = []
+    order = AlterZone("z", replicas=3)
     process = stage.processes[0]
-    process.step(partial(process.driver.callers.order_zone, order, answers.append))
+    process.step(partial(process.driver.act, order, answers.append))
     stage.until(lambda: stands(stage, 3))
     assert (revision(process) - before) / PARTITIONS <= 1.2
     assert meter.sent["GroupMessages"] / PARTITIONS <= 30

@@ -9,10 +9,12 @@ from functools import partial
 from tests.lab.sim.zone_stage import ZoneStage
 
 from holdfast.actions.accept_loss import AcceptLoss
+from holdfast.actions.change_zone import AlterZone, ResetZone
 from holdfast.actions.evict import Evict
+from holdfast.actions.operator_action import OperatorAction
 from holdfast.core.events import ActionRequested
 from holdfast.core.model.metastore_questions import MetastoreAnswer, ResetAsked
-from holdfast.core.model.zone_questions import AlterZone, ResetZone, ZoneAnswer, ZoneOrder
+from holdfast.errors import RequestError
 from holdfast_lab.sim.world import Process
 
 NAMED = re.compile(
@@ -88,11 +90,11 @@ class Operator:
             case ["metastore", "reset"]:
                 return self._reset_metastore()
             case ["zone", "reset", name]:
-                return self._order(ResetZone(name)).why
+                return self._order(ResetZone(name))
             case ["zone", "alter", name, "--scale-down-s", seconds]:
-                return self._order(AlterZone(name, [("scale_down_s", int(seconds))])).why
+                return self._order(AlterZone(name, scale_down_s=int(seconds)))
             case ["zone", "alter", name, "--filter", text]:
-                return self._order(AlterZone(name, [("filter", text)])).why
+                return self._order(AlterZone(name, filter=text))
             case ["start", "--bootstrap"]:
                 return self._bootstrap()
         raise AssertionError(f"there is no command {command!r}")
@@ -137,13 +139,14 @@ class Operator:
         [answer] = answers
         return answer.why
 
-    def _order(self, order: ZoneOrder) -> ZoneAnswer:
+    def _order(self, action: OperatorAction) -> str:
+        """The reason of a rejection; empty: it is done."""
         process = self.there()[0]
-        answers: list[ZoneAnswer] = []
-        process.step(partial(process.driver.callers.order_zone, order, answers.append))
+        answers: list[object] = []
+        process.step(partial(process.driver.act, action, answers.append))
         self.stage.wait(25)
         [answer] = answers
-        return answer
+        return str(answer) if isinstance(answer, RequestError) else ""
 
     def _bootstrap(self) -> str:
         process = self.there()[0]

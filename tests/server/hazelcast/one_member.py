@@ -442,9 +442,6 @@ class OneMemberGrid:
     def order_transaction(self, order: object, done: Callable[[Any], None]) -> None:
         done(TransactionAnswer(TransactionFate.NOT_ACTIVE, why="there are no transactions here"))
 
-    def order_zone(self, order: object, done: Callable[[Any], None]) -> None:
-        self.agreed.append((order, done))
-
     @property
     def last_news(self) -> Number:
         return self.told[-1].number if self.told else (1, 0)

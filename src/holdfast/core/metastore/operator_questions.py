@@ -32,7 +32,7 @@ from holdfast.core.model.metastore_questions import (
     PutAsked,
     RemoveAsked,
 )
-from holdfast.core.outbox import Reply
+from holdfast.core.outbox import ReplyTarget
 from holdfast.errors import RequestError, TooLarge
 
 
@@ -41,9 +41,9 @@ class OperatorQuestions:
 
     def __init__(self, metastore: Metastore) -> None:
         self._metastore = metastore
-        self._asked: dict[Ticket, tuple[MetastoreQuestion, Reply]] = {}
+        self._asked: dict[Ticket, tuple[MetastoreQuestion, ReplyTarget]] = {}
 
-    def ask(self, question: MetastoreQuestion, reply: Reply) -> None:
+    def ask(self, question: MetastoreQuestion, reply: ReplyTarget) -> None:
         """Reply with a `MetastoreAnswer`, later. A watch is answered at once from this member's copy."""
         if isinstance(question, KeyChangesAsked):
             reply(self._found(question))

@@ -21,7 +21,7 @@ from holdfast.core.metastore.metastore import KeyChange, Metastore
 from holdfast.core.model.ids import MILLISECOND, GroupNumber, MemberId, place_of
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.timer_name import TimerName
-from holdfast.core.model.zone_questions import TroubleTold
+from holdfast.core.model.zone_answers import TroubleTold
 from holdfast.core.multiraft.group_host import GroupHost, node_of
 from holdfast.core.multiraft.hosted_group import LeadChanged, ReplicaNotice
 from holdfast.core.outbox import Outbox

@@ -8,9 +8,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from typing import Final, Protocol
 
 import msgspec
 
@@ -20,23 +21,15 @@ from holdfast.core.messages import ZoneStates, ZoneStatesAsked
 from holdfast.core.metastore.invoke import Branch, If, Invoked, MetastoreEntry, PutKey
 from holdfast.core.metastore.metastore import Metastore, Ticket
 from holdfast.core.model.ids import MILLISECOND, MemberId
-from holdfast.core.model.member_status import SettingValue
-from holdfast.core.model.zone_questions import (
-    NEVER,
-    AgreedOrder,
-    AlterZone,
-    CreateZone,
-    DropZone,
-    ListZones,
-    RenameZone,
+from holdfast.core.model.zone_answers import (
     ReplicaTold,
-    ResetZone,
-    ShowZone,
-    ZoneAnswer,
+    ZoneChanged,
+    ZoneDetails,
+    ZoneList,
     ZonePartitionTold,
 )
 from holdfast.core.multiraft.group_host import node_of
-from holdfast.core.outbox import Outbox, Reply
+from holdfast.core.outbox import Outbox, ReplyTarget
 from holdfast.core.raft.configuration import NodeId
 from holdfast.core.zones import descriptors
 from holdfast.core.zones.data_nodes import data_nodes_changes, data_nodes_of, gone_given_up
@@ -46,9 +39,7 @@ from holdfast.core.zones.descriptors import (
     ZoneRefused,
     ZoneSettings,
     checked,
-    node_filter,
 )
-from holdfast.core.zones.transitions import Consistency
 from holdfast.core.zones.zone_commands import (
     ZONE_FIELDS,
     altered,
@@ -61,7 +52,7 @@ from holdfast.core.zones.zone_commands import (
 from holdfast.core.zones.zone_keys import TOPOLOGY_KEY, KeysRead, UnknownFormat, encoded, name_key, zone_key
 from holdfast.core.zones.zone_resets import RecoveryRequest
 from holdfast.core.zones.zone_view import ZoneView
-from holdfast.errors import RequestError, TooLarge
+from holdfast.errors import NotReady, Refused, RequestError, TooLarge
 
 TRIES: Final = 8
 """How often an order starts again because of concurrent writes."""
@@ -73,13 +64,20 @@ PARTITIONS_MOST: Final = 6000
 """Of a zone: more could not be dropped in one invoke."""
 
 
+class Decide(Protocol):
+    def __call__(self) -> tuple[Branch, object] | None:
+        """The invoke of an order, and its answer once that is applied; None: a question, which it has answered."""
+
+
 @dataclass(slots=True)
 class _Given:
-    order: AgreedOrder
-    reply: Reply
+    decide: Decide
+    reply: ReplyTarget
     since_ns: int
+    needs_members: bool = False
+    """zones/Z-6."""
     tries: int = 0
-    answer: ZoneAnswer = field(default_factory=ZoneAnswer)
+    answer: object = None
     """The answer once the outstanding invoke is applied."""
 
 
@@ -88,8 +86,8 @@ class _Showing:
     """A zone that is shown once the members have reported their replicas."""
 
     zone: int
-    reply: Reply
-    answer: ZoneAnswer
+    reply: ReplyTarget
+    answer: ZoneDetails
     since_ns: int
     waits: set[MemberId]
     replicas: dict[int, list[ReplicaTold]] = field(default_factory=dict)
@@ -114,9 +112,44 @@ class ZoneOrders:
         """Orders that wait until the metastore knows the view (zones/Z-6)."""
         self._showing: list[_Showing] = []
 
-    def take(self, order: AgreedOrder, reply: Reply) -> None:
-        """Run the order; `reply` gets a `ZoneAnswer` later."""
-        self._look(_Given(order, reply, self._out.now_ns))
+    def create(self, name: str, settings: Mapping[str, object], reply: ReplyTarget) -> None:
+        """Create a zone with these of the `ZoneSettings`. Answered by a `ZoneChanged`."""
+        self._begin(partial(self._create, name, settings), reply, needs_members=True)
+
+    def alter(self, name: str, settings: Mapping[str, object], reply: ReplyTarget) -> None:
+        """Change these of the `ZoneSettings`. Answered by a `ZoneChanged`."""
+        self._begin(partial(self._alter, name, settings), reply, needs_members=True)
+
+    def rename(self, name: str, wanted: str, reply: ReplyTarget) -> None:
+        self._begin(lambda: (renamed(self._read(name, wanted), name, wanted)[1], None), reply)
+
+    def drop(self, name: str, reply: ReplyTarget) -> None:
+        self._begin(lambda: (dropped(self._read(name), name)[1], None), reply)
+
+    def reset(self, name: str, partitions: Sequence[int], reply: ReplyTarget) -> None:
+        """Let these partitions (none: all) continue without a lost majority."""
+        self._begin(partial(self._reset, name, partitions), reply, needs_members=True)
+
+    def list_zones(self, reply: ReplyTarget) -> None:
+        """Answered by a `ZoneList`."""
+
+        def answer() -> None:
+            reply(ZoneList([self._view.summary(zone) for zone in self._view.zones()]))
+
+        self._begin(answer, reply)
+
+    def show(self, name: str, reply: ReplyTarget) -> None:
+        """Answered by a `ZoneDetails`."""
+        self._begin(lambda: self._show(found_zone(self._read(name), name), reply), reply)
+
+    def _begin(
+        self,
+        decide: Decide,
+        reply: ReplyTarget,
+        *,
+        needs_members: bool = False,
+    ) -> None:
+        self._look(_Given(decide, reply, self._out.now_ns, needs_members))
 
     def _look(self, given: _Given) -> None:
         """Read from the leader first: then this member's metastore is as new as any answer given before."""
@@ -127,22 +160,17 @@ class ZoneOrders:
     def on_read(self, ticket: Ticket, entries: list[MetastoreEntry], revision: int) -> None:
         """This member's metastore is now new enough (zones/Z-5)."""
         given = self._given.pop(ticket)
+        if given.needs_members and not self._knows_members():
+            self._early.append(given)
+            return
         try:
-            match given.order:
-                case ListZones():
-                    zones = [self._view.summary(zone) for zone in self._view.zones()]
-                    given.reply(ZoneAnswer(zones=zones, members=self._view.names()))
-                case ShowZone(name):
-                    self._show(found_zone(self._read(name), name), given.reply)
-                case CreateZone() | AlterZone() | ResetZone() if not self._knows_members():
-                    self._early.append(given)
-                case order:
-                    branch, given.answer = self._made(order)
-                    self._given[self._metastore.invoke(branch, self)] = given
+            if (decided := given.decide()) is not None:
+                branch, given.answer = decided
+                self._given[self._metastore.invoke(branch, self)] = given
         except (ZoneRefused, UnknownFormat) as refused:
-            given.reply(ZoneAnswer(failed="Refused", why=str(refused)))
+            given.reply(Refused(str(refused)))
         except TooLarge as error:
-            given.reply(ZoneAnswer(failed="TooLarge", why=str(error)))
+            given.reply(error)
 
     def on_invoked(self, ticket: Ticket, invoked: Invoked) -> None:
         """The invoke was applied, or its guard failed."""
@@ -155,10 +183,10 @@ class ZoneOrders:
             self._look(given)
         else:
             why = f"the same zones were changed {TRIES} times by other commands; nothing was done: try again"
-            given.reply(ZoneAnswer(failed="NotReady", why=why))
+            given.reply(NotReady(why))
 
     def on_failed(self, ticket: Ticket, error: RequestError) -> None:
-        self._given.pop(ticket).reply(ZoneAnswer(failed=type(error).__name__, why=str(error)))
+        self._given.pop(ticket).reply(error)
 
     # -- orders
 
@@ -175,32 +203,24 @@ class ZoneOrders:
                 keys += [zone_key(zone.id, field) for field in ZONE_FIELDS]
         return KeysRead([self._metastore.get(key) for key in keys], self._metastore.keyspace.revision)
 
-    def _made(
-        self, order: CreateZone | AlterZone | RenameZone | DropZone | ResetZone
-    ) -> tuple[Branch, ZoneAnswer]:
-        """The invoke of an order, and its answer if that is applied. Raises ZoneRefused."""
-        read, now_ms = self._read(order.name), self._out.wall_ms()
-        match order:
-            case CreateZone(name, given):
-                settings = ZoneSettings(name, partitions=self._count, scale_down_s=descriptors.SCALE_DOWN_S)
-                settings = msgspec.structs.replace(settings, **_settings(name, given))
-                _must_be_droppable(settings)
-                zone, branch = created(read, settings, now_ms)
-                done = (
-                    f"zone {name} is created: {settings.partitions} partitions, {settings.replicas} replicas"
-                )
-            case AlterZone(name, given):
-                zone, branch = altered(read, name, _settings(name, given), now_ms)
-                done = f"zone {name} is altered"
-            case RenameZone(name, wanted):
-                zone, branch = renamed(self._read(name, wanted), name, wanted)
-                return branch, ZoneAnswer(done=f"zone {name} is called {wanted} now")
-            case DropZone(name):
-                zone, branch = dropped(read, name)
-                return branch, ZoneAnswer(done=f"zone {name} is dropped, with everything in it")
-            case ResetZone(name, partitions):
-                return _reset(read, name, partitions, now_ms)
-        return branch, ZoneAnswer(done=done, warnings=self._warnings(zone.settings, read))
+    def _create(self, name: str, given: Mapping[str, object]) -> tuple[Branch, ZoneChanged]:
+        settings = ZoneSettings(name, partitions=self._count, scale_down_s=descriptors.SCALE_DOWN_S)
+        settings = msgspec.structs.replace(settings, **given)
+        _must_be_droppable(settings)
+        read = self._read(name)
+        zone, branch = created(read, settings, self._out.wall_ms())
+        return branch, self._changed(zone.settings, read)
+
+    def _alter(self, name: str, given: Mapping[str, object]) -> tuple[Branch, ZoneChanged]:
+        read = self._read(name)
+        zone, branch = altered(read, name, given, self._out.wall_ms())
+        return branch, self._changed(zone.settings, read)
+
+    def _reset(self, name: str, partitions: Sequence[int]) -> tuple[Branch, None]:
+        return _reset(self._read(name), name, partitions, self._out.wall_ms()), None
+
+    def _changed(self, settings: ZoneSettings, read: KeysRead) -> ZoneChanged:
+        return ZoneChanged(settings.partitions, settings.replicas, self._warnings(settings, read))
 
     def _warnings(self, settings: ZoneSettings, read: KeysRead) -> list[str]:
         warnings = checked(settings)
@@ -219,12 +239,10 @@ class ZoneOrders:
 
     # -- showing
 
-    def _show(self, zone: ZoneDescriptor, reply: Reply) -> None:
+    def _show(self, zone: ZoneDescriptor, reply: ReplyTarget) -> None:
         members = [info.uuid for info in self._membership.members()]
-        answer = ZoneAnswer(
-            zones=[self._view.summary(zone)],
-            partitions=self._view.partition_summaries(zone),
-            members=self._view.names(),
+        answer = ZoneDetails(
+            self._view.summary(zone), self._view.names(), self._view.partition_summaries(zone)
         )
         self._showing.append(_Showing(zone.id, reply, answer, self._out.now_ns, set(members)))
         for member in members:
@@ -262,7 +280,7 @@ class ZoneOrders:
                 why = (
                     "the metastore does not know the members of the cluster yet; nothing was done: try again"
                 )
-                given.reply(ZoneAnswer(failed="NotReady", why=why))
+                given.reply(NotReady(why))
 
     @property
     def leftovers(self) -> dict[str, int]:
@@ -287,7 +305,7 @@ def _must_be_droppable(settings: ZoneSettings) -> None:
         )
 
 
-def _reset(read: KeysRead, name: str, partitions: list[int], now_ms: int) -> tuple[If, ZoneAnswer]:
+def _reset(read: KeysRead, name: str, partitions: Sequence[int], now_ms: int) -> If:
     """Reset a zone. Absent members lose their place as data nodes; otherwise the next member to join would trigger a
     move to them, which would wait for them for ever.
     """
@@ -298,11 +316,6 @@ def _reset(read: KeysRead, name: str, partitions: list[int], now_ms: int) -> tup
     key = zone_key(zone.id, "recovery")
     read.entry(key)
     chosen = tuple(sorted(set(partitions)))
-    which = "all partitions" if not chosen else f"partitions {', '.join(map(str, chosen))}"
-    done = (
-        f"zone {name}: {which} without a majority continue with the replicas that are left "
-        f"(holdfast zone show {name})"
-    )
     topology = read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
     takes = zone.settings.taken(topology)
     if not takes:
@@ -316,32 +329,4 @@ def _reset(read: KeysRead, name: str, partitions: list[int], now_ms: int) -> tup
         PutKey(key, encoded(RecoveryRequest(manual=True, partitions=chosen))),
         *data_nodes_changes(zone.id, before, after),
     ]
-    return read.guarded(changes), ZoneAnswer(done=done)
-
-
-def _settings(name: str, given: list[tuple[str, SettingValue]]) -> dict[str, object]:
-    """Parse the settings of an order. Raises ZoneRefused."""
-    kinds: Mapping[str, object] = {one.name: one.type for one in msgspec.structs.fields(ZoneSettings)}
-    found: dict[str, object] = {}
-    for setting, value in given:
-        if setting == "name" or setting not in kinds:
-            raise ZoneRefused(f"zone {name}: there is no setting {setting!r}")
-        if setting in found:
-            raise ZoneRefused(f"zone {name}: {setting} is given twice")
-        found[setting] = _setting(name, setting, value, kinds[setting])
-    return found
-
-
-def _setting(name: str, setting: str, value: SettingValue, kind: object) -> object:
-    if setting == "filter":
-        if not isinstance(value, str):
-            raise ZoneRefused(f"zone {name}: filter is {value}, not attribute=value|value, ...")
-        return node_filter(value)
-    if value == NEVER and setting in ("scale_up_s", "scale_down_s", "reset_after_s"):
-        return descriptors.NEVER
-    if setting == "consistency" and value not in set(Consistency):
-        raise ZoneRefused(f"zone {name}: consistency is {value!r}, not {' or '.join(Consistency)}")
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        raise ZoneRefused(f"zone {name}: {setting} is {value!r}: {error}") from error
+    return read.guarded(changes)

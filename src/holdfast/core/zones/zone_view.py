@@ -10,7 +10,7 @@ from holdfast.core.metastore.keyspace import Keyspace
 from holdfast.core.metastore.metastore import Metastore
 from holdfast.core.model.ids import GroupNumber, group_of
 from holdfast.core.model.member_status import SettingValue, ZoneStatus
-from holdfast.core.model.zone_questions import NEVER, AssignmentsTold, LeaderTold, ZonePartitionTold
+from holdfast.core.model.zone_answers import NEVER, AssignmentsTold, LeaderTold, ZonePartitionTold
 from holdfast.core.multiraft.group_host import GroupHost, node_of
 from holdfast.core.raft.configuration import NodeId
 from holdfast.core.raft_partition.leader_routing import LeaderRouting
