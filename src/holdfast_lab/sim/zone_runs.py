@@ -20,6 +20,7 @@ from holdfast.core.raft.follower_progress import LogFlow
 from holdfast.core.zones.descriptors import Adjustment, ClusterTopology, PlacementKind, ZoneSettings
 from holdfast.core.zones.zone_keys import TOPOLOGY_KEY, KeysRead
 from holdfast.errors import RequestError
+from holdfast_lab.check.leader_tables import LeaderTables
 from holdfast_lab.check.linearizability import Call
 from holdfast_lab.check.zone_invariants import GroupsSeen, judge
 from holdfast_lab.sim.cluster import PARITIES, PARITY, Cluster
@@ -203,6 +204,7 @@ class ZoneWatch:
         self._looked_ns = 0
         self._rests = False
         self.seen = GroupsSeen()
+        self._tables = LeaderTables(ZONED)
         self._kept = KeptEntries(calls)
         if cluster.disks:
             cluster.when_up.append(self._on_up)
@@ -226,6 +228,7 @@ class ZoneWatch:
         if self._cluster.disks:
             self._kept.look(pictures, self._world.now_ns)
         self._world.failures += self.seen.look(pictures)
+        self._world.failures += self._tables.look(pictures)
         self._mark(pictures, self.seen.changes - before)
         self._world.after(LOOK_NS, self.start)
 
@@ -257,5 +260,5 @@ class ZoneWatch:
     def problems(self) -> list[str]:
         if self._operator.waiting:
             return ["the operator waits for the metastore"]
-        members = self._cluster.members()
-        return judge([member.picture for member in members], ZONE_NUMBER) if members else []
+        pictures = self._cluster.pictures()
+        return judge(pictures, ZONE_NUMBER) or self._tables.judge(pictures) if pictures else []
