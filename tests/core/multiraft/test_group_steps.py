@@ -197,6 +197,25 @@ def test_a_leader_sleeps_after_a_while_and_takes_its_followers_along() -> None:
 
 
 @pytest.mark.rule("multiraft/H-3")
+def test_a_leader_that_is_kept_awake_keeps_the_followers_that_sleep() -> None:
+    """Seed 205 of the zones: reads that were not confirmed at once woke leaders again and again. Their followers
+    slept and did not answer heartbeats, so the leaders stepped down for want of a quorum.
+    """
+    cluster = led()
+    cluster.go(30)
+    assert [hosted(cluster, at).asleep for at in (1, 2, 3)] == [True] * 3
+    term, elections = hosted(cluster, 1).group.term, hosted(cluster, 1).group._state.settings.election_ticks
+    for _ in range(4 * elections):
+        cluster[1].groups.rounds.doubted.add(ONE)
+        cluster[1].end_step()
+        cluster.go(1)
+    assert cluster[1].groups.term(ONE) == term
+    assert [hosted(cluster, at).asleep for at in (1, 2, 3)] == [False, True, True]
+    cluster.go(30)
+    assert hosted(cluster, 1).asleep
+
+
+@pytest.mark.rule("multiraft/H-3")
 @pytest.mark.parametrize(
     ("sender", "term", "last", "sleeps"),
     [(1, 0, 0, True), (3, 0, 0, False), (1, 1, 0, False), (1, 0, 1, False), (1, 0, -1, False)],

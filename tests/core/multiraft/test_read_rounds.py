@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from tests.core.multiraft.group_cluster import ONE, Cluster, Process
 
@@ -22,6 +24,22 @@ class Reader:
 
     def lead_confirmed(self, *, confirmed: bool) -> None:
         self.told.append(confirmed)
+
+
+class _Noted(set[GroupNumber]):
+    """A set that notes what is added."""
+
+    def __init__(self, added: list[GroupNumber]) -> None:
+        super().__init__()
+        self._added = added
+
+    def add(self, number: GroupNumber) -> None:
+        self.update([number])
+
+    def update(self, *numbers: Iterable[GroupNumber]) -> None:
+        for some in numbers:
+            self._added += some
+        super().update(*numbers)
 
 
 class Readers:
@@ -79,6 +97,25 @@ def test_all_groups_are_confirmed_by_one_question_to_one_member() -> None:
     readers.cluster.quiesce()
     assert (second.told, third.told) == ([True], [True])
     assert readers.leader.groups.leftovers["reads of groups"] == 0
+
+
+@pytest.mark.rule("multiraft/H-5")
+def test_a_member_at_another_standing_is_asked_for_each_group_at_once() -> None:
+    """Another group of that member has another leader: that says nothing about the groups that are read."""
+    readers = Readers()
+    first = readers.read(*GROUPS)
+    [asked] = {to for _, to, data in readers.cluster.network if isinstance(decode(data), LeadAsked)}
+    readers.cluster.quiesce()
+    assert first.told == [True]
+    for process in readers.cluster.processes.values():
+        if process.info.uuid == asked:
+            process.groups.rounds.changed()
+    doubts: list[GroupNumber] = []
+    readers.leader.groups.rounds.doubted = _Noted(doubts)
+    second = readers.read(*GROUPS)
+    readers.cluster.quiesce()
+    assert second.told == [True], "without waiting for the timer"
+    assert doubts == []
 
 
 @pytest.mark.rule("multiraft/H-5")

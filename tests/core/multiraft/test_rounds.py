@@ -200,8 +200,11 @@ def test_what_a_member_has_said_counts_while_its_standing_is_the_same() -> None:
     third = table.wait(ONE)
     assert table.asked() == [("b", 3, [])]
     table.confirms("b", 3, standing=2)
-    assert (third.told, table.rounds.take_doubted()) == ([], [ONE])
-    assert table.rounds.take_doubted() == []
+    assert table.asked() == [("b", 3, [(ONE, 5)])], "the question did not name it"
+    assert (third.told, table.rounds.take_doubted()) == ([], [])
+    table.confirms("b", 3, standing=2)
+    assert (table.asked(), third.told) == ([], [])
+    assert (table.rounds.take_doubted(), table.rounds.take_doubted()) == ([ONE], [])
     assert table.later(SLOW_NS) == [("b", 3), ("c", 3)]
     table.confirms("b", 3, ONE, standing=2)
     assert third.told == [True]

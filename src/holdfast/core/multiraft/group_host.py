@@ -373,6 +373,10 @@ class GroupHost:
         # arrives while it is awake is no event that keeps it awake.
         beat = message.kind in (RaftKind.HEARTBEAT, RaftKind.HEARTBEAT_HEARD) and not message.context
         if beat and hosted.asleep and message.term == hosted.group.term:
+            if message.kind is RaftKind.HEARTBEAT:
+                # A leader that something else keeps awake would step down if its sleeping followers did not respond.
+                self._dirty.add(hosted.number)
+                hosted.group.step(message)
             return
         quiet = hosted.quiet
         self._wake(hosted)

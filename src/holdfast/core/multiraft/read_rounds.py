@@ -7,7 +7,7 @@ term. These groups need not be named again, so while there are no elections a qu
 Example: member 1 leads groups 10 to 99, and reads in all of them arrive. It asks member 2 "round 7: groups 10 to 99 at
 term 4?" and gets "standing 31: yes, all". For the next reads it asks "round 8?", and the answer "standing 31" confirms
 all ninety groups. If any replica of member 2 had followed another leader meanwhile, the standing would be 32, and
-member 1 would have to ask by group again.
+member 1 would ask by group again.
 
 - multiraft/H-5: A read is answered when a majority of the group has confirmed, after the read arrived, that it knows
   no higher term than the leader's. A member that confirmed a group before, and has the same standing, confirms it
@@ -246,19 +246,26 @@ class ReadRounds:
         if asked is None:
             return
         confirmations = self._confirmations.get(node)
-        if confirmations is None or confirmations.standing != message.standing:
+        changed = confirmations is not None and confirmations.standing != message.standing
+        if confirmations is None or changed:
             confirmations = self._confirmations[node] = _Confirmations(sender, message.standing)
         for number in message.groups:
             if number in asked.groups:
                 confirmations.terms[number] = asked.groups[number].term
         done: list[GroupNumber] = []
+        unknown: list[GroupNumber] = []
         for number, one in asked.groups.items():
             if confirmations.terms.get(number) != one.term:
-                self.doubted.add(number)
+                unknown.append(number)
                 continue
             one.confirmed.add(node)
             if self._is_confirmed(number, one):
                 done.append(number)
+        if unknown and changed:
+            # The question may not have named them, because they were confirmed at the earlier standing.
+            self._send(asked, {node})
+        else:
+            self.doubted.update(unknown)
         for number in done:
             one = asked.groups.pop(number)
             if one.contexts:
