@@ -40,7 +40,7 @@ def judge(members: Sequence[MemberView], zone: int | None) -> list[str]:
     if len(leaders) != 1:
         return [f"the metastore has {len(leaders)} leaders"]
     lead = leaders[0]
-    problems = [*_metastores(members), *_group(members, METASTORE_GROUP, None)]
+    problems = [*_metastores(members), *_group(members, METASTORE_GROUP, None), *_voters(lead, members)]
     if problems or zone is None:
         return problems
     keyspace = lead.consensus.metastore.keyspace
@@ -75,6 +75,22 @@ def _metastores(members: Sequence[MemberView]) -> list[str]:
     if len(states) > 1:
         told = "; ".join(f"revision {revision} on {names}" for (revision, _), names in states.items())
         return [f"metastores differ: {told}"]
+    return []
+
+
+def _voters(lead: MemberView, members: Sequence[MemberView]) -> list[str]:
+    """The metastore has as many voters as ordered, or as members allow (metastore/V-2, metastore/V-7)."""
+    founding = lead.view.metastore if lead.view is not None else None
+    if founding is None:
+        return []
+    data = [member for member in members if not member.info.lite]
+    staying = len(data) or len(members)
+    if 0 < len(data) < min(founding.voters, len(members)) and len(data) % 2 == 0:
+        staying += 1  # A lite member as witness.
+    wanted = min(founding.voters, staying - 1 + staying % 2)
+    found = len(lead.consensus.groups.hosted[METASTORE_GROUP].group.configuration.voters)
+    if found != wanted:
+        return [f"the metastore has {found} voters, {founding.voters} are ordered and {wanted} possible"]
     return []
 
 

@@ -18,7 +18,15 @@ from holdfast.core.member import Member
 from holdfast.core.member_view import MemberView
 from holdfast.core.membership.identity import Identity
 from holdfast.core.membership.view_agreement import is_quorum
-from holdfast.core.model.ids import MILLISECOND, SECOND, Address, GroupNumber, MemberId, group_of
+from holdfast.core.model.ids import (
+    METASTORE_GROUP,
+    MILLISECOND,
+    SECOND,
+    Address,
+    GroupNumber,
+    MemberId,
+    group_of,
+)
 from holdfast.core.model.levels import OF_THIS_BUILD, FeatureLevels
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.views import Intent, MemberInfo, View
@@ -43,6 +51,8 @@ Journal = Literal["off", "sync", "lazy"]
 SETTLED_NS = 2 * SECOND
 """How long a cluster must rest before the files of its members count as complete."""
 
+FOUNDING_INDEX = 1
+"""Index of the first configuration in the log of a group."""
 PARITY = "parity"
 PARITIES = ("even", "odd")
 """Attribute of all members in runs with zones, for zone filters: whether the host's number is even or odd."""
@@ -364,8 +374,9 @@ class Cluster:
             return False
         if disk_too and self._dark_ns and self._calm_ns < self._dark_ns + SETTLED_NS:
             return False
-        if self.has_groups and not self.groups_survive(
-            [process for process in living if process is not victim], lost=victim if disk_too else None
+        others = [process for process in living if process is not victim]
+        if self.has_groups and not (
+            self.groups_survive(others, lost=victim if disk_too else None) and self._founders_survive(others)
         ):
             return False
         promised = self.counts_copies and self._spare() >= 1
@@ -408,8 +419,9 @@ class Cluster:
 
     @property
     def has_groups(self) -> bool:
-        """Whether there is a metastore, and perhaps a zone."""
-        return self.settings.metastore.voters > 0
+        """Whether there is a metastore, and perhaps a zone, from the beginning or later."""
+        chosen = self.settings.maps.values()
+        return self.settings.metastore.voters > 0 or any(entry.raft_zone for entry in chosen)
 
     def groups_move(self) -> bool:
         """Whether any member knows of a moving partition of a zone."""
@@ -439,6 +451,25 @@ class Cluster:
         if disks:
             there |= lasting.keys()
         return _survive(groups, there)
+
+    def _founders_survive(self, rest: Sequence[Process]) -> bool:
+        """Whether these processes have a majority of those that a founding of the metastore names, until its group has
+        committed something: before, a founder may not have begun, so that it counts nowhere else.
+        """
+        groups = [process.picture.consensus.groups for process in self.living()]
+        if any(
+            hosted.group.log.committed > FOUNDING_INDEX
+            for each in groups
+            if (hosted := each.hosted.get(METASTORE_GROUP)) is not None
+        ):
+            return True
+        views = [view for member in self.members() for view in agreed_views(member)]
+        there = {process.picture.consensus.groups.me for process in rest}
+        return all(
+            2 * len(there.intersection(view.metastore.first_voters)) > len(view.metastore.first_voters)
+            for view in views
+            if view.metastore is not None and view.metastore.first_voters
+        )
 
     def groups_begun_within(self, core: Sequence[Process]) -> bool:
         """Whether one of these processes has a replica of each partition of a zone.

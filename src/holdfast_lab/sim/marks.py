@@ -64,6 +64,8 @@ ZONES: dict[str, str] = {
     "zone of fewer partitions": "a group serves several client partitions",
     "metastore of one": "one voter",
     "metastore of several": "three voters or five",
+    "metastore: started by an order": "in a running cluster",
+    "metastore: other voters": "the operator orders another number of them",
     "zone: replace": "a running change gets another target",
     "zone: cancel": "a running change is given up for another one",
     "zone: rendezvous": "each partition goes where it ranks the members first",

@@ -283,7 +283,7 @@ def _zone(world: World, cluster: Cluster, shape: Shape, calls: Sequence[Call]) -
     """The operator of the zone and the observer of its groups, if there is one."""
     if shape.zone is None:
         return None
-    operator = ZoneOperator(world, cluster, shape.zone, shape.run_ns)
+    operator = ZoneOperator(world, cluster, shape.zone, shape.run_ns, shape.start_voters)
     operator.start()
     watch = ZoneWatch(world, cluster, operator, calls)
     watch.start()

@@ -27,7 +27,7 @@ from holdfast.core.zones.descriptors import Adjustment, PlacementKind, ZoneSetti
 from holdfast_lab.sim.builds import builds_drawn
 from holdfast_lab.sim.cluster import Journal, simulated_settings
 from holdfast_lab.sim.transacting import with_transactions
-from holdfast_lab.sim.zone_runs import ZONED, zone_drawn
+from holdfast_lab.sim.zone_runs import ZONED, start_voters_drawn, zone_drawn
 
 Journalling = Literal["off", "sync", "lazy", "mixed"]
 """Journals of maps: `mixed` chooses one of the others for each seed."""
@@ -72,6 +72,8 @@ class Shape:
     damage: bool = False
     loss: Loss = ""
     zone: ZoneSettings | None = None
+    start_voters: int = 0
+    """Voters of the metastore that the operator starts later; 0: it is there from the beginning."""
     log_entries: int = 0
     """Applied entries that the log of a Raft group keeps: with few, states are sent instead. 0: as in production."""
     transactions: bool = False
@@ -103,10 +105,11 @@ class Shape:
             return ""
         zone, metastore = self.zone, self.settings.metastore
         logs = f", logs of {self.log_entries} entries" if self.log_entries else ""
+        begins = "started later, " if self.start_voters else ""
         return (
             f"zone of {zone.replicas} replicas ({zone.adjustment}, {zone.placement}, down {zone.scale_down_s} s, "
             f"up {zone.scale_up_s} s{logs}), "
-            f"metastore of {metastore.voters} (replaced after {metastore.replace_after_ms} ms)"
+            f"metastore of {self._voters} ({begins}replaced after {metastore.replace_after_ms} ms)"
         )
 
     def features(self) -> list[str]:
@@ -149,6 +152,11 @@ class Shape:
         }
         return [name for name, has in found.items() if has]
 
+    @property
+    def _voters(self) -> int:
+        """Of the metastore, if there are as many members."""
+        return self.start_voters or self.settings.metastore.voters
+
     def _zone_features(self) -> dict[str, bool]:
         if (zone := self.zone) is None:
             return {}
@@ -158,8 +166,8 @@ class Shape:
             "zone of one replica": zone.replicas == 1,
             "zone of several replicas": zone.replicas > 1,
             "zone of fewer partitions": zone.partitions < self.settings.partitions.count,
-            "metastore of one": self.settings.metastore.voters == 1,
-            "metastore of several": self.settings.metastore.voters > 1,
+            "metastore of one": self._voters == 1,
+            "metastore of several": self._voters > 1,
             "zone: replace": zone.adjustment is Adjustment.REPLACE,
             "zone: cancel": zone.adjustment is Adjustment.CANCEL,
             "zone: rendezvous": zone.placement is PlacementKind.RENDEZVOUS,
@@ -189,8 +197,12 @@ def drawn(
         shape = replace(shape, settings=with_transactions(shape.settings, seed), transactions=True)
     if not zones:
         return shape
-    settings, zone = zone_drawn(seed, shape.settings, changes_bytes=_zone_streamed(seed))
-    return replace(shape, settings=settings, zone=zone, log_entries=_log_entries(seed), loss="")
+    # Older builds prevent the founding of a metastore in a running cluster.
+    voters = start_voters_drawn(seed) if seed >= KEPT_SEEDS and not shape.builds else 0
+    settings, zone = zone_drawn(seed, shape.settings, changes_bytes=_zone_streamed(seed), started=voters > 0)
+    return replace(
+        shape, settings=settings, zone=zone, start_voters=voters, log_entries=_log_entries(seed), loss=""
+    )
 
 
 def _plain(seed: int, journal: Journalling, *, power_cuts: bool, memory: bool) -> Shape:

@@ -11,10 +11,13 @@ from typing import Any
 import msgspec
 
 from holdfast.actions.change_zone import AlterZone, CreateZone
+from holdfast.actions.start_metastore import StartMetastore
 from holdfast.config import Settings
 from holdfast.config.schema import MapSettings, MetastoreSettings
+from holdfast.core.events import ActionRequested
 from holdfast.core.member_view import MemberView
 from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.metastore_founding import VOTERS
 from holdfast.core.multiraft import group_host
 from holdfast.core.raft.follower_progress import LogFlow
 from holdfast.core.zones.descriptors import Adjustment, ClusterTopology, PlacementKind, ZoneSettings
@@ -45,8 +48,12 @@ PATIENCE_NS = 5 * SECOND
 """How long the operator waits for an answer before it asks another member."""
 
 
-def zone_drawn(seed: int, settings: Settings, *, changes_bytes: int = 0) -> tuple[Settings, ZoneSettings]:
-    """Settings with a zone for this seed, and the zone. `changes_bytes`: of the map in the zone."""
+def zone_drawn(
+    seed: int, settings: Settings, *, changes_bytes: int = 0, started: bool = False
+) -> tuple[Settings, ZoneSettings]:
+    """Settings with a zone for this seed, and the zone. `changes_bytes`: of the map in the zone. `started`: the
+    metastore is not there from the beginning.
+    """
     draw = random.Random(f"{seed}/zones")
     partitions = settings.partitions
     if partitions.count > PARTITIONS_MOST:
@@ -54,6 +61,8 @@ def zone_drawn(seed: int, settings: Settings, *, changes_bytes: int = 0) -> tupl
     metastore = MetastoreSettings(
         voters=draw.choice([1, 3, 3, 5]), replace_after_ms=draw.choice([0, 1000, 5000])
     )
+    if started:
+        metastore = msgspec.structs.replace(metastore, voters=0)
     fewer = random.Random(f"{seed}/zone partitions")
     shares = fewer.random() < SHARED
     backups = settings.map("default").backups
@@ -71,11 +80,20 @@ def zone_drawn(seed: int, settings: Settings, *, changes_bytes: int = 0) -> tupl
     return msgspec.structs.replace(settings, partitions=partitions, metastore=metastore, maps=maps), zone
 
 
-class ZoneOperator:
-    """Operator that creates the zone, and alters it at times; repeats orders until they are done."""
+def start_voters_drawn(seed: int) -> int:
+    """Voters of the metastore that the operator starts while the cluster runs; 0: it is there from the beginning."""
+    return random.Random(f"{seed}/metastore start").choice([0, 0, 1, 3, 3, 5])
 
-    def __init__(self, world: World, cluster: Cluster, zone: ZoneSettings, until_ns: int) -> None:
-        """`until_ns`: end of alterations."""
+
+class ZoneOperator:
+    """Operator that starts the metastore if there is none, creates the zone, and alters both at times. Repeats orders
+    until they are done.
+    """
+
+    def __init__(
+        self, world: World, cluster: Cluster, zone: ZoneSettings, until_ns: int, start_voters: int = 0
+    ) -> None:
+        """`until_ns`: end of alterations. `start_voters`: of the metastore that it starts; 0: there is one."""
         self._world = world
         self._cluster = cluster
         self._zone = zone
@@ -84,6 +102,8 @@ class ZoneOperator:
         self._turn = 0
         self._due: list[dict[str, Any]] = []
         """Remaining alterations, in this order."""
+        self._start_voters = start_voters
+        """Of the metastore that has to be started; 0: it is there."""
         self.created = False
 
     def start(self) -> None:
@@ -92,6 +112,34 @@ class ZoneOperator:
         self._world.after(draw.randint(SECOND, 4 * SECOND), self._next)
         for _ in range(draw.randint(0, 3)):
             self._world.at(draw.randint(4 * SECOND, max(5 * SECOND, self._until_ns)), self._alter)
+        if self._start_voters:
+            votes = random.Random(f"{self._world.seed}/metastore voters")
+            for _ in range(votes.randint(0, 2)):
+                at_ns = votes.randint(4 * SECOND, max(5 * SECOND, self._until_ns))
+                self._world.at(at_ns, partial(self._change_voters, votes.choice(VOTERS)))
+
+    def _change_voters(self, voters: int) -> None:
+        """Order another number of voters, once: the order may be lost."""
+        living = [process for process in self._cluster.living() if process.picture.admitted]
+        if living and not self._start_voters:
+            self._world.marks.hit("metastore: other voters")
+            self._order_metastore(self._random.choice(living), voters)
+
+    def _order_metastore(self, process: Process, voters: int) -> None:
+        order = ActionRequested(StartMetastore(voters))
+        process.whenever_awake(partial(process.step, partial(process.driver.handle, order)))
+
+    def _start_metastore(self, process: Process) -> None:
+        """Repeat the order until the member knows a leader, as the command does."""
+        view = process.picture.view
+        if view is not None and view.metastore is not None and process.picture.metastore_leader:
+            self._world.log(f"METASTORE started: {view.metastore}")
+            self._world.marks.hit("metastore: started by an order")
+            self._start_voters = 0
+            self._next()
+        else:
+            self._order_metastore(process, self._start_voters)
+            self._world.after(SECOND, partial(self._given_up, self._turn))
 
     @property
     def waiting(self) -> bool:
@@ -118,6 +166,9 @@ class ZoneOperator:
             return
         self._turn += 1
         living = [process for process in self._cluster.living() if process.picture.admitted]
+        if living and self._start_voters:
+            self._start_metastore(self._random.choice(living))
+            return
         if living:
             process = self._random.choice(living)
             asking = partial(self._ask, process, self._turn)
