@@ -154,7 +154,7 @@ class Shape:
 
     @property
     def _voters(self) -> int:
-        """Of the metastore, if there are as many members."""
+        """Voters of the metastore, if there are as many members."""
         return self.start_voters or self.settings.metastore.voters
 
     def _zone_features(self) -> dict[str, bool]:

@@ -103,7 +103,7 @@ class ZoneOperator:
         self._due: list[dict[str, Any]] = []
         """Remaining alterations, in this order."""
         self._start_voters = start_voters
-        """Of the metastore that has to be started; 0: it is there."""
+        """Voters of the metastore that has to be started; 0: it is there."""
         self.created = False
 
     def start(self) -> None:
