@@ -30,7 +30,11 @@ NEMESES = ("kill", "pause", "cut", "resize", "clock", "blackout")
 @click.option(
     "--out", default="out/demo", show_default=True, help="Folder for the report and the members' logs."
 )
-@click.option("--zone", is_flag=True, help="Add a zone (partitions that are Raft groups) with a map.")
+@click.option(
+    "--zone",
+    is_flag=True,
+    help="Put the rows into a zone (partitions that are Raft groups), and restore an export of them elsewhere.",
+)
 def demo(rows: int | None, members: int, csv: Path | None, key: str | None, out: str, *, zone: bool) -> None:
     r"""Load real data with Spark, lose and add members under load, and check that nothing is lost.
 

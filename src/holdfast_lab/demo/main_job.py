@@ -2,16 +2,19 @@
 
 Four members start. Spark loads the rows. A Hazelcast client writes and reads, while a member is killed, two
 join, and the oldest, the master, is drained. Then Spark compares every replica with its owner and every row
-with the file, and the client's acknowledged writes are read back. With a zone a second client does the same
-with a map in it, and the replicas of the zone are compared with each other.
+with the file, and the client's acknowledged writes are read back.
+
+With a zone the rows live in it, and a second client writes into a map in it, too. After the drain Spark exports both
+maps at one cut while the clients write, restores them into another cluster with such a zone, and compares the rows
+there with the file. The replicas of the zone are compared with each other.
 """
 
 from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -31,7 +34,9 @@ from holdfast_lab.processes.ownership import Event, Sampler
 CLIENT_MAP, ZONED_MAP = "client", "client-zoned"
 ZONE = "demo"
 CONFIG = "[maps.default]\nbackups = 1\n"
-ZONE_CONFIG = f'[maps.{ZONED_MAP}]\nraft_zone = "{ZONE}"\n[metastore]\nvoters = 3\n'
+ZONE_CONFIG = "[metastore]\nvoters = 3\n" + "".join(
+    f'[maps.{name}]\nraft_zone = "{ZONE}"\n' for name in (pipeline.MAP, ZONED_MAP)
+)
 REPLICAS, SCALE_DOWN_S = 3, 2
 """Settings of the zone: joining members get replicas at once, lost ones are replaced after so many seconds."""
 CALM_S = 1.5
@@ -53,7 +58,7 @@ def main(
     """Run the demo; returns its exit status: 0 if nothing was lost, 1 if something was, 2 if it could not start.
 
     `csv` and `key`: the user's own data (`key`: columns, as a list or separated by commas); `out`: folder for
-    the report and the members' logs. `zone`: add a zone with a map.
+    the report and the members' logs. `zone`: put the rows into a zone.
     """
     console = console or Console()
     signal.signal(signal.SIGTERM, _end_in_order)
@@ -85,9 +90,8 @@ def _end_in_order(number: int, _frame: FrameType | None) -> None:
 
 
 class MainJob(Campaign[Findings]):
-    """Three rounds: a member is killed, two join, the master is drained."""
+    """Three rounds: a member is killed, two join, the master is drained. With a zone a fourth: an export at a cut."""
 
-    rounds = 3
     judges_failures = False
 
     def __init__(
@@ -99,21 +103,19 @@ class MainJob(Campaign[Findings]):
         self.findings = findings
         self.display = Display(console, findings.phases)
         self.out = out
-        self.zone = zone
+        self.zone = findings.zone = zone
+        self.rounds = 4 if zone else 3
         self.members = members
 
     def prepare(self, stack: ExitStack, folder: Path) -> None:
         stack.enter_context(self.display)
+        self.export = folder / "export"
         with self.display.phase(f"start {self.members} members") as words:
-            config = CONFIG + ZONE_CONFIG * self.zone
-            cluster = LocalCluster(self.members, config, log_dir=self.out / "logs")
-            self.cluster = stack.enter_context(cluster)
-            self.cluster.wait_settled(SETTLE_S)
+            self.cluster = stack.enter_context(self._cluster(self.members, "logs"))
             words.append(f"{self.cluster.status().partitions.count} partitions, one sync backup")
         if self.zone:
             with self.display.phase(f"create a zone of {REPLICAS} replicas") as words:
-                words.append(self.cluster.create_zone(ZONE, REPLICAS, SCALE_DOWN_S))
-                self.cluster.wait_settled(SETTLE_S)
+                words.append(self._create_zone(self.cluster))
         sampler = stack.enter_context(
             Sampler(self.cluster, self.findings.timeline, self.findings.zone_line if self.zone else None)
         )
@@ -134,8 +136,19 @@ class MainJob(Campaign[Findings]):
                 client.wait_started()
             time.sleep(CALM_S)
 
+    @contextmanager
+    def _cluster(self, members: int, logs: str) -> Iterator[LocalCluster]:
+        with LocalCluster(members, CONFIG + ZONE_CONFIG * self.zone, log_dir=self.out / logs) as cluster:
+            cluster.wait_settled(SETTLE_S)
+            yield cluster
+
+    def _create_zone(self, cluster: LocalCluster) -> str:
+        created = cluster.create_zone(ZONE, REPLICAS, SCALE_DOWN_S)
+        cluster.wait_settled(SETTLE_S)
+        return created
+
     def round(self, number: int) -> str:
-        (self._kill, self._join, self._drain)[number - 1]()
+        (self._kill, self._join, self._drain, self._export)[number - 1]()
         time.sleep(CALM_S)
         return ""
 
@@ -143,6 +156,8 @@ class MainJob(Campaign[Findings]):
         with self.display.phase("the client ends its run"):
             self._finish()
         self._compare()
+        if self.zone:
+            self._restore()
         self.findings.migrations = self.findings.timeline.moves
 
     def show(self) -> None:
@@ -193,6 +208,29 @@ class MainJob(Campaign[Findings]):
             self.cluster.drain(drained, timeout=SETTLE_S)
             words.append("left with exit status 0")
             self.cluster.wait_settled(SETTLE_S)
+
+    def _export(self) -> None:
+        title = "Spark exports the zone's maps at a cut, while the clients write"
+        with self.display.phase(title) as words:
+            done = self.job.export(self.cluster.client_addresses(), self.export, [ZONED_MAP])
+            words.append(", ".join(f"{each.rows:,} entries of {each.name}" for each in done.manifest.maps))
+
+    def _restore(self) -> None:
+        """Restore the export into another cluster, and compare the rows there with the file."""
+        findings = self.findings
+        with ExitStack() as stack:
+            with self.display.phase(f"start another cluster of {REPLICAS} members with such a zone") as words:
+                other = stack.enter_context(self._cluster(REPLICAS, "logs-restored"))
+                words.append(self._create_zone(other))
+            with self.display.phase("Spark restores the export there") as words:
+                restored = self.job.restore(other.client_addresses(), self.export)
+                words += [f"{each.rows:,} entries of {each.name}: {each.verdict}" for each in restored.maps]
+                findings.not_restored = len(restored.maps) - len(restored.of("equal"))
+            with self.display.phase("Spark compares every restored row with the file") as words:
+                found = self.job.compare_rows(other.client_addresses())
+                findings.rows_restored, findings.restored_lost = found.compared, found.wrong
+                findings.problems += [f"after the restore: {example}" for example in found.examples]
+                words.append(f"{found.compared:,} rows, {found.wrong:,} lost")
 
     def _event(self, kind: str, member: str) -> None:
         event = Event(time.monotonic(), kind, member)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Self
 from holdfast.replica_comparison.comparison_report import describe
 from holdfast.spark.java import java_home
 from holdfast.spark.pipeline.compare import compare_with_source
+from holdfast.spark.pipeline.export import Exported, export
 from holdfast.spark.pipeline.load import Loaded, load
+from holdfast.spark.pipeline.restoring import Restored, restore
 from holdfast.spark.pipeline.verify import verify
 from holdfast.spark.spark_session import session
 
@@ -88,3 +90,11 @@ class Job:
         found = compare_with_source(self._spark, self._rows, MAP, self.key, address=",".join(addresses))
         wrong = found.missing + found.extra + found.different
         return Comparison(found.equal + wrong, wrong, [str(sample) for sample in found.samples[:EXAMPLES]])
+
+    def export(self, addresses: list[str], folder: Path, maps: Sequence[str]) -> Exported:
+        """Write the rows and these other maps, as of one cut, into a new folder."""
+        return export(self._spark, ",".join(addresses), folder, maps=[MAP, *maps])
+
+    def restore(self, addresses: list[str], folder: Path) -> Restored:
+        """Store an export in a cluster that has nothing of its maps."""
+        return restore(self._spark, folder, ",".join(addresses))

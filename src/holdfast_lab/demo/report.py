@@ -45,6 +45,14 @@ class Findings(CampaignVerdict):
     zone_line: Timeline = field(default_factory=Timeline)
     """Leaders of the zone's partitions; empty without a zone."""
     zone_waits: list[Progress] = field(default_factory=list)
+    zone: bool = False
+    """Whether the rows are in a zone."""
+    rows_restored: int = 0
+    """Rows that were compared after a restore into another cluster."""
+    restored_lost: int = 0
+    """The missing, different and additional ones."""
+    not_restored: int = 0
+    """Maps whose restored content is not that of the export."""
     migrations: int = 0
     rows_lost: int = 0
     """Missing, different and additional rows of the map."""
@@ -61,11 +69,12 @@ class Findings(CampaignVerdict):
     @property
     def lost(self) -> int:
         """Number of missing or different items."""
-        return self.rows_lost + self.writes_lost + self.wrong_reads
+        return self.rows_lost + self.restored_lost + self.not_restored + self.writes_lost + self.wrong_reads
 
     def facts(self) -> dict[str, str]:
         return {
             "rows loaded and compared": f"{self.rows:,}",
+            **({"rows restored elsewhere and compared": f"{self.rows_restored:,}"} if self.zone else {}),
             "migrations": f"{self.migrations:,}",
             "replicas compared with their owners": f"{self.replicas_compared:,}",
             "client's acknowledged writes": f"{self.acknowledged:,}",
@@ -188,11 +197,15 @@ def page(findings: Findings, run: Circumstances | None = None) -> str:
 
 def _story(findings: Findings) -> str:
     kinds = [event.kind for event in findings.timeline.events]
+    where = " into a map in a zone" * findings.zone
+    restored = (
+        " An export at a cut, taken while clients wrote, was restored into another cluster and compared with the file."
+    ) * findings.zone
     return (
-        f"Spark loaded {findings.rows:,} rows of {findings.title} (key: {', '.join(findings.key)}). "
+        f"Spark loaded {findings.rows:,} rows of {findings.title}{where} (key: {', '.join(findings.key)}). "
         f"While a Hazelcast client kept writing and reading, members were killed ({kinds.count('kill')}), "
         f"joined ({kinds.count('join')}) and were drained ({kinds.count('drain')}). "
-        "Then Spark compared every replica with its owner and every row with the file."
+        f"Then Spark compared every replica with its owner and every row with the file.{restored}"
     )
 
 

@@ -70,6 +70,15 @@ def test_the_page_shows_who_led_a_zone_when_there_was_one(
     assert "partitions with all their replicas: 2 when complete, 1 at the lowest" in page
 
 
+def test_the_page_tells_of_the_restore_of_rows_in_a_zone(findings: report.Findings) -> None:
+    assert "restored" not in report.page(findings)
+    findings.zone, findings.rows_restored = True, 1234
+    page = report.page(findings)
+    assert "into a map in a zone" in page
+    assert "was restored into another cluster" in page
+    assert "rows restored elsewhere and compared" in page
+
+
 def test_events_of_one_moment_share_a_mark() -> None:
     events = [
         Event(1, "join", "m5"),
@@ -97,7 +106,9 @@ def test_the_page_fetches_nothing_and_escapes_what_it_shows(findings: report.Fin
     assert "Nothing lost, nothing diverged." in page
 
 
-@pytest.mark.parametrize("field", ["rows_lost", "writes_lost", "wrong_reads", "diverged"])
+@pytest.mark.parametrize(
+    "field", ["rows_lost", "restored_lost", "not_restored", "writes_lost", "wrong_reads", "diverged"]
+)
 def test_every_kind_of_loss_is_bad_news(findings: report.Findings, field: str) -> None:
     assert findings.good
     setattr(findings, field, 2)

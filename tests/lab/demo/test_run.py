@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -41,6 +42,8 @@ class Job(run.MainJob):
         ({"rows_lost": 1}, None, 1),
         ({"diverged": 1}, None, 1),
         ({"writes_lost": 1}, None, 1),
+        ({"restored_lost": 1}, None, 1),
+        ({"not_restored": 1}, None, 1),
         ({}, ClusterError("m1 has not left"), 1),
     ],
 )
@@ -69,6 +72,11 @@ def test_a_demo_with_a_zone_needs_as_many_members_as_that_has_replicas(
     assert "--members is 2; it must be at least 3, for the zone has 3 replicas" in capsys.readouterr().out
 
 
+def test_the_rows_of_a_demo_with_a_zone_are_in_the_zone() -> None:
+    settings = tomllib.loads(run.CONFIG + run.ZONE_CONFIG)
+    assert settings["maps"][run.pipeline.MAP]["raft_zone"] == run.ZONE
+
+
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.interop
@@ -92,12 +100,14 @@ def test_the_demo_with_somebodys_own_file(tmp_path: Path, capsys: pytest.Capture
         == 0
     )
     said = re.sub(r"[│ ]+", " ", capsys.readouterr().out)
-    assert "3,000 rows, 0 lost" in said
+    assert said.count("3,000 rows, 0 lost") == 2, "in the zone, and after the restore into another one"
+    assert "rows restored elsewhere and compared 3,000" in said
+    assert "3,000 entries of rows: equal" in said
     assert " lost 0 " in said
     assert " diverged 0 " in said
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "3,000 books.csv" in page
-    assert "813 replicas, 0 diverged" in said
+    assert re.search(r"[1-9][\d,]* replicas, 0 diverged", said)
     assert "Who led which partition of the zone" in page
     assert "m2 killed" in page
     assert "m4, m5 joined" in page
