@@ -7,20 +7,18 @@ from typing import Any, cast
 
 import msgspec
 
+from holdfast.actions.metastore_keys import KeyChanges, ScanKeys
+from holdfast.actions.operator_action import OperatorAction
+from holdfast.actions.registry import read_action
+from holdfast.actions.show_zones import ShowLeaders
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Broken
 from holdfast.client.zone_watcher import PATIENCE, ZonesGap, ZonesWatched, ZoneWatcher
-from holdfast.core.model.metastore_questions import (
-    KeyAnswer,
-    KeyChangesAsked,
-    MetastoreAnswer,
-    MetastoreQuestion,
-    PrefixAsked,
-)
+from holdfast.core.model.metastore_answers import KeyAnswer, KeysFound
 from holdfast.core.model.zone_answers import KnownLeaders
 from holdfast.core.zones.descriptors import ZoneDescriptor, ZoneSettings
 from holdfast.core.zones.zone_keys import encoded, zone_key
-from holdfast.errors import NotReady
+from holdfast.errors import NotReady, Refused, Unsupported
 from holdfast.wire import own
 
 
@@ -28,7 +26,7 @@ class Members:
     """Two members, as a client sees them."""
 
     def __init__(self) -> None:
-        self.keys: dict[bytes, KeyAnswer] = {}
+        self.keys: dict[str, KeyAnswer] = {}
         self.changes: list[KeyAnswer] = []
         self.revision = 10
         self.compacted = 0
@@ -38,8 +36,8 @@ class Members:
 
     def put(self, zone: int, name: str) -> None:
         self.revision += 1
-        key = zone_key(zone, "descriptor")
-        value = encoded(ZoneDescriptor(zone, ZoneSettings(name, partitions=1)))
+        key = zone_key(zone, "descriptor").decode()
+        value = encoded(ZoneDescriptor(zone, ZoneSettings(name, partitions=1))).decode()
         self.keys[key] = KeyAnswer(key, value, self.revision, 5)
         self.changes.append(self.keys[key])
 
@@ -54,27 +52,33 @@ class Members:
         if self.fails[member] == "gone":
             raise Broken("it is gone")
 
-        def ask(question: Any, kind: object) -> Any:
-            if isinstance(question, own.Act):
-                answer = KnownLeaders("node", {}, [], [])
-                return own.Acted(1, own.Fate.DONE, "", msgspec.Raw(msgspec.msgpack.encode(answer)))
-            return own.MetastoreSays(1, self.answer(question.question, self.fails[member]))
+        def ask(question: own.Act, kind: object) -> own.Acted:
+            query = read_action(question.action, question.fields)
+            answer = self.answer(query, self.fails[member])
+            if isinstance(answer, Refused):
+                return own.Acted(
+                    1, own.Fate.REJECTED, str(answer), msgspec.Raw(b"\xc0"), type(answer).__name__
+                )
+            return own.Acted(1, own.Fate.DONE, "", msgspec.Raw(msgspec.msgpack.encode(answer)))
 
         return SimpleNamespace(next_number=lambda: 1, ask=ask)
 
-    def answer(self, question: MetastoreQuestion, failed: str) -> MetastoreAnswer:
+    def answer(self, question: OperatorAction, failed: str) -> object:
+        if isinstance(question, ShowLeaders):
+            return KnownLeaders("node", {}, [], [])
         if failed:
-            return MetastoreAnswer(failed=failed, why="it is so")
-        if isinstance(question, PrefixAsked):
+            return {"NotReady": NotReady, "Unsupported": Unsupported}[failed]("it is so")
+        if isinstance(question, ScanKeys):
             # In two parts, to be put together.
             keys = sorted(key for key in self.keys if key > question.after)
-            return MetastoreAnswer([self.keys[key] for key in keys[:1]], self.revision, more=len(keys) > 1)
-        assert isinstance(question, KeyChangesAsked)
+            return KeysFound([self.keys[key] for key in keys[:1]], self.revision, more=len(keys) > 1)
+        assert isinstance(question, KeyChanges)
+        assert question.after is not None
         if question.after < self.compacted:
-            return MetastoreAnswer(failed="RevisionCompacted", why="forgotten")
+            return Refused("forgotten")
         if question.after > self.revision:
-            return MetastoreAnswer(failed="RevisionAhead", why="not here yet")
-        return MetastoreAnswer([one for one in self.changes if one.revision > question.after], self.revision)
+            return NotReady("not here yet")
+        return KeysFound([one for one in self.changes if one.revision > question.after], self.revision)
 
 
 def watched(members: Members, *deeds: Any) -> list[Any]:
@@ -106,7 +110,7 @@ def test_changes_are_told_once_whichever_member_answers() -> None:
         lambda: members.put(3, "z"),
         lambda: members.fails.update(a="gone"),
         lambda: members.put(4, "new"),
-        lambda: members.fails.update(a="RevisionAhead"),
+        lambda: members.fails.update(a="NotReady"),
         lambda: members.put(1, "other"),
         lambda: members.put(1, "third"),
         idle,

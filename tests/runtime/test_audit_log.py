@@ -100,7 +100,7 @@ def test_nobody_hides_what_others_do_behind_the_same(tmp_path: Path) -> None:
     path = tmp_path / "audit"
     log = AuditLog(path, 1 << 30, OLDER, "m1", lambda: 0.0)
     for number in range(LINES_MAX[AuditKind.ORDER] + 1):
-        log.write(AuditEvent(AuditKind.ORDER, "eve", "10.0.0.2", "AskMetastore", f"PutAsked {number}"))
+        log.write(AuditEvent(AuditKind.ORDER, "eve", "10.0.0.2", "put-key", f"put-key {number}"))
     log.write(AuditEvent(AuditKind.ORDER, "root", "10.0.0.1", "Order", "END"))
     for number in range(2 * LINES_OF_OTHERS):
         log.write(AuditEvent(AuditKind.LOGIN_FAILED, f"name {number}", "10.0.0.2"))

@@ -27,11 +27,13 @@ from tests.server.hazelcast.wire import CLIENT, AnsweredError, Wire, data, error
 from tests.server.memory_cluster import MemoryCluster
 from tests.server.memory_cluster import Wire as OwnWire
 
+from holdfast.actions import metastore_keys as metastore
 from holdfast.actions.change_zone import AlterZone, CreateZone, DropZone, RenameZone, ResetZone
 from holdfast.actions.drain import Drain
 from holdfast.actions.operator_action import OperatorAction
 from holdfast.actions.rebuild_replica import RebuildReplica
 from holdfast.actions.registry import ACTIONS as OPERATOR_ACTIONS
+from holdfast.actions.reset_metastore import ResetMetastore
 from holdfast.actions.show_status import ShowStatus
 from holdfast.actions.show_zones import ListZones, ShowLeaders, ShowZone
 from holdfast.actions.shut_down import ShutDown
@@ -40,7 +42,6 @@ from holdfast.client.action_messages import request_of
 from holdfast.config import load
 from holdfast.config.permissions import ACTIONS, Action, Kind
 from holdfast.config.users import users_of
-from holdfast.core.model import metastore_questions as metastore
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import BETWEEN_MEMBERS, Op, Request
 from holdfast.core.model.transaction_orders import (
@@ -141,7 +142,6 @@ SOME = {
     own.AskHeads: own.AskHeads(1, "m", [0]),
     own.AskChanges: own.AskChanges(1, "m", 0, 0, 0, 0),
     own.Act: request_of(1, Drain(), 1),
-    own.AskMetastore: own.AskMetastore(1, metastore.KeyAsked(b"k")),
     own.OrderTransaction: own.OrderTransaction(1, ListTransactions()),
 }
 OPEN = {own.Hello, own.AskTable, own.NextPage}
@@ -159,16 +159,16 @@ def test_every_question_of_the_own_protocol_needs_something() -> None:
 MINE, OTHERS = b"mine" * 4, b"other" * 4
 GET = Request(Op.GET, "m", [0])
 NEEDS: list[tuple[object, list[str]]] = [
-    (metastore.KeyAsked(b"app/k"), ["metastore app/* read"]),
-    (metastore.KeyHistoryAsked(b"app/k"), ["metastore app/k read"]),
-    (metastore.PrefixAsked(b"app/"), ["metastore app/* read"]),
-    (metastore.KeyChangesAsked(b"app/", 0), ["metastore app/* read"]),
-    (metastore.PutAsked(b"app/k", b""), ["metastore app/* put"]),
-    (metastore.RemoveAsked(b"app/k"), ["metastore app/* remove"]),
-    # If it is another revision, the value is told.
-    (metastore.PutAsked(b"app/k", b"", 0), ["metastore app/* put", "metastore app/* read"]),
-    (metastore.RemoveAsked(b"app/k", 7), ["metastore app/* remove", "metastore app/* read"]),
-    (metastore.ResetAsked(), ["metastore * reset"]),
+    (metastore.ReadKey("app/k"), ["metastore app/* read"]),
+    (metastore.KeyHistory("app/k"), ["metastore app/k read"]),
+    (metastore.ScanKeys("app/"), ["metastore app/* read"]),
+    (metastore.KeyChanges("app/", 0), ["metastore app/* read"]),
+    (metastore.PutKey("app/k", ""), ["metastore app/* put"]),
+    (metastore.RemoveKey("app/k"), ["metastore app/* remove"]),
+    # If it is another revision, that is told.
+    (metastore.PutKey("app/k", "", 0), ["metastore app/* put", "metastore app/* read"]),
+    (metastore.RemoveKey("app/k", 7), ["metastore app/* remove", "metastore app/* read"]),
+    (ResetMetastore(), ["metastore * reset"]),
     (CreateZone("z"), ["zone z create"]),
     (AlterZone("z"), ["zone z alter"]),
     (RenameZone("z", "y"), ["zone z rename", "zone y rename"]),
@@ -193,8 +193,6 @@ NEEDS: list[tuple[object, list[str]]] = [
 
 
 def question_of(asked: Any) -> own.Question:
-    if isinstance(asked, get_args(metastore.MetastoreQuestion)):
-        return own.AskMetastore(1, asked)
     if isinstance(asked, get_args(TransactionOrder)):
         return own.OrderTransaction(1, asked)
     raise AssertionError(asked)
@@ -208,7 +206,7 @@ def rejection(user: Rights, asked: object) -> str:
 
 def test_every_order_is_listed_here() -> None:
     listed = {type(asked) for asked, _ in NEEDS}
-    every = {*get_args(metastore.MetastoreQuestion), *get_args(TransactionOrder)}
+    every = set(get_args(TransactionOrder))
     about_names = {kind for kind in OPERATOR_ACTIONS.values() if kind.declared.kind is not Kind.CLUSTER}
     assert listed >= every | about_names
 
@@ -324,7 +322,7 @@ def test_a_name_as_long_as_a_message_is_neither_tried_nor_repeated() -> None:
         why(user, "Client.destroyProxy", name=long, service=service),
         why(user, "Client.createProxy", name="m", service=long),
         access.question_rejection(user, own.Scan(1, long, 0), ()),
-        access.question_rejection(user, own.AskMetastore(1, metastore.PrefixAsked(long.encode())), ()),
+        access.action_rejection(user, metastore.ScanKeys(long)),
     ):
         assert 0 < len(refused) < 2000
     for name, of in (("__" + long, service), ("m", long)):
@@ -507,7 +505,7 @@ def test_no_request_names_a_file_an_address_or_code() -> None:
     }
     for kind, message in MESSAGES.items():
         assert not harmful & set(message.layout.declaration.replace("|", " ").split()), name_of(kind)
-    kinds: list[Any] = [*get_args(own.Question), *get_args(metastore.MetastoreQuestion)]
+    kinds: list[Any] = [*get_args(own.Question)]
     kinds += [Request, *OPERATOR_ACTIONS.values(), *get_args(TransactionOrder)]
     for one in kinds:
         assert not harmful & set(one.__struct_fields__), one
@@ -626,10 +624,10 @@ def test_orders_are_audited() -> None:
     wire = OwnWire.to(member)
     wire.hello()
     wire.session.receive(own.frame(request_of(5, Drain(), 1)))
-    wire.session.receive(own.frame(own.AskMetastore(6, metastore.PutAsked(b"k", b"a secret value"))))
+    wire.session.receive(own.frame(request_of(6, metastore.PutKey("k", "a secret value"), 1)))
     wire.session.receive(own.frame(request_of(7, ShutDown(), 1)))
     assert [(event.event, event.detail.partition(":")[0]) for event in member.audited] == [
         (AuditKind.ORDER, "drain"),
-        (AuditKind.ORDER, "PutAsked(key=b'k')"),
+        (AuditKind.ORDER, "put-key key=k value=(14 characters)"),
         (AuditKind.REFUSED, "user 'u' may not do this"),
     ]

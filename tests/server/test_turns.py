@@ -132,7 +132,6 @@ def example(kind: type) -> own.Question:
 
 REST: dict[type, list[object]] = {
     own.AskTable: [],
-    own.AskMetastore: [[0, b"k"]],
     own.OrderTransaction: [[5]],
 }
 

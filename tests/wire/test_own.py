@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.model.metastore_questions import PutAsked
 from holdfast.core.model.operations import Op, Request
 from holdfast.errors import ProtocolError, TooLarge
 from holdfast.wire import own
@@ -60,7 +59,6 @@ QUESTIONS: list[own.Question] = [
     own.AskDigests(8, [1, 2, 3], "m"),
     own.Act(9, "state", msgspec.Raw(msgspec.msgpack.encode({"state": "frozen"})), 60_000),
     own.Watch(10, (3, 17)),
-    own.AskMetastore(16, PutAsked(b"k", b"v", 3)),
     own.AskDigests(18, [1, 2], "m", bytes(16)),
 ]
 
@@ -96,6 +94,12 @@ def test_whatever_is_no_question_is_told_as_broken_protocol(body: bytes) -> None
 def test_an_answer_is_no_question() -> None:
     with pytest.raises(ProtocolError):
         own.read_question(own.frame(own.Fault(1, own.FaultKind.DENIED, ""))[own.LENGTH_BYTES :])
+
+
+def test_a_request_of_an_older_version_is_rejected_by_name() -> None:
+    of_an_older_command = msgspec.msgpack.encode([17, 1, [5]])
+    with pytest.raises(ProtocolError, match="OrderZone is a request of an older version of Holdfast: use"):
+        own.read_question(of_an_older_command)
 
 
 def test_a_deeply_nested_body_is_refused() -> None:

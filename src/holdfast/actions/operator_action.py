@@ -36,7 +36,7 @@ TIMEOUT_MS_MAX: Final = 24 * 3600 * 1000
 Item = TypeVar("Item")
 Name = Annotated[str, Meta(max_length=TEXT_MAX)]
 Listed = Annotated[list[Item], Meta(max_length=NAMES_MAX)]
-Partition = Annotated[int, Meta(ge=0, lt=PARTITIONS_MAX)]
+Partition = Annotated[int, Meta(ge=0, le=PARTITIONS_MAX - 1)]
 
 
 @unique
@@ -45,6 +45,8 @@ class Target(StrEnum):
 
     CLUSTER = "any member"
     """Any member, and another one if that is lost before it answers."""
+    CONTACTED = "the member that is contacted"
+    """The first one of `--address`, and no other."""
     MEMBER = "the member that is named"
     MEMBERS = "the members that are named"
     EACH = "every member"

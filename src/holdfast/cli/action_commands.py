@@ -34,9 +34,12 @@ from holdfast.core.model.zone_answers import NEVER
 from holdfast.core.zones.descriptors import NEVER as NEVER_S
 from holdfast.errors import ConfigError, HoldfastError
 
+WHOLE_MAX = 1 << 53
+"""A limit from here on only keeps numbers exact in JSON."""
 DIGITS_MAX = 5
 """Most digits of a partition number: no cluster has more than 65,536."""
 OFF = "off"
+ONE_ANSWER = (Target.CLUSTER, Target.CONTACTED)
 
 Show = Callable[[Call], Answer]
 """Shows what the action would change."""
@@ -62,7 +65,7 @@ def _add(group: click.Group, name: str, kind: Kind, show: Show | None) -> None:
             return show(call)
         return _Sending(kind, call).send(**given)
 
-    answer: Any = done_type(kind) if declared.target is Target.CLUSTER else Iterator[MemberResult]
+    answer: Any = done_type(kind) if declared.target in ONE_ANSWER else Iterator[MemberResult]
     command.__annotations__["return"] = answer if show is None else get_type_hints(show)["return"] | answer
     for parameter in reversed(_parameters(kind, shows=show is not None)):
         parameter(command)
@@ -177,7 +180,7 @@ def _fields(kind: Kind) -> dict[str, tuple[Any, Meta, bool]]:
     hints = get_type_hints(kind, include_extras=True)
     found = {}
     for field in msgspec.structs.fields(kind):
-        given, meta = get_args(hints[field.name])[0], _meta(hints[field.name])
+        given, meta = _with_limits(hints[field.name], _meta(hints[field.name]))
         if get_origin(given) in (Union, UnionType):
             alternatives = [each for each in get_args(given) if each is not NoneType]
             given = alternatives[0] if len(alternatives) == 1 else given
@@ -191,8 +194,8 @@ def _with_limits(hint: Any, meta: Meta) -> tuple[Any, Meta]:
         return hint, meta
     inner, *limits = get_args(hint)
     for each in limits:
-        least = each.ge if each.ge is not None else meta.ge
-        most = each.le if each.lt is None else each.lt - 1
+        least = meta.ge if each.ge is None else each.ge
+        most = meta.le if each.le is None else each.le
         meta = Meta(ge=least, le=most, description=meta.description, extra=meta.extra)
     return inner, meta
 
@@ -242,7 +245,8 @@ def _click_type(kind: Any, meta: Meta) -> click.ParamType[Any]:
 
 
 def _whole(bound: float | None) -> int | None:
-    return None if bound is None else int(bound)
+    """A limit that is worth showing."""
+    return None if bound is None or bound >= WHOLE_MAX else int(bound)
 
 
 def read_partitions(text: str) -> list[int]:
@@ -333,7 +337,7 @@ class _Sending:
         if isinstance(members, str):
             members = (members,)
         action = self.read(**given)
-        if declared.target is not Target.CLUSTER:
+        if declared.target not in ONE_ANSWER:
             return self._at_each(action, members)
         with given_up() if declared.withdrawn else nullcontext():
             done = act_at_any(self._addresses(action), self._known, action, timeout_s=timeout_s)
@@ -377,6 +381,8 @@ class _Sending:
     def _addresses(self, action: OperatorAction) -> list[Address]:
         """The members to try in turn: without those that the action is about, which have ended."""
         given = self._call.addresses
+        if self._kind.declared.target is Target.CONTACTED:
+            return given[:1]
         about = [name for name, (_, meta, _) in _fields(self._kind).items() if _is_about_members(meta)]
         if not about:
             return given

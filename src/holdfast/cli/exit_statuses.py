@@ -56,7 +56,6 @@ _COMPARES = _asks(
 _FILES = _reads("all files can be read", "a file is damaged or missing")
 _LOCAL: Meanings = {DONE: "shown", **WRONG}
 _KEY = _asks("the key has a value", "the key has no value, or rejected")
-_CONDITIONAL = _asks("done", "--if-revision does not match, rejected, or timed out")
 
 
 def status_of(error: BaseException) -> int:
@@ -105,12 +104,9 @@ STATUSES: Table = {
     "zone explain": _LOCAL,
     "metastore get": _KEY,
     "metastore scan": SHOWS,
-    "metastore put": _CONDITIONAL,
-    "metastore remove": _CONDITIONAL,
     "metastore history": SHOWS,
     "metastore watch": _asks("ended by Ctrl-C", "the cluster has no metastore, or rejected"),
     "metastore status": _asks("the metastore has a leader", "it has none, or rejected"),
-    "metastore reset": CHANGES,
     "transactions list": SHOWS,
     "transactions show": {**SHOWS, FAILED: "unknown transaction, or rejected"},
     "transactions kill": _asks("rolled back", "unknown transaction, or rejected"),

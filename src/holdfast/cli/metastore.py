@@ -6,45 +6,22 @@ import json
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import ClassVar, TypeVar
 
 import click
-import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
-from holdfast.cli.action_commands import add_actions
+from holdfast.actions.metastore_keys import KeyChanges, KeyHistory, ReadKey, ScanKeys
+from holdfast.cli.action_commands import action_command, add_actions
 from holdfast.cli.answers import Answer
 from holdfast.cli.operator_command import Call, operator_command
 from holdfast.cli.rendering import Shown, table_of
 from holdfast.cli.status import gather
-from holdfast.client.agreed_client import ask_metastore
 from holdfast.core.model.member_status import MetastoreReplica
-from holdfast.core.model.metastore_questions import (
-    KeyAnswer,
-    KeyAsked,
-    KeyChangesAsked,
-    KeyHistoryAsked,
-    MetastoreAnswer,
-    MetastoreQuestion,
-    PrefixAsked,
-    PutAsked,
-    RemoveAsked,
-    ResetAsked,
-)
+from holdfast.core.model.metastore_answers import KeyAnswer, KeysFound
 from holdfast.errors import NotReady, Unsupported
 
 LOOK_S = 0.25
-Change = TypeVar("Change", bound="Changed")
-
-if_revision_option = click.option(
-    "--if-revision",
-    type=click.IntRange(0),
-    metavar="N",
-    help="Only if the key is at this revision; 0: only if it is absent.",
-)
-revision_option = click.option(
-    "--revision", type=click.IntRange(1), metavar="N", help="Read at this revision."
-)
 
 
 @click.group()
@@ -61,28 +38,19 @@ def metastore() -> None:
     """
 
 
-add_actions(metastore, "metastore")
-
-
 class Key(Answer):
-    """A key at a revision; without a value it was absent or removed then. `hex` has a value that is no text."""
+    """A key at a revision; without a value it was absent or removed then."""
 
     key: str
     revision: int
     value: str | None = None
-    hex: str | UnsetType = UNSET
     time_ms: int | UnsetType = UNSET
-
-    @property
-    def text(self) -> str | None:
-        """The value for people; None if there is none."""
-        return self.hex if isinstance(self.hex, str) else self.value
 
     def view(self) -> Iterable[Shown]:
         at = ""
         if isinstance(self.time_ms, int):
             at = f"{time.strftime('%H:%M:%S', time.localtime(self.time_ms / 1000))} "
-        value = "removed" if self.text is None else f"= {_formatted(self.text)}"
+        value = "removed" if self.value is None else f"= {_formatted(self.value)}"
         yield f"{at}{self.revision:>6} {self.key} {value}"
 
 
@@ -92,49 +60,16 @@ class KeyNow(Key, kw_only=True):
     as_of: int
 
     def view(self) -> Iterable[Shown]:
-        if self.text is not None:
-            yield _formatted(self.text, indent=2)
+        if self.value is not None:
+            yield _formatted(self.value, indent=2)
 
     def notes(self) -> Iterable[str]:
-        if self.text is None:
+        if self.value is None:
             yield f"key {self.key} has no value as of revision {self.as_of}"
 
     @property
     def exit_status(self) -> int:
-        return int(self.text is None)
-
-
-class Changed(Answer):
-    """Whether the change was applied, its revision, and the key as it is now."""
-
-    decides = "applied"
-    outcome: ClassVar[str]
-
-    key: str
-    applied: bool
-    revision: int
-    now: Key | None
-
-    def view(self) -> Iterable[Shown]:
-        if self.applied:
-            yield f"key {self.key} {self.outcome} as of revision {self.revision}"
-
-    def notes(self) -> Iterable[str]:
-        if not self.applied and self.now is not None:
-            state = "absent" if self.now.text is None else f"at revision {self.now.revision}"
-            yield f"key {self.key} is {state}; nothing was changed"
-
-
-class Put(Changed):
-    """Whether the value was stored, the revision of that, and the key as it is now."""
-
-    outcome = "has this value"
-
-
-class Removed(Changed):
-    """Whether the key was removed, the revision of that, and the key as it is now."""
-
-    outcome = "is not there"
+        return int(self.value is None)
 
 
 class MetastoreStatus(Answer):
@@ -158,124 +93,48 @@ class MetastoreStatus(Answer):
         return int(not self.metastore.leader)
 
 
-class Reset(Answer):
-    """The revision from which the metastore continues."""
-
-    revision: int
-
-    def view(self) -> Iterable[Shown]:
-        yield f"the metastore continues from revision {self.revision} of this member"
-
-
-def _ask(call: Call, question: MetastoreQuestion) -> MetastoreAnswer:
-    return ask_metastore(call.addresses, call.credentials.for_client(), question)
-
-
-@operator_command(metastore, short_help="Print the value of a key, now or at a revision.")
-@click.argument("key")
-@revision_option
-def get(call: Call, key: str, *, revision: int | None) -> KeyNow:
-    r"""Print the value of KEY.
-
-    \b
-      holdfast metastore get app/flag
-    """
-    answer = _ask(call, KeyAsked(key.encode(), revision or 0))
+@action_command(ReadKey, metastore)
+def get(call: Call, query: ReadKey) -> KeyNow:
+    answer: KeysFound = call.ask(query)
     [found] = answer.keys
-    return KeyNow(**msgspec.structs.asdict(_key(found)), as_of=answer.revision)
+    return KeyNow(key=found.key, revision=found.revision, value=found.value, as_of=answer.revision)
 
 
-@operator_command(metastore, short_help="Print keys with a prefix.")
-@click.argument("prefix", default="")
-@revision_option
-def scan(call: Call, prefix: str, *, revision: int | None) -> Iterator[Key]:
-    r"""Print the keys that begin with PREFIX and their values, one per line.
-
-    \b
-      holdfast metastore scan zones/zone/
-    """
-    asked = PrefixAsked(prefix.encode(), revision=revision or 0)
+@action_command(ScanKeys, metastore)
+def scan(call: Call, query: ScanKeys) -> Iterator[Key]:
     while True:
-        answer = _ask(call, asked)
+        answer: KeysFound = call.ask(query)
         yield from map(_key, answer.keys)
         if not answer.more:
             return
-        asked = PrefixAsked(prefix.encode(), answer.keys[-1].key, answer.revision)
+        query = replace(query, after=answer.keys[-1].key, revision=answer.revision)
 
 
-@operator_command(metastore, short_help="Set the value of a key.")
-@click.argument("key")
-@click.argument("value")
-@if_revision_option
-def put(call: Call, key: str, value: str, *, if_revision: int | None) -> Put:
-    r"""Set KEY to VALUE, and print the revision of the change.
-
-    \b
-      holdfast metastore put app/flag on --if-revision 0
-    """
-    return _changed(Put, key, _ask(call, PutAsked(key.encode(), value.encode(), if_revision)))
-
-
-@operator_command(metastore, short_help="Remove a key.")
-@click.argument("key")
-@if_revision_option
-def remove(call: Call, key: str, *, if_revision: int | None) -> Removed:
-    r"""Remove KEY, and print the revision of the change. Removing an absent key changes nothing.
-
-    \b
-      holdfast metastore remove app/flag
-    """
-    return _changed(Removed, key, _ask(call, RemoveAsked(key.encode(), if_revision)))
-
-
-def _changed(kind: type[Change], key: str, answer: MetastoreAnswer) -> Change:
-    now = _key(answer.keys[0]) if answer.keys else None
-    return kind(key=key, applied=answer.applied, revision=answer.revision, now=now)
-
-
-@operator_command(metastore, short_help="Print former values of a key.")
-@click.argument("key")
-def history(call: Call, key: str) -> Iterator[Key]:
-    r"""Print former values of KEY, oldest first, as far as the metastore still has them.
-
-    \b
-      holdfast metastore history app/flag
-    """
-    after = 0
+@action_command(KeyHistory, metastore)
+def history(call: Call, query: KeyHistory) -> Iterator[Key]:
     while True:
-        answer = _ask(call, KeyHistoryAsked(key.encode(), after))
+        answer: KeysFound = call.ask(query)
         yield from map(_key, answer.keys)
         if not answer.more:
             return
-        after = answer.keys[-1].revision
+        query = replace(query, after=answer.keys[-1].revision)
 
 
-@operator_command(metastore, short_help="Print changes as they happen.")
-@click.argument("prefix", default="")
-@click.option("--after", type=click.IntRange(0), metavar="N", help="Changes after this revision.  [now]")
-def watch(call: Call, prefix: str, *, after: int | None) -> Iterator[Key]:
-    r"""Print each change of keys that begin with PREFIX, in order of revisions, until Ctrl-C.
-
-    Prints its first revision to standard error. With several members in --address it continues with another one when
-    the first goes away.
-
-    \b
-      holdfast metastore watch app/
-    """
+@action_command(KeyChanges, metastore)
+def watch(call: Call, query: KeyChanges) -> Iterator[Key]:
     with suppress(KeyboardInterrupt):
-        yield from _follow(call, prefix, after)
+        yield from _follow(call, query)
 
 
-def _follow(call: Call, prefix: str, after: int | None) -> Iterator[Key]:
-    last = after if after is not None else _ask(call, KeyAsked(b"")).revision
-    what = f"the keys that begin with {prefix}" if prefix else "all keys"
-    click.echo(f"watching {what} after revision {last}", err=True)
+def _follow(call: Call, query: KeyChanges) -> Iterator[Key]:
+    if query.after is None:
+        query = replace(query, after=call.ask(query).revision)
+    what = f"the keys that begin with {query.prefix}" if query.prefix else "all keys"
+    click.echo(f"watching {what} after revision {query.after}", err=True)
     silent = False
     while True:
         try:
-            answer = _ask(call, KeyChangesAsked(prefix.encode(), last))
-        except Unsupported:
-            raise
+            answer: KeysFound = call.ask(query)
         except NotReady as failed:
             if not silent:
                 click.echo(f"{failed}; trying again", err=True)
@@ -284,7 +143,7 @@ def _follow(call: Call, prefix: str, after: int | None) -> Iterator[Key]:
             continue
         silent = False
         yield from map(_key, answer.keys)
-        last = answer.revision
+        query = replace(query, after=answer.revision)
         if not answer.more:
             time.sleep(LOOK_S)
 
@@ -307,25 +166,7 @@ def status_command(call: Call) -> MetastoreStatus:
     return MetastoreStatus(metastore=report.seen.metastore, members=found, unreachable_members=silent)
 
 
-@operator_command(
-    metastore,
-    confirms=True,
-    short_help="Continue without most of the voters. Their last changes are lost.",
-)
-def reset(call: Call) -> Reset:
-    r"""Make the copy of the member at --address the metastore, after most of its voters are gone for good.
-
-    Choose the member with the highest revision (`holdfast metastore status`). Changes that only the lost voters had
-    are lost, such as zones that were just created. Rejected while a majority of the voters is available.
-
-    \b
-      holdfast metastore reset -a 10.0.0.1:5701
-    """
-    call.confirm(
-        "Discard changes that only lost voters of the metastore have? Acknowledged changes may be lost"
-    )
-    answer = ask_metastore(call.addresses[:1], call.credentials.for_client(), ResetAsked())
-    return Reset(revision=answer.revision)
+add_actions(metastore, "metastore")
 
 
 # -- output
@@ -342,17 +183,4 @@ def _formatted(text: str, indent: int | None = None) -> str:
 
 
 def _key(found: KeyAnswer) -> Key:
-    value: str | None = None
-    digits: str | UnsetType = UNSET
-    if found.value is not None:
-        try:
-            value = found.value.decode()
-        except UnicodeDecodeError:
-            digits = found.value.hex()
-    return Key(
-        key=found.key.decode(errors="backslashreplace"),
-        revision=found.revision,
-        value=value,
-        hex=digits,
-        time_ms=found.time_ms or UNSET,
-    )
+    return Key(key=found.key, revision=found.revision, value=found.value, time_ms=found.time_ms or UNSET)

@@ -79,7 +79,7 @@ class Call:
             return client.status()
 
     def ask(self, query: OperatorQuery) -> Any:
-        """The answer of the first member that answers, of the `result` type of the query."""
+        """The answer of the first member that can be asked, of the `result` type of the query."""
         return act_at_any(self.addresses, self.credentials.for_client(), query).value
 
     def confirm(self, question: str) -> None:

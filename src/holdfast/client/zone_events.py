@@ -10,7 +10,7 @@ from enum import StrEnum, unique
 import msgspec
 
 from holdfast.core.model.member_status import SettingValue
-from holdfast.core.model.metastore_questions import KeyAnswer
+from holdfast.core.model.metastore_answers import KeyAnswer
 from holdfast.core.model.zone_answers import LeaderTold, TroubleTold
 from holdfast.core.zones import descriptors
 from holdfast.core.zones.assignments import Assignments, PartitionKeys
@@ -113,7 +113,7 @@ class ZoneEvents:
 
     def _revision(self, keys: Sequence[KeyAnswer]) -> list[ZoneEvent]:
         zones, nodes = dict(self._zones), dict(self._nodes)
-        touched = {part[:2] for key in keys if (part := part_of(key.key)) is not None}
+        touched = {part[:2] for key in keys if (part := part_of(key.key.encode())) is not None}
         partitions = {place: self._partitions.get(place, PartitionKeys()) for place in touched}
         found: list[ZoneEvent] = []
         asked: list[tuple[int, RecoveryRequest]] = []
@@ -145,13 +145,14 @@ class ZoneEvents:
 
     def _take(self, key: KeyAnswer) -> tuple[int, RecoveryRequest] | None:
         """Apply a key; unreadable ones are skipped. Returns a request to reset partitions, if the key is one."""
+        name, value = key.key.encode(), None if key.value is None else key.value.encode()
         try:
-            if (part := part_of(key.key)) is not None:
-                self._take_part(part, key.value)
-            elif (named := zone_of(key.key)) is not None:
-                return self._take_zone(*named, key.value)
-            elif key.key == TOPOLOGY_KEY and key.value is not None:
-                for member in decoded(key.value, ClusterTopology).members:
+            if (part := part_of(name)) is not None:
+                self._take_part(part, value)
+            elif (named := zone_of(name)) is not None:
+                return self._take_zone(*named, value)
+            elif name == TOPOLOGY_KEY and value is not None:
+                for member in decoded(value, ClusterTopology).members:
                     self._names[member.node] = member.attributes.get("name", "") or member.node
         except UnknownFormat:
             pass

@@ -6,21 +6,16 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from holdfast.actions.metastore_keys import KeyChanges, ScanKeys
 from holdfast.actions.show_zones import ShowLeaders
 from holdfast.client.action_messages import ask_on
 from holdfast.client.blocking import Client
 from holdfast.client.replica_questions import CANNOT_ASK
 from holdfast.client.zone_events import ZoneEvent, ZoneEvents
-from holdfast.core.model.metastore_questions import (
-    KeyAnswer,
-    KeyChangesAsked,
-    MetastoreAnswer,
-    MetastoreQuestion,
-    PrefixAsked,
-)
+from holdfast.core.model.metastore_answers import KeyAnswer, KeysFound
 from holdfast.core.model.zone_answers import KnownLeaders
 from holdfast.core.zones.zone_keys import ZONES
-from holdfast.wire import own
+from holdfast.errors import Denied, Refused, Unsupported
 from holdfast.wire.own import MemberRow
 
 LOOK_S = 0.4
@@ -48,20 +43,20 @@ class ZoneWatcher:
         self._pause = pause
         self._story = ZoneEvents()
         self._revision = 0
-        self._why = ""
+        self._rejected: Refused | None = None
 
     def events(
         self, ended: Callable[[], bool] = lambda: False
     ) -> Iterator[ZoneEvent | ZonesWatched | ZonesGap]:
         """Events from now on, each once, until `ended`. Ends at once if the cluster has no metastore."""
         while not self._begin():
-            if ended() or self._why == "Unsupported":
+            if ended() or isinstance(self._rejected, Unsupported):
                 return
             self._pause(LOOK_S)
         yield self._watched()
         vain = 0
         while not ended():
-            answer = self._ask(KeyChangesAsked(ZONES, self._revision))
+            answer = self._ask(KeyChanges(ZONES.decode(), self._revision))
             if answer is not None:
                 vain = 0
                 yield from self._story.changes(answer.keys)
@@ -71,7 +66,7 @@ class ZoneWatcher:
                     continue
             else:
                 vain += 1
-                if (self._why == "RevisionCompacted" or vain >= PATIENCE) and self._begin():
+                if (self._rejected is not None or vain >= PATIENCE) and self._begin():
                     vain = 0
                     yield ZonesGap("the metastore has compacted the revisions in between")
                     yield self._watched()
@@ -83,7 +78,7 @@ class ZoneWatcher:
     def _begin(self) -> bool:
         """Read the present state; returns whether a member answered."""
         keys: list[KeyAnswer] = []
-        asked = PrefixAsked(ZONES)
+        asked = ScanKeys(ZONES.decode())
         while True:
             answer = self._ask(asked)
             if answer is None:
@@ -91,7 +86,7 @@ class ZoneWatcher:
             keys += answer.keys
             if not answer.more:
                 break
-            asked = PrefixAsked(ZONES, answer.keys[-1].key, answer.revision)
+            asked = ScanKeys(ZONES.decode(), answer.keys[-1].key, answer.revision)
         self._story.begin(keys)
         self._revision = answer.revision
         # Present leaders are the starting point, no events.
@@ -104,19 +99,20 @@ class ZoneWatcher:
         except CANNOT_ASK:
             return {}
 
-    def _ask(self, question: MetastoreQuestion) -> MetastoreAnswer | None:
-        """The first useful answer of a member; None if there is none, with the kind of the last failure in `_why`."""
-        self._why = "NotReady"
+    def _ask(self, query: ScanKeys | KeyChanges) -> KeysFound | None:
+        """The first useful answer of a member; None if there is none, with the last rejection in `_rejected`."""
+        self._rejected = None
         for member in self._rows():
             try:
-                connection = self._client.to(member)
-                asked = own.AskMetastore(connection.next_number(), question)
-                answer = connection.ask(asked, own.MetastoreSays).answer
+                answer: KeysFound = ask_on(self._client.to(member), query)
             except CANNOT_ASK:
                 continue
-            if not answer.failed:
+            except Denied:
+                raise
+            except Refused as rejected:
+                self._rejected = rejected
+            else:
                 return answer
-            self._why = answer.failed
         return None
 
     def _look(self) -> Iterator[ZoneEvent]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from holdfast.config import Settings
 from holdfast.core.effects import EndTurn
 from holdfast.core.journal.log import Log
@@ -23,19 +21,13 @@ from holdfast.core.metastore.operator_questions import OperatorQuestions
 from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, GroupNumber, MemberId
 from holdfast.core.model.levels import STARTS_METASTORE
 from holdfast.core.model.member_status import MetastoreReplica, ZoneStatus
-from holdfast.core.model.metastore_questions import (
-    MetastoreAnswer,
-    MetastoreQuestion,
-    PutAsked,
-    RemoveAsked,
-    ResetAsked,
-)
+from holdfast.core.model.metastore_answers import MetastoreRevision
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.zone_answers import KnownLeaders
 from holdfast.core.multiraft.group_host import GroupHost
 from holdfast.core.multiraft.hosted_group import GroupClient, ReplicaNotice
-from holdfast.core.outbox import Outbox, Reply, ReplyTarget
+from holdfast.core.outbox import Outbox, ReplyTarget
 from holdfast.core.primary_backup.lane import EventSink
 from holdfast.core.raft.configuration import Configuration, NodeId
 from holdfast.core.raft_partition.cutter import Cutter
@@ -43,10 +35,9 @@ from holdfast.core.raft_partition.leader_routing import LeaderRouting
 from holdfast.core.raft_partition.zone_replicas import SharedWithEngineOne
 from holdfast.core.routing.router import Router
 from holdfast.core.zones.zone_host import ZoneHost
-from holdfast.core.zones.zone_keys import ZONES
 from holdfast.core.zones.zone_orders import ZoneOrders
 from holdfast.core.zones.zone_view import ZoneView
-from holdfast.errors import NotReady, Unsupported
+from holdfast.errors import NotReady, Refused, Unsupported
 
 OFF = (
     "this cluster has no metastore, and so no zones. Start one, while the cluster is used: holdfast metastore start "
@@ -69,9 +60,6 @@ class _AdvisedReply:
         self._host = host
 
     def __call__(self, answer: object) -> None:
-        if isinstance(answer, MetastoreAnswer) and answer.failed == NotReady.__name__:
-            advice = self._host.recovery_advice()
-            answer = msgspec.structs.replace(answer, why=f"{answer.why}; {advice}") if advice else answer
         if isinstance(answer, NotReady) and (advice := self._host.recovery_advice()):
             answer = NotReady(f"{answer}; {advice}")
         self._reply(answer)
@@ -118,7 +106,7 @@ class ConsensusHost:
         self.zone_host = ZoneHost(out, membership, self.metastore, self.groups, self.zones, rows)
         self.view = ZoneView(membership, self.metastore, self.groups, self.zones)
         """Status of zones, for display."""
-        self._questions = OperatorQuestions(self.metastore)
+        self.questions = OperatorQuestions(self.metastore)
         self.zone_orders = ZoneOrders(settings, out, membership, self.metastore, self.view)
         self._departing: frozenset[str] = frozenset()
 
@@ -156,23 +144,6 @@ class ConsensusHost:
 
     # -- requests of operators
 
-    def ask_metastore(self, question: MetastoreQuestion, reply: Reply) -> None:
-        """Reply with a `MetastoreAnswer`, at once or later. Keys of zones can only be changed by `zone_orders`."""
-        if not self._on:
-            reply(MetastoreAnswer(failed="Unsupported", why=OFF))
-        elif isinstance(question, ResetAsked):
-            why = self.voters.reset()
-            reply(
-                MetastoreAnswer(
-                    revision=self.metastore.status.revision, failed="Refused" if why else "", why=why
-                )
-            )
-        elif isinstance(question, PutAsked | RemoveAsked) and question.key.startswith(ZONES):
-            why = f"keys that begin with {ZONES.decode()} can only be changed with holdfast zone"
-            reply(MetastoreAnswer(failed="Denied", why=why))
-        else:
-            self._questions.ask(question, _AdvisedReply(reply, self))
-
     def advised(self, reply: ReplyTarget) -> ReplyTarget | None:
         """The reply to a request of an operator, which adds advice. None: there is no metastore, and the request is
         rejected.
@@ -185,6 +156,11 @@ class ConsensusHost:
     def zone_leaders(self) -> KnownLeaders:
         """The leaders of all partitions, as far as this member knows, and failures of its own replicas."""
         return KnownLeaders(self.groups.me, self.view.names(), self.view.leaders(), self.zone_host.troubles)
+
+    def reset_metastore(self, reply: ReplyTarget) -> None:
+        """Make this member's replica the metastore. Answered by a `MetastoreRevision`."""
+        reason = self.voters.reset()
+        reply(Refused(reason) if reason else MetastoreRevision(self.metastore.status.revision))
 
     def on_states(self, sender: MemberId, message: ZoneStates) -> None:
         self.zone_host.on_states(sender, message)
@@ -254,7 +230,7 @@ class ConsensusHost:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        machines = (self.groups, self.metastore, self.zones, self.cutter, self._questions, self.zone_orders)
+        machines = (self.groups, self.metastore, self.zones, self.cutter, self.questions, self.zone_orders)
         return {what: count for machine in machines for what, count in machine.leftovers.items()}
 
     def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:

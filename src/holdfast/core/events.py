@@ -16,7 +16,6 @@ from holdfast.core.model.views import Room
 if TYPE_CHECKING:
     from holdfast.core.messages import Message
     from holdfast.core.model.changes_since import Asked
-    from holdfast.core.model.metastore_questions import MetastoreQuestion
     from holdfast.core.model.operations import Request
     from holdfast.core.model.records import Record
     from holdfast.core.model.transaction_orders import TransactionOrder
@@ -203,14 +202,6 @@ class ChangesAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class MetastoreAsked:
-    """Read or change a key of the metastore, for an operator. Answered by a `MetastoreAnswer`."""
-
-    token: Token
-    question: MetastoreQuestion
-
-
-@dataclass(frozen=True, slots=True)
 class TransactionAsked:
     """An order about a transaction. Answered by a `TransactionAnswer`."""
 
@@ -286,7 +277,6 @@ Event = (
     | CutRequested
     | CutLeased
     | ChangesAsked
-    | MetastoreAsked
     | TransactionAsked
     | ListenerAdded
     | CollectorAdded

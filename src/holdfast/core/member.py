@@ -568,9 +568,6 @@ EVENTS: dict[type[e.Event], Callable[[Member, Any], object]] = {
         event.token, member.copies.cuts.hold(event.cut, event.lease_ms)
     ),
     e.ChangesAsked: lambda member, event: member.changes.ask(event.asked, Reply(member.out, event.token)),
-    e.MetastoreAsked: lambda member, event: member.agreed.ask_metastore(
-        event.question, Reply(member.out, event.token)
-    ),
     e.TransactionAsked: lambda member, event: member.transactions.take(
         event.order, Reply(member.out, event.token)
     ),

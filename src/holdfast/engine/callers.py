@@ -14,13 +14,11 @@ from holdfast.core.events import (
     Event,
     ListenerAdded,
     MapDestroyed,
-    MetastoreAsked,
     SubscriptionEnded,
     TransactionAsked,
 )
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.ids import Token
-from holdfast.core.model.metastore_questions import MetastoreAnswer, MetastoreQuestion
 from holdfast.core.model.operations import EntryEvent
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionOrder
@@ -74,9 +72,6 @@ class Callers:
 
     def ask_changes(self, asked: Asked, done: Callable[[ChangesSince], None]) -> None:
         self._put(ChangesAsked(self.expect(done), asked))
-
-    def ask_metastore(self, question: MetastoreQuestion, done: Callable[[MetastoreAnswer], None]) -> None:
-        self._put(MetastoreAsked(self.expect(done), question))
 
     def order_transaction(self, order: TransactionOrder, done: Callable[[TransactionAnswer], None]) -> None:
         self._put(TransactionAsked(self.expect(done), order))

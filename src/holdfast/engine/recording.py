@@ -29,7 +29,6 @@ from holdfast.core.membership.identity import Identity
 from holdfast.core.model import (
     changes_since,
     ids,
-    metastore_questions,
     operations,
     records,
     transaction_orders,
@@ -57,7 +56,6 @@ _NAMES = {
         changes_since,
         ids,
         messages,
-        metastore_questions,
         operations,
         records,
         transaction_orders,

@@ -16,7 +16,6 @@ from typing import Literal, NamedTuple, Protocol, assert_never
 
 from holdfast.actions.operator_action import OperatorAction
 from holdfast.config.permissions import Action, Kind
-from holdfast.core.model import metastore_questions as metastore
 from holdfast.core.model.operations import Op, Request
 from holdfast.core.model.transaction_orders import (
     BeginTransaction,
@@ -266,8 +265,6 @@ def needs_of(question: own.Question, begun: Container[TransactionId]) -> Iterato
             yield from _of_maps(question)
         case own.Act():
             yield None  # `action_rejection` judges the action that it names.
-        case own.AskMetastore():
-            yield from _of_metastore(question.question)
         case own.OrderTransaction():
             yield from _of_transaction(question.order, begun)
         case _:
@@ -303,29 +300,6 @@ def _of_maps(question: _AboutMaps) -> Iterator[Needed]:
 
 def _cluster(action: Action) -> Needed:
     return Needed(Kind.CLUSTER, "", action)
-
-
-def _of_metastore(asked: metastore.MetastoreQuestion) -> Iterator[Needed]:
-    kind = Kind.METASTORE
-    match asked:
-        case metastore.KeyAsked(key=key) | metastore.KeyHistoryAsked(key=key):
-            yield Needed(kind, _text(key), READ)
-        case metastore.PrefixAsked(prefix=prefix) | metastore.KeyChangesAsked(prefix=prefix):
-            yield Needed(kind, _text(prefix), READ, "all")
-        case metastore.PutAsked(key=key) | metastore.RemoveAsked(key=key):
-            yield Needed(kind, _text(key), PUT if isinstance(asked, metastore.PutAsked) else REMOVE)
-            if asked.if_revision is not None:
-                # If the condition fails, the response has the key's present value (server/P-2).
-                yield Needed(kind, _text(key), READ)
-        case metastore.ResetAsked():
-            yield Needed(kind, "", Action.RESET, "all")
-        case _:
-            assert_never(asked)
-
-
-def _text(key: bytes) -> str:
-    """A key as rules name it; bytes that are no text match no letter of a rule."""
-    return key.decode("utf-8", "surrogateescape")
 
 
 def _of_transaction(order: TransactionOrder, begun: Container[TransactionId]) -> Iterator[Needed | None]:

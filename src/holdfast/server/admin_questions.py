@@ -1,4 +1,4 @@
-"""Operators' questions of Holdfast's own protocol: partition table, events, metastore and zones."""
+"""Operators' questions of Holdfast's own protocol: partition table and events."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import assert_never
 
 from holdfast.core.model.partition_events import News
-from holdfast.server import agreed_questions as agreed
 from holdfast.server.question_checks import map_problem
 from holdfast.server.reply_channel import ReplyChannel
 from holdfast.wire import own
 
-AdminQuestion = own.AskTable | own.Watch | own.AskMetastore
+AdminQuestion = own.AskTable | own.Watch
 
 
 class AdminQuestions:
@@ -38,8 +37,6 @@ class AdminQuestions:
                 self._table(question)
             case own.Watch():
                 self._begin_watch(question)
-            case own.AskMetastore():
-                self._agreed(question)
             case _:
                 assert_never(question)
 
@@ -73,21 +70,6 @@ class AdminQuestions:
                 grid.table_stamp(),
             )
         )
-
-    def _agreed(self, question: own.AskMetastore) -> None:
-        replies = self._replies
-        if problem := agreed.question_problem(question):
-            replies.fault(question.id, own.FaultKind.MALFORMED, problem)
-            return
-        if not replies.may_wait(question.id):
-            return
-        replies.handed_over = True
-
-        def done(answer: own.MetastoreSays) -> None:
-            replies.answered()
-            replies.send(answer)
-
-        agreed.ask(self._grid, question, replies.on_done(type(question).__name__, question.id, done))
 
     # -- events
 

@@ -7,7 +7,6 @@ from enum import StrEnum, unique
 
 import msgspec
 
-from holdfast.core.model import metastore_questions as metastore
 from holdfast.core.model.transaction_orders import RollBackTransaction
 from holdfast.core.model.transactions import TransactionId
 from holdfast.wire import own
@@ -45,10 +44,6 @@ def order_of(question: own.Question, begun: Container[TransactionId]) -> str:
     this connection, whose end is not an operator command.
     """
     match question:
-        case own.AskMetastore(question=metastore.PutAsked(key=key) | metastore.RemoveAsked(key=key) as asked):
-            return f"{type(asked).__name__}(key={key!r})"
-        case own.AskMetastore(question=metastore.ResetAsked()):
-            return "ResetAsked()"
         case own.OrderTransaction(order=RollBackTransaction(transaction=transaction, why=why)) if (
             transaction not in begun
         ):

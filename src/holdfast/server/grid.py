@@ -10,7 +10,6 @@ from typing import Protocol
 
 from holdfast.actions.operator_action import ActionDone, OperatorAction
 from holdfast.core.model.changes_since import Asked, ChangesSince
-from holdfast.core.model.metastore_questions import MetastoreAnswer, MetastoreQuestion
 from holdfast.core.model.operations import Done, EntryEvent, Outcome, Request
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment
@@ -248,9 +247,6 @@ class Grid(Protocol):
         """Carry out an operator's action. `done` is called once: when the action is done, or with the reason
         why it is not done within this time.
         """
-
-    def ask_metastore(self, question: MetastoreQuestion, done: Callable[[MetastoreAnswer], None]) -> None:
-        """Read or change keys of the metastore; `done` is called once."""
 
     transactions_per_connection: int
     """Limit of open transactions per connection."""

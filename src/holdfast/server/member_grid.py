@@ -10,7 +10,6 @@ from holdfast.config import Settings
 from holdfast.core.member import Member
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.member_status import MemberCount
-from holdfast.core.model.metastore_questions import MetastoreAnswer, MetastoreQuestion
 from holdfast.core.model.operations import Done, EntryEvent, Request
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment
@@ -398,9 +397,6 @@ class MemberGrid:
         return found if self.member.picture.is_member(found) else None
 
     # -- what an operator wants, and hears
-
-    def ask_metastore(self, question: MetastoreQuestion, done: Callable[[MetastoreAnswer], None]) -> None:
-        self.driver.callers.ask_metastore(question, done)
 
     def runs_transaction(self, transaction: TransactionId) -> bool:
         return self.member.picture.runs_transaction(transaction)

@@ -40,7 +40,7 @@ ACTION_UNITS = 1000
 LONG_BYTES = 64 * 1024
 """A question from this size on is scanned for its parts before it is decoded, and answered in a turn of its own."""
 
-OPERATING = own.AskTable | own.Act | own.Watch | own.AskMetastore | own.OrderTransaction
+OPERATING = own.AskTable | own.Act | own.Watch | own.OrderTransaction
 """Questions that an operator's connection may ask."""
 
 
@@ -246,7 +246,7 @@ class OwnSession:
                 self._changes.changes(question)
             case own.OrderTransaction():
                 self._transactions.answer(question)
-            case own.AskTable() | own.Watch() | own.AskMetastore():
+            case own.AskTable() | own.Watch():
                 self._admin.answer(question)
             case _:
                 assert_never(question)

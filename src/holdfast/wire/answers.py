@@ -7,7 +7,6 @@ from enum import IntEnum, unique
 import msgspec
 
 from holdfast.config.addresses import format_address
-from holdfast.core.model.metastore_questions import MetastoreAnswer
 from holdfast.core.model.operations import Outcome
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.transaction_orders import TransactionAnswer
@@ -354,11 +353,6 @@ class Changes(msgspec.Struct, frozen=True, array_like=True, tag=78):
             for place in range(max(0, first), min(first + count, len(found))):
                 found[place] = transaction
         return found
-
-
-class MetastoreSays(msgspec.Struct, frozen=True, array_like=True, tag=79):
-    id: int
-    answer: MetastoreAnswer
 
 
 class TransactionSays(msgspec.Struct, frozen=True, array_like=True, tag=82):

@@ -34,7 +34,6 @@ from holdfast.wire.answers import (
     MapDigest,
     Mark,
     MemberRow,
-    MetastoreSays,
     Page,
     PartitionDigest,
     PutDone,
@@ -49,7 +48,6 @@ from holdfast.wire.questions import (
     AskChanges,
     AskDigests,
     AskHeads,
-    AskMetastore,
     AskRanges,
     AskTable,
     Cut,
@@ -83,7 +81,6 @@ __all__ = [
     "AskChanges",
     "AskDigests",
     "AskHeads",
-    "AskMetastore",
     "AskRanges",
     "AskTable",
     "ChangeKind",
@@ -108,7 +105,6 @@ __all__ = [
     "MapDigest",
     "Mark",
     "MemberRow",
-    "MetastoreSays",
     "NextPage",
     "OrderTransaction",
     "Page",
@@ -168,7 +164,6 @@ Question = (
     | HoldCut
     | AskHeads
     | AskChanges
-    | AskMetastore
     | OrderTransaction
 )
 Answer = (
@@ -186,7 +181,6 @@ Answer = (
     | CutHeld
     | Heads
     | Changes
-    | MetastoreSays
     | TransactionSays
 )
 # -- frames --------------------------------------------------------------------------------------------------
@@ -278,11 +272,20 @@ def count_parts(body: bytes) -> Generator[None, None, None]:
         raise ProtocolError("not a question of this protocol: it is cut short")
 
 
+RETIRED = {16: "AskMetastore", 17: "OrderZone"}
+"""Requests of older versions, by tag: `Act` replaces them."""
+
+
 def read_question(body: bytes) -> Question:
     """The request in a frame. Raises ProtocolError for any fault of the bytes."""
     try:
         return _questions.decode(body)
     except Exception as broken:  # noqa: BLE001  (whatever bytes can do)
+        if len(body) > 1 and body[0] & 0xF0 == 0x90 and body[1] in RETIRED:
+            raise ProtocolError(
+                f"{RETIRED[body[1]]} is a request of an older version of Holdfast: use the command of the version of "
+                "this member"
+            ) from None
         raise ProtocolError(f"not a question of this protocol: {broken}") from None
 
 

@@ -8,7 +8,6 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 from msgspec import Meta
 
-from holdfast.core.model.metastore_questions import MetastoreQuestion
 from holdfast.core.model.operations import DEFAULT_TTL, Request
 from holdfast.core.model.partition_events import Number
 from holdfast.core.model.transaction_orders import TransactionOrder
@@ -224,13 +223,6 @@ class AskChanges(msgspec.Struct, frozen=True, array_like=True, tag=15):
     """Term of the update `upto`, so that other members than the primary know whether their copies have just this
     history; 0: only the primary can answer.
     """
-
-
-class AskMetastore(msgspec.Struct, frozen=True, array_like=True, tag=16):
-    """Ask the metastore, or change a key of it: for operators."""
-
-    id: int
-    question: MetastoreQuestion
 
 
 class OrderTransaction(msgspec.Struct, frozen=True, array_like=True, tag=19):

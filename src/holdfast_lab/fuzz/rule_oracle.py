@@ -68,7 +68,6 @@ OPERATORS = (
     own.AskDigests,
     own.AskRanges,
     own.Act,
-    own.AskMetastore,
     own.Cut,
     own.HoldCut,
 )

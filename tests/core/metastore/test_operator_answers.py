@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.metastore.test_keyspace import Store
 
+from holdfast.actions.metastore_keys import KeyChanges, KeyHistory, PutKey, ReadKey, RemoveKey, ScanKeys
+from holdfast.actions.operator_action import OperatorAction
 from holdfast.core.metastore.invoke import Branch, MetastoreEntry
 from holdfast.core.metastore.keyspace import Keyspace
 from holdfast.core.metastore.operator_questions import OperatorQuestions
-from holdfast.core.model import metastore_questions
-from holdfast.core.model.metastore_questions import (
-    KeyAnswer,
-    KeyAsked,
-    KeyChangesAsked,
-    KeyHistoryAsked,
-    MetastoreAnswer,
-    MetastoreQuestion,
-    PrefixAsked,
-    PutAsked,
-    RemoveAsked,
-)
+from holdfast.core.model import metastore_answers
+from holdfast.core.model.metastore_answers import KeyAnswer, KeysFound, MetastoreRevision
 from holdfast.core.outbox import Reply
-from holdfast.errors import NotReady, RequestError
+from holdfast.errors import NotReady, Refused, RequestError
 
 ANSWER_BYTES = "holdfast.core.metastore.operator_questions.ANSWER_BYTES"
 
@@ -34,7 +29,7 @@ class Desk:
     def __init__(self) -> None:
         self.store = Store()
         self.tickets: list[Branch | None] = []
-        self.answers: list[MetastoreAnswer] = []
+        self.answers: list[Any] = []
         self.questions = OperatorQuestions(self)  # type: ignore[arg-type]
 
     # as the metastore
@@ -57,15 +52,16 @@ class Desk:
 
     # as the operator
 
-    def begin(self, question: MetastoreQuestion) -> None:
-        self.questions.ask(question, Reply(self, 3))  # type: ignore[arg-type]
+    def begin(self, question: OperatorAction) -> None:
+        host: Any = SimpleNamespace(questions=self.questions, advised=lambda reply: reply)
+        member: Any = SimpleNamespace(agreed=host)
+        question.apply(member, Reply(self, 3))  # type: ignore[arg-type]
 
     def complete(self, token: int, answer: object) -> None:
         assert token == 3
-        assert isinstance(answer, MetastoreAnswer)
         self.answers.append(answer)
 
-    def confirm(self, error: RequestError | None = None) -> MetastoreAnswer:
+    def confirm(self, error: RequestError | None = None) -> Any:
         """The last question is answered by the leader."""
         ticket, branch = len(self.tickets), self.tickets[-1]
         assert self.questions.leftovers == {"questions of operators": 1}
@@ -82,18 +78,18 @@ class Desk:
         assert self.questions.leftovers == {"questions of operators": 0}
         return self.answers.pop()
 
-    def ask(self, question: MetastoreQuestion) -> MetastoreAnswer:
+    def ask(self, question: OperatorAction) -> Any:
         self.begin(question)
         return self.confirm()
 
-    def changes(self, prefix: bytes, after: int) -> MetastoreAnswer:
+    def changes(self, prefix: str, after: int) -> Any:
         """Answered at once."""
-        self.begin(KeyChangesAsked(prefix, after))
+        self.begin(KeyChanges(prefix, after))
         assert self.questions.leftovers == {"questions of operators": 0}
         return self.answers.pop()
 
 
-def put(key: bytes, value: bytes, revision: int) -> KeyAnswer:
+def put(key: str, value: str, revision: int) -> KeyAnswer:
     """As a change of a test tells it: the clocks stand still, so times rise by one."""
     return KeyAnswer(key, value, revision, revision)
 
@@ -102,12 +98,12 @@ def test_changes_are_told_without_a_leader_and_all_else_waits_for_one() -> None:
     """Who watches asks again and again: that must work where most voters are gone, too."""
     desk = Desk()
     desk.store.put(b"k", b"1")
-    assert desk.changes(b"", 0) == MetastoreAnswer([put(b"k", b"1", 1)], 1)
-    for question in (KeyAsked(b"k"), PrefixAsked(b""), KeyHistoryAsked(b"k"), PutAsked(b"k", b"2")):
+    assert desk.changes("", 0) == KeysFound([put("k", "1", 1)], 1)
+    for question in (ReadKey("k"), ScanKeys(""), KeyHistory("k"), PutKey("k", "2")):
         desk.begin(question)
         assert desk.answers == []
         failed = desk.confirm(NotReady("no leader"))
-        assert (failed.failed, failed.why) == ("NotReady", "no leader")
+        assert (type(failed), str(failed)) == (NotReady, "no leader")
     assert desk.keyspace.revision == 1
 
 
@@ -115,13 +111,13 @@ def test_changes_are_told_to_the_last_revision_and_of_the_prefix_alone() -> None
     desk = Desk()
     for key in (b"a/1", b"b", b"a/2"):
         desk.store.put(key, b"")
-    assert desk.changes(b"a/", 0) == MetastoreAnswer([put(b"a/1", b"", 1), put(b"a/2", b"", 3)], 3)
-    assert desk.changes(b"a/", 1) == MetastoreAnswer([put(b"a/2", b"", 3)], 3)
-    assert desk.changes(b"a/", 3) == MetastoreAnswer([], 3)
-    assert desk.changes(b"a/", 4).failed == "RevisionAhead"
+    assert desk.changes("a/", 0) == KeysFound([put("a/1", "", 1), put("a/2", "", 3)], 3)
+    assert desk.changes("a/", 1) == KeysFound([put("a/2", "", 3)], 3)
+    assert desk.changes("a/", 3) == KeysFound([], 3)
+    assert type(desk.changes("a/", 4)) is NotReady
     desk.store.compact(2)
-    assert desk.changes(b"a/", 1).failed == "RevisionCompacted"
-    assert desk.changes(b"a/", 2) == MetastoreAnswer([put(b"a/2", b"", 3)], 3)
+    assert type(desk.changes("a/", 1)) is Refused
+    assert desk.changes("a/", 2) == KeysFound([put("a/2", "", 3)], 3)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +141,7 @@ def test_changes_end_with_the_revision_that_fills_the_answer(
         desk.store.put(b"other", bytes(100))
         desk.store.put(b"k%d" % at, b"12"[: at + 1])
     monkeypatch.setattr(ANSWER_BYTES, limit)
-    answer = desk.changes(b"k", 0)
+    answer = desk.changes("k", 0)
     assert (answer.revision, answer.more) == (revision, more)
     assert [one.revision for one in answer.keys] == [at for at in (2, 4, 6) if at <= revision]
 
@@ -162,32 +158,32 @@ def test_a_portion_ends_with_the_key_that_fills_it(
     for key, value in sizes:
         desk.store.put(key, value)
     monkeypatch.setattr(ANSWER_BYTES, limit)
-    answer = desk.ask(PrefixAsked(b""))
-    assert [one.key for one in answer.keys] == [key for key, _ in sizes[:keys]]
+    answer = desk.ask(ScanKeys(""))
+    assert [one.key for one in answer.keys] == [key.decode() for key, _ in sizes[:keys]]
     assert answer.more is (keys < 4)
-    rest = desk.ask(PrefixAsked(b"", answer.keys[-1].key, answer.revision))
+    rest = desk.ask(ScanKeys("", answer.keys[-1].key, answer.revision))
     assert (
         rest.keys[:1]
-        == [KeyAnswer(key, value, at + 1) for at, (key, value) in enumerate(sizes)][keys : keys + 1]
+        == [KeyAnswer(key.decode(), value.decode(), at + 1) for at, (key, value) in enumerate(sizes)][
+            keys : keys + 1
+        ]
     )
 
 
 @given(
-    st.lists(
-        st.tuples(st.sampled_from([b"a", b"a/b", b"b"]), st.none() | st.binary(max_size=9)), max_size=12
-    ),
+    st.lists(st.tuples(st.sampled_from([b"a", b"a/b", b"b"]), st.none() | st.text(max_size=9)), max_size=12),
     st.integers(1, 30),
-    st.sampled_from([b"", b"a", b"a/"]),
+    st.sampled_from(["", "a", "a/"]),
 )
 def test_whoever_asks_until_there_is_no_more_is_told_everything_once(
-    changes: list[tuple[bytes, bytes | None]], limit: int, prefix: bytes
+    changes: list[tuple[bytes, str | None]], limit: int, prefix: str
 ) -> None:
     desk = Desk()
     for key, value in changes:
         if value is None:
             desk.store.remove(key)
         else:
-            desk.store.put(key, value)
+            desk.store.put(key, value.encode())
     state = desk.keyspace
     told: list[KeyAnswer] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -200,48 +196,63 @@ def test_whoever_asks_until_there_is_no_more_is_told_everything_once(
             after, more = answer.revision, answer.more
         assert after == state.revision
         every = [
-            KeyAnswer(new.key, new.value, revision, state.changes(revision).time_ms)
+            KeyAnswer(*_fields(new)[:2], revision, state.changes(revision).time_ms)
             for revision in range(1, state.revision + 1)
             for _, new in state.changes(revision).changes
-            if new.key.startswith(prefix)
+            if new.key.startswith(prefix.encode())
         ]
         assert told == every
         listed: list[KeyAnswer] = []
-        first = answer = desk.ask(PrefixAsked(prefix))
+        first = answer = desk.ask(ScanKeys(prefix))
         listed += answer.keys
         while answer.more:
-            answer = desk.ask(PrefixAsked(prefix, listed[-1].key, first.revision))
+            answer = desk.ask(ScanKeys(prefix, listed[-1].key, first.revision))
             listed += answer.keys
-        assert listed == [KeyAnswer(*one) for one in map(_fields, state.scan(prefix))]
+        assert listed == [KeyAnswer(*one) for one in map(_fields, state.scan(prefix.encode()))]
         history: list[KeyAnswer] = []
-        answer = desk.ask(KeyHistoryAsked(b"a"))
+        answer = desk.ask(KeyHistory("a"))
         history += answer.keys
         while answer.more:
-            answer = desk.ask(KeyHistoryAsked(b"a", history[-1].revision))
+            answer = desk.ask(KeyHistory("a", history[-1].revision))
             history += answer.keys
-        assert history == [one for one in every if one.key == b"a"] or not b"a".startswith(prefix)
+        assert history == [one for one in every if one.key == "a"] or not "a".startswith(prefix)
 
 
-def _fields(entry: MetastoreEntry) -> tuple[bytes, bytes | None, int]:
-    return entry.key, entry.value, entry.revision
+def _fields(entry: MetastoreEntry) -> tuple[str, str | None, int]:
+    return entry.key.decode(), None if entry.value is None else entry.value.decode(), entry.revision
 
 
 def test_conditions_of_puts_and_removals() -> None:
     desk = Desk()
-    assert not desk.ask(PutAsked(b"k", b"1", 1)).applied, "it is absent"
-    assert desk.ask(RemoveAsked(b"k", 0)) == MetastoreAnswer([], 0), "as it is to be, and nothing to remove"
-    assert desk.ask(PutAsked(b"k", b"1", -1)) == MetastoreAnswer([], 1)
-    other = desk.ask(PutAsked(b"k", b"2", 0))
-    assert other == MetastoreAnswer([KeyAnswer(b"k", b"1", 1)], 1, applied=False)
-    assert desk.ask(PutAsked(b"k", b"2")) == MetastoreAnswer([], 2)
-    assert not desk.ask(RemoveAsked(b"k", 1)).applied
-    assert desk.ask(RemoveAsked(b"k", 2)) == MetastoreAnswer([], 3)
-    assert desk.ask(PutAsked(b"k", b"3", 3)) == MetastoreAnswer(
-        [KeyAnswer(b"k", None, 3)], 3, applied=False
-    ), "the revision of its removal is none that it has"
-    assert desk.ask(KeyAsked(b"k", 2)) == MetastoreAnswer([KeyAnswer(b"k", b"2", 2)], 2)
-    assert desk.ask(KeyAsked(b"k")) == MetastoreAnswer([KeyAnswer(b"k", None, 3)], 3)
+
+    def rejection(change: PutKey | RemoveKey) -> str:
+        answer = desk.ask(change)
+        assert type(answer) is Refused
+        return str(answer)
+
+    assert rejection(PutKey("k", "1", 1)) == "key k is absent; nothing was changed"
+    assert desk.ask(RemoveKey("k", 0)) == MetastoreRevision(0), "as it is to be, and nothing to remove"
+    assert desk.ask(PutKey("k", "1", 0)) == MetastoreRevision(1)
+    assert rejection(PutKey("k", "2", 0)) == "key k is at revision 1; nothing was changed"
+    assert desk.ask(PutKey("k", "2")) == MetastoreRevision(2)
+    assert "at revision 2" in rejection(RemoveKey("k", 1))
+    assert desk.ask(RemoveKey("k", 2)) == MetastoreRevision(3)
+    assert "absent" in rejection(PutKey("k", "3", 3)), "the revision of its removal is none that it has"
+    assert desk.ask(ReadKey("k", 2)) == KeysFound([KeyAnswer("k", "2", 2)], 2)
+    assert desk.ask(ReadKey("k")) == KeysFound([KeyAnswer("k", None, 3)], 3)
+
+
+def test_bytes_that_are_no_text_are_shown_escaped() -> None:
+    desk = Desk()
+    desk.store.put(b"\xff", b"1\x80")
+    assert desk.ask(ScanKeys("")).keys == [KeyAnswer("\\xff", "1\\x80", 1)]
+
+
+def test_a_watch_begins_at_the_present_revision() -> None:
+    desk = Desk()
+    desk.store.put(b"k", b"1")
+    assert desk.ask(KeyChanges("")) == KeysFound([], 1)
 
 
 def test_an_answer_has_about_a_mebibyte() -> None:
-    assert metastore_questions.ANSWER_BYTES == 1 << 20
+    assert metastore_answers.ANSWER_BYTES == 1 << 20

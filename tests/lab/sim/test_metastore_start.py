@@ -11,13 +11,14 @@ from tests.lab.sim.test_zone_orders import ask, order
 from tests.lab.sim.zone_stage import ZONED, kept_settings, zoned_settings
 
 from holdfast.actions.change_zone import CreateZone
+from holdfast.actions.metastore_keys import PutKey, ReadKey
 from holdfast.actions.start_metastore import StartMetastore
 from holdfast.config import MapSettings, MetastoreSettings, Settings
 from holdfast.core.events import ActionRequested
 from holdfast.core.model.ids import METASTORE_GROUP
 from holdfast.core.model.levels import STARTS_METASTORE, FeatureLevels
+from holdfast.core.model.metastore_answers import MetastoreRevision
 from holdfast.core.model.metastore_founding import MetastoreFounding
-from holdfast.core.model.metastore_questions import KeyAsked, MetastoreAnswer, PutAsked
 from holdfast.core.model.operations import Op, Status
 from holdfast.core.model.zone_answers import ZoneChanged
 from holdfast.errors import Unsupported
@@ -56,10 +57,10 @@ class Writes:
             self._count += 1
             key = b"app/%d" % self._count
             done = partial(self._done, key)
-            process.step(partial(process.driver.callers.ask_metastore, PutAsked(key, b"x", None), done))
+            process.step(partial(process.driver.act, PutKey(key.decode(), "x"), done))
 
-    def _done(self, key: bytes, answer: MetastoreAnswer) -> None:
-        if not answer.failed:
+    def _done(self, key: bytes, answer: object) -> None:
+        if isinstance(answer, MetastoreRevision):
             self.acknowledged.add(key)
 
     def judge(self, stage: Stage) -> None:
@@ -98,12 +99,12 @@ def one_metastore(stage: Stage, value: str = "v") -> None:
     assert len(found) == 1 and None not in found, found
     leading = [one for one in members if one.driver.member.agreed.groups.term(METASTORE_GROUP) is not None]
     assert len(leading) == 1, leading
-    put = ask(stage, members[-1], PutAsked(b"app/key", value.encode(), None))
-    assert not put.failed, put
+    put = ask(stage, members[-1], PutKey("app/key", value))
+    assert isinstance(put, MetastoreRevision), put
     stage.wait(2)
     for process in members:
-        [read] = ask(stage, process, KeyAsked(b"app/key")).keys
-        assert read.value == value.encode()
+        [read] = ask(stage, process, ReadKey("app/key")).keys
+        assert read.value == value
     assert len({process.driver.member.agreed.metastore.keyspace.revision for process in members}) == 1
 
 
@@ -293,8 +294,8 @@ def test_a_metastore_of_an_older_level_is_taken_over_when_the_level_rises() -> N
     stage = Stage(3, settings=zoned_settings(), builds=[older, newer, newer])
     stage.wait(5)
     assert all(led(process) for process in stage.processes)
-    put = ask(stage, stage.processes[1], PutAsked(b"app/old", b"1", None))
-    assert not put.failed
+    put = ask(stage, stage.processes[1], PutKey("app/old", "1"))
+    assert isinstance(put, MetastoreRevision)
     stage.processes[0].crash()
     stage.wait(8)
     stage.cluster.builds[0] = newer
@@ -305,5 +306,5 @@ def test_a_metastore_of_an_older_level_is_taken_over_when_the_level_rises() -> N
     stage.wait(10)
     assert founding(stage.processes[1]) == MetastoreFounding(3)
     one_metastore(stage)
-    [kept] = ask(stage, stage.processes[0], KeyAsked(b"app/old")).keys
-    assert kept.value == b"1"
+    [kept] = ask(stage, stage.processes[0], ReadKey("app/old")).keys
+    assert kept.value == "1"

@@ -6,9 +6,10 @@ from tests.lab.sim.test_zone_orders import ask, order
 from tests.lab.sim.zone_stage import ZoneStage
 
 from holdfast.actions.change_zone import AlterZone, CreateZone, DropZone, RenameZone, ResetZone
+from holdfast.actions.metastore_keys import KeyChanges, ScanKeys
 from holdfast.actions.show_zones import ShowLeaders
 from holdfast.client.zone_events import ZoneEvent, ZoneEventKind, ZoneEvents
-from holdfast.core.model.metastore_questions import KeyAnswer, KeyChangesAsked, PrefixAsked
+from holdfast.core.model.metastore_answers import KeyAnswer
 from holdfast.core.model.zone_answers import LeaderTold, TroubleTold
 from holdfast.core.zones.assignments import Assignments
 from holdfast.core.zones.descriptors import ZoneSettings
@@ -22,7 +23,7 @@ class Told:
     def __init__(self, stage: ZoneStage) -> None:
         self.stage = stage
         self.story = ZoneEvents()
-        answer = ask(stage, stage.living()[0], PrefixAsked(b"zones/"))
+        answer = ask(stage, stage.living()[0], ScanKeys("zones/"))
         self.story.begin(answer.keys)
         self.revision = answer.revision
         self.leaders()
@@ -36,8 +37,7 @@ class Told:
         return found
 
     def news(self) -> list[ZoneEvent]:
-        answer = ask(self.stage, self.stage.living()[0], KeyChangesAsked(b"zones/", self.revision))
-        assert not answer.failed
+        answer = ask(self.stage, self.stage.living()[0], KeyChanges("zones/", self.revision))
         self.revision = answer.revision
         return self.story.changes(answer.keys)
 
@@ -120,8 +120,8 @@ def test_a_move_that_is_given_up_and_one_with_another_target_are_told() -> None:
     key = part_key(1, 2, "pending")
 
     def change(revision: int, *pending: Assignments) -> list[ZoneEvent]:
-        value = encoded(pending) if pending else None
-        return story.changes([KeyAnswer(key, value, revision, revision)])
+        value = encoded(pending).decode() if pending else None
+        return story.changes([KeyAnswer(key.decode(), value, revision, revision)])
 
     [begun] = change(1000, other)
     assert (begun.kind, begun.partition, len(begun.before)) == (ZoneEventKind.MOVE_BEGUN, 2, 3)

@@ -12,8 +12,8 @@ from holdfast.actions.accept_loss import AcceptLoss
 from holdfast.actions.change_zone import AlterZone, ResetZone
 from holdfast.actions.evict import Evict
 from holdfast.actions.operator_action import OperatorAction
+from holdfast.actions.reset_metastore import ResetMetastore
 from holdfast.core.events import ActionRequested
-from holdfast.core.model.metastore_questions import MetastoreAnswer, ResetAsked
 from holdfast.errors import RequestError
 from holdfast_lab.sim.world import Process
 
@@ -133,18 +133,14 @@ class Operator:
             return told.revision
 
         process = max(self.there(), key=revision)
-        answers: list[MetastoreAnswer] = []
-        process.step(partial(process.driver.callers.ask_metastore, ResetAsked(), answers.append))
-        self.stage.wait(2)
-        [answer] = answers
-        return answer.why
+        return self._order(ResetMetastore(), process, 2)
 
-    def _order(self, action: OperatorAction) -> str:
+    def _order(self, action: OperatorAction, process: Process | None = None, seconds: float = 25) -> str:
         """The reason of a rejection; empty: it is done."""
-        process = self.there()[0]
+        process = process or self.there()[0]
         answers: list[object] = []
         process.step(partial(process.driver.act, action, answers.append))
-        self.stage.wait(25)
+        self.stage.wait(seconds)
         [answer] = answers
         return str(answer) if isinstance(answer, RequestError) else ""
 

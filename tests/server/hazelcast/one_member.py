@@ -252,7 +252,6 @@ class OneMemberGrid:
         self.news_listeners: list[Callable[[News], None]] = []
         self.actions: list[tuple[OperatorAction, int, ActionDone]] = []
         """Actions of operators, with their timeouts and the functions that answer them."""
-        self.agreed: list[tuple[object, Callable[[Any], None]]] = []
         """Questions to the metastore and orders about zones, with who is to be told."""
         self.faults: list[tuple[str, Exception]] = []
         """Errors inside the member that requests have caused."""
@@ -430,9 +429,6 @@ class OneMemberGrid:
             done(own.Fate.DONE, "", self.status())
             return
         self.actions.append((action, timeout_ms, done))
-
-    def ask_metastore(self, question: object, done: Callable[[Any], None]) -> None:
-        self.agreed.append((question, done))
 
     transactions_per_connection = 1000
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
+from typing import Protocol
 
 from holdfast.core.metastore.invoke import (
     Absent,
@@ -20,96 +22,109 @@ from holdfast.core.metastore.invoke import (
 )
 from holdfast.core.metastore.keyspace import RevisionAhead, RevisionCompacted
 from holdfast.core.metastore.metastore import Metastore, Ticket
-from holdfast.core.model.metastore_questions import (
-    ANSWER_BYTES,
-    KeyAnswer,
-    KeyAsked,
-    KeyChangesAsked,
-    KeyHistoryAsked,
-    MetastoreAnswer,
-    MetastoreQuestion,
-    PrefixAsked,
-    PutAsked,
-    RemoveAsked,
-)
+from holdfast.core.model.metastore_answers import ANSWER_BYTES, KeyAnswer, KeysFound, MetastoreRevision
 from holdfast.core.outbox import ReplyTarget
-from holdfast.errors import RequestError, TooLarge
+from holdfast.errors import NotReady, Refused, RequestError, TooLarge
+
+
+class Find(Protocol):
+    def __call__(self) -> KeysFound:
+        """Read this member's copy. Raises RevisionCompacted, RevisionAhead."""
 
 
 class OperatorQuestions:
-    """Handles requests of operators. A read sees everything that was acknowledged before it."""
+    """Handles requests of operators. A read sees everything that was acknowledged before it, and is answered by a
+    `KeysFound`; a change is answered by a `MetastoreRevision`.
+    """
 
     def __init__(self, metastore: Metastore) -> None:
         self._metastore = metastore
-        self._asked: dict[Ticket, tuple[MetastoreQuestion, ReplyTarget]] = {}
+        self._reads: dict[Ticket, tuple[Find, ReplyTarget]] = {}
+        self._writes: dict[Ticket, tuple[bytes, ReplyTarget]] = {}
 
-    def ask(self, question: MetastoreQuestion, reply: ReplyTarget) -> None:
-        """Reply with a `MetastoreAnswer`, later. A watch is answered at once from this member's copy."""
-        if isinstance(question, KeyChangesAsked):
-            reply(self._found(question))
-            return
-        if isinstance(question, PutAsked | RemoveAsked):
-            try:
-                ticket = self._metastore.invoke(_branch(question), self)
-            except TooLarge as error:
-                reply(_failed(error))
-                return
+    def get(self, key: bytes, revision: int, reply: ReplyTarget) -> None:
+        """The value of a key, now or at a revision (0: now)."""
+        self._read(partial(self._get, key, revision), reply)
+
+    def scan(self, prefix: bytes, after: bytes, revision: int, reply: ReplyTarget) -> None:
+        """The keys with this prefix that have a value, now or at a revision. `after`: only keys after this one."""
+        self._read(partial(self._scan, prefix, after, revision), reply)
+
+    def history(self, key: bytes, after: int, reply: ReplyTarget) -> None:
+        """The earlier values of this key, as far as they are known. `after`: only later revisions."""
+        self._read(partial(self._history, key, after), reply)
+
+    def changes(self, prefix: bytes, after: int | None, reply: ReplyTarget) -> None:
+        """The changes after a revision of keys with this prefix, at once from this member's copy. None: the present
+        revision, and no changes.
+        """
+        if after is None:
+            self._read(lambda: KeysFound([], self._metastore.keyspace.revision), reply)
         else:
-            ticket = self._metastore.read((), self)
-        self._asked[ticket] = (question, reply)
+            _answer(partial(self._changes, prefix, after), reply)
+
+    def put(self, key: bytes, value: bytes, if_revision: int | None, reply: ReplyTarget) -> None:
+        """Set a key. `if_revision`: only if this is its revision; 0: only if it is absent; None: in any case."""
+        self._write(PutKey(key, value), if_revision, reply)
+
+    def remove(self, key: bytes, if_revision: int | None, reply: ReplyTarget) -> None:
+        """Remove a key, with a condition as in `put`."""
+        self._write(RemoveKey(key), if_revision, reply)
+
+    def _read(self, find: Find, reply: ReplyTarget) -> None:
+        self._reads[self._metastore.read((), self)] = find, reply
+
+    def _write(self, change: PutKey | RemoveKey, if_revision: int | None, reply: ReplyTarget) -> None:
+        try:
+            ticket = self._metastore.invoke(_branch(change, if_revision), self)
+        except TooLarge as error:
+            reply(error)
+        else:
+            self._writes[ticket] = change.key, reply
 
     # -- callbacks of the metastore
 
     def on_invoked(self, ticket: Ticket, invoked: Invoked) -> None:
-        question, reply = self._asked.pop(ticket)
+        key, reply = self._writes.pop(ticket)
         if invoked.answer:
-            reply(MetastoreAnswer(revision=invoked.revision))
-        else:
-            assert isinstance(question, PutAsked | RemoveAsked), "only these have conditions"
-            now = _key_answer(self._metastore.get(question.key))
-            reply(MetastoreAnswer([now], invoked.revision, applied=False))
+            reply(MetastoreRevision(invoked.revision))
+            return
+        now = self._metastore.get(key)
+        state = f"at revision {now.revision}" if now.exists else "absent"
+        reply(Refused(f"key {_text(key)} is {state}; nothing was changed"))
 
     def on_read(self, ticket: Ticket, entries: list[MetastoreEntry], revision: int) -> None:
-        question, reply = self._asked.pop(ticket)
-        reply(self._found(question))
+        _answer(*self._reads.pop(ticket))
 
     def on_failed(self, ticket: Ticket, error: RequestError) -> None:
-        _, reply = self._asked.pop(ticket)
-        reply(_failed(error))
+        _, reply = self._reads.pop(ticket) if ticket in self._reads else self._writes.pop(ticket)
+        reply(error)
 
     @property
     def leftovers(self) -> dict[str, int]:
-        return {"questions of operators": len(self._asked)}
+        return {"questions of operators": len(self._reads) + len(self._writes)}
 
     # -- answers
 
-    def _found(self, question: MetastoreQuestion) -> MetastoreAnswer:
+    def _get(self, key: bytes, revision: int) -> KeysFound:
         state = self._metastore.keyspace
-        try:
-            match question:
-                case KeyAsked(key, revision):
-                    at = revision or state.revision
-                    return MetastoreAnswer([_key_answer(state.get(key, at))], at)
-                case PrefixAsked(prefix, after, revision):
-                    at = revision or state.revision
-                    entries = (entry for entry in state.scan(prefix, at) if entry.key > after)
-                    keys, more = _portion(map(_key_answer, entries))
-                    return MetastoreAnswer(keys, at, more=more)
-                case KeyHistoryAsked(key, after_revision):
-                    history = (
-                        _key_answer(entry, time_ms)
-                        for entry, time_ms in state.history(key)
-                        if entry.revision > after_revision
-                    )
-                    keys, more = _portion(history)
-                    return MetastoreAnswer(keys, state.revision, more=more)
-                case KeyChangesAsked(prefix, after):
-                    return self._changes(prefix, after)
-        except (RevisionCompacted, RevisionAhead) as error:
-            return _failed(error)
-        raise AssertionError(f"{question} changes something")
+        at = revision or state.revision
+        return KeysFound([_key_answer(state.get(key, at))], at)
 
-    def _changes(self, prefix: bytes, after: int) -> MetastoreAnswer:
+    def _scan(self, prefix: bytes, after: bytes, revision: int) -> KeysFound:
+        state = self._metastore.keyspace
+        at = revision or state.revision
+        keys, more = _portion(_key_answer(entry) for entry in state.scan(prefix, at) if entry.key > after)
+        return KeysFound(keys, at, more)
+
+    def _history(self, key: bytes, after: int) -> KeysFound:
+        state = self._metastore.keyspace
+        keys, more = _portion(
+            _key_answer(entry, time_ms) for entry, time_ms in state.history(key) if entry.revision > after
+        )
+        return KeysFound(keys, state.revision, more)
+
+    def _changes(self, prefix: bytes, after: int) -> KeysFound:
         """All changes of whole revisions, as many as fit in one answer."""
         state = self._metastore.keyspace
         state.get(b"", after)  # Raises if the revision is unknown.
@@ -122,23 +137,37 @@ class OperatorQuestions:
                     found.append(_key_answer(new, batch.time_ms))
                     size += _size(found[-1])
             if size >= ANSWER_BYTES:
-                return MetastoreAnswer(found, revision, more=revision < state.revision)
-        return MetastoreAnswer(found, state.revision)
+                return KeysFound(found, revision, revision < state.revision)
+        return KeysFound(found, state.revision)
 
 
-def _branch(question: PutAsked | RemoveAsked) -> Branch:
-    key, revision = question.key, question.if_revision
-    change = PutKey(key, question.value) if isinstance(question, PutAsked) else RemoveKey(key)
+def _answer(find: Find, reply: ReplyTarget) -> None:
+    answer: object
+    try:
+        answer = find()
+    except RevisionCompacted as error:
+        answer = Refused(str(error))
+    except RevisionAhead as error:
+        answer = NotReady(str(error))
+    reply(answer)
+
+
+def _branch(change: PutKey | RemoveKey, revision: int | None) -> Branch:
     leaf = Leaf((change,), 1)
     if revision is None:
         return leaf
     if revision <= 0:
-        return If(Absent(key), leaf, Leaf())
-    return If(Compare(key, Subject.REVISION, Comparison.EQUAL, revision_bytes(revision)), leaf, Leaf())
+        return If(Absent(change.key), leaf, Leaf())
+    return If(Compare(change.key, Subject.REVISION, Comparison.EQUAL, revision_bytes(revision)), leaf, Leaf())
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="backslashreplace")
 
 
 def _key_answer(entry: MetastoreEntry, time_ms: int = 0) -> KeyAnswer:
-    return KeyAnswer(entry.key, entry.value, entry.revision, time_ms)
+    value = None if entry.value is None else _text(entry.value)
+    return KeyAnswer(_text(entry.key), value, entry.revision, time_ms)
 
 
 def _size(answer: KeyAnswer) -> int:
@@ -155,7 +184,3 @@ def _portion(answers: Iterable[KeyAnswer]) -> tuple[list[KeyAnswer], bool]:
         found.append(answer)
         size += _size(answer)
     return found, False
-
-
-def _failed(error: Exception) -> MetastoreAnswer:
-    return MetastoreAnswer(failed=type(error).__name__, why=str(error))
