@@ -1,7 +1,8 @@
 """Judge of the tables of leaders that clients get for a map in a zone (raft_partition/R-1).
 
-Always: no two members name different leaders for one term of a partition; the term that a member names falls only
-after the leader that it named has left. At rest: every member names the leader, with its term.
+Always: no two members name different leaders for one term of a partition, unless one of these has left, since a reset
+begins terms again; the term that a member names falls only after the leader that it named has left. At rest: every
+member names the leader, with its term.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class LeaderTables:
                     continue
                 where = f"{member.info.name} names {leader} in term {row.version} of partition {partition}"
                 known = self._leaders.setdefault((partition, row.version), leader)
-                if known != leader:
+                if known != leader and known in here:
                     problems.append(f"{where}, and {known} was named in this term")
                 term, before = self._named.get((member.me, partition), (0, leader))
                 if row.version < term and before in here:

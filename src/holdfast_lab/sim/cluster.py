@@ -120,6 +120,8 @@ class Cluster:
         """Whether the operator has accepted the loss of partitions."""
         self.lost: list[tuple[int, int]] = []
         """Partitions whose copies were all destroyed on purpose, and when: only earlier writes may be lost."""
+        self.zone_lost: list[tuple[int, int]] = []
+        """The same for maps in a zone: partitions whose group has lost its majority."""
         self.when_up: list[Callable[[Process], None]] = []
         """Called for each process that has read its files, before it acts."""
         self.orders_wait = False

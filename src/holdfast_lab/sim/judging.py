@@ -131,10 +131,11 @@ def judge_calls(
     lost: Sequence[tuple[int, int]] = (),
     seen: Sequence[Remaining] = (),
     zone_clocks: Clocks = EXACT,
+    zone_lost: Sequence[tuple[int, int]] = (),
 ) -> list[str]:
     """Errors in the answers: keys whose history fits no register, with the kind of call that shows it; values
     seen after their time; reads of values that were never written. `lost`: partitions whose copies were all
-    destroyed, and when. `seen`: remaining times of entries in reads.
+    destroyed, and when; `zone_lost`: of maps in a zone. `seen`: remaining times of entries in reads.
     """
     confirmed = {
         name
@@ -148,10 +149,11 @@ def judge_calls(
         or call.client in (LAST, CUT)
         or map_of(call.key, settings) in confirmed
     ]
-    binding = _parted(binding, settings.partitions.count, lost)
     # Other reads may come from a replaced primary, and count as no use.
-    of_zones = [call for call in binding if call.key[0] == "z"]
-    others = [call for call in binding if call.key[0] != "z"]
+    count = settings.partitions.count
+    of_zones = _parted([call for call in binding if call.key[0] == "z"], count, zone_lost)
+    others = _parted([call for call in binding if call.key[0] != "z"], count, lost)
+    binding = [*of_zones, *others]
     binding += endings(others, clocks) + endings(of_zones, zone_clocks)
     by_key: dict[str, list[Call]] = defaultdict(list)
     for call in binding:
@@ -167,11 +169,9 @@ def _parted(calls: list[Call], partitions: int, lost: Sequence[tuple[int, int]])
     """
     if not lost:
         return calls
-    zoned = [call for call in calls if call.key[0] == "z"]
-    calls = [call for call in calls if call.key[0] != "z"]
     last = dict(sorted(lost, key=lambda one: one[1]))
     first = dict(sorted(lost, key=lambda one: -one[1]))
-    found: list[Call] = zoned
+    found: list[Call] = []
     for call in calls:
         partition = partition_of(wire_key(call.key), 0, partitions)
         if partition not in last:

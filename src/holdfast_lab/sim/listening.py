@@ -154,13 +154,17 @@ class Listeners:
             )
 
     def problems(
-        self, calls: Sequence[Call], map_of: Callable[[str], str], lost: Container[int] = ()
+        self,
+        calls: Sequence[Call],
+        map_of: Callable[[str], str],
+        lost_of: Callable[[str], Container[int]],
     ) -> list[str]:
-        """Errors in the received events, except for lost partitions."""
+        """Errors in the received events, except for partitions that were lost to a map."""
         problems: list[str] = []
         for name in sorted(self.keys):
             of_map = [call for call in calls if map_of(call.key) == name]
             mine = [one for one in self.registrations if one.map == name]
+            lost = lost_of(name)
             for one in mine:
                 heard = one.listening.heard
                 one.listening.heard = [

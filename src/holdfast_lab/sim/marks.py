@@ -78,6 +78,7 @@ ZONES: dict[str, str] = {
     "zone: scan": "a client reads several keys of a map in a zone in a scan",
     "zone: bulk write": "a client writes several entries of a map in a zone in columns",
     "zone: cut read": "a cut of a Raft map is read and judged",
+    "zone: reset": "groups have lost their majority, and the operator lets the rest continue",
     "zone: short logs": "groups keep few entries, so replicas that lack some get the state",
     "zone: change stream": "a map in a zone has a change stream",
     "zone: changes from a follower": "a replica that does not lead reports changes to a reader",
@@ -236,6 +237,7 @@ CUTS_HAVE_NOT = frozenset(
         "more losses than backups",
         "journal lazy",
         "service",
+        "zone: reset",
         *(name for name in PHASES if name.startswith(PHASE + "loss")),
     }
 )
@@ -251,4 +253,6 @@ ZONES_HAVE_NOT = frozenset(
         *(name for name in PHASES if name.startswith(PHASE + "loss")),
     }
 )
-"""Marks that runs with zones do not hit: no majority is destroyed there, so nothing is reset."""
+"""Marks that runs with zones do not hit: members that lost a majority have no files, so none of an older generation
+of a group returns.
+"""

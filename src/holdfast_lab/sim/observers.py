@@ -124,21 +124,28 @@ class Observers:
         """Errors in the observations. `final`: values of keys at the end of the change stream; empty if the
         run did not get so far.
         """
-        lost = {partition for partition, _ in self.cluster.lost}
+        lost = self._lost(MAP)
         count = self.cluster.settings.partitions.count
-        kept = (
-            [call for call in calls if partition_of(wire_key(call.key), 0, count) not in lost]
-            if lost
-            else calls
-        )
+        kept = calls
+        if lost or self.cluster.zone_lost:
+            kept = [
+                call
+                for call in calls
+                if partition_of(wire_key(call.key), 0, count) not in self._lost(self._map_of(call.key))
+            ]
         return [
-            *self.listeners.problems(kept, self._map_of, lost),
+            *self.listeners.problems(kept, self._map_of, self._lost),
             *self.near_caches.problems(final),
             *self.reading.problems(kept, lost),
             *self.cutter.found,
             *(problem for reader in self._readers for problem in reader.judge(calls, final)),
             *(self.applications.problems(lost) if self.applications is not None else ()),
         ]
+
+    def _lost(self, name: str) -> set[int]:
+        """Partitions that were lost to a map."""
+        lost = self.cluster.zone_lost if name == ZONED else self.cluster.lost
+        return {partition for partition, _ in lost}
 
     @property
     def figures(self) -> dict[str, int]:

@@ -37,6 +37,7 @@ from holdfast_lab.sim.damage import mended, spoil
 from holdfast_lab.sim.faults import Faults
 from holdfast_lab.sim.shape import Loss
 from holdfast_lab.sim.world import Process, World
+from holdfast_lab.sim.zone_loss import ZoneLoss
 
 LIVE_NS = 90 * SECOND
 """Simulated time in which a core must converge."""
@@ -51,6 +52,8 @@ SAY_NS = 40 * SECOND
 """Time in which the cluster must report lost partitions."""
 AWAY_NS = (8 * SECOND, 20 * SECOND)
 """How long members stay away whose loss exceeded the promise."""
+STEP_DOWN_NS = 5 * SECOND
+"""Time in which a leader without a majority steps down."""
 DAMAGES_MOST = 4
 PROBES = "probes"
 """Map with which a core is tested."""
@@ -257,6 +260,25 @@ class Phases:
         self.world.marks.hit(f"phase loss: {kind}")
         # Otherwise they would come back during a later phase.
         self._wait(SAY_NS + 2 * SECOND, lambda: not any(map(self.cluster.is_free, away)))
+        self.calm()
+
+    def lose_zone(self) -> None:
+        """The majority of some groups dies, without files. These have no leader until the operator resets the zone."""
+        loss = ZoneLoss(self.world, self.cluster, random.Random(f"{self.world.seed}/zone loss phase"))
+        if not self.calm() or not loss.strike():
+            return
+        self._wait(SAY_NS, loss.noticed)
+        self._wait(STEP_DOWN_NS, lambda: False)
+        if not self.world.failures and (led := loss.led().intersection(loss.lost)):
+            self._fail(f"partitions {sorted(led)} of the zone have a leader though they have no majority")
+        loss.reset()
+        # Perhaps the remaining members do not fit the zone's filter.
+        served = self._wait(SAY_NS, loss.served)
+        loss.restart()
+        if not served and not self._wait(LIVE_NS, loss.served) and not self.world.failures:
+            missing = sorted(set(range(self.cluster.settings.partitions.count)) - loss.led())
+            self._fail(f"partitions {missing} of the zone have no leader after its reset")
+        self.world.marks.hit("zone: reset")
         self.calm()
 
     def _again(self, index: int) -> None:

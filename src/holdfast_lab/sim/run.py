@@ -171,6 +171,8 @@ def _run(
     phases = Phases(world, cluster, faults)
     phases.core()
     phases.lose(shape.loss)
+    if shape.zone_loss:
+        phases.lose_zone()
     if shape.damage:
         # A reader of a damaged copy would see the damage.
         observers.pause()
@@ -338,6 +340,7 @@ def _judged(
         cluster.lost,
         observers.lifetimes.seen,
         zone_clocks_of(cluster),
+        cluster.zone_lost,
     )
     problems += observers.problems(clients[0].knowledge.calls, final)
     for problem in problems:

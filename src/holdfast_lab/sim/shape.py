@@ -72,6 +72,8 @@ class Shape:
     damage: bool = False
     loss: Loss = ""
     zone: ZoneSettings | None = None
+    zone_loss: bool = False
+    """Whether groups of the zone lose their majority, and the operator resets the zone."""
     start_voters: int = 0
     """Voters of the metastore that the operator starts later; 0: it is there from the beginning."""
     log_entries: int = 0
@@ -108,7 +110,7 @@ class Shape:
         begins = "started later, " if self.start_voters else ""
         return (
             f"zone of {zone.replicas} replicas ({zone.adjustment}, {zone.placement}, down {zone.scale_down_s} s, "
-            f"up {zone.scale_up_s} s{logs}), "
+            f"up {zone.scale_up_s} s{logs}{', lost' if self.zone_loss else ''}), "
             f"metastore of {self._voters} ({begins}replaced after {metastore.replace_after_ms} ms)"
         )
 
@@ -201,7 +203,14 @@ def drawn(
     voters = start_voters_drawn(seed) if seed >= KEPT_SEEDS and not shape.builds else 0
     settings, zone = zone_drawn(seed, shape.settings, changes_bytes=_zone_streamed(seed), started=voters > 0)
     return replace(
-        shape, settings=settings, zone=zone, start_voters=voters, log_entries=_log_entries(seed), loss=""
+        shape,
+        settings=settings,
+        zone=zone,
+        # Members that come back have nothing: their files would be of an older generation of the group.
+        zone_loss=shape.journal == "off" and not power_cuts and _zone_lost(seed),
+        start_voters=voters,
+        log_entries=_log_entries(seed),
+        loss="",
     )
 
 
@@ -345,6 +354,10 @@ def _zone_streamed(seed: int) -> int:
     """Bytes of history that a map in a zone keeps; few are soon forgotten."""
     draw = random.Random(f"{seed}/zone streams")
     return draw.choice([0, 2000, 50_000, 50_000]) if seed >= KEPT_SEEDS else 0
+
+
+def _zone_lost(seed: int) -> bool:
+    return seed >= KEPT_SEEDS and random.Random(f"{seed}/zone loss").random() < 0.6
 
 
 def _log_entries(seed: int) -> int:

@@ -27,6 +27,8 @@ from holdfast_lab.sim.world import Process, World
 
 ASKED = 3
 """Members that are asked for news at a time."""
+HEARD_NS = 10 * SECOND
+"""Time until the loss of a majority is known: writes that began before may be lost."""
 STUCK_NS = 5 * SECOND
 """After so long without progress or changes of members, all are asked for changes that one member does not have."""
 CONTENTS = tuple[Change, bytes, bytes, bytes | None, int, bytes]
@@ -93,7 +95,7 @@ class Reader:
             counter, term = self.at.get(partition, (0, 0))
             if head.counter <= counter:
                 if head.counter == counter and head.term != term:
-                    self._problem(partition, f"update {counter} of term {term} is of term {head.term} now")
+                    self._gone(partition, head, f"update {counter} of term {term} is of term {head.term} now")
                 continue
             most = self.random.choice([self.random.randint(1, 3000), 100_000])
             asked = Asked(self.name, partition, counter, term, head.counter, head.term, most)
@@ -120,8 +122,8 @@ class Reader:
             return
         if found.upto == asked.after:
             if asked.after and term_of(head.lineage, asked.after) != asked.after_term:
-                self._problem(
-                    partition, f"update {asked.after} of term {asked.after_term} is gone from {head}"
+                self._gone(
+                    partition, head, f"update {asked.after} of term {asked.after_term} is gone from {head}"
                 )
             elif "remembered" in found.why or "nothing of this map" in found.why:
                 refused = self._refused.setdefault(partition, set())
@@ -134,6 +136,10 @@ class Reader:
         for term, record in found.records:
             self._see(partition, term, record, content)
         self.at[partition] = (found.upto, found.term)
+
+    def _gone(self, partition: int, head: Reach, what: str) -> None:
+        """An update that was read is not in the history of this head: it was lost."""
+        self._problem(partition, what)
 
     def _restart(self, partition: int, head: Reach) -> None:
         """History is gone here, and perhaps everywhere: continue at the head, with unknown contents."""
@@ -259,8 +265,24 @@ class ZoneReader(Reader):
         self._doors = doors
 
     def lost(self) -> set[int]:
-        """None: a majority of their voters remains."""
+        """None: changes of partitions that have begun again are judged, too."""
         return set()
+
+    def _reset_ns(self, partition: int) -> int:
+        """When the partition's group has lost its majority; 0: never."""
+        return max((at_ns for lost, at_ns in self.cluster.zone_lost if lost == partition), default=0)
+
+    def _known_from(self, key: str) -> int:
+        """Writes from before a reset may be lost, or be lost after they were read."""
+        reset_ns = self._reset_ns(self._partition(key))
+        return max(super()._known_from(key), reset_ns + HEARD_NS if reset_ns else 0)
+
+    def _gone(self, partition: int, head: Reach, what: str) -> None:
+        """After a reset that is allowed: the reader begins again with a snapshot."""
+        if self._reset_ns(partition):
+            self._restart(partition, head)
+        else:
+            super()._gone(partition, head, what)
 
     def _read_heads(self, process: Process, done: Callable[[Mapping[int, Reach]], None]) -> None:
         before = dict(self.at)
@@ -268,9 +290,10 @@ class ZoneReader(Reader):
         def on_heads(heads: Mapping[int, Reach], _: Sequence[int]) -> None:
             for partition, head in heads.items():
                 counter, term = before.get(partition, (0, 0))
-                if head.counter < counter:
-                    self._problem(
+                if head.counter < counter and self.at[partition] == (counter, term):
+                    self._gone(
                         partition,
+                        head,
                         f"{process.name} reports update {head.counter} of term {head.term} as the last one, and update "
                         f"{counter} of term {term} was read before",
                     )
@@ -293,4 +316,7 @@ class ZoneReader(Reader):
 
     def _restart(self, partition: int, head: Reach) -> None:
         self.world.marks.hit("zone: stream begins again")
+        if self._reset_ns(partition):
+            # A lost change may come again: its writer got no response, and has repeated it.
+            self.told = [one for one in self.told if one.update[0] != partition]
         super()._restart(partition, head)

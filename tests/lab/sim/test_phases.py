@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.lab.sim.stage import Stage, change, settings
+from tests.lab.sim.zone_stage import zoned_settings
 
 from holdfast.config import Settings
 from holdfast.core.model.ids import SECOND
@@ -191,6 +192,20 @@ def test_only_what_was_written_to_a_lost_partition_before_is_excused() -> None:
         "and somebody may still answer from what others have given up, but not for long"
     )
     assert problems(other, 30)
+
+
+def test_what_a_zone_has_lost_excuses_maps_in_it_only() -> None:
+    zoned = zoned_settings()
+    count, done = zoned.partitions.count, Outcome.DONE
+    for key in ("z1", "k1"):
+        at = partition_of(wire_key(key), 0, count)
+        calls = [
+            Call("set", key, 30 * SECOND, 30 * SECOND + 1, done, "v"),
+            Call("get", key, 90 * SECOND, 90 * SECOND, done, client=LAST),
+        ]
+        in_zone = judge_calls(calls, zoned, zone_lost=[(at, 50 * SECOND)])
+        outside = judge_calls(calls, zoned, lost=[(at, 50 * SECOND)])
+        assert (in_zone == [], outside == []) == (key == "z1", key == "k1")
 
 
 # -- damaged copies

@@ -6,10 +6,13 @@ from functools import partial
 
 import msgspec
 import pytest
+from tests.lab.sim.test_zone_orders import order
 from tests.lab.sim.zone_stage import ZONED, ZoneStage, kept_settings, zoned_settings
 
+from holdfast.actions.change_zone import ResetZone
 from holdfast.config import Settings
 from holdfast.core.model.ids import SECOND
+from holdfast.core.zones.descriptors import ZoneSettings
 from holdfast_lab.check.linearizability import Call, Outcome
 from holdfast_lab.sim.ablations.switching import ablated
 from holdfast_lab.sim.clients.simulated_doors import Doors
@@ -29,8 +32,10 @@ def streamed(base: Settings, changes_bytes: int = BYTES) -> Settings:
 class Story:
     """A stage with a map in a zone, its reader, and the writes that the reader should hear of."""
 
-    def __init__(self, hosts: int = 3, settings: Settings | None = None) -> None:
-        self.stage = ZoneStage(hosts, settings=settings or streamed(zoned_settings()))
+    def __init__(
+        self, hosts: int = 3, settings: Settings | None = None, zone: ZoneSettings | None = None
+    ) -> None:
+        self.stage = ZoneStage(hosts, settings=settings or streamed(zoned_settings()), zone=zone)
         doors = Doors(self.stage.world, self.stage.cluster)
         self.reader = ZoneReader(self.stage.world, self.stage.cluster, ZONED, lambda key: ZONED, doors)
         self.calls: list[Call] = []
@@ -157,3 +162,33 @@ def test_a_change_that_is_left_out_or_told_twice_is_noticed(lie: str, why: str) 
             story.write(word, keys)
         problems = story.end()
     assert any(why in problem for problem in problems), problems
+
+
+def after_a_reset(story: Story, *, known: bool) -> list[str]:
+    """Errors found when the only replica of partition 0 is gone. `known`: the judge knows that it was destroyed."""
+    stage = story.stage
+    keys = [key for n in range(200) if stage.partition(key := f"z{n}") == 0][:6]
+    story.reader.start()
+    story.write("lost", keys)
+    story.read()
+    assert len(story.reader.told) == len(keys)
+    if known:
+        stage.cluster.zone_lost += [(0, stage.world.now_ns)]
+    stage.leader(0).crash()
+    stage.wait(15)
+    answer = order(stage, stage.living()[0], ResetZone("z"), 20)
+    assert answer is None, answer
+    stage.wait(10)
+    for key in keys:
+        assert stage.zget(stage.living()[0], key) is None
+    story.write("after", keys[:3])
+    story.final |= dict.fromkeys(keys[3:])
+    return story.end()
+
+
+def test_after_a_reset_a_reader_begins_again_or_the_loss_is_noticed() -> None:
+    story = Story(4, zone=ZoneSettings("z", partitions=7, replicas=1))
+    assert after_a_reset(story, known=True) == []
+    assert 0 in story.reader.gone
+    problems = after_a_reset(Story(4, zone=ZoneSettings("z", partitions=7, replicas=1)), known=False)
+    assert any("was read before" in problem for problem in problems), problems
