@@ -115,6 +115,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "remove-key": {"key": "app/flag"},
     "rename-zone": {"name": "z", "wanted": "y"},
     "reset-zone": {"name": "z", "partitions": [1, 3]},
+    "roll-back-transaction": {"transaction": "3f2a"},
     "show-zone": {"name": "z"},
     "refill": {"partition": 3, "member": "a-uuid"},
     "set-map": {"name": "m", "settings": {"backups": "2"}},

@@ -30,6 +30,7 @@ from tests.server.memory_cluster import Wire as OwnWire
 from holdfast.actions import metastore_keys as metastore
 from holdfast.actions.change_zone import AlterZone, CreateZone, DropZone, RenameZone, ResetZone
 from holdfast.actions.drain import Drain
+from holdfast.actions.list_transactions import ListTransactions, RollBackRunning
 from holdfast.actions.operator_action import OperatorAction
 from holdfast.actions.rebuild_replica import RebuildReplica
 from holdfast.actions.registry import ACTIONS as OPERATOR_ACTIONS
@@ -48,7 +49,6 @@ from holdfast.core.model.transaction_orders import (
     BeginTransaction,
     CommitTransaction,
     HoldCommits,
-    ListTransactions,
     OperateIn,
     ResumeCommits,
     RollBackTransaction,
@@ -57,7 +57,7 @@ from holdfast.core.model.transaction_orders import (
 )
 from holdfast.runtime.data_lane import data_lane
 from holdfast.server import access
-from holdfast.server.audit_events import AuditKind, order_of
+from holdfast.server.audit_events import AuditKind
 from holdfast.server.hazelcast import reference_lane
 from holdfast.server.hazelcast.hazelcast_session import MESSAGES
 from holdfast.server.hazelcast.names import NAMES, name_of
@@ -142,7 +142,7 @@ SOME = {
     own.AskHeads: own.AskHeads(1, "m", [0]),
     own.AskChanges: own.AskChanges(1, "m", 0, 0, 0, 0),
     own.Act: request_of(1, Drain(), 1),
-    own.OrderTransaction: own.OrderTransaction(1, ListTransactions()),
+    own.OrderTransaction: own.OrderTransaction(1, BeginTransaction()),
 }
 OPEN = {own.Hello, own.AskTable, own.NextPage}
 
@@ -184,7 +184,7 @@ NEEDS: list[tuple[object, list[str]]] = [
     (OperateIn(MINE, GET, for_update=True), ["transaction * use", "map m read", "map m lock"]),
     (CommitTransaction(MINE), ["transaction * use"]),
     (RollBackTransaction(MINE), ["transaction * use"]),
-    (RollBackTransaction(OTHERS), ["transaction * roll-back"]),
+    (RollBackRunning(OTHERS.hex()), ["transaction * roll-back"]),
     (StoreTogether("m", [], []), ["map m put"]),
     (ListTransactions(), ["transaction * list"]),
     (HoldCommits(b"", 1), ["transaction * hold"]),
@@ -229,7 +229,7 @@ def test_an_order_needs_just_its_rules(asked: object, rules: list[str]) -> None:
 @pytest.mark.rule("server/P-3")
 def test_transactions_of_others_are_used_by_nobody() -> None:
     user = rights("transaction * any", "map * any")
-    for order in (CommitTransaction(OTHERS), OperateIn(OTHERS, GET)):
+    for order in (CommitTransaction(OTHERS), RollBackTransaction(OTHERS), OperateIn(OTHERS, GET)):
         assert access.question_rejection(user, own.OrderTransaction(1, order), {MINE})
 
 
@@ -608,14 +608,6 @@ def test_the_own_protocol_waits_in_the_same_way() -> None:
     wire.session.receive(own.frame(own.Hello(4, own.VERSION)))
     assert "of one user" in wire.answers()[0].detail  # type: ignore[union-attr]
     assert wire.closed_with
-
-
-def test_who_rolls_back_transactions_of_others_is_audited() -> None:
-    """Whether he says why or not; and nobody fills the log with his own."""
-    for why in ("", "it stood in the way"):
-        order = own.OrderTransaction(1, RollBackTransaction(OTHERS, why))
-        assert OTHERS.hex() in order_of(order, {MINE})
-        assert order_of(own.OrderTransaction(1, RollBackTransaction(MINE, why)), {MINE}) == ""
 
 
 def test_orders_are_audited() -> None:

@@ -69,12 +69,14 @@ def _add(group: click.Group, name: str, kind: Kind, show: Show | None) -> None:
     command.__annotations__["return"] = answer if show is None else get_type_hints(show)["return"] | answer
     for parameter in reversed(_parameters(kind, shows=show is not None)):
         parameter(command)
-    made = _command_of(kind, group)(command)
+    made = declared_command(kind, group)(command)
     made.statuses = statuses_of(kind)  # type: ignore[attr-defined]
 
 
-def _command_of(kind: Kind, group: click.Group, **more: Any) -> Callable[[Callable[..., Any]], click.Command]:
-    """The decorator of the command of an action or a query."""
+def declared_command(
+    kind: Kind, group: click.Group, **more: Any
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a function the command of an action or a query, which reads its parameters itself."""
     declared = kind.declared
     if not issubclass(kind, OperatorQuery):
         more |= {"timeout_s": declared.timeout_s, "then": declared.at_timeout or CONTINUES}
@@ -102,7 +104,7 @@ def action_command(
         command.__annotations__["return"] = get_type_hints(function)["return"]
         for parameter in reversed(_parameters(kind, shows=False)):
             parameter(command)
-        return _command_of(kind, group, **more)(command)
+        return declared_command(kind, group, **more)(command)
 
     return made
 

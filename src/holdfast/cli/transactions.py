@@ -8,42 +8,25 @@ from typing import Annotated, NamedTuple
 import click
 import msgspec
 
-from holdfast.cli.answers import Answer
-from holdfast.cli.operator_command import Call, operator_command
-from holdfast.cli.rendering import Shown, table_of
-from holdfast.client.client_transaction import order_transaction
-from holdfast.core.model.ids import Address
-from holdfast.core.model.result_columns import column, duration
-from holdfast.core.model.transaction_orders import (
+from holdfast.actions.list_transactions import (
     ListTransactions,
-    LockWait,
-    RollBackTransaction,
-    RunningTransaction,
-    TransactionFate,
+    RollBackRunning,
+    Topology,
+    TransactionList,
+    Wait,
 )
-from holdfast.core.model.transactions import EntryKey
-from holdfast.errors import ConfigError, HoldfastError, Refused
-from holdfast.wire.values import from_stored
+from holdfast.cli.action_commands import declared_command
+from holdfast.cli.answers import Answer
+from holdfast.cli.operator_command import Call, operator_command, query_command
+from holdfast.cli.query_commands import answers_of_members
+from holdfast.cli.rendering import Shown, table_of
+from holdfast.cli.status import find_member
+from holdfast.client.operator import act
+from holdfast.core.model.result_columns import column, duration
+from holdfast.errors import ConfigError, Refused
 
 SHOWN_ID = 16
 """Characters of an id in the list: enough to tell transactions apart, and for `show` and `kill`."""
-KILLED = "an operator has rolled it back"
-
-
-class Topology(msgspec.Struct, frozen=True):
-    """The topology of the first lock; 0.0 before it."""
-
-    major: int
-    minor: int
-
-
-class Wait(msgspec.Struct, frozen=True):
-    """A transaction that waits for another one to release an entry."""
-
-    waiter: str
-    holder: str
-    entry: str
-    since_ms: int
 
 
 class Transaction(Answer):
@@ -150,15 +133,14 @@ class RolledBack(Answer):
 class Found(NamedTuple):
     """The transactions of all members."""
 
-    running: list[tuple[str, Address, RunningTransaction]]
-    """With name and client address of the member that runs it."""
-    waits: list[LockWait]
+    running: list[Transaction]
+    waits: list[Wait]
     orphans: int
     silent: list[str]
 
-    def only(self, wanted: str) -> tuple[str, Address, RunningTransaction]:
+    def only(self, wanted: str) -> Transaction:
         """The transaction whose id has this prefix. Raises ConfigError for several, Refused for none."""
-        matching = [each for each in self.running if each[2].transaction.hex().startswith(wanted.lower())]
+        matching = [each for each in self.running if each.transaction.startswith(wanted.lower())]
         if len(matching) > 1:
             raise ConfigError(
                 f"{len(matching)} transactions have an id that begins with {wanted}: give more of it"
@@ -170,22 +152,16 @@ class Found(NamedTuple):
 
 
 def find(call: Call) -> Found:
-    running: list[tuple[str, Address, RunningTransaction]] = []
-    waits: list[LockWait] = []
-    silent: list[str] = []
-    orphans = 0
-    for member in call.status().members:
-        door = member.door
-        try:
-            answer = order_transaction(door, call.credentials.for_client(), ListTransactions())
-        except HoldfastError as error:
-            silent.append(f"{member.name}: {error}")
-            continue
-        running += [(member.name, door, each) for each in answer.running]
-        waits += answer.waits
-        orphans += answer.orphans
-    running.sort(key=lambda each: -each[2].age_ms)
-    return Found(running, waits, orphans, silent)
+    answers, silent = answers_of_members(call, ListTransactions())
+    lists: dict[str, TransactionList] = answers
+    running = [
+        Transaction(**msgspec.structs.asdict(each), member=name)
+        for name, found in lists.items()
+        for each in found.transactions
+    ]
+    running.sort(key=lambda each: -each.age_ms)
+    waits = [wait for found in lists.values() for wait in found.waits]
+    return Found(running, waits, sum(found.orphans for found in lists.values()), silent)
 
 
 @click.group()
@@ -198,17 +174,12 @@ def transactions() -> None:
     """
 
 
-@operator_command(transactions, "list", short_help="List running transactions.")
+@query_command(ListTransactions, transactions)
 def list_transactions(call: Call) -> Transactions:
-    r"""List the running transactions of all members, oldest first.
-
-    \b
-      holdfast transactions list
-    """
     found = find(call)
     return Transactions(
-        transactions=[_transaction(name, each) for name, _, each in found.running],
-        waits=[_wait(wait) for wait in found.waits],
+        transactions=found.running,
+        waits=found.waits,
         orphans=found.orphans,
         unreachable_members=found.silent,
     )
@@ -223,52 +194,16 @@ def show(call: Call, transaction: str) -> TransactionShown:
       holdfast transactions show 3f2a
     """
     found = find(call)
-    name, _, each = found.only(transaction)
-    waits = [wait for wait in found.waits if each.transaction in (wait.waiter, wait.holder)]
-    return TransactionShown(
-        **msgspec.structs.asdict(_transaction(name, each)),
-        waits=[_wait(wait) for wait in waits],
-        unreachable_members=found.silent,
-    )
+    one = found.only(transaction)
+    waits = [wait for wait in found.waits if one.transaction in (wait.waiter, wait.holder)]
+    return TransactionShown(**msgspec.structs.asdict(one), waits=waits, unreachable_members=found.silent)
 
 
-@operator_command(transactions, short_help="Roll a transaction back.")
+@declared_command(RollBackRunning, transactions)
 @click.argument("transaction")
 def kill(call: Call, transaction: str) -> RolledBack:
-    r"""Roll a transaction back, by the first digits of its id. Its client receives an error that names the operator.
-
-    A transaction that is already committing cannot be rolled back.
-
-    \b
-      holdfast transactions kill 3f2a
-    """
-    _, door, each = find(call).only(transaction)
-    order = RollBackTransaction(each.transaction, KILLED)
-    answer = order_transaction(door, call.credentials.for_client(), order)
-    if answer.fate is not TransactionFate.DONE:
-        raise Refused(f"{each.transaction.hex()}: not rolled back: {answer.why}")
-    return RolledBack(transaction=each.transaction.hex())
-
-
-def _entry(key: EntryKey) -> str:
-    name, raw = key
-    try:
-        shown = repr(from_stored(raw))
-    except (HoldfastError, ValueError, TypeError):
-        shown = raw.hex()
-    return f"{name}[{shown}]"
-
-
-def _transaction(name: str, each: RunningTransaction) -> Transaction:
-    plain = msgspec.structs.asdict(each)
-    plain |= {
-        "transaction": each.transaction.hex(),
-        "member": name,
-        "topology": Topology(each.topology.major, each.topology.minor),
-        "keys": [_entry(key) for key in each.keys],
-    }
-    return Transaction(**plain)
-
-
-def _wait(wait: LockWait) -> Wait:
-    return Wait(wait.waiter.hex(), wait.holder.hex(), _entry(wait.key), wait.since_ms)
+    one = find(call).only(transaction)
+    member = find_member(one.member, call.status().members)
+    action = RollBackRunning(one.transaction)
+    act(member.door, call.credentials.for_client(), action, timeout_s=call.timeout_s)
+    return RolledBack(transaction=one.transaction)

@@ -22,29 +22,13 @@ from holdfast.core.model.transaction_orders import (
     TransactionFate,
     TransactionOrder,
 )
-from holdfast.errors import NotReady, Refused, RolledBack, Unknown, Unreachable
+from holdfast.errors import Refused, RolledBack, Unknown, Unreachable
 from holdfast.wire import own
 from holdfast.wire.values import from_stored, to_stored
 
 CONNECT_S = 5.0
 ANSWER_S = 90.0
 """Longer than any wait of a member."""
-
-
-def order_transaction(
-    address: Address, credentials: Credentials, order: TransactionOrder
-) -> TransactionAnswer:
-    """Send an order to one member, and return its answer. Raises NotReady if the member cannot be asked."""
-    try:
-        connection = Connection(address, credentials, CONNECT_S)
-    except Broken as broken:
-        raise Unreachable(str(broken)) from broken
-    try:
-        return _asked(connection, order)
-    except Broken as broken:
-        raise NotReady(str(broken)) from broken
-    finally:
-        connection.close()
 
 
 def _asked(connection: Connection, order: TransactionOrder) -> TransactionAnswer:

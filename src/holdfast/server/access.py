@@ -21,7 +21,6 @@ from holdfast.core.model.transaction_orders import (
     BeginTransaction,
     CommitTransaction,
     HoldCommits,
-    ListTransactions,
     OperateIn,
     ResumeCommits,
     RollBackTransaction,
@@ -312,14 +311,10 @@ def _of_transaction(order: TransactionOrder, begun: Container[TransactionId]) ->
             yield from of_request(order.request)
             if order.for_update:
                 yield Needed(Kind.MAP, order.request.map, Action.LOCK)
-        case CommitTransaction():
+        case CommitTransaction() | RollBackTransaction():
             yield use if order.transaction in begun else None
-        case RollBackTransaction():
-            yield use if order.transaction in begun else Needed(Kind.TRANSACTION, "", Action.ROLL_BACK)
         case StoreTogether():
             yield Needed(Kind.MAP, order.map, PUT)
-        case ListTransactions():
-            yield Needed(Kind.TRANSACTION, "", Action.LIST)
         case HoldCommits() | ResumeCommits():
             yield Needed(Kind.TRANSACTION, "", Action.HOLD)
         case _:

@@ -21,7 +21,7 @@ from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
 from holdfast.server import action_requests
 from holdfast.server.access import question_rejection
 from holdfast.server.admin_questions import AdminQuestions
-from holdfast.server.audit_events import AuditEvent, AuditKind, order_of
+from holdfast.server.audit_events import AuditEvent, AuditKind
 from holdfast.server.change_questions import ChangeQuestions
 from holdfast.server.column_questions import ColumnQuestions
 from holdfast.server.cut_questions import CutQuestions
@@ -40,7 +40,7 @@ ACTION_UNITS = 1000
 LONG_BYTES = 64 * 1024
 """A question from this size on is scanned for its parts before it is decoded, and answered in a turn of its own."""
 
-OPERATING = own.AskTable | own.Act | own.Watch | own.OrderTransaction
+OPERATING = own.AskTable | own.Act | own.Watch
 """Questions that an operator's connection may ask."""
 
 
@@ -267,8 +267,6 @@ class OwnSession:
         if problem := self._zone_problem(question):
             replies.fault(question.id, own.FaultKind.UNSUPPORTED, problem)
             return False
-        if order := order_of(question, begun):
-            audit(AuditEvent(AuditKind.ORDER, rights.user, peer, type(question).__name__, order))
         return True
 
     def _act(self, question: own.Act) -> None:

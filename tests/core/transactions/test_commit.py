@@ -23,7 +23,7 @@ from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import Op, Outcome, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.topology import MappedOn, TopologyVersion
-from holdfast.core.model.transaction_orders import ListTransactions, TransactionFate
+from holdfast.core.model.transaction_orders import TransactionFate
 from holdfast.core.model.transactions import (
     AskBranch,
     BranchState,
@@ -61,7 +61,7 @@ REFUSED = [
 
 
 def phase(one: One) -> str:
-    [running] = one.answer(one.order(ListTransactions())).running
+    [running] = one.transactions.coordinator.running.told()
     return running.phase
 
 

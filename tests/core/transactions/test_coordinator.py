@@ -25,7 +25,6 @@ from holdfast.core.model.records import Change
 from holdfast.core.model.topology import UNKNOWN_TOPOLOGY, MappedOn, TopologyVersion
 from holdfast.core.model.transaction_orders import (
     BeginTransaction,
-    ListTransactions,
     RunningTransaction,
     StoreTogether,
     TransactionFate,
@@ -61,7 +60,7 @@ def hold(one: One, partition: int, key: bytes, value: bytes | None, name: str = 
 
 
 def listed(one: One) -> list[RunningTransaction]:
-    return one.answer(one.order(ListTransactions())).running
+    return one.transactions.coordinator.running.told()
 
 
 def locked(one: One) -> list[EntryKey]:

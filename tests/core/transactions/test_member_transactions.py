@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.core.transactions.one_member import BEN, CAT, COUNT, MAP, ME, UNKNOWN, One, key_in
 
+from holdfast.actions.list_transactions import ListTransactions, RollBackRunning
 from holdfast.config import MapSettings
 from holdfast.core.messages import DeadlockFound, LocksAwaited, OwnersAsked, OwnersGone
 from holdfast.core.model.ids import MILLISECOND, MemberId
@@ -18,7 +21,6 @@ from holdfast.core.model.topology import MappedOn, TopologyVersion
 from holdfast.core.model.transaction_orders import (
     BeginTransaction,
     HoldCommits,
-    ListTransactions,
     LockWait,
     ResumeCommits,
     RollBackTransaction,
@@ -39,6 +41,7 @@ from holdfast.core.model.transactions import (
 )
 from holdfast.core.transactions.mapping import Mapping
 from holdfast.core.transactions.steps import result_of
+from holdfast.errors import Refused
 
 GONE = MemberId("gone")
 K1, K2 = key_in(1), key_in(2)
@@ -90,7 +93,6 @@ def test_a_member_in_no_cluster_takes_no_orders(order: TransactionOrder) -> None
     one.standing.state = type(one.standing.state).JOINING
     answer = one.answer(one.order(order))
     assert (answer.fate, answer.why) == (NOT_ACTIVE, "this member is in no cluster")
-    assert one.fate(one.order(ListTransactions())) is DONE, "but operators see what is there"
 
 
 def test_operators_see_what_runs_who_waits_and_what_is_orphaned() -> None:
@@ -101,18 +103,36 @@ def test_operators_see_what_runs_who_waits_and_what_is_orphaned() -> None:
     lock(one, 2, T1, GONE)
     one.transactions.orphans.look()
     one.out.now_ns += 7 * MILLISECOND
-    answer = one.answer(one.order(ListTransactions()))
-    assert [each.transaction for each in answer.running] == [holder, waiter]
-    assert answer.waits == [LockWait(waiter, ME, holder, (MAP, K1), 7)]
-    assert answer.orphans == 1
+    running = one.transactions.coordinator.running.told()
+    assert [each.transaction for each in running] == [holder, waiter]
+    assert one.transactions.deadlocks.waits() == [LockWait(waiter, ME, holder, (MAP, K1), 7)]
+    assert one.transactions.orphans.count == 1
+    member: Any = SimpleNamespace(transactions=one.transactions)
+    answers: list[Any] = []
+    ListTransactions().apply(member, answers.append)
+    [listed] = answers
+    assert [each.transaction for each in listed.transactions] == [holder.hex(), waiter.hex()]
+    [key] = listed.transactions[0].keys
+    assert key.startswith(f"{MAP}[")
+    [wait] = listed.waits
+    assert (wait.waiter, wait.holder, wait.since_ms) == (waiter.hex(), holder.hex(), 7)
+    assert listed.orphans == 1
     assert one.transactions.counts == TransactionCounts(2, 7, 1)
 
 
 def test_an_operator_rolls_one_back_and_says_why() -> None:
     one = One()
     tx = one.begin()
-    assert one.fate(one.roll_back(tx, "by hand")) is DONE
-    assert one.answer(one.commit(tx)).why == "by hand"
+    member: Any = SimpleNamespace(transactions=one.transactions)
+    answers: list[Any] = []
+    RollBackRunning(tx.hex()).apply(member, answers.append)
+    assert one.answer(one.commit(tx)).why == "an operator has rolled it back"
+    RollBackRunning("00" * 16).apply(member, answers.append)
+    assert answers[0] is None
+    assert (type(answers[1]), str(answers[1])) == (
+        Refused,
+        f"{'00' * 16}: not rolled back: there is no such transaction, or it has ended",
+    )
 
 
 # -- cuts: commits are held up

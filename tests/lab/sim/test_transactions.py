@@ -113,7 +113,7 @@ def test_who_wants_a_locked_entry_waits_in_turn() -> None:
     assert not plain
     assert waiting.fate is None
     [wait] = one.listed().waits
-    assert (wait.waiter, wait.holder) == (later, tx)
+    assert (wait.waiter, wait.holder) == (later.hex(), tx.hex())
     two.commit(tx)
     stage.wait(1)
     assert done(plain)
@@ -619,7 +619,8 @@ def moved_unheard() -> bool:
     stage.heal()
     stage.wait(5)
     assert told.fate is TransactionFate.DONE
-    mapped = two.listed().running[0].topology
+    first = two.listed().transactions[0].topology
+    mapped = TopologyVersion(first.major, first.minor)
     two.commit(tx)
     stage.wait(2)
     assert values(stage, two.process, key) == ["v"]

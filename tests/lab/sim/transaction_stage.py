@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import msgspec
 from tests.lab.sim.stage import Stage
 
+from holdfast.actions.list_transactions import ListTransactions, TransactionList
 from holdfast.config import Settings
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status, Value
 from holdfast.core.model.transaction_orders import (
     BeginTransaction,
     CommitTransaction,
-    ListTransactions,
     OperateIn,
     RollBackTransaction,
     TransactionAnswer,
@@ -103,10 +104,13 @@ class Desk:
     def roll_back(self, transaction: TransactionId) -> Told:
         return self.order(RollBackTransaction(transaction))
 
-    def listed(self) -> TransactionAnswer:
-        told = self.order(ListTransactions())
+    def listed(self) -> TransactionList:
+        answers: list[Any] = []
+        self.process.step(partial(self.process.driver.act, ListTransactions(), answers.append))
         self.stage.wait(0.1)
-        return told.answer
+        [answer] = answers
+        assert isinstance(answer, TransactionList)
+        return answer
 
 
 def partition(key: str) -> int:

@@ -45,10 +45,6 @@ class RollBackTransaction(msgspec.Struct, frozen=True, tag=4, array_like=True):
     """The reason for its owner; empty: the owner rolls it back itself."""
 
 
-class ListTransactions(msgspec.Struct, frozen=True, tag=5, array_like=True):
-    pass
-
-
 class HoldCommits(msgspec.Struct, frozen=True, tag=6, array_like=True):
     """Let no transaction of several partitions begin to commit, for at most `ms`. Answered when those that
     had begun are done, with the number of the view and the number of members. For a cut that shows each
@@ -102,7 +98,6 @@ TransactionOrder = (
     | OperateIn
     | CommitTransaction
     | RollBackTransaction
-    | ListTransactions
     | StoreTogether
 )
 
@@ -158,7 +153,3 @@ class TransactionAnswer(msgspec.Struct, frozen=True, array_like=True):
     fate: TransactionFate
     value: Value = None
     why: str = ""
-    running: list[RunningTransaction] = []
-    waits: list[LockWait] = []
-    orphans: int = 0
-    """Transactions without a coordinator that have branches in partitions served here."""

@@ -16,7 +16,6 @@ from holdfast.core.model.transaction_orders import (
     BeginTransaction,
     CommitTransaction,
     HoldCommits,
-    ListTransactions,
     OperateIn,
     ResumeCommits,
     RollBackTransaction,
@@ -71,8 +70,8 @@ class MemberTransactions:
         """Whether transactions have something in partitions that have come here, or recovery has more to do."""
 
     def take(self, order: TransactionOrder, reply: Reply) -> None:
-        """Carry out an order of a session or an operator; `reply` is called once."""
-        if not self._membership.admitted and not isinstance(order, ListTransactions):
+        """Carry out an order of a session; `reply` is called once."""
+        if not self._membership.admitted:
             why = "this member is in no cluster"
             reply(TransactionAnswer(TransactionFate.NOT_ACTIVE, why=why))
             return
@@ -93,15 +92,6 @@ class MemberTransactions:
                 held = self.finishing.resume(order.hold)
                 fate = TransactionFate.DONE if held else TransactionFate.NOT_DONE
                 reply(TransactionAnswer(fate, self._view()))
-            case ListTransactions():
-                reply(
-                    TransactionAnswer(
-                        TransactionFate.DONE,
-                        running=self.coordinator.running.told(),
-                        waits=self.deadlocks.waits(),
-                        orphans=self.orphans.count,
-                    )
-                )
 
     def _hold(self, order: HoldCommits, reply: Reply) -> None:
         if not self.on:

@@ -29,7 +29,7 @@ from holdfast.core.model.transactions import (
     TransactionId,
     ValueSeen,
 )
-from holdfast.core.outbox import Outbox, Reply
+from holdfast.core.outbox import Outbox, Reply, ReplyTarget
 from holdfast.core.transactions.finishing import Finishing
 from holdfast.core.transactions.mapping import Mapping
 from holdfast.core.transactions.running_transactions import RunningTransactions
@@ -62,7 +62,7 @@ class TwoPhaseCommit:
 
     # -- rollback
 
-    def roll_back(self, wanted: TransactionId, why: str, reply: Reply | None) -> None:
+    def roll_back(self, wanted: TransactionId, why: str, reply: ReplyTarget | None) -> None:
         """Roll back a transaction; once its prepare has begun this is not possible any more (transactions/C-5)."""
         transaction = self._running.by_id.get(wanted)
         if transaction is None or transaction.phase is not TransactionPhase.ACTIVE:

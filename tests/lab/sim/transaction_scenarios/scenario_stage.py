@@ -13,6 +13,7 @@ from tests.lab.sim.stage import clean
 from tests.lab.sim.transaction_stage import Desk, Told, taking_part
 from tests.lab.sim.transaction_stage import kept as locks_and_branches
 
+from holdfast.actions.list_transactions import TransactionList
 from holdfast.config import Settings
 from holdfast.core.events import CheckpointWanted
 from holdfast.core.model.operations import Op, Outcome, Request
@@ -222,7 +223,7 @@ class TransactingStage(Keeping):
         """It is."""
         Desk(self, self.process(host)).order(ResumeCommits(HOLD))
 
-    def listed(self, host: int) -> TransactionAnswer:
+    def listed(self, host: int) -> TransactionList:
         """What an operator is told there."""
         return Desk(self, self.process(host)).listed()
 
