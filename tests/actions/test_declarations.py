@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -135,6 +136,13 @@ def test_both_carriers_have_the_same_content(name: str) -> None:
         jsonschema.validate({**fields, "force": True}, schema)
     with pytest.raises(ProtocolError, match="unknown field `force`"):
         action_of(name, {**fields, "force": True})
+
+
+@pytest.mark.parametrize("kind", ACTIONS.values(), ids=list(ACTIONS))
+def test_answers_are_readable_as_json(kind: type[OperatorAction]) -> None:
+    """A key or an id as bytes would be Base64 over HTTP."""
+    if kind.result is not None:
+        assert "contentEncoding" not in json.dumps(msgspec.json.schema(kind.result))
 
 
 @pytest.mark.parametrize("name", ACTIONS)

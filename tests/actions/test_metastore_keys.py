@@ -74,5 +74,10 @@ def test_keys_are_changed_and_shown_by_commands() -> None:
             assert (zones.exit_code, "only be changed with holdfast zone" in zones.stderr) == (1, True)
             reset = await metastore("reset", "--yes")
             assert (reset.exit_code, "it needs no reset" in reset.stderr) == (1, True)
+            elsewhere = ["metastore", "reset", "--yes", "-a", f"127.0.0.1:1,{one.client_address}"]
+            silent = await asyncio.to_thread(CliRunner().invoke, holdfast, elsewhere)
+            assert silent.exit_code == 4, (
+                "no other member than the first is asked to discard what others have"
+            )
 
     run(story())

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.runtime.test_http_door import OPEN, asked, door_of
 from tests.runtime.test_member import member, run
 
 from holdfast.actions.change_zone import AlterZone, CreateZone, RenameZone
@@ -130,5 +131,43 @@ def test_without_a_metastore_a_command_names_the_one_that_starts_it() -> None:
             for words in (("create", "z"), ("list",)):
                 told = await asyncio.to_thread(called, one.client_address, "zone", *words)
                 assert (told.exit_code, "holdfast metastore start" in told.stderr) == (1, True)
+
+    run(story())
+
+
+def test_zones_and_keys_are_changed_and_shown_over_http() -> None:
+    async def story() -> None:
+        token = "a token of an operator"
+        settings: dict[str, Any] = {**OPEN, "http__token": token, "metastore__voters": 1}
+        async with member(member__name="one", partitions__count=7, **settings) as one:
+
+            async def http(path: str, body: object = None) -> tuple[int, Any]:
+                headers = {"authorization": f"Bearer {token}", "content_type": "application/json"}
+                how = () if body is None else ("POST", json.dumps(body))
+                status, text = await asked(door_of(one), f"/v1/{path}", *how, **headers)
+                return status, json.loads(text)
+
+            made = await http("actions/create-zone", {"name": "z", "partitions": 3})
+            assert made == (
+                200,
+                {
+                    "result": "done",
+                    "message": "zone z is created: 3 partitions, 1 replicas",
+                    "value": {"partitions": 3, "replicas": 1, "warnings": []},
+                },
+            )
+            status, again = await http("actions/create-zone", {"name": "z"})
+            assert (status, again) == (409, {"result": "rejected", "message": "there is a zone z already"})
+            _, listed = await http("queries/zones")
+            assert [zone["name"] for zone in listed["zones"]] == ["z"]
+            _, shown = await http("queries/show-zone?name=z")
+            assert [one["partition"] for one in shown["partitions"]] == [0, 1, 2]
+            _, leaders = await http("queries/zone-leaders")
+            assert list(leaders["members"].values()) == ["one"]
+            assert (await http("actions/put-key", {"key": "k", "value": "v"}))[0] == 200
+            _, found = await http("queries/read-key?key=k")
+            assert (found["keys"][0]["key"], found["keys"][0]["value"]) == ("k", "v")
+            _, running = await http("queries/transactions?member=all")
+            assert running["members"][0]["answer"] == {"transactions": [], "waits": [], "orphans": 0}
 
     run(story())
