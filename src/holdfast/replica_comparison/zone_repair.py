@@ -66,6 +66,8 @@ def _has_majority(findings: Sequence[Finding]) -> bool:
 
 def rebuild(client: Client, plans: Sequence[ReplicaRebuild], *, pause: Pause = time.sleep) -> list[str]:
     """Have these replicas rebuilt; returns failures, in words. The states arrive soon after."""
+    if not plans:
+        return []
     answer: ZoneList = client.query(ListZones())
     zones = {zone.name: (zone.id, int(zone.settings["partitions"])) for zone in answer.zones}
     failed: list[str] = []
