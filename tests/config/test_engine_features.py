@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,13 @@ def test_a_map_in_a_zone_is_rejected_with_such_a_setting(feature: EngineFeature)
     assert feature.instead in str(rejected.value)
     for value in feature.allowed:
         look_at(value)
+
+
+@pytest.mark.parametrize(("setting", "value"), sorted(UNFIT.items(), key=str))
+def test_a_setting_that_comes_from_the_default_map_names_the_way_out(setting: str, value: object) -> None:
+    """Leaving it out would not help."""
+    text = f"[persistence]\ndirectory = '/d'\n[maps.default]\n{setting} = {json.dumps(value)}\n"
+    with pytest.raises(ConfigError) as caught:
+        load(f"{text}[maps.orders]\nraft_zone = 'z'\n")
+    allowed = next(feature.allowed[0] for feature in FEATURES if feature.setting == setting)
+    assert f"maps.default has it: set maps.orders.{setting} = {json.dumps(allowed)}" in str(caught.value)

@@ -580,8 +580,15 @@ def _check_zones(settings: Settings) -> Iterator[str]:
         if not entry.raft_zone:
             continue
         for feature in FEATURES:
-            if feature.setting and getattr(entry, feature.setting) not in feature.allowed:
-                yield (f"maps.{name}.{feature.setting} is not allowed for a map in a zone: {feature.instead}")
+            if not feature.setting or (value := getattr(entry, feature.setting)) in feature.allowed:
+                continue
+            way_out = ""
+            if value == getattr(settings.map("default"), feature.setting):
+                allowed = msgspec.json.encode(feature.allowed[0]).decode()
+                way_out = f". maps.default has it: set maps.{name}.{feature.setting} = {allowed}"
+            yield (
+                f"maps.{name}.{feature.setting} is not allowed for a map in a zone: {feature.instead}{way_out}"
+            )
 
 
 def _check_frames(settings: Settings) -> Iterator[str]:
