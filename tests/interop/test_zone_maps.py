@@ -1,0 +1,33 @@
+"""Official clients with a map in a zone: it is a map like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.interop.test_java_client import check_calls, finish, quiet, start
+
+from holdfast_lab.processes.local_cluster import LocalCluster
+
+pytestmark = pytest.mark.interop
+
+CONFIG = '[metastore]\nvoters = 3\n[maps.zoned]\nraft_zone = "z"\n'
+
+
+@pytest.fixture(scope="module")
+def zoned() -> Iterator[LocalCluster]:
+    """Four members and three replicas, so that clients contact members that do not lead."""
+    with LocalCluster(4, CONFIG) as cluster:
+        cluster.wait_settled(60)
+        cluster.create_zone("z", 3, 60)
+        cluster.wait_settled(60)
+        yield cluster
+
+
+@pytest.mark.parametrize("smart", ["true", "false"], ids=["smart", "unisocket"])
+def test_the_java_client_calls_a_map_in_a_zone(zoned: LocalCluster, smart: str) -> None:
+    """Not "timed": it sets maximum idle times. Not "destroyed": it destroys and creates the map again."""
+    calls = "calls,whole,walked,listeners"
+    (seen,), log = finish(start("Scenarios", calls, zoned, smart=smart, map="zoned"))
+    check_calls(seen)
+    quiet(log)
