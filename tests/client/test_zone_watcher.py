@@ -64,10 +64,10 @@ class Members:
         return SimpleNamespace(next_number=lambda: 1, ask=ask)
 
     def answer(self, question: OperatorAction, failed: str) -> object:
-        if isinstance(question, ShowLeaders):
-            return KnownLeaders("node", {}, [], [])
         if failed:
             return {"NotReady": NotReady, "Unsupported": Unsupported}[failed]("it is so")
+        if isinstance(question, ShowLeaders):
+            return KnownLeaders("node", {}, [], [])
         if isinstance(question, ScanKeys):
             # In two parts, to be put together.
             keys = sorted(key for key in self.keys if key > question.after)
@@ -112,6 +112,7 @@ def test_changes_are_told_once_whichever_member_answers() -> None:
         lambda: members.put(4, "new"),
         lambda: members.fails.update(a="NotReady"),
         lambda: members.put(1, "other"),
+        lambda: members.fails.update(a="Unsupported"),
         lambda: members.put(1, "third"),
         idle,
         idle,

@@ -123,7 +123,7 @@ class ZoneWatcher:
             try:
                 connection = self._client.to(member)
                 answer: KnownLeaders = ask_on(connection, ShowLeaders())
-            except CANNOT_ASK:
+            except (*CANNOT_ASK, Unsupported):
                 continue
             yield from self._story.leaders(answer.leaders, answer.members)
             yield from self._story.troubles(answer.members.get(answer.node, row.address), answer.troubles)

@@ -136,7 +136,7 @@ class ZoneComparison:
         for member in self._client.table().members:
             try:
                 found[ask_on(self._client.to(member), ShowLeaders()).node] = member
-            except CANNOT_ASK:
+            except (*CANNOT_ASK, Unsupported):
                 continue
         return found
 
