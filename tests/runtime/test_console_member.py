@@ -8,11 +8,31 @@ from base64 import b64encode
 from collections import Counter
 from typing import Any
 
+import pytest
 from tests.runtime.test_http_door import OPEN, asked, door_of, values
 from tests.runtime.test_member import cluster, member, run
 
 from holdfast import aio
 from holdfast.core.model.member_status import RunningMigration
+from holdfast.errors import Unknown
+from holdfast.runtime.http import console_errands
+
+
+def test_a_forwarded_action_without_an_answer_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It must not be reported as rejected: the other member may have carried it out."""
+
+    def lost(*_: object, **__: object) -> None:
+        raise Unknown("the connection broke")
+
+    async def story() -> None:
+        async with cluster(2, **OPEN) as (one, two):
+            monkeypatch.setattr(console_errands, "carry_out", lost)
+            path = f"/v1/actions/promote?member={two.uuid}"
+            status, body = await asked(door_of(one), path, "POST", "{}", content_type="application/json")
+            told = {"result": "unknown", "message": "the connection broke"}
+            assert (status, json.loads(body)) == (504, told)
+
+    run(story())
 
 
 async def of_all(door: Any, query: str, **headers: str) -> list[dict[str, Any]]:

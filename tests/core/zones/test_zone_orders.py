@@ -173,19 +173,21 @@ def test_a_zone_waits_until_its_metastore_knows_who_is_here(stage: Stage) -> Non
     """A cluster that has just formed: operators see members that the metastore does not know yet."""
     stage.ask(CreateZone("x"))
     stage.installed.number = 4
-    for order in (CreateZone("z", filter="rack=9"), AlterZone("x", filter="rack=9")):
+    for order in (CreateZone("z", filter="rack=9"), AlterZone("x", filter="rack=9"), ResetZone("x")):
         stage.give(order)
         stage.store.answer()
         assert (stage.answers(), stage.store.asked) == ([], [])
         stage.orders.sweep()
-        stage.store.answer()
-    assert stage.orders.leftovers == {"orders about zones": 2}
+        while stage.store.asked:
+            stage.store.answer()
+    assert stage.orders.leftovers == {"orders about zones": 3}
     racks = (*(DataMember(uuid) for uuid in (A, B)), DataMember(C, attributes={"rack": "9"}))
     stage.store.put(TOPOLOGY_KEY, ClusterTopology(4, racks))
     stage.orders.sweep()
     while stage.store.asked:
         stage.store.answer()
-    assert stage.answers() == [ZoneChanged(271, 1)] * 2
+    answers = stage.answers()
+    assert (answers.count(ZoneChanged(271, 1)), answers.count(None)) == (2, 1)
 
 
 @pytest.mark.rule("zones/Z-6")

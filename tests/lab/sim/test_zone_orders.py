@@ -209,6 +209,8 @@ def test_a_metastore_without_its_voters_goes_on_when_an_operator_says_so() -> No
         process.crash()
     stage.wait(40)
     alive = [process for process in stage.processes if process not in gone]
+    silent = order(stage, alive[0], PutKey("k", "v"), 15)
+    assert (type(silent), "holdfast metastore reset" in str(silent)) == (NotReady, True), silent
     for process in alive:
         assert "the metastore has no leader" in process.driver.member.agreed.unsafe_reason()
         assert process.driver.member.agreed.metastore_replica().leader == ""  # type: ignore[union-attr]
