@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.partition_table import Assignment
 from holdfast_lab.sim.cluster import Cluster
 from holdfast_lab.sim.world import World
 
@@ -74,10 +75,22 @@ class Offices:
             self.world.after(LOOK_NS, self.start)
 
     def look(self) -> None:
-        self._note([(member.me, member.picture.leading) for member in self.cluster.members()])
+        pictures = self.cluster.pictures()
+        self._note(
+            [(picture.me, picture.leading) for picture in pictures],
+            [picture.assignments for picture in pictures],
+        )
 
-    def _note(self, serving: Sequence[tuple[MemberId, Sequence[Serving | None]]]) -> None:
-        """Services of each partition, by member. If two serve at once, it is unknown which one made a change."""
+    def _note(
+        self,
+        serving: Sequence[tuple[MemberId, Sequence[Serving | None]]],
+        tables: Sequence[Sequence[Assignment]],
+    ) -> None:
+        """Services of each partition, by member. If two serve at once, it is unknown which one made a change.
+
+        `tables`: as the members know them. A primary does not count when a newer row names another one: it may have
+        been paused or cut off, and its successor may serve, or have served, between two looks.
+        """
         found: list[Office | None] = [None] * len(self._of)
         rivals: list[int] = []
         for member, of_partitions in serving:
@@ -86,7 +99,7 @@ class Offices:
                     if found[partition] is not None:
                         rivals.append(partition)
                     found[partition] = Office(member, served.term)
-        for partition in rivals:
+        for partition in [*rivals, *_replaced(found, tables)]:
             found[partition] = None
         for spans, office in zip(self._of, found, strict=True):
             spans.note(self.world.now_ns, office)
@@ -104,6 +117,15 @@ class Offices:
         return list(first.values())
 
 
+def _replaced(found: Sequence[Office | None], tables: Sequence[Sequence[Assignment]]) -> Iterator[int]:
+    """Partitions for which some member knows a newer primary."""
+    for partition, office in enumerate(found):
+        if office is not None and tables:
+            newest = max((table[partition] for table in tables), key=lambda row: row.version)
+            if newest.version > office.term and newest.owner != office.member:
+                yield partition
+
+
 class ZoneOffices(Offices):
     """Leaders of the groups of a zone's partitions over time."""
 
@@ -113,6 +135,8 @@ class ZoneOffices(Offices):
 
     def look(self) -> None:
         zones = [
-            (member.me, member.picture.copies.zone_entries(self._map)) for member in self.cluster.members()
+            (picture.me, zone)
+            for picture in self.cluster.pictures()
+            if (zone := picture.copies.zone_entries(self._map)) is not None
         ]
-        self._note([(member, zone.serving) for member, zone in zones if zone is not None])
+        self._note([(member, zone.serving) for member, zone in zones], [zone.leaders for _, zone in zones])

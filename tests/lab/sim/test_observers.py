@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from tests.lab.sim.stage import Stage
 
+from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.operations import EventKind, Op, Outcome, Request, Status
+from holdfast.core.model.partition_table import Assignment
 from holdfast_lab.check.linearizability import UNTOLD, Call
 from holdfast_lab.check.linearizability import Outcome as Told
 from holdfast_lab.sim.lies import telling
@@ -139,3 +142,19 @@ def test_what_was_under_way_in_an_earlier_life_need_not_be_heard() -> None:
     assert story.stage.cluster.living() == story.stage.processes, "all of them live"
     assert (story.must_be_heard(), story.heard()) == (False, [])
     assert way.over(story.call.start, story.call.end) is None, "nor anything else that it told then"
+
+
+def test_a_primary_that_was_replaced_without_knowing_is_not_the_only_one() -> None:
+    """Seed 27009 of the zones: a primary stood still. Its successor served between two looks, and at the second one was
+    just handing the partition over, so the old one seemed to have been the only primary.
+    """
+    stage = Stage(1)
+    old, new = MemberId("old"), MemberId("new")
+    known = Assignment(4, (old,))
+    for tables, only in (([[known]], True), ([[known], [Assignment(5, (new,))]], False)):
+        offices = Offices(stage.world, stage.cluster)
+        began_ns = stage.world.now_ns
+        for _ in range(3):
+            offices._note([(old, [SimpleNamespace(term=3)])], tables)
+            stage.wait(1)
+        assert (offices.over(0, began_ns + 1, began_ns + SECOND) is not None) is only
