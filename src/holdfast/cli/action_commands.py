@@ -15,11 +15,10 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.actions.operator_action import PARTITIONS_MAX, OperatorAction, OperatorQuery, Target
-from holdfast.actions.reference import help_of
 from holdfast.actions.registry import ACTIONS
 from holdfast.cli.answers import Answer, Done, MemberResult
 from holdfast.cli.exit_statuses import CHANGES, ONCE, SHOWS, STANDS, STATUSES, Meanings, Table
-from holdfast.cli.operator_command import CONTINUES, Call, operator_command
+from holdfast.cli.operator_command import Call, declared_command
 from holdfast.cli.orders import Give, given_up, still_here, together
 from holdfast.cli.query_commands import add_query
 from holdfast.cli.settings import pairs
@@ -51,12 +50,12 @@ def add_actions(group: click.Group, path: str, shows: Mapping[str, Show] | None 
     for kind in ACTIONS.values():
         inside, _, name = kind.declared.command.rpartition(" ")
         if inside == path and name not in group.commands:
-            _add(group, name, kind, (shows or {}).get(name))
+            _add(group, kind, (shows or {}).get(name))
 
 
-def _add(group: click.Group, name: str, kind: Kind, show: Show | None) -> None:
+def _add(group: click.Group, kind: Kind, show: Show | None) -> None:
     if issubclass(kind, OperatorQuery):
-        add_query(group, name, kind)
+        add_query(group, kind)
         return
     declared = kind.declared
 
@@ -73,28 +72,9 @@ def _add(group: click.Group, name: str, kind: Kind, show: Show | None) -> None:
     made.statuses = statuses_of(kind)  # type: ignore[attr-defined]
 
 
-def declared_command(
-    kind: Kind, group: click.Group, **more: Any
-) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a function the command of an action or a query, which reads its parameters itself."""
-    declared = kind.declared
-    if not issubclass(kind, OperatorQuery):
-        more |= {"timeout_s": declared.timeout_s, "then": declared.at_timeout or CONTINUES}
-    return operator_command(
-        group,
-        declared.command.rpartition(" ")[2],
-        confirms=kind.question is not OperatorAction.question,
-        short_help=declared.summary,
-        help=help_of(kind),
-        **more,
-    )
-
-
-def action_command(
-    kind: Kind, group: click.Group, **more: Any
-) -> Callable[[Callable[[Call, Any], Any]], click.Command]:
+def action_command(kind: Kind, group: click.Group) -> Callable[[Callable[[Call, Any], Any]], click.Command]:
     """Make a function the command of an action or a query, with the arguments and options of its fields. The function
-    gets the call and the action. `more`: as for `operator_command`.
+    gets the call and the action.
     """
 
     def made(function: Callable[[Call, Any], Any]) -> click.Command:
@@ -104,7 +84,7 @@ def action_command(
         command.__annotations__["return"] = get_type_hints(function)["return"]
         for parameter in reversed(_parameters(kind, shows=False)):
             parameter(command)
-        return declared_command(kind, group, **more)(command)
+        return declared_command(kind, group)(command)
 
     return made
 

@@ -14,7 +14,7 @@ from holdfast.cli.answers import Answer
 from holdfast.cli.baseline import baseline
 from holdfast.cli.exit_statuses import FAILED, status_of
 from holdfast.cli.levels import show_levels
-from holdfast.cli.operator_command import Call, query_command
+from holdfast.cli.operator_command import Call, declared_command
 from holdfast.cli.rendering import Shown
 from holdfast.cli.restart import add_restart
 from holdfast.cli.unit_types import SECONDS
@@ -60,7 +60,7 @@ class SafetyShown(Answer):
         yield "safe" if self.safe else f"not safe: {self.reason}"
 
 
-@query_command(CheckSafety, cluster)
+@declared_command(CheckSafety, cluster)
 @click.option(
     "--wait",
     "wait_s",

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import click
 
-from holdfast.actions.operator_action import OperatorQuery
+from holdfast.actions.operator_action import OperatorAction, OperatorQuery
 from holdfast.actions.reference import help_of
 from holdfast.cli.addresses import address_option
 from holdfast.cli.answers import Described, json_option
@@ -88,13 +88,23 @@ class Call:
             click.confirm(question, abort=True, err=True)
 
 
-def query_command(
-    kind: type[OperatorQuery], group: click.Group | None = None, **more: Any
+def declared_command(
+    kind: type[OperatorAction], group: click.Group | None = None, **more: Any
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a function the command of a query, with the help of its declaration. `more`: as for `operator_command`."""
+    """Make a function the command of an action or a query, with the help of its declaration. The function declares its
+    parameters itself. `more`: as for `operator_command`.
+    """
     declared = kind.declared
-    name = declared.command.rpartition(" ")[2]
-    return operator_command(group, name, short_help=declared.summary, help=help_of(kind), **more)
+    if not issubclass(kind, OperatorQuery):
+        more |= {"timeout_s": declared.timeout_s, "then": declared.at_timeout or CONTINUES}
+    return operator_command(
+        group,
+        declared.command.rpartition(" ")[2],
+        confirms=kind.question is not OperatorAction.question,
+        short_help=declared.summary,
+        help=help_of(kind),
+        **more,
+    )
 
 
 def operator_command(

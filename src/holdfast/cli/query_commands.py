@@ -10,10 +10,9 @@ import click
 import msgspec
 
 from holdfast.actions.operator_action import OperatorQuery
-from holdfast.actions.reference import help_of
 from holdfast.cli.answers import Answer
 from holdfast.cli.exit_statuses import DONE, SHOWS, UNREACHABLE
-from holdfast.cli.operator_command import Call, operator_command
+from holdfast.cli.operator_command import Call, declared_command
 from holdfast.cli.rendering import Shown, table_of
 from holdfast.client.operator import ask
 from holdfast.core.model.member_status import ListedMember
@@ -67,7 +66,7 @@ def answer_type(kind: type[OperatorQuery]) -> type[QueryAnswer]:
     return made
 
 
-def add_query(group: click.Group, name: str, kind: type[OperatorQuery]) -> None:
+def add_query(group: click.Group, kind: type[OperatorQuery]) -> None:
     """Add the command of a query."""
     made = answer_type(kind)
 
@@ -75,8 +74,7 @@ def add_query(group: click.Group, name: str, kind: type[OperatorQuery]) -> None:
         return asked(call, kind(), made)
 
     command.__annotations__["return"] = made
-    declared = kind.declared
-    built = operator_command(group, name, short_help=declared.summary, help=help_of(kind))(command)
+    built = declared_command(kind, group)(command)
     built.statuses = SHOWS  # type: ignore[attr-defined]
 
 

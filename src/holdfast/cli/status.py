@@ -21,7 +21,7 @@ from holdfast.actions.show_status import ShowStatus
 from holdfast.cli.addresses import address_argument
 from holdfast.cli.answers import Answer
 from holdfast.cli.credentials import Credentials
-from holdfast.cli.operator_command import Call, query_command
+from holdfast.cli.operator_command import Call, declared_command
 from holdfast.cli.rendering import Shown
 from holdfast.cli.unit_types import Seconds
 from holdfast.client_core.routing import parse_addresses
@@ -526,7 +526,7 @@ class _Looks:
         raise Unreachable(f"no member answers: {'; '.join(failures)}")
 
 
-@query_command(ShowStatus, address=address_argument)
+@declared_command(ShowStatus, address=address_argument)
 @click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
 @click.option(
     "--rates", is_flag=True, help="Sample twice, and show operations per second; implied by --watch."

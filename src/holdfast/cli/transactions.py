@@ -15,9 +15,8 @@ from holdfast.actions.list_transactions import (
     TransactionList,
     Wait,
 )
-from holdfast.cli.action_commands import declared_command
 from holdfast.cli.answers import Answer
-from holdfast.cli.operator_command import Call, operator_command, query_command
+from holdfast.cli.operator_command import Call, declared_command, operator_command
 from holdfast.cli.query_commands import answers_of_members
 from holdfast.cli.rendering import Shown, table_of
 from holdfast.cli.status import find_member
@@ -174,7 +173,7 @@ def transactions() -> None:
     """
 
 
-@query_command(ListTransactions, transactions)
+@declared_command(ListTransactions, transactions)
 def list_transactions(call: Call) -> Transactions:
     found = find(call)
     return Transactions(
