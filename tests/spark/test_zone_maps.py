@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 pytest.importorskip("pyspark")
+import pyarrow as pa
 
 from holdfast.client.blocking import Client
 from holdfast.errors import HoldfastError
@@ -17,6 +18,7 @@ from holdfast.spark.pipeline.compare import compare_with_source
 from holdfast.spark.pipeline.export import export
 from holdfast.spark.pipeline.load import load
 from holdfast.spark.pipeline.restoring import restore
+from holdfast.spark.pipeline.tables import map_batches, table
 from holdfast.spark.rows.column_schemas import load_schema
 from holdfast.wire.own import PutKind
 from holdfast.wire.values import to_stored
@@ -65,6 +67,13 @@ def address(members: LocalCluster) -> str:
     return ",".join(members.client_addresses())
 
 
+def totals(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Count the rows of a share of the map, in the worker."""
+    yield pa.RecordBatch.from_pydict(
+        {"rows": pa.array([sum(batch.num_rows for batch in batches)], pa.int64())}
+    )
+
+
 def rows(spark: SparkSession) -> DataFrame:
     return spark.range(0, ROWS, 1, 4).selectExpr("id", "concat('word-', id) as word", "id / 7 as part")
 
@@ -84,6 +93,10 @@ def test_a_map_in_a_zone_is_loaded_read_exported_and_restored(
         back = spark.read.format("holdfast").options(address=address, cut=cut).load("raft")
         assert back.selectExpr("count(*)", "count(distinct id)", "sum(id)").first() == wanted
     assert compare_with_source(spark, frame, "raft", "id", address=address).same
+    read = table(spark, "raft", address=address, cut=True, where={"id": [15, 16]}).toPandas()
+    assert sorted(read["word"]) == ["word-15", "word-16"]
+    counted = map_batches(spark, "raft", totals, "rows long", address=address, cut=True).toPandas()
+    assert int(counted["rows"].sum()) == ROWS
     done = export(spark, address, tmp_path / "e", maps=["raft", "primary"], decoded=True)
     assert {each.name: each.rows for each in done.manifest.maps} == {"raft": ROWS, "primary": ROWS}
     crossed = {"raft": "outside", "primary": "again"}
