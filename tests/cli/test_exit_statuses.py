@@ -86,6 +86,7 @@ SILENT = {
     "map list": [],
     "map show": ["m"],
     "map set": ["m", "ttl=1h"],
+    "map move": ["m", "--zone", "z"],
     "zone create": ["z"],
     "zone alter": ["z", "--replicas", "1"],
     "zone rename": ["z", "y"],
@@ -158,6 +159,8 @@ WELL: list[tuple[str, list[str]]] = [
     ("zone create", ["z", "--replicas", "1"]),
     ("zone alter", ["z", "--replicas", "2"]),
     ("zone rename", ["z", "y"]),
+    ("map move", ["m", "--zone", "y"]),
+    ("map move", ["m", "--no-zone"]),
     ("zone list", []),
     ("zone show", ["y"]),
     ("zone reset", ["y", "--yes"]),
@@ -185,6 +188,7 @@ ONCE = {
     "restore",
     "data remove",
     "data put",
+    "map move",
 }
 """Done twice they would be refused, or something else: called with --json alone."""
 NOT_SO: list[tuple[str, list[str]]] = [
@@ -199,6 +203,7 @@ NOT_SO: list[tuple[str, list[str]]] = [
     ("cluster upgrade", ["--level", "99", "--yes"]),
     ("cluster baseline add", ["nobody"]),
     ("zone show", ["nothing"]),
+    ("map move", ["m", "--zone", "nothing"]),
     ("transactions show", ["abcd"]),
     ("transactions kill", ["abcd"]),
     ("restore", ["{tmp}/nothing", "--no-spark"]),
@@ -218,6 +223,10 @@ ELSEWHERE = {
         "map set",
         OPEN,
     ): "tests/lab/sim/test_map_changes.py::test_an_order_that_was_accepted_waits_for_its_copies",
+    (
+        "map move",
+        OPEN,
+    ): "tests/cluster/test_map_moves.py::test_a_command_that_times_out_leaves_the_move_to_the_cluster",
     ("start", DONE): "tests/cluster/test_control.py::test_members_are_drained_and_the_cluster_is_ended",
     ("start", FAILED): "tests/cluster/test_control.py::test_a_member_with_the_only_copies_is_not_let_go",
     (

@@ -34,6 +34,7 @@ def test_the_first_request_of_a_connection_is_plain_if_others_know_the_map(
         second.sendall(ask(GET, name="safe"))
         polled.turn()
     losses.learn(0, ("safe",))
+    polled.desk.grid.lane_access.on_losses()
     heard: list[bytes] = []
     answer = HazelcastSession._answer
     monkeypatch.setattr(

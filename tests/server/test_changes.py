@@ -61,6 +61,7 @@ def test_what_is_lost_is_told_in_no_way(member: MemoryMember, wire: Wire) -> Non
     columns = own.ColumnBatch.of(keys_of(partition, 1), [b"value"])
     assert wire.ask(own.PutColumns, "safe", [partition], [1], columns).stored == 1
     member.losses.learn(partition, ("safe",))
+    member.lane_access.on_losses()
     cut = bytes(16)
     for name, lost in (("safe", True), ("other", False)):
         answers = [

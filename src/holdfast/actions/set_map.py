@@ -22,6 +22,7 @@ from holdfast.errors import ConfigError, Refused
 if TYPE_CHECKING:
     from holdfast.core.member import Member
     from holdfast.core.member_view import MemberView
+    from holdfast.core.model.map_changes import MapOrder
 
 SETTINGS_MAX = 16
 
@@ -83,14 +84,19 @@ class SetMap(OperatorAction, frozen=True):
         check_map(targets(process.settings, view.maps.changes), self.name, self.values())
 
     def apply(self, member: Member, reply: Callable[[object], None]) -> None:
-        member.membership.map_orders.order(self.name, self.values())
+        member.membership.map_orders.order(self._order())
+
+    def _order(self) -> MapOrder:
+        from holdfast.core.model.map_changes import MapOrder
+
+        return MapOrder(self.name, self.values())
 
     def waits_for(self, view: MemberView) -> str:
         must_not_shut_down(view)
         change = view.maps.changes.find(self.name)
-        values = self.values()
-        if change is None or not values.items() <= change.values.items():
-            if why := view.maps.refusal_of(self.name, values, view.now_ns):
+        order = self._order()
+        if change is None or not order.is_in(view.maps.changes):
+            if why := view.maps.refusal_of(order, view.now_ns):
                 raise Refused(f"nothing was changed: {why}")
             return "not every member has accepted it" + silent_members(view)
         if not change.done:

@@ -14,6 +14,7 @@ from holdfast.config.log_settings import LogSettings
 from holdfast.config.schema import (
     BACKUPS_MAX,
     INTERNAL,
+    MOVES_MAP,
     SERVICE_PREFIX,
     TRANSACTIONS_MAP,
     ClusterSettings,
@@ -35,6 +36,7 @@ from holdfast.config.tls_settings import TlsSettings
 __all__ = [
     "BACKUPS_MAX",
     "INTERNAL",
+    "MOVES_MAP",
     "SERVICE_PREFIX",
     "TRANSACTIONS_MAP",
     "ClusterSettings",

@@ -17,6 +17,8 @@ class EngineFeature:
     """A setting of maps that has it; empty: it is part of a request."""
     allowed: tuple[object, ...] = ()
     """Values of the setting that a map in a zone may have."""
+    ignored: bool = False
+    """Whether a map with another value may move into a zone, where the setting then has no effect."""
 
 
 MAX_IDLE: Final = EngineFeature(
@@ -61,6 +63,7 @@ FEATURES: Final = (
         instead="a majority confirms every read there; leave reads out",
         setting="reads",
         allowed=("primary", "local"),
+        ignored=True,
     ),
     EngineFeature(
         "a journal as a setting",
@@ -68,6 +71,7 @@ FEATURES: Final = (
         instead="the members' files keep its groups wherever they have some; leave journal out",
         setting="journal",
         allowed=("off",),
+        ignored=True,
     ),
     EngineFeature(
         "loss policies",
@@ -75,6 +79,7 @@ FEATURES: Final = (
         instead="without a majority it waits, and is never lost; leave loss_policy out",
         setting="loss_policy",
         allowed=("ignore",),
+        ignored=True,
     ),
     TRANSACTIONS,
     EngineFeature("scans: `data scan`, `data keys`, reads of Spark without a cut"),

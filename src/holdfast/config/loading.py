@@ -123,6 +123,30 @@ def check_map(settings: Settings, name: str, values: Mapping[str, int]) -> None:
     mistakes.tell()
 
 
+def move_problem(settings: Settings, name: str, zone: str) -> str:
+    """The reason why a map with these settings cannot move into this zone, or, if it is empty, out of zones; empty:
+    it can. Settings that have no effect in a zone are kept for when it moves out again.
+    """
+    if name.startswith(INTERNAL):
+        return f"{name} is a map of Holdfast's own, and stays where it is"
+    if name == DEFAULT_MAP:
+        return "name a map: the settings of `default` apply to many"
+    chosen = settings.map(name)
+    if chosen.raft_zone == zone:
+        return f"{name} lives in zone {zone!r} already" if zone else f"{name} lives in no zone"
+    if not zone:
+        local = "maps.{}.reads = 'local' is only for a map in a zone: change it on all members first"
+        return local.format(name) if chosen.reads == "local" else ""
+    for feature in FEATURES:
+        if (
+            feature.setting
+            and not feature.ignored
+            and getattr(chosen, feature.setting) not in feature.allowed
+        ):
+            return f"maps.{name}.{feature.setting} is not allowed for a map in a zone: {feature.instead}"
+    return ""
+
+
 def _find_key_in_use(map_name: str, name: str) -> Key:
     """The key of a map with this name, with or without its unit."""
     known = MapSettings.__struct_fields__

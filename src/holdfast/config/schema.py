@@ -46,6 +46,8 @@ INTERNAL: Final = "__"
 """Prefix of the names of Holdfast's own maps."""
 TRANSACTIONS_MAP: Final = INTERNAL + "transactions"
 """In each partition: the locks of transactions, and what they have prepared and decided."""
+MOVES_MAP: Final = INTERNAL + "moves"
+"""In each partition: what it knows of maps that are being moved (`core.model.map_moves`)."""
 SERVICE_PREFIX: Final = INTERNAL + "service:"
 """Prefix of the names of services in records and counters."""
 

@@ -17,8 +17,8 @@ from holdfast.core import events as e
 from holdfast.core import messages as m
 from holdfast.core.consensus_host import ConsensusHost
 from holdfast.core.hosted_services import Service
-from holdfast.core.journal.log import Log
-from holdfast.core.journal.recovery import Recovered
+from holdfast.core.journal import log, recovery
+from holdfast.core.map_moves.member_moves import MemberMoves
 from holdfast.core.member_view import MemberView
 from holdfast.core.membership.identity import Identity, Timing
 from holdfast.core.membership.membership import Membership
@@ -65,7 +65,7 @@ class Member:
         identity: Identity,
         settings: Settings,
         services: Sequence[Service] = (),
-        recovered: Recovered | None = None,
+        recovered: recovery.Recovered | None = None,
         ways: Ways = PLAIN,
     ) -> None:
         """`settings`: made by `with_services`. `recovered`: content of its files. `ways`: plain or compiled
@@ -73,12 +73,10 @@ class Member:
         """
         self.me = identity.info.uuid
         self.out = Outbox(self)
-        self.log = Log(self.out, on=bool(settings.persistence.directory))
+        self.log = log.Log(self.out, on=bool(settings.persistence.directory))
         self.table = Table(settings.partitions.count)
         rows = self.table.rows
-        timing = Timing(
-            settings.cluster.heartbeat_ms * MILLISECOND, settings.cluster.suspect_after_ms * MILLISECOND
-        )
+        timing = Timing.of(settings.cluster)
         majority = settings.cluster.quorum == "majority"
         self.membership = Membership(identity, timing, self.out, self, majority=majority, settings=settings)
         settings = self.settings = self.membership.maps.settings
@@ -110,11 +108,11 @@ class Member:
             entries=ways.entries,
             puts=ways.puts,
         )
-        self.copies.rely_on(self.membership.maps.proven)
+        self.copies.rely_on(self.membership.maps.proven, self.membership.maps)
         self.recovered = recovered
         if recovered is not None:
             self.copies.revive(recovered.copies)
-        self.replication = PrimaryCopy(settings, self.out, self.lane)
+        self.replication = PrimaryCopy(settings, self.out, self.lane, self.membership.maps)
         self.activation = PrimaryActivation(self.me, self.out, rows, self.copies, self.log)
         self.destination = Destination(
             self.me,
@@ -195,6 +193,7 @@ class Member:
             self.me, settings, self.out, self.membership, self.router, self.lane.leading, self.table
         )
         self.changes = ChangeStreams(settings, self.out, self.lane, journal=self.log.on)
+        self.moves = _moves_of(self)
         self._changed = False
         self.picture = MemberView(
             self.out,
@@ -214,6 +213,7 @@ class Member:
             transactions=self.transactions,
         )
         self.changes.attach(self.picture.copies)
+        self.moves.attach(self.picture.copies)
 
     # -- the contract
 
@@ -272,6 +272,8 @@ class Member:
         maps.change(new.maps, self.out, first=notice.old is None)
         self._keep_maps()
         self.lane.settings_changed()
+        self.router.access.on_moves(new.maps.moves)
+        self.agreed.zones.homes.change()
         self.migrations.resize(1 + self.settings.replica_backups())
 
     def _keep_maps(self) -> None:
@@ -288,10 +290,8 @@ class Member:
     def on_request(self, event: e.ClientRequest) -> None:
         if self.membership.has_left:
             self.out.complete(event.token, HAS_LEFT)
-        elif self.agreed.zones.holds(event.request):
-            self.agreed.zones.execute(event.request, event.token)
         else:
-            self.router.execute(event.request, event.token)
+            self.agreed.zones.homes.submit(event.request, event.token)
 
     def on_zone_batches(self, event: e.ZoneBatches) -> None:
         for token, batch in event.batches:
@@ -299,7 +299,7 @@ class Member:
 
     def on_forward(self, sender: MemberId, message: m.Forward) -> None:
         zones = self.agreed.zones
-        (zones if zones.holds(message.request) else self.router).on_forward(sender, message)
+        (zones if zones.homes.holds(message.request) else self.router).on_forward(sender, message)
 
     def on_answer(self, sender: MemberId, message: m.Answer) -> None:
         if not self.agreed.zones.on_answer(sender, message):
@@ -333,6 +333,7 @@ class Member:
     def _end_of_step(self, event: e.Event) -> list[effects.Effect]:
         self.repair.look()
         self.transactions.deliver()
+        self.moves.deliver()
         if self.lane.awaited:
             self.replication.wake()
             self.transactions.deliver()
@@ -389,6 +390,7 @@ class Member:
         self.repair.map_copies.sweep()
         self.agreed.sweep()
         self.transactions.sweep()
+        self.moves.sweep()
         if self.copies.stale and self.table.assigned and not self.picture.cluster_unsafe_reason():
             self.copies.drop_stale()
         self.out.timer(TimerName.SWEEP, SWEEP_NS)
@@ -475,6 +477,7 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.MapChangeJudged: lambda member, sender, message: member.membership.map_orders.on_judged(
         sender, message
     ),
+    m.MapMoveReport: lambda member, sender, message: member.moves.on_report(sender, message),
     m.MapChangeRefused: lambda member, _, message: member.membership.map_orders.on_refused(message),
     m.EvictMembersWithoutMajority: lambda member, _, message: (
         member.membership.evictions.on_evict_members_without_majority(message)
@@ -540,6 +543,7 @@ TIMERS: dict[TimerName, Callable[[Member], object]] = {
     TimerName.ZONES: lambda member: member.agreed.zone_host.on_timer(),
     TimerName.ZONES_MORE: lambda member: member.agreed.zone_host.on_more(),
     TimerName.TRANSACTIONS: lambda member: member.transactions.on_timer(),
+    TimerName.MOVES: lambda member: member.moves.on_timer(),
     TimerName.SWEEP: lambda member: member.on_sweep(),
     TimerName.EXPIRY: lambda member: member.serving.sweep(),
 }
@@ -587,6 +591,14 @@ EVENTS: dict[type[e.Event], Callable[[Member, Any], object]] = {
 }
 
 
+def _moves_of(member: Member) -> MemberMoves:
+    membership, partitions = member.membership, member.settings.partitions.count
+    zones, maps, near_caches = member.agreed.zones.homes, member.membership.maps, member.listeners
+    moves = MemberMoves(member.out, membership, partitions, zones, maps, near_caches, membership)
+    maps.attach(moves)
+    return moves
+
+
 def _bound_flight(member: Member, max_in_flight_bytes: int) -> None:
     member.source.bound_flight(max_in_flight_bytes)
     member.agreed.groups.transfers.bound_flight(max_in_flight_bytes)
@@ -616,6 +628,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
         lambda member, it: member.router.members_gone(set(it.gone)),
         lambda member, it: member.transactions.on_view(it),
         lambda member, it: member.migrations.note_departing(),
+        lambda member, it: member.moves.on_view(it),
     ),
     n.BeatHeard: (
         lambda member, it: member.table_replication.on_beat(it),
@@ -671,6 +684,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     n.ReplicaWhole: (lambda member, it: member.destination.on_whole(it),),
     n.RecordsTaken: (lambda member, it: member.repair.on_records(it),),
     n.MapEmptied: (lambda member, it: member.repair.forgetting.on_emptied(it),),
+    n.MapMarked: (lambda member, it: member.serving.on_marked(it.partition),),
     n.MapForgotten: (lambda member, it: member.router.backup_reads.positions.forget(it.partition, it.name),),
     n.BacklogChanged: (lambda member, it: member.serving.on_backlog(),),
     n.CheckpointEnded: (

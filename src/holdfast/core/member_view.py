@@ -390,8 +390,8 @@ class MemberView:
 
     def rejection_here(self, request: Request) -> Outcome | None:
         """The response to a request that must be rejected now."""
-        if self._agreed.zones.holds(request):
-            found = self._agreed.zones.find(request)
+        if self._agreed.zones.homes.holds(request):
+            found = self._agreed.zones.homes.find(request)
             return found if isinstance(found, Outcome) else found.router.rejection(request)
         return self._router.refusals.rejection_here(request)
 
@@ -454,6 +454,7 @@ class MemberView:
             self._activation,
             self._agreed,
             self._transactions,
+            self._membership.maps.moves,
         )
         kinds = {what: count for machine in machines for what, count in machine.leftovers.items()}
         return {what: count for what, count in kinds.items() if count}

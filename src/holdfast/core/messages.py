@@ -8,6 +8,7 @@ from holdfast.core.model.baseline import Baseline
 from holdfast.core.model.ids import GroupNumber, MemberId
 from holdfast.core.model.levels import LOWEST
 from holdfast.core.model.map_changes import MapChanges
+from holdfast.core.model.map_moves import MovePhase
 from holdfast.core.model.metastore_founding import MetastoreFounding
 from holdfast.core.model.migration import Migration
 from holdfast.core.model.operations import EntryEvent, Outcome, Request
@@ -239,6 +240,10 @@ class MapChangeWanted(msgspec.Struct, frozen=True, array_like=True, tag=69):
     """The operator's member, which is notified of a rejection."""
     name: str
     values: dict[str, int]
+    to: str | None = None
+    """The zone that the map is to move to, empty: out of zones; None: it is not to move."""
+    cancels: bool = False
+    """Whether its move is to be cancelled."""
 
 
 class MapChangeAsked(msgspec.Struct, frozen=True, array_like=True, tag=70):
@@ -248,6 +253,8 @@ class MapChangeAsked(msgspec.Struct, frozen=True, array_like=True, tag=70):
     after: int
     name: str
     values: dict[str, int]
+    to: str | None = None
+    cancels: bool = False
 
 
 class MapChangeJudged(msgspec.Struct, frozen=True, array_like=True, tag=71):
@@ -263,6 +270,22 @@ class MapChangeRefused(msgspec.Struct, frozen=True, array_like=True, tag=72):
 
     ticket: int
     why: str
+
+
+class MapMoveReport(msgspec.Struct, frozen=True, array_like=True, tag=75):
+    """To the master, repeated during a move: how far this member is in the present phase (map_moves/V-2)."""
+
+    view: int
+    name: str
+    number: int
+    phase: MovePhase
+    round: int
+    source: list[int]
+    """Partitions that it leads in the source, and which have done what the phase wants."""
+    target: list[int]
+    """The same in the target."""
+    problem: str
+    """Why the move cannot go on; empty: it can."""
 
 
 class EvictMembersWithoutMajority(msgspec.Struct, frozen=True, array_like=True, tag=18):
@@ -747,6 +770,7 @@ Message = (
     | MapChangeAsked
     | MapChangeJudged
     | MapChangeRefused
+    | MapMoveReport
     | EvictMembersWithoutMajority
     | EvictMembers
     | Holdings

@@ -50,7 +50,7 @@ from holdfast.core.model.ids import MILLISECOND, Address, MemberId, Token
 from holdfast.core.model.operations import Done, Outcome, Request, Status
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
-from holdfast.core.raft_partition.leader_routing import ZoneEntries
+from holdfast.core.raft_partition.map_homes import ZoneEntries
 from holdfast.core.routing.router import HAS_LEFT
 from holdfast.engine.callers import Callers
 from holdfast.engine.entry_lane import EntryLane

@@ -106,7 +106,7 @@ class ColumnPut:
         kept = [0] * len(put.partitions)
         sealing = Sealing(lane)
         size = at = 0
-        refused = False
+        refused = not _is_served(grid, put.map)
         """Whether writes are rejected by now; the client retries the rest and gets the reason."""
         for group, (partition, rows) in enumerate(zip(put.partitions, put.counts, strict=True)):
             for begin, end in (
@@ -119,6 +119,7 @@ class ColumnPut:
                     yield
                     size = 0
                     refused = refused or grid.rejection(as_request(put)) is not None
+                    refused = refused or not _is_served(grid, put.map)
                 size += ROW_BYTES  # For the group, which may be empty.
                 copy = lane.leading[partition] if not refused else None
                 if copy is None:
@@ -207,3 +208,8 @@ class Sealing:
             self._known, self.why = False, self._lane.unknown_because
         if not self._waits and self._done is not None:
             self._done(self._known)
+
+
+def _is_served(grid: Grid, name: str) -> bool:
+    """Whether primaries serve the map: it is not being moved, and has not moved into a zone."""
+    return not grid.lane_access.is_closed(name) and not grid.zone_of(name)

@@ -447,7 +447,7 @@ class Door:
 
 def _sessions(grid: Grid, limits: LimitSettings, options: DoorOptions) -> dict[bytes, Make]:
     """Session factories by the preamble of their protocol."""
-    served_maps = ServedMaps(grid.losses)
+    served_maps = ServedMaps(grid.lane_access)
     capabilities = Capabilities(options.request_ids, options.release)
     return {
         doors.HAZELCAST_CLIENT: lambda send, close, flow, admit, peer: HazelcastSession(

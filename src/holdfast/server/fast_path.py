@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.core.routing.lost_partitions import LostPartitions
+from holdfast.core.routing.lane_access import LaneAccess
 from holdfast.server.flow import Flow
 from holdfast.server.grid import EntryLane
 from holdfast.server.hazelcast.reference_lane import Served
@@ -12,15 +12,15 @@ from holdfast.server.hazelcast.reference_lane import Served
 
 class FastPath(NamedTuple):
     """A session's permission to use the data lane directly. Valid until the session gets input or resumes by
-    itself, while its flow has nothing `gathered`, and until another partition is lost.
+    itself, while its flow has nothing `gathered`, and until `access` changes.
     """
 
     lane: EntryLane
     names: dict[bytes, Served]
     longest: tuple[int, int]
     flow: Flow
-    losses: LostPartitions
-    losses_seen: int
+    access: LaneAccess
+    access_seen: int
     collects_acks: bool = False
     """Whether the client itself waits for acknowledgements of backups; the session must then learn of each
     write.
@@ -32,14 +32,14 @@ class ServedMaps:
     first request for a map needs a session.
     """
 
-    def __init__(self, losses: LostPartitions) -> None:
-        self._losses = losses
-        self._losses_seen = losses.changes
+    def __init__(self, access: LaneAccess) -> None:
+        self._access = access
+        self._access_seen = access.changes
         self._names: dict[bytes, Served] = {}
 
     def now(self) -> dict[bytes, Served]:
-        """Maps without lost partitions. A new loss clears the list."""
-        changes = self._losses.changes
-        if changes != self._losses_seen:
-            self._losses_seen, self._names = changes, {}
+        """Maps that are not closed. The list is cleared when another one is."""
+        changes = self._access.changes
+        if changes != self._access_seen:
+            self._access_seen, self._names = changes, {}
         return self._names

@@ -18,7 +18,8 @@ from holdfast.core.model.transactions import TransactionId
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.primary_backup.cuts import Cuts, Taken
 from holdfast.core.raft_partition.copy_lookup import FoundCopy
-from holdfast.core.raft_partition.leader_routing import ZoneEntries
+from holdfast.core.raft_partition.map_homes import ZoneEntries
+from holdfast.core.routing.lane_access import LaneAccess
 from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica
@@ -144,6 +145,9 @@ class Grid(Protocol):
 
     @property
     def losses(self) -> LostPartitions: ...
+
+    @property
+    def lane_access(self) -> LaneAccess: ...
 
     def cluster(self) -> ClusterCard: ...
 

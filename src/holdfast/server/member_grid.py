@@ -19,7 +19,8 @@ from holdfast.core.model.views import View
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.primary_backup.cuts import Cuts, Taken
 from holdfast.core.raft_partition.copy_lookup import CopyLookup
-from holdfast.core.raft_partition.leader_routing import ZoneEntries
+from holdfast.core.raft_partition.map_homes import ZoneEntries
+from holdfast.core.routing.lane_access import LaneAccess
 from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.engine.driver import Driver
 from holdfast.engine.entry_lane import EntryLane
@@ -145,6 +146,10 @@ class MemberGrid:
     @property
     def cuts(self) -> Cuts:
         return self.member.copies.cuts
+
+    @property
+    def lane_access(self) -> LaneAccess:
+        return self.member.router.access
 
     @property
     def losses(self) -> LostPartitions:
@@ -325,13 +330,13 @@ class MemberGrid:
         """Without an audit log, events are dropped."""
 
     def zone_of(self, name: str) -> str:
-        return self.settings.map(name).raft_zone
+        return self.member.settings.map(name).raft_zone
 
     def zone_entries(self, name: str) -> ZoneEntries | None:
         return self.driver.zone_entries(name)
 
     def zone_map(self, name: str) -> tuple[bool, int]:
-        chosen = self.settings.map(name)
+        chosen = self.member.settings.map(name)
         return chosen.reads == "local", chosen.ttl_ms
 
     def zone_batch(self, batch: ZoneBatch, done: Callable[[ZoneBatchDone], None]) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 
 from holdfast.core.model.operations import DEFAULT_TTL, Op, Outcome, Request, Status
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone, ZoneWrite
-from holdfast.core.raft_partition.leader_routing import NO_MAX_IDLE
+from holdfast.core.raft_partition.map_homes import NO_MAX_IDLE
 from holdfast.server.flow import SLICE_BYTES, SLICE_ITEMS, Work
 from holdfast.server.grid import Grid
 from holdfast.wire import own

@@ -22,9 +22,11 @@ from holdfast.core import messages as m
 from holdfast.core.model.baseline import HISTORY_KEPT, Baseline
 from holdfast.core.model.ids import GROUPS_FROM
 from holdfast.core.model.map_changes import CHANGEABLE, CHANGED_MAPS_MAX, MapChanges
+from holdfast.core.model.map_moves import FillMap, MapMove, decode_move_step
+from holdfast.core.model.map_moves import step_problem as move_step_problem
 from holdfast.core.model.metastore_founding import VOTERS, MetastoreFounding
+from holdfast.core.model.operations import MOVING, EntryEvent, Op, Request, request_problem
 from holdfast.core.model.operations import REQUEST_ID_BYTES_MAX as ID_BYTES_MAX
-from holdfast.core.model.operations import EntryEvent, Op, Request, request_problem
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import PAIR_BYTES, Record
@@ -170,6 +172,22 @@ def _map_changes(changes: MapChanges) -> None:
             _numbers(copies.backups, copies.waits)
             _require(copies.backups <= copies.waits < copies.holds <= 1 + BACKUPS_MAX, "impossible copies")
             _require(copies.backups < copies.copies <= copies.holds, "impossible copies")
+        _place(change.zone)
+        if change.move is not None:
+            _move(change.move, changes.version)
+
+
+def _place(zone: str | None) -> None:
+    """The place that a map moves to: a zone, or empty."""
+    _require(zone is None or len(zone) <= NAME_MAX, "a zone's name that is too long")
+
+
+def _move(move: MapMove, version: int) -> None:
+    _numbers(move.number, move.round)
+    _require(0 < move.number <= version, "a move of a later version")
+    _place(move.source)
+    _place(move.target)
+    _require(move.source != move.target, "a move to the same place")
 
 
 def _founding(metastore: MetastoreFounding | None) -> None:
@@ -244,6 +262,8 @@ def _request(request: Request, count: int) -> None:
     _none(request_problem(request, count))
     if request.op is Op.PIN:
         _pin(request)
+    if request.op in MOVING:
+        _step(request)
     if request.op is Op.TRANSACT or request.op is Op.SETTLE:
         _require(request.map == TRANSACTIONS_MAP, f"a step of a transaction on {request.map[:40]!a}")
         try:
@@ -252,6 +272,16 @@ def _request(request: Request, count: int) -> None:
             raise _Wrong(f"no step of a transaction: {error}") from error
         _none(step_problem(step, count))
         _require(begins(step) == (request.op is Op.TRANSACT), "a step of a transaction under another name")
+
+
+def _step(request: Request) -> None:
+    try:
+        step, engine = decode_move_step(request.value), request.expected.decode()
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise _Wrong(f"no step of a move: {error}") from error
+    _none(move_step_problem(step))
+    _place(engine)
+    _require(isinstance(step, FillMap) is (request.op is Op.FILL), "a step of a move under another name")
 
 
 def _pin(request: Request) -> None:
@@ -420,12 +450,22 @@ def _map_change_wanted(message: m.MapChangeWanted, _: int) -> None:
     _numbers(message.after, message.ticket)
     _none(uuid_problem(message.origin))
     _map_values(message.name, message.values)
+    _place(message.to)
 
 
 def _map_change_asked(message: m.MapChangeAsked, _: int) -> None:
     _numbers(message.view, most=VIEW_MAX)
     _numbers(message.after)
     _map_values(message.name, message.values)
+    _place(message.to)
+
+
+def _map_move_report(message: m.MapMoveReport, count: int) -> None:
+    _numbers(message.view, most=VIEW_MAX)
+    _numbers(message.number, message.round)
+    _require(0 < len(message.name) <= NAME_MAX, "a map without a name")
+    _partitions(message.source, count)
+    _partitions(message.target, count)
 
 
 def _map_change_judged(message: m.MapChangeJudged, _: int) -> None:
@@ -617,6 +657,7 @@ _CHECKS: dict[type, Callable[[Any, int], None]] = {
     m.MapChangeWanted: _map_change_wanted,
     m.MapChangeAsked: _map_change_asked,
     m.MapChangeJudged: _map_change_judged,
+    m.MapMoveReport: _map_move_report,
     m.MapChangeRefused: lambda message, _: _numbers(message.ticket),
     m.MigrationRequest: _request_of_migration,
     m.MigrationReady: _one,

@@ -18,7 +18,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.levels import CHANGES_MAPS, OF_THIS_BUILD
-from holdfast.core.model.map_changes import MapChange, MapChanges
+from holdfast.core.model.map_changes import MapChange, MapChanges, MapOrder
 from holdfast.core.model.views import ClusterState, MemberInfo, Room, View
 
 A, B, C, D = (info(name, levels=OF_THIS_BUILD) for name in "abcd")
@@ -47,7 +47,7 @@ def judged(one: One, *who: str, why: str = "", after: int = 0) -> None:
 
 def refusal(one: One, ttl_ms: int = 9) -> str:
     """Why the order of this member's operator was refused."""
-    return one.membership.maps.refusal_of("m", {"ttl_ms": ttl_ms}, one.out.now_ns)
+    return one.membership.maps.refusal_of(MapOrder("m", {"ttl_ms": ttl_ms}), one.out.now_ns)
 
 
 @pytest.mark.rule("membership/C-1")
@@ -178,7 +178,7 @@ def test_only_the_master_is_answered() -> None:
 def test_the_member_of_the_operator_remembers_the_refusal_of_its_order_while_it_is_repeated() -> None:
     one = member(B)
     orders = one.membership.map_orders
-    orders.order("m", {"ttl_ms": 9})
+    orders.order(MapOrder("m", {"ttl_ms": 9}))
     assert one.sent(MapChangeWanted) == [(a, MapChangeWanted(5, 0, 1, b, "m", {"ttl_ms": 9}))]
     orders.on_refused(MapChangeRefused(0, "of an earlier order"))
     assert refusal(one) == ""
@@ -187,25 +187,25 @@ def test_the_member_of_the_operator_remembers_the_refusal_of_its_order_while_it_
     assert refusal(one, 8) == ""
     one.pass_time(4 * SECOND)
     assert refusal(one) == "", "the operator tries again"
-    orders.order("m", {"ttl_ms": 9})
+    orders.order(MapOrder("m", {"ttl_ms": 9}))
     assert one.sent(MapChangeWanted) == [(a, MapChangeWanted(5, 0, 2, b, "m", {"ttl_ms": 9}))]
 
 
 def test_an_order_that_was_carried_out_is_not_repeated_against_a_later_one() -> None:
     one = member(B)
     orders = one.membership.map_orders
-    orders.order("m", {"ttl_ms": 9})
+    orders.order(MapOrder("m", {"ttl_ms": 9}))
     for number, maps in ((6, DONE), (7, DONE.ordered(Settings(), "m", {"ttl_ms": 1}))):
         one.membership.install(View(number, "id", [A, B, C], level=OF_THIS_BUILD.highest, maps=maps))
         one.fresh()
-        orders.order("m", {"ttl_ms": 9})
+        orders.order(MapOrder("m", {"ttl_ms": 9}))
         assert one.sent(MapChangeWanted) == []
     assert refusal(one) == "another order has changed m in the meantime"
 
 
 def test_an_order_follows_another_one_about_something_else() -> None:
     one = member(B, maps=DONE)
-    one.membership.map_orders.order("other", {"ttl_ms": 9})
+    one.membership.map_orders.order(MapOrder("other", {"ttl_ms": 9}))
     ((_, wanted),) = one.sent(MapChangeWanted)
     assert wanted.after == 1
 
@@ -214,7 +214,7 @@ def test_an_older_master_is_not_asked() -> None:
     one = One(B)
     one.membership.install(View(5, "id", [A, B, C], level=CHANGES_MAPS - 1))
     one.fresh()
-    one.membership.map_orders.order("m", {"ttl_ms": 9})
+    one.membership.map_orders.order(MapOrder("m", {"ttl_ms": 9}))
     assert one.sent(MapChangeWanted) == []
     assert "holdfast cluster upgrade" in refusal(one)
 

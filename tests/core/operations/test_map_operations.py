@@ -12,6 +12,7 @@ from holdfast.config import MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.model.decisions import Decision
 from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.map_moves import NoMoves
 from holdfast.core.model.operations import BETWEEN_MEMBERS, EntryEvent, Op, Request
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.operations.map_operations import decide, decide_whole
@@ -42,7 +43,7 @@ class Serving:
         self.copy.term = 1
         self.lane.leading[0] = self.lane.serving[0] = self.copy
         self.lane.retarget(self.copy)
-        self.protocol = PrimaryCopy(settings, self.out, self.lane)
+        self.protocol = PrimaryCopy(settings, self.out, self.lane, NoMoves())
         self.events: list[EntryEvent] = []
         self.lane.heard = self.events.append
         self.lane.listening["m"] = 1

@@ -13,6 +13,7 @@ from holdfast.core.journal.log import Log
 from holdfast.core.messages import Replicate, Replicated
 from holdfast.core.model.decisions import Wait
 from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.map_moves import NoMoves
 from holdfast.core.model.object_names import part_name
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
@@ -48,7 +49,7 @@ class Primary:
             copy.services[name] = Replica(name, ServiceState(QueueShare()))
             self.lane.retarget(copy)
         self.lane.leading[:] = self.copies
-        self.protocol = PrimaryCopy(self.settings, self.out, self.lane)
+        self.protocol = PrimaryCopy(self.settings, self.out, self.lane, NoMoves())
         self.protocol.serve(self)
         self.woken: list[int] = []
         self.when_woken: Callable[[], None] = lambda: None

@@ -14,6 +14,7 @@ from holdfast.config import PartitionSettings, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.model.decisions import Decision
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.map_moves import NoMoves
 from holdfast.core.model.operations import READS, EntryEvent, Op, Outcome, Request, Status, Value
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Record
@@ -115,7 +116,7 @@ class Desk(Told):
             lane = Lane(ME, settings, self.out, Log(self.out, on=False))
             lane.attach(rows)
             lane.leading[0] = lane.serving[0] = PartitionCopy(0, 0)
-            self.replication = PrimaryCopy(settings, self.out, lane)
+            self.replication = PrimaryCopy(settings, self.out, lane, NoMoves())
         else:
             self.replication = Alone(self.out) if kind == "no replicas" else Scripted(self.out)
         self.router = Router(

@@ -10,6 +10,7 @@ from tests.core.multiraft.group_cluster import Cluster, Process
 
 from holdfast.config import MapSettings, Settings
 from holdfast.core.model.ids import MILLISECOND, GroupNumber, group_of
+from holdfast.core.model.map_moves import NoMoves
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status
 from holdfast.core.model.records import Change
 from holdfast.core.multiraft.hosted_group import ReplicaNotice
@@ -44,6 +45,8 @@ class Sink:
     def hear(self, event: EntryEvent) -> None:
         self.heard.append((event.kind, event.key, event.value))
 
+    def on_marked(self, number: GroupNumber) -> None: ...
+
     def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
         self.notices.append(notice)
 
@@ -52,6 +55,7 @@ class Shared:
     """What both engines of a member have in common."""
 
     entries = dict
+    moves = NoMoves()
 
     def __init__(self, process: Process) -> None:
         self.cuts = Cuts(process.info.uuid, SETTINGS, process.out, [])

@@ -56,6 +56,7 @@ class Zones:
     def __init__(self, answers: dict[tuple[int, str], Outcome]) -> None:
         self.answers = answers
         self.asked: list[Request] = []
+        self.homes = self
 
     def houses(self, name: str) -> bool:
         return name[0] in "yz"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
@@ -14,6 +14,7 @@ from holdfast.core.effects import Complete, Send
 from holdfast.core.messages import Answer, ZoneForward, ZoneLeaders
 from holdfast.core.model.ids import GroupNumber, MemberId, group_of
 from holdfast.core.model.levels import SHARED_GROUPS
+from holdfast.core.model.map_moves import NoMoves
 from holdfast.core.model.operations import EntryEvent, Op, Outcome, Request, Status
 from holdfast.core.model.zone_batches import ZoneBatch
 from holdfast.core.multiraft.hosted_group import ReplicaNotice
@@ -21,7 +22,7 @@ from holdfast.core.raft.configuration import Configuration
 from holdfast.core.raft.leader import ProposalRefused
 from holdfast.core.raft_partition.consensus_replication import ConsensusReplication
 from holdfast.core.raft_partition.leader_routing import LeaderRouting
-from holdfast.core.routing.pending import Waiting
+from holdfast.core.routing.pending import Parked, Peer, Waiting
 from holdfast.core.routing.request_refusals import RequestRefusals
 from holdfast.wire.codec import decode
 
@@ -55,6 +56,21 @@ class Others:
 
     waiting: Waiting
     refusals: RequestRefusals
+    gatherings: Any = None
+    adopted: list[Any] = field(default_factory=list)
+    dropped: list[Outcome] = field(default_factory=list)
+
+    def depart(self, names: frozenset[str], rehoming: object) -> None: ...
+
+    def execute(self, request: object, asker: object) -> None: ...
+
+    def pass_on(self) -> None: ...
+
+    def adopt(self, parked: object) -> None:
+        self.adopted.append(parked)
+
+    def drop(self, parked: object, outcome: Outcome) -> None:
+        self.dropped.append(outcome)
 
 
 class Shared:
@@ -62,6 +78,7 @@ class Shared:
 
     entries = dict
     cuts: Any = None
+    moves = NoMoves()
 
 
 class RoutingBench:
@@ -72,6 +89,10 @@ class RoutingBench:
         self.process = self.cluster[1]
         around = Around()
         out = self.process.out
+        self.others = Others(
+            Waiting(SETTINGS, out),
+            RequestRefusals(SETTINGS, [], ConsensusReplication(self.process)),  # type: ignore[arg-type]
+        )
         self.zones = LeaderRouting(
             self.process.info.uuid,
             SETTINGS,
@@ -79,10 +100,7 @@ class RoutingBench:
             self.process.groups,
             around,
             around,
-            Others(
-                Waiting(SETTINGS, out),
-                RequestRefusals(SETTINGS, [], ConsensusReplication(self.process)),  # type: ignore[arg-type]
-            ),
+            self.others,
             Shared(),
             around,
         )
@@ -108,9 +126,9 @@ def test_a_map_in_a_zone_that_there_is_not_is_refused(bench: RoutingBench) -> No
 
 
 def test_only_maps_of_zones_are_held_here(bench: RoutingBench) -> None:
-    assert bench.zones.holds(Request(Op.GET, "m", [0]))
-    assert not bench.zones.holds(Request(Op.GET, "other", [0]))
-    assert not bench.zones.holds(Request(Op.CALL, "m", [0]))
+    assert bench.zones.homes.holds(Request(Op.GET, "m", [0]))
+    assert not bench.zones.homes.holds(Request(Op.GET, "other", [0]))
+    assert not bench.zones.homes.holds(Request(Op.CALL, "m", [0]))
 
 
 @pytest.mark.rule("raft_partition/R-1")
@@ -279,3 +297,34 @@ def test_an_idle_time_is_refused(bench: RoutingBench) -> None:
     bench.ask(max_idle_ms=5)
     [told] = bench.effects(Complete)
     assert told.answer.status is Status.FAILED
+
+
+# -- maps that have moved out of zones
+
+
+@pytest.mark.rule("routing/R-13")
+def test_a_request_of_this_member_goes_to_the_router_of_other_maps(bench: RoutingBench) -> None:
+    parked = Parked(Request(Op.SET, "other", [2], b"k", b"v"), 1, 0)
+    bench.zones.homes.rehome(parked)
+    assert bench.others.adopted == [parked]
+    assert bench.others.dropped == []
+
+
+@pytest.mark.rule("routing/R-13")
+@pytest.mark.parametrize(
+    ("op", "asker", "doubt", "status"),
+    [
+        (Op.SET, Peer("another", 1), "", Status.MOVED),
+        (Op.PIN, 1, "", Status.MOVED),
+        (Op.SET, 1, "a member left", Status.UNKNOWN),
+    ],
+)
+def test_some_requests_cannot_be_passed_on(
+    bench: RoutingBench, op: Op, asker: Any, doubt: str, status: Status
+) -> None:
+    """A cut is asked for again, as is the request of another member; an outcome in doubt stays in doubt."""
+    parked = Parked(Request(op, "other", [2], b"k"), asker, 0)
+    parked.doubt = doubt
+    bench.zones.homes.rehome(parked)
+    assert [outcome.status for outcome in bench.others.dropped] == [status]
+    assert bench.others.adopted == []

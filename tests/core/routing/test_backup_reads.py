@@ -10,6 +10,7 @@ from holdfast.core.effects import Send
 from holdfast.core.journal.log import Log
 from holdfast.core.messages import Answer, Forward
 from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.map_moves import NoMoves
 from holdfast.core.model.operations import Op, Outcome, Request, Status, Value
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
@@ -43,7 +44,7 @@ class Backup(Told):
             settings,
             self.out,
             self.rows,
-            PrimaryCopy(settings, self.out, self.lane),
+            PrimaryCopy(settings, self.out, self.lane, NoMoves()),
             held=self.held,
             neighbours=self.around,
             offers=self.around,

@@ -14,6 +14,7 @@ from holdfast.core.effects import Send
 from holdfast.core.journal.log import Log
 from holdfast.core.messages import Answer, Forward, Replicate, Replicated
 from holdfast.core.model.ids import SECOND, MemberId
+from holdfast.core.model.map_moves import NoMoves
 from holdfast.core.model.object_names import part_name
 from holdfast.core.model.operations import Op, Outcome, Request, Status, Value
 from holdfast.core.model.partition_table import Assignment
@@ -58,7 +59,7 @@ class Desk(Told):
             settings,
             self.out,
             self.rows,
-            PrimaryCopy(settings, self.out, self.lane),
+            PrimaryCopy(settings, self.out, self.lane, NoMoves()),
             held={},
             neighbours=self.around,
             offers=self.around,

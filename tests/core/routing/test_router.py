@@ -12,6 +12,7 @@ from holdfast.core.effects import Send
 from holdfast.core.journal.log import Log
 from holdfast.core.messages import Answer, Forward
 from holdfast.core.model.ids import SECOND, MemberId
+from holdfast.core.model.map_moves import NoMoves
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import Room
@@ -41,7 +42,7 @@ class Desk(Told):
             Settings(),
             self.out,
             self.rows,
-            PrimaryCopy(Settings(), self.out, lane),
+            PrimaryCopy(Settings(), self.out, lane, NoMoves()),
             held={},
             neighbours=self.around,
             offers=self.around,

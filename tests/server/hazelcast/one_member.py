@@ -40,8 +40,9 @@ from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.operations.map_operations import version_of
 from holdfast.core.primary_backup.cuts import Cuts, Taken
 from holdfast.core.primary_backup.lane import WrittenEntry
-from holdfast.core.raft_partition.leader_routing import ZoneEntries
+from holdfast.core.raft_partition.map_homes import ZoneEntries
 from holdfast.core.raft_partition.state_machine import StateMachine
+from holdfast.core.routing.lane_access import LaneAccess
 from holdfast.core.routing.lost_partitions import LostPartitions
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica
@@ -232,6 +233,7 @@ class OneMemberGrid:
         rows = Rows(lambda partition: Assignment(1, (MemberId(ME),)))
         self.cuts = Cuts(MemberId(ME), Settings(), Clock(self), rows, self.lane)  # type: ignore[arg-type]
         self.losses = LostPartitions(Settings(maps={"safe": MapSettings(loss_policy="read-write-safe")}))
+        self.lane_access = LaneAccess(self.losses)
         self.zoned: set[str] = set()
         """Maps that live in a zone, which the member leads."""
         self.local = False

@@ -541,9 +541,11 @@ def test_the_data_lane_takes_nothing_of_a_map_that_has_lost_something(
 
     assert [(asked(name), asked(name)) for name in ("safe", "other")] == [([Op.GET], [])] * 2
     grid.losses.learn(3, ("safe",))
+    grid.lane_access.on_losses()
     assert (asked("safe"), asked("safe")) == ([Op.GET, Op.SET], [Op.GET, Op.SET])
     assert (asked("other"), asked("other")) == ([Op.GET], [])
     grid.losses.learn(3, ())
+    grid.lane_access.on_losses()
     for _ in range(2):
         asked("safe")
     first, second = (
@@ -552,10 +554,12 @@ def test_the_data_lane_takes_nothing_of_a_map_that_has_lost_something(
     grid.requests.clear()
     wire.session.receive(first[:20])
     grid.losses.learn(3, ("safe",))
+    grid.lane_access.on_losses()
     wire.session.receive(first[20:] + second)
     assert [request.op for request in grid.requests] == [Op.GET] * 2, "also behind what has come in part"
     wire.take()
     grid.losses.learn(3, ())
+    grid.lane_access.on_losses()
     assert (asked("safe"), asked("safe")) == ([Op.GET], [])
 
 

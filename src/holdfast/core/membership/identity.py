@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.core.model.ids import Address
+from holdfast.config import ClusterSettings
+from holdfast.core.model.ids import MILLISECOND, Address
 from holdfast.core.model.levels import LOWEST
 from holdfast.core.model.views import MemberInfo, View
 
@@ -30,3 +31,7 @@ class Identity:
 class Timing:
     heartbeat_ns: int
     suspect_after_ns: int
+
+    @classmethod
+    def of(cls, cluster: ClusterSettings) -> Timing:
+        return cls(cluster.heartbeat_ms * MILLISECOND, cluster.suspect_after_ms * MILLISECOND)

@@ -11,11 +11,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Protocol
 
 from holdfast.config import Settings
-from holdfast.config.loading import check_map
+from holdfast.config.loading import check_map, move_problem
 from holdfast.config.schema import COPIES
 from holdfast.core.membership.admission import Admission
 from holdfast.core.membership.desired_state import ORDER_NS
@@ -28,8 +27,8 @@ from holdfast.core.messages import (
     MapChangeWanted,
 )
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.levels import CHANGES_MAPS
-from holdfast.core.model.map_changes import CHANGED_MAPS_MAX, MapChanges, targets
+from holdfast.core.model.levels import CHANGES_MAPS, MOVES_MAPS
+from holdfast.core.model.map_changes import CHANGED_MAPS_MAX, MapChanges, MapOrder, targets
 from holdfast.core.model.views import MemberInfo, Room, View
 from holdfast.core.outbox import Outbox
 from holdfast.errors import ConfigError
@@ -67,27 +66,34 @@ class MapOrders:
 
     # -- the member of the operator
 
-    def order(self, name: str, values: Mapping[str, int]) -> None:
-        """Order these settings of a map, replacing an earlier order. The caller repeats it."""
+    def order(self, order: MapOrder) -> None:
+        """Order this change of a map, replacing an earlier order. The caller repeats it."""
         view = self._status.view
         if view is None or not self._status.admitted:
             return
-        mine = self._maps.order_of(name, values, self._out.now_ns)
+        mine = self._maps.order_of(order, self._out.now_ns)
         if mine is None:
             self._tickets += 1
-            mine = self._maps.order = OperatorOrder(name, dict(values), self._tickets)
+            mine = self._maps.order = OperatorOrder(order, self._tickets)
         mine.repeated_ns = self._out.now_ns
-        if is_in(view, name, values):
+        if order.is_in(view.maps):
             mine.taken = True
         elif mine.taken:
-            mine.refusal = f"another order has changed {name} in the meantime"
+            mine.refusal = f"another order has changed {order.name} in the meantime"
         elif not mine.refusal:
-            mine.refusal = level_problem(view)
+            mine.refusal = level_problem(view, order)
         if mine.taken or mine.refusal:
             # An older master would not know the message.
             return
         wanted = MapChangeWanted(
-            view.number, view.maps.version, mine.ticket, self._status.me, name, dict(values)
+            view.number,
+            view.maps.version,
+            mine.ticket,
+            self._status.me,
+            order.name,
+            dict(order.values),
+            order.to,
+            order.cancels,
         )
         self._out.send(view.members[0].uuid, wanted)
 
@@ -101,15 +107,19 @@ class MapOrders:
     def on_asked(self, sender: MemberId, message: MapChangeAsked) -> None:
         view = self._status.view
         if view is not None and view.number == message.view and sender == self._status.master:
-            why = self.problem(view, message.name, message.values)
+            why = self.problem(view, order_in(message))
             self._out.send(sender, MapChangeJudged(view.number, message.after, why))
 
-    def problem(self, view: View, name: str, values: Mapping[str, int]) -> str:
-        """The reason why this member rejects these settings; empty: it accepts."""
-        changes = view.maps
+    def problem(self, view: View, order: MapOrder) -> str:
+        """The reason why this member rejects this order; empty: it accepts."""
+        changes, name, values = view.maps, order.name, order.values
         if changes.find(name) is None and len(changes.changes) >= CHANGED_MAPS_MAX:
             return f"{CHANGED_MAPS_MAX} maps have changed settings already, and there can be no more"
         present = targets(self._maps.configured, changes)
+        if order.cancels:
+            return ""
+        if order.to is not None:
+            return move_problem(present, name, order.to) or self._maps.moves.problem(name, order.to)
         try:
             check_map(present, name, values)
         except ConfigError as wrong:
@@ -125,6 +135,10 @@ class MapOrders:
 
     # -- the master
 
+    def moves_wanted(self, changes: MapChanges) -> MapChanges:
+        """These changes, with the next phase of a move that can go on."""
+        return self._maps.moves.wanted(changes)
+
     def on_wanted(self, order: MapChangeWanted) -> None:
         """Ask every member (membership/C-1)."""
         view = self._status.view
@@ -139,15 +153,16 @@ class MapOrders:
             self._ordered = order
             self._accepted_by = set()
         self._repeated_ns = self._out.now_ns
-        asked = MapChangeAsked(view.number, order.after, order.name, order.values)
+        asked = MapChangeAsked(view.number, order.after, order.name, order.values, order.to, order.cancels)
         for info in view.members:
             if info.uuid not in self._accepted_by:
                 self._out.send(info.uuid, asked)
 
     def _rejection(self, view: View, order: MapChangeWanted) -> str:
-        if why := level_problem(view):
+        if why := level_problem(view, order_in(order)) or _phase_problem(view, order):
             return why
-        if set(COPIES) & order.values.keys() and not view.state.migrates:
+        makes_copies = set(COPIES) & order.values.keys() or order.to is not None
+        if makes_copies and not view.state.migrates:
             return (
                 f"the cluster is {view.state}, so no copies can be made or dropped: set its state to active first "
                 "(holdfast cluster state active)"
@@ -187,20 +202,32 @@ class MapOrders:
         return order if order and {info.uuid for info in view.members} <= self._accepted_by else None
 
 
-def is_in(view: View, name: str, values: Mapping[str, int]) -> bool:
-    """Whether a view has these settings of a map."""
-    known = view.maps.find(name)
-    return known is not None and values.items() <= known.values.items()
+def order_in(message: MapChangeWanted | MapChangeAsked) -> MapOrder:
+    return MapOrder(message.name, message.values, message.to, message.cancels)
 
 
-def level_problem(view: View) -> str:
-    """The reason why no map can be changed in use yet; empty: it can."""
-    if view.level >= CHANGES_MAPS:
+def level_problem(view: View, order: MapOrder) -> str:
+    """The reason why no map can be changed so yet; empty: it can."""
+    moves = order.to is not None or order.cancels
+    level, what = (
+        (MOVES_MAPS, "maps can be moved") if moves else (CHANGES_MAPS, "settings of maps can be changed")
+    )
+    if view.level >= level:
         return ""
     return (
-        f"settings of maps can be changed in use from feature level {CHANGES_MAPS} on, and the cluster is at "
-        f"{view.level}: raise it first (holdfast cluster upgrade)"
+        f"{what} in use from feature level {level} on, and the cluster is at {view.level}: raise it first "
+        "(holdfast cluster upgrade)"
     )
+
+
+def _phase_problem(view: View, order: MapChangeWanted) -> str:
+    """The reason why a move cannot begin, or be cancelled, in its present phase; empty: it can."""
+    move = view.maps.moves.get(order.name)
+    if order.cancels and move is not None and move.home == move.target:
+        return f"{order.name} is served at its new place already: move it back when this move has ended"
+    if order.to is not None and move is not None:
+        return f"{order.name} is being moved: wait, or cancel that first (holdfast map move {order.name} --cancel)"
+    return ""
 
 
 class NextMaps:
@@ -222,7 +249,9 @@ class NextMaps:
         order = self._orders.accepted(view)
         asked = {info.uuid for info in view.members}
         if order is not None and {info.uuid for info in members} <= asked:
-            return changes.ordered(self._settings, order.name, order.values)
-        if not changes.done and members == view.members and self._permissions.copies_proven():
+            return order_in(order).applied(self._settings, changes)
+        if members != view.members:
+            return changes
+        if not changes.done and self._permissions.copies_proven():
             return changes.advanced()
-        return changes
+        return self._orders.moves_wanted(changes) if changes.moves else changes

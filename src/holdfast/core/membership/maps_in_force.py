@@ -4,30 +4,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from msgspec.structs import replace
 
 from holdfast.config import MapSettings, Settings
 from holdfast.config.schema import COPIES, DEFAULT_MAP
 from holdfast.core.membership.desired_state import ORDER_NS
-from holdfast.core.model.map_changes import MapChanges, maps_in_force, proven_maps, targets
+from holdfast.core.model.map_changes import (
+    MapChange,
+    MapChanges,
+    MapOrder,
+    maps_in_force,
+    proven_maps,
+    targets,
+)
+from holdfast.core.model.map_moves import MovePhase, MoveStep, is_due
 from holdfast.core.model.member_status import MapSetting
 from holdfast.core.outbox import Outbox
+
+OUTSIDE = "no zone"
 
 
 @dataclass(slots=True)
 class OperatorOrder:
     """The last order of this member's operator."""
 
-    name: str
-    values: dict[str, int]
+    order: MapOrder
     ticket: int
     repeated_ns: int = 0
     taken: bool = False
     """Whether it has been carried out."""
     refusal: str = ""
+
+
+class MoveProgress(Protocol):
+    """The moves of maps, as this member carries them out."""
+
+    def problem(self, name: str, zone: str) -> str:
+        """The reason why this map cannot move to this zone (empty: out of zones), as far as this member knows."""
+
+    def wanted(self, changes: MapChanges) -> MapChanges:
+        """On the master: these changes, with the next phase of a move that can go on (map_moves/V-2)."""
+
+    def described(self, name: str) -> str:
+        """How far the move of a map is, as text."""
+
+    @property
+    def leftovers(self) -> dict[str, int]: ...
 
 
 class MapsInForce:
@@ -41,7 +66,12 @@ class MapsInForce:
         self.proven = replace(configured, maps=dict(configured.maps))
         """For failover and the table of a stopped cluster: the proved copies."""
 
+        self.moves: MoveProgress
+        """Set once, before the first view."""
         self.order: OperatorOrder | None = None
+
+    def attach(self, moves: MoveProgress) -> None:
+        self.moves = moves
 
     def holds(self, name: str, index: int) -> bool:
         """Whether a replica with this index holds the map or service."""
@@ -51,17 +81,30 @@ class MapsInForce:
         """Whether failover relies on it: not while it is filled because the map gets more copies (model/C-1)."""
         return 0 <= index < self.proven.object(name).copies
 
-    def order_of(self, name: str, values: Mapping[str, int], now_ns: int) -> OperatorOrder | None:
-        """The last order of this member's operator, if it has these values and is still repeated."""
-        order = self.order
-        if order is None or (order.name, order.values) != (name, values):
+    def order_of(self, order: MapOrder, now_ns: int) -> OperatorOrder | None:
+        """The last order of this member's operator, if it is this one and is still repeated."""
+        mine = self.order
+        if mine is None or mine.order != order:
             return None
-        return order if now_ns - order.repeated_ns <= ORDER_NS else None
+        return mine if now_ns - mine.repeated_ns <= ORDER_NS else None
 
-    def refusal_of(self, name: str, values: Mapping[str, int], now_ns: int) -> str:
+    def home(self, name: str) -> str:
+        """The engine that serves this map: a zone, or empty for the partitions with a primary."""
+        return self.settings.map(name).raft_zone
+
+    def is_due(self, name: str, step: MoveStep) -> bool:
+        """Whether a leader here may take this step of a move now."""
+        return is_due(self.changes.moves.get(name), step)
+
+    def is_leaving(self, name: str) -> bool:
+        """Whether the map is moving into a zone, where no transactions are."""
+        move = self.changes.moves.get(name)
+        return move is not None and bool(move.target) and move.phase is not MovePhase.CANCELLING
+
+    def refusal_of(self, order: MapOrder, now_ns: int) -> str:
         """The reason why this order was refused; empty: it was not."""
-        order = self.order_of(name, values, now_ns)
-        return order.refusal if order is not None else ""
+        mine = self.order_of(order, now_ns)
+        return mine.refusal if mine is not None else ""
 
     def change(self, changes: MapChanges, out: Outbox, *, first: bool) -> None:
         """Apply these changes. `first`: this member has just joined, and its configuration may contradict
@@ -78,7 +121,17 @@ class MapsInForce:
             if first:
                 self._warn(change.name, change.values, out)
             elif before.find(change.name) != change:
-                values = " ".join(f"{key}={value}" for key, value in sorted(change.values.items()))
+                self._note(before.find(change.name), change, out)
+
+    def _note(self, before: MapChange | None, change: MapChange, out: Outbox) -> None:
+        move = change.move or (before.move if before is not None else None)
+        if move is not None and (before is None or before.move != change.move):
+            phase = move.phase.name.lower() if change.move is not None else "ended"
+            places = {"source": move.source or OUTSIDE, "target": move.target or OUTSIDE}
+            out.note("map moves", map=change.name, phase=phase, **places, why=move.why)
+        if before is None or (before.values, before.copies) != (change.values, change.copies):
+            values = " ".join(f"{key}={value}" for key, value in sorted(change.values.items()))
+            if values:
                 out.note("settings of a map changed", map=change.name, values=values, finished=change.done)
 
     def listed(self) -> list[MapSetting]:
@@ -94,7 +147,7 @@ class MapsInForce:
                     key,
                     getattr(chosen, key),
                     self._source(name, key),
-                    change is None or change.done or key not in COPIES,
+                    change is None or _is_finished(change, key),
                 )
                 for key in MapSettings.__struct_fields__
             ]
@@ -104,6 +157,8 @@ class MapsInForce:
         change = self.changes.find(name)
         if change is not None and key in change.values:
             return "map set"
+        if change is not None and key == "raft_zone" and change.destination is not None:
+            return "map move"
         if f"maps.{name}.{key}" in self.configured.given:
             return "configuration"
         if name == DEFAULT_MAP:
@@ -124,3 +179,10 @@ class MapsInForce:
                     configured=mine,
                     in_force=value,
                 )
+
+
+def _is_finished(change: MapChange, key: str) -> bool:
+    """Whether this setting of the map is in force as it was ordered."""
+    if key in COPIES:
+        return change.done
+    return key != "raft_zone" or change.move is None

@@ -16,6 +16,7 @@ has the one in force. A member sends and writes at that level, and reads any lev
 | 5 | the same build | a replica of a zone is rebuilt from its leader's state (multiraft/H-9) |
 | 5 | the same build | a group may serve several client partitions (raft_partition/R-3) |
 | 6 | the first build that starts a metastore in use | the founding of the metastore is part of the view (model/F-1) |
+| 7 | the first build that moves maps between engines | moves of maps are part of the view (model/M-1) |
 
 To add a level: add a line here and in `SEGMENT_FORMATS`, raise `HIGHEST`, and check `Outbox.level` where the new thing
 is sent or written (`docs/upgrading.md`).
@@ -29,7 +30,7 @@ from typing import Final
 import msgspec
 
 LOWEST: Final = 1
-HIGHEST: Final = 6
+HIGHEST: Final = 7
 PACKED: Final = 2
 EVICTS: Final = 2
 FORGETS: Final = 3
@@ -43,8 +44,10 @@ SHARED_GROUPS: Final = 5
 """From this level on maps can live in zones with fewer partitions than the cluster."""
 STARTS_METASTORE: Final = 6
 """From this level on a metastore can be started in a running cluster, and its founding is part of the view."""
+MOVES_MAPS: Final = 7
+"""From this level on maps can be moved between engines."""
 
-SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3, 4: 3, 5: 4, 6: 4}
+SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3, 4: 3, 5: 4, 6: 4, 7: 4}
 """Level -> format of journal segments."""
 
 

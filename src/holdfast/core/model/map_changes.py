@@ -25,6 +25,8 @@ from msgspec.structs import replace
 from holdfast.config import MapSettings, Settings
 from holdfast.config.describe import keys_of
 from holdfast.config.schema import COPIES, DEFAULT_MAP
+from holdfast.config.sharing import encoded_key
+from holdfast.core.model.map_moves import MapMove, MovePhase
 
 CHANGEABLE = frozenset(key.name for key in keys_of("maps", MapSettings) if key.in_use)
 """Keys of a map that can be changed at run time."""
@@ -70,6 +72,10 @@ class MapChange(msgspec.Struct, frozen=True, array_like=True):
     """Key of `MapSettings` -> value. It has both of `COPIES` or none."""
     copies: Copies | None = None
     """None: the number of copies was not changed."""
+    zone: str | None = None
+    """The zone that the map was moved to, empty: out of zones; None: it is where the configuration says."""
+    move: MapMove | None = None
+    """The move that is under way."""
 
     @property
     def done(self) -> bool:
@@ -82,6 +88,18 @@ class MapChange(msgspec.Struct, frozen=True, array_like=True):
         backups = self.values["backups"]
         copies = 1 + backups + self.values["async_backups"]
         return Copies(backups, copies, backups, copies)
+
+    @property
+    def home(self) -> str | None:
+        """Where the map is served: a zone, or empty; None: where the configuration says."""
+        return self.move.home if self.move is not None else self.zone
+
+    @property
+    def destination(self) -> str | None:
+        """The same when the move has ended."""
+        if self.move is None or self.move.phase is MovePhase.CANCELLING:
+            return self.home
+        return self.move.target
 
     def advanced(self) -> MapChange:
         target = self.target
@@ -108,6 +126,7 @@ class MapChanges(msgspec.Struct, frozen=True, array_like=True):
         known = self.find(name)
         merged = {**(known.values if known is not None else {}), **values}
         copies = known.copies if known is not None else None
+        zone, move = (known.zone, known.move) if known is not None else (None, None)
         if set(COPIES) & values.keys():
             wanted = target_of(settings, self, name)
             for key in COPIES:
@@ -116,8 +135,23 @@ class MapChanges(msgspec.Struct, frozen=True, array_like=True):
                 merged["backups"], 1 + merged["backups"] + merged["async_backups"]
             )
         others = [change for change in self.changes if change.name != name]
-        changes = sorted([*others, MapChange(name, merged, copies)], key=lambda change: change.name)
+        changes = sorted(
+            [*others, MapChange(name, merged, copies, zone, move)], key=lambda change: change.name
+        )
         return MapChanges(self.version + 1, tuple(changes))
+
+    def moving(self, name: str, move: MapMove | None, zone: str | None = None) -> MapChanges:
+        """With this move of a map. `move`: None if it has ended, and the map lives in `zone`."""
+        known = self.find(name) or MapChange(name, {})
+        new = replace(known, move=move, zone=known.zone if move is not None else zone)
+        others = [change for change in self.changes if change.name != name]
+        changes = sorted([*others, new], key=lambda change: change.name)
+        return MapChanges(self.version + 1, tuple(changes))
+
+    @property
+    def moves(self) -> dict[str, MapMove]:
+        """The moves that are under way, by map."""
+        return {change.name: change.move for change in self.changes if change.move is not None}
 
     def advanced(self) -> MapChanges:
         """After every member has proved what the present steps want."""
@@ -132,8 +166,43 @@ class MapChanges(msgspec.Struct, frozen=True, array_like=True):
         return Copies.of(settings.map(name))
 
     def hidden(self) -> set[str]:
-        """Dotted keys whose configured values have no effect."""
-        return {f"maps.{change.name}.{key}" for change in self.changes for key in change.values}
+        """Keys, as they are sent, whose configured values have no effect."""
+        values = {f"maps.{change.name}.{key}" for change in self.changes for key in change.values}
+        zones = {
+            encoded_key(f"maps.{change.name}.raft_zone") for change in self.changes if change.home is not None
+        }
+        return values | zones
+
+
+class MapOrder(msgspec.Struct, frozen=True):
+    """An order of an operator about a map."""
+
+    name: str
+    values: Mapping[str, int] = {}
+    to: str | None = None
+    """The zone that it is to move to, empty: out of zones; None: it is not to move."""
+    cancels: bool = False
+    """Whether its move is to be cancelled."""
+
+    def is_in(self, changes: MapChanges) -> bool:
+        """Whether these changes have what it wants."""
+        known = changes.find(self.name)
+        if self.cancels:
+            cancelling = known is not None and known.move is not None
+            return not cancelling or known.move.phase is MovePhase.CANCELLING  # type: ignore[union-attr]
+        if self.to is not None:
+            return known is not None and known.destination == self.to
+        return known is not None and self.values.items() <= known.values.items()
+
+    def applied(self, settings: Settings, changes: MapChanges) -> MapChanges:
+        """These changes with the order. `settings`: as configured, without changes."""
+        known = changes.find(self.name)
+        if self.cancels and known is not None and known.move is not None:
+            return changes.moving(self.name, replace(known.move, phase=MovePhase.CANCELLING))
+        if self.to is not None:
+            source = home_of(settings, changes, self.name)
+            return changes.moving(self.name, MapMove(changes.version + 1, source, self.to))
+        return changes.ordered(settings, self.name, self.values)
 
 
 def target_of(settings: Settings, changes: MapChanges, name: str) -> MapSettings:
@@ -143,7 +212,17 @@ def target_of(settings: Settings, changes: MapChanges, name: str) -> MapSettings
         change = changes.find(found)
         if change is not None:
             chosen = replace(chosen, **change.values)
+            if change.destination is not None:
+                chosen = replace(chosen, raft_zone=change.destination)
     return chosen
+
+
+def home_of(settings: Settings, changes: MapChanges, name: str) -> str:
+    """Where a map is served: a zone; empty: the partitions with a primary and backups."""
+    change = changes.find(name)
+    if change is not None and change.home is not None:
+        return change.home
+    return settings.map(name).raft_zone
 
 
 def targets(settings: Settings, changes: MapChanges) -> Settings:
@@ -153,7 +232,12 @@ def targets(settings: Settings, changes: MapChanges) -> Settings:
 def maps_in_force(settings: Settings, changes: MapChanges) -> dict[str, MapSettings]:
     """The settings for requests and replicas, by configured name."""
     return {
-        name: replace(chosen, backups=copies.waits, async_backups=copies.holds - 1 - copies.waits)
+        name: replace(
+            chosen,
+            backups=copies.waits,
+            async_backups=copies.holds - 1 - copies.waits,
+            raft_zone=home_of(settings, changes, name),
+        )
         for name, chosen, copies in _each(settings, changes)
     }
 
@@ -161,7 +245,12 @@ def maps_in_force(settings: Settings, changes: MapChanges) -> dict[str, MapSetti
 def proven_maps(settings: Settings, changes: MapChanges) -> dict[str, MapSettings]:
     """The settings that failover may rely on, by configured name."""
     return {
-        name: replace(chosen, backups=copies.backups, async_backups=copies.copies - 1 - copies.backups)
+        name: replace(
+            chosen,
+            backups=copies.backups,
+            async_backups=copies.copies - 1 - copies.backups,
+            raft_zone=home_of(settings, changes, name),
+        )
         for name, chosen, copies in _each(settings, changes)
     }
 

@@ -212,6 +212,13 @@ class MapEmptied:
 
 
 @dataclass(frozen=True, slots=True)
+class MapMarked:
+    """On a primary: what a partition knows of the moves of maps has changed (model/M-2)."""
+
+    partition: PartitionId
+
+
+@dataclass(frozen=True, slots=True)
 class MapForgotten:
     """This member has forgotten an empty map in this partition."""
 
@@ -241,6 +248,7 @@ Notice = (
     | ReplicaWhole
     | RecordsTaken
     | MapEmptied
+    | MapMarked
     | MapForgotten
     | BacklogChanged
     | CheckpointEnded

@@ -53,6 +53,8 @@ class Op(IntEnum):
     EVICT_ALL = 36  # answers int
     IS_EMPTY = 37
     DESTROY = 38  # as CLEAR, and the map is forgotten; answers int
+    FILL = 39  # `value` = a `FillMap` step of a map that moves here (`core.model.map_moves`); answers a `MoveAnswer`
+    MOVE = 40  # the same of another step
 
 
 READS = frozenset(
@@ -84,6 +86,7 @@ GROWING = frozenset(
         Op.PUT_ALL,
         Op.CALL,
         Op.TRANSACT,
+        Op.FILL,
     }
 )
 """Operations that may need more memory; also replacing a value, because the new one may be longer."""
@@ -103,7 +106,12 @@ WHOLE = frozenset(
 )
 """Operations on every entry of the partitions in the request."""
 
-BETWEEN_MEMBERS = frozenset({Op.TRANSACT, Op.SETTLE, Op.PIN})
+MOVING = frozenset({Op.FILL, Op.MOVE})
+"""Steps of the move of a map. `expected` = the engine that they are for: a zone, or nothing for the partitions with a
+primary. The map may live in the other one.
+"""
+
+BETWEEN_MEMBERS = frozenset({Op.TRANSACT, Op.SETTLE, Op.PIN, *MOVING})
 """Operations that no client can request."""
 
 CLEARING = frozenset({Op.CLEAR, Op.EVICT_ALL, Op.DESTROY})

@@ -51,5 +51,7 @@ class TimerName(StrEnum):
     """Check transactions for repeats, ends and timeouts."""
     EXPIRY = "expiry"
     """Continue removing expired entries."""
+    MOVES = "moves"
+    """Continue the moves of maps."""
     SWEEP = "sweep"
     """Remove expired leases, cuts and others."""

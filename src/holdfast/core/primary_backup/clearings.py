@@ -25,6 +25,7 @@ from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.backlog import RECORD_BYTES
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.replication_engine import ShareDone
+from holdfast.core.store.move_marks import is_closed
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 
@@ -120,7 +121,8 @@ class Clearings:
                 and self._lane.locks_entries
                 and TransactionBranches(copy.maps, self._out.now_ns).guards(clearing.request.map)
             )
-            if copy is None or locked or (clearing.of is not None and held is not clearing.of):
+            closed = copy is not None and is_closed(copy.maps, clearing.request.map)
+            if copy is None or locked or closed or (clearing.of is not None and held is not clearing.of):
                 clearing.missed.append(partition)
                 clearing.keys.clear()
             elif held is not None:

@@ -42,6 +42,7 @@ from holdfast.core.primary_backup.ack_batch import Completion
 from holdfast.core.store.entry_mapping import Entries
 from holdfast.core.store.expiry import Expiry
 from holdfast.core.store.map_state import MapState
+from holdfast.core.store.move_marks import is_closed
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 
@@ -276,7 +277,7 @@ class Cuts:
         names = list(dict.fromkeys(maps))
         for at, partition in enumerate(wanted):
             copy = serving[partition]
-            if copy is None:
+            if copy is None or any(is_closed(copy.maps, name) for name in names):
                 taken.moved.append(partition)
                 continue
             kept = self.begin(cut, names, lease_ms)

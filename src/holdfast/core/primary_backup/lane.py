@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from holdfast.config import TRANSACTIONS_MAP, Settings
+from holdfast.config import MOVES_MAP, TRANSACTIONS_MAP, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.model.decisions import Update
 from holdfast.core.model.ids import MemberId
@@ -40,6 +40,7 @@ from holdfast.core.primary_backup.packed_puts_cy import PackedPuts
 from holdfast.core.primary_backup.pending_acks import PendingAcks
 from holdfast.core.primary_backup.replication_targets import ReplicationTargets
 from holdfast.core.store.entry_mapping import NewEntries
+from holdfast.core.store.move_marks import mark_in, marks_in
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import AnyReplica, MapReplica
 from holdfast.core.store.request_ids import mark_of, naming
@@ -346,7 +347,9 @@ class Lane:
             kind = EventKind.UPDATED if change is Change.CALL else update.kind
         old = state.former(key) if kind is not None or held.changes else None
         key_hash = state.hash_word(key) if kind is not None else 0
-        assert change is not Change.CLEAR or not held.changes, "change streams cannot report a CLEAR"
+        assert change is not Change.CLEAR or not held.changes or mark_in(copy.maps, held.name) is not None, (
+            "change streams cannot report a CLEAR, except of a map that moves"
+        )
         number = held.updates.next()
         record = Record(
             held.name, number, change, key, update.value, update.ttl_ms, update.max_idle_ms, update.key_hash
@@ -455,8 +458,10 @@ class Lane:
             if copy is not None:
                 maps += len(copy.maps)
                 more = False
+                # A map that moves here, or from here, has another leader whose expiry counts.
+                moving = marks_in(copy.maps) if MOVES_MAP in copy.maps else ()
                 for held in copy.maps.values():
-                    if held.state.may_end(now_ns):
+                    if held.state.may_end(now_ns) and held.name not in moving:
                         limit -= self.expire(copy, held, limit)
                         more = held.state.may_end(now_ns)
                 if more or limit <= 0:

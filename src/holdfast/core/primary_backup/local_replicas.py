@@ -25,6 +25,7 @@ from holdfast.core.journal.log import Log
 from holdfast.core.messages import Ack, Enlist, Enlisted, Replicate, Replicated, Section
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.journal_entries import Began, Dropped
+from holdfast.core.model.map_moves import MovesInForce, NoMoves
 from holdfast.core.model.notices import RecordsTaken, ReplicaWhole, ViewInstalled
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Puts, Record
@@ -77,6 +78,7 @@ class LocalReplicas:
         """Cuts in that message that this member could not keep."""
         self._settings = settings
         self._proven = settings
+        self.moves: MovesInForce = NoMoves()
         self.request_ids = settings.replication.request_ids
         """How many requests a copy remembers."""
         self._ack_clients = ack_clients
@@ -388,9 +390,10 @@ class LocalReplicas:
         """Whether a replica with this index holds data of the map."""
         return 0 <= index < self._settings.object(name).copies
 
-    def rely_on(self, proven: Settings) -> None:
+    def rely_on(self, proven: Settings, moves: MovesInForce) -> None:
         """Failover relies on these settings, not on all that replicas hold (model/C-1)."""
         self._proven = proven
+        self.moves = moves
 
     # -- assignments
 

@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from holdfast.config import TRANSACTIONS_MAP, Settings
+from holdfast.config import MOVES_MAP, TRANSACTIONS_MAP, Settings
 from holdfast.core.model.decisions import Decision, Wait
 from holdfast.core.model.ids import MILLISECOND, MemberId
-from holdfast.core.model.notices import MapEmptied
+from holdfast.core.model.map_moves import CLOSED, NOT_DUE, EndMove, MovesInForce, decode_move_step
+from holdfast.core.model.notices import MapEmptied, MapMarked
 from holdfast.core.model.object_names import part_name, target
 from holdfast.core.model.operations import (
+    MOVING,
     READS,
     EntryEvent,
     Op,
@@ -42,16 +44,20 @@ from holdfast.core.model.transactions import (
     encode,
 )
 from holdfast.core.operations.map_operations import decide, decide_whole, merge
+from holdfast.core.operations.move_steps import decide_move
 from holdfast.core.operations.transaction_branches import TransactionBranches, wait_for_lock
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.clearings import Clearings
 from holdfast.core.primary_backup.lane import Awaited, Lane
 from holdfast.core.replication_engine import Decided, ReplicationEngineDelegate, ShareDone
 from holdfast.core.store.map_state import MapState
+from holdfast.core.store.move_marks import is_closed, number_above
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import AnyReplica
 
 T = TypeVar("T")
+_NO_MAP: frozenset[Op] = frozenset({Op.CALL, Op.ASK, Op.TRANSACT, Op.SETTLE, *MOVING})
+"""Operations that a closed map does not reject as a whole."""
 SLICE_ENTRIES = 50_000
 SLICE_BYTES = 8 << 20
 """An operation on whole partitions ends its slice after so many entries, or so many bytes of answer: some 20 ms of
@@ -66,8 +72,9 @@ CLEAR_ENTRIES, TOLD_ENTRIES = 2, 10
 class PrimaryCopy:
     """Requests on this member's partitions as primary. Implements `protocol.Replication`."""
 
-    def __init__(self, settings: Settings, out: Outbox, lane: Lane) -> None:
+    def __init__(self, settings: Settings, out: Outbox, lane: Lane, moves: MovesInForce) -> None:
         self._settings = settings
+        self._moves = moves
         self._out = out
         self._lane = lane
         self._answer_bytes = settings.limits.answer_bytes
@@ -120,13 +127,20 @@ class PrimaryCopy:
         lane, partition = self._lane, request.partitions[0]
         copy = lane.leading[partition]
         assert copy is not None, "only the primary gets requests"
+        closed = MOVES_MAP in copy.maps and request.op not in _NO_MAP and is_closed(copy.maps, request.map)
         if request.op in READS:
-            self._answer_read(copy, request, done)
+            if closed:
+                done(CLOSED)
+            else:
+                self._answer_read(copy, request, done)
             return
         if request.id and copy.requests.knows(request.id):
             known_value = copy.requests.answer(request.id)
             place = self._position(copy, request)
             lane.when_held(partition, request.id, lambda known: done(self._told(known, known_value, place)))
+            return
+        if closed or (request.op in MOVING and not self._is_due(request)):
+            done(CLOSED if closed else NOT_DUE)
             return
         decision = self._decide(copy, request)
         if type(decision) is Wait:
@@ -154,7 +168,42 @@ class PrimaryCopy:
             return
         if request.id:
             lane.remember(copy, request.id, value, before)
+        if request.op in MOVING:
+            self._out.notify(MapMarked(partition))
+            done = self._forgetting_moved(request, done)
         lane.close_batch(lambda known: done(self._told(known, value, position)))
+
+    def _moving_reason(self, copy: PartitionCopy, step: TransactionStep) -> str:
+        """Why the step cannot be taken, because a map that it names is being moved; empty: it can. Transactions with
+        locks from before may end (operations/V-3).
+        """
+        if isinstance(step, LockKeys):
+            names = {name for name, _ in step.keys}
+        elif isinstance(step, PrepareBranch):
+            names = {seen.map for seen in step.seen} | {write.map for write in step.writes}
+        else:
+            return ""
+        holds = isinstance(step, PrepareBranch) and step.locked
+        for name in sorted(names):
+            if is_closed(copy.maps, name) or (self._moves.is_leaving(name) and not holds):
+                return f"the map {name!r} is being moved: roll the transaction back"
+        return ""
+
+    def _forgetting_moved(self, request: Request, done: Decided) -> Decided:
+        """Forget a map that has moved away, where every backup has acknowledged that."""
+        step = decode_move_step(request.value)
+        if not isinstance(step, EndMove) or step.keep:
+            return done
+
+        def ended(outcome: Outcome | Wait) -> None:
+            if isinstance(outcome, Outcome) and outcome.status is Status.OK:
+                self._out.notify(MapEmptied(request.partitions[0], request.map))
+            done(outcome)
+
+        return ended
+
+    def _is_due(self, request: Request) -> bool:
+        return self._moves.is_due(request.map, decode_move_step(request.value))
 
     def wake(self) -> None:
         """End of a step: call `ReplicationEngineDelegate.changed` for awaited partitions that have changed. A
@@ -202,8 +251,14 @@ class PrimaryCopy:
         if op is Op.CALL or op is Op.ASK:
             service = copy.services.get(part_name(name))
             return service.state.decide(request) if service is not None else Decision()
+        if op in MOVING:
+            return decide_move(
+                copy.maps, name, decode_move_step(request.value), self._out.now_ns, self._out.wall_ms()
+            )
         if op is Op.TRANSACT or op is Op.SETTLE:
             step = decode_step(request.value)
+            if why := self._moving_reason(copy, step):
+                return Decision(encode(StepResult(StepFate.REFUSED, why=why)))
             if _is_outdated(copy, step):
                 return Decision(encode(StepResult(StepFate.REMAP, row=copy.term)))
             return TransactionBranches(copy.maps, self._out.now_ns).decide(step)
@@ -222,6 +277,8 @@ class PrimaryCopy:
             copy.maps[request.map].state.use(decision.used, self._out.now_ns)
         if not decision.updates:
             return decision.answer
+        if request.op is Op.FILL:
+            number_above(copy, request.map, decode_move_step(request.value))
         lane = self._lane
         held: AnyReplica
         applied: Value = None
@@ -305,7 +362,7 @@ class PrimaryCopy:
         rests = not reads or (lane.confirms_reads and lane.confirmed(request.map))
         value: Value = None
         locked: list[int] = []
-        """Partitions in which a transaction has locked an entry of the map: they are not cleared now."""
+        """Partitions in which a transaction has locked an entry of the map, or which are closed: not now."""
         entries = size = 0
         for at, partition in enumerate(request.partitions):
             if entries >= SLICE_ENTRIES or size >= SLICE_BYTES:
@@ -320,7 +377,7 @@ class PrimaryCopy:
                 not reads
                 and TRANSACTIONS_MAP in copy.maps
                 and TransactionBranches(copy.maps, self._out.now_ns).guards(request.map)
-            ):
+            ) or is_closed(copy.maps, request.map):
                 locked.append(partition)
                 continue
             held = copy.maps.get(request.map)

@@ -14,13 +14,24 @@ from dataclasses import dataclass
 import msgspec
 
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.operations import CLEARING, READS, EntryEvent, Outcome, Request, Status, Value
+from holdfast.core.model.map_moves import CLOSED, NOT_DUE, decode_move_step
+from holdfast.core.model.operations import (
+    CLEARING,
+    MOVING,
+    READS,
+    EntryEvent,
+    Outcome,
+    Request,
+    Status,
+    Value,
+)
 from holdfast.core.model.zone_batches import ZoneWrite
 from holdfast.core.operations.map_operations import decide_whole, merge
 from holdfast.core.raft_partition.stepwise_clearing import StepwiseClearing
 from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.core.raft_partition.zone_replicas import NOT_LEADING, Answered, ZoneReplicas
 from holdfast.core.replication_engine import Decided, ReplicationEngineDelegate, ShareDone
+from holdfast.core.store.move_marks import is_closed
 
 
 @dataclass(slots=True)
@@ -69,8 +80,21 @@ class ConsensusReplication:
         partition = request.partitions[0]
         found = self.partitions[partition]
         assert found.leads, "only the leader is given requests"
+        if (rejected := self._rejection(found, request)) is not None:
+            done(rejected)
+            return
         self._dirty.add(partition)
         (found.reads if request.op in READS else found.proposals).submit(request, done)
+
+    def _rejection(self, found: ZonePartition, request: Request) -> Outcome | None:
+        """The answer to a request on a map that moves, if it cannot be taken now (operations/V-1)."""
+        if request.op in MOVING:
+            due = self._zone.moves.is_due(request.map, decode_move_step(request.value))
+            return None if due else NOT_DUE
+        copy = found.state.copies[request.partitions[0]]
+        if not is_closed(copy.maps, request.map) or (request.id and copy.requests.knows(request.id)):
+            return None
+        return CLOSED
 
     def write(self, partition: int, writes: list[ZoneWrite], on_done: Answered) -> None:
         found = self.partitions.get(partition)

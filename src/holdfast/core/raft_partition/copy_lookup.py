@@ -12,8 +12,11 @@ from typing import NamedTuple
 from holdfast.core.model.operations import Op, Outcome, Request
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.outbox import Outbox
-from holdfast.core.raft_partition.leader_routing import LeaderRouting, ZoneEntries
+from holdfast.core.raft_partition.leader_routing import LeaderRouting
+from holdfast.core.raft_partition.map_homes import ZoneEntries
+from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.core.raft_partition.zone_replicas import SharedWithEngineOne
+from holdfast.core.store.move_marks import is_closed
 from holdfast.core.store.partition_copy import PartitionCopy
 
 
@@ -41,19 +44,37 @@ class CopyLookup:
         A leader has applied all that earlier leaders acknowledged. But it may have been deposed without knowing: what
         must not be stale waits for a confirmation (`ZoneBatch.reads`).
         """
-        if not self._zones.houses(name):
+        if not self._zones.homes.houses(name):
+            found = self.led_in("", partition)
+        else:
+            replica = self._zones.led_replica(name, partition)
+            found = _of(replica, partition) if replica is not None else None
+        return found if found is not None and not is_closed(found.copy.maps, name) else None
+
+    def led_in(self, engine: str, partition: int) -> FoundCopy | None:
+        """The copy of an engine (a zone, or empty: with a primary) that this member serves, also of closed maps."""
+        if not engine:
             copy = self._local.cuts.lane.leading[partition]
             return FoundCopy(copy, self._out.now_ns) if copy is not None else None
-        replica = self._zones.led_replica(name, partition)
-        return FoundCopy(replica.state.copies[partition], replica.now_ns()) if replica is not None else None
+        replica = self._zones.led_in(engine, partition)
+        return _of(replica, partition) if replica is not None else None
+
+    def led_everywhere(self) -> Iterator[tuple[str, PartitionCopy]]:
+        """All copies that this member serves, with their engines."""
+        for copy in self._local.cuts.lane.leading:
+            if copy is not None:
+                yield "", copy
+        for zone, replica in self._zones.led_replicas():
+            for copy in replica.state.copies.values():
+                yield zone, copy
 
     def held(self, name: str, partition: int) -> FoundCopy | None:
         """The copy of this member, whatever its role; None: it has none."""
-        if not self._zones.houses(name):
+        if not self._zones.homes.houses(name):
             copy = self._local.held.get(partition)
             return FoundCopy(copy, self._out.now_ns) if copy is not None else None
         replica = self._zones.replica(name, partition)
-        return FoundCopy(replica.state.copies[partition], replica.now_ns()) if replica is not None else None
+        return _of(replica, partition) if replica is not None else None
 
     def outside_zones(self, partition: int) -> PartitionCopy | None:
         """The copy of all maps and services that live in no zone."""
@@ -61,7 +82,7 @@ class CopyLookup:
 
     def in_zone(self, name: str) -> bool:
         """Whether the map lives in a zone, known here or not."""
-        return self._zones.houses(name)
+        return self._zones.homes.houses(name)
 
     def leaders(self, name: str) -> Sequence[Assignment] | None:
         """The leaders of the partitions of a map, with their terms as versions. None: it lives in no zone that is
@@ -73,7 +94,7 @@ class CopyLookup:
     def lacks_zone(self, name: str) -> bool:
         """Whether the map lives in a zone that cannot serve it: there is none, or it has other partitions."""
         request = Request(Op.SIZE, name, [])
-        return self._zones.holds(request) and isinstance(self._zones.find(request), Outcome)
+        return self._zones.homes.holds(request) and isinstance(self._zones.homes.find(request), Outcome)
 
     def zone_entries(self, name: str) -> ZoneEntries | None:
         """The replicas that sessions may read and write directly; None: the map lives in no zone that is known here."""
@@ -84,3 +105,7 @@ class CopyLookup:
         for replica in self._zones.replicas():
             for copy in replica.state.copies.values():
                 yield ZoneCopy(copy, replica.leads)
+
+
+def _of(replica: ZonePartition, partition: int) -> FoundCopy:
+    return FoundCopy(replica.state.copies[partition], replica.now_ns())

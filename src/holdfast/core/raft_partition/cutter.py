@@ -53,7 +53,7 @@ class Cutter:
     def take(self, event: CutRequested, done: OnTaken) -> None:
         """Cut the maps in those of these partitions that are served here. `done` is called once."""
         names = list(dict.fromkeys(event.maps))
-        zoned = [name for name in names if self._zones.houses(name)]
+        zoned = [name for name in names if self._zones.homes.houses(name)]
         others = [name for name in names if name not in zoned]
         if zoned and not self._out.does(ZONE_CUTS):
             why = (
@@ -74,7 +74,7 @@ class Cutter:
         """The maps outside zones are cut: go on with the others, in the same partitions."""
         zones: dict[int | None, list[str]] = {}
         for name in names:
-            zones.setdefault(self._zones.zone_of(name), []).append(name)
+            zones.setdefault(self._zones.homes.zone_of(name), []).append(name)
         partitions: Sequence[int] = ()
         if taken.known:
             partitions = [

@@ -19,20 +19,17 @@ their election. The rules of `router` apply unchanged.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, cast
 
 import msgspec
 
 from holdfast.config import Settings
-from holdfast.config.engine_features import MAX_IDLE
 from holdfast.core.messages import Answer, Forward, ZoneForward, ZoneLeaders
 from holdfast.core.model.ids import SECOND, GroupNumber, MemberId, Token, group_of, place_of
-from holdfast.core.model.levels import SHARED_GROUPS
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.open_operations import OpenOperation
-from holdfast.core.model.operations import EntryEvent, Op, Outcome, Request, Status
+from holdfast.core.model.operations import EntryEvent, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.multiraft.group_host import GroupHost
@@ -41,18 +38,15 @@ from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.lane import EventSink
 from holdfast.core.raft.raft_state import LeaderElected
 from holdfast.core.raft_partition.consensus_replication import ConsensusReplication
+from holdfast.core.raft_partition.map_homes import MapHomes, OtherRouter, RoutedZone, ZoneEntries
 from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.core.raft_partition.zone_replicas import NOT_LEADING, SharedWithEngineOne, ZoneReplicas
 from holdfast.core.routing.backup_reads import Neighbours
-from holdfast.core.routing.pending import Asker, Peer, Waiting, answer
-from holdfast.core.routing.request_refusals import RequestRefusals
+from holdfast.core.routing.pending import Asker, Peer, answer
 from holdfast.core.routing.router import Router
 
-NO_MAX_IDLE = f"an entry of a map in a zone has no maximum idle time: {MAX_IDLE.instead}"
 UNANSWERED_NS = SECOND
 """If a leader does not answer for so long, the replica here looks for it; a sleeping group has no heartbeats."""
-SERVED = frozenset({Op.CALL, Op.ASK})
-"""Operations on services, whatever their names."""
 
 
 class ReplicaWatcher(Protocol):
@@ -64,24 +58,6 @@ class _NoOffers:
 
     def stored_assignment(self, partition: int) -> Assignment | None:
         return None
-
-
-class OtherRouter(Protocol):
-    """The router of all other maps. Its limit of waiting requests, and its refusals, count for zones, too."""
-
-    waiting: Waiting
-    refusals: RequestRefusals
-
-
-class ZoneEntries:
-    """The replicas here whose entries sessions may read and write directly (`Driver.zone_batch`)."""
-
-    def __init__(self, zone: int, partitions: int, leaders: Sequence[Assignment] = ()) -> None:
-        self.zone = zone
-        self.leaders = leaders
-        """The known leaders, by partition, with their terms as versions."""
-        self.serving: list[ZonePartition | None] = [None] * partitions
-        """By partition; None: use the general path."""
 
 
 class _BatchUnderWay:
@@ -115,42 +91,6 @@ class _BatchUnderWay:
             self._out.complete(self._token, self._done)
 
 
-@dataclass(slots=True)
-class _Zone:
-    name: str
-    partitions: int
-    rows: list[Assignment]
-    """Per client partition: its leader, with the term as version."""
-    replication: ConsensusReplication
-    router: Router
-    entries: ZoneEntries
-
-    def served_by(self, partition: int) -> range:
-        """The client partitions that the group of the zone's partition serves. Clients hash keys to the partitions of
-        the cluster. Example: in a zone of 25 partitions, group 3 serves 3, 28, 53, … of 271. Empty: none, because the
-        zone has more partitions than that.
-        """
-        return range(partition, len(self.rows), self.partitions)
-
-    def serves_maps(self, level: int) -> bool:
-        """Whether no client partition is split, and all members know shared groups, at this feature level."""
-        count = len(self.rows)
-        return self.partitions == count or (self.partitions < count and level >= SHARED_GROUPS)
-
-
-def _unserved_reason(zone: _Zone) -> str:
-    if zone.partitions > len(zone.rows):
-        most = len(zone.rows)
-        return (
-            f"zone {zone.name!r} has {zone.partitions} partitions: maps can live in zones of at most as many as the "
-            f"cluster has, {most}. Create another one: holdfast zone create NAME --partitions {most}"
-        )
-    return (
-        f"zone {zone.name!r} has {zone.partitions} partitions, fewer than the cluster: maps can live in it when all "
-        "members run the newest release, after holdfast cluster upgrade"
-    )
-
-
 class LeaderRouting:
     """The known zones, and the replicas of their partitions on this member."""
 
@@ -175,11 +115,11 @@ class LeaderRouting:
         self._refusals = other.refusals
         self._watcher = watcher
         self.listening = event_sink.listening
-        self._some = any(chosen.raft_zone for chosen in settings.maps.values())
         self._groups = groups
         self._replicas = ZoneReplicas(settings, out, groups, self, shared)
-        self._zones: dict[int, _Zone] = {}
-        self._by_name: dict[str, int] = {}
+        self.homes = MapHomes(settings, out, other, self)
+        self._zones = self.homes.zones
+        self._by_name = self.homes.by_name
         self._clients: dict[GroupNumber, tuple[int, ZonePartition]] = {}
         self._led: dict[GroupNumber, int] = {}
         """Groups that this member leads, with the term."""
@@ -188,6 +128,7 @@ class LeaderRouting:
         self._news: list[tuple[GroupNumber, int]] = []
         self._elected: set[GroupNumber] = set()
         """Groups that this member leads, whose state may not include all committed entries yet."""
+        self.homes.change()
 
     # -- known zones
 
@@ -237,9 +178,10 @@ class LeaderRouting:
                 of_terms=True,
             )
             entries = ZoneEntries(zone, len(rows), rows)
-            self._zones[zone] = _Zone(name, partitions, rows, replication, router, entries)
+            self._zones[zone] = RoutedZone(name, partitions, rows, replication, router, entries)
             router.refusals.follow(self._refusals)
         self._by_name[name] = zone
+        self.homes.change()
         for number, (term, member) in sorted(self._known.items()):
             self._lead(number, term, member)
 
@@ -280,8 +222,8 @@ class LeaderRouting:
                 found.replication.partitions.pop(partition, None)
             self._show(number)
 
-    def holds(self, request: Request) -> bool:
-        return request.op not in SERVED and self.houses(request.map)
+    def on_marked(self, number: GroupNumber) -> None:
+        self._show(number)
 
     def leader(self, number: GroupNumber) -> tuple[int, MemberId] | None:
         """The highest known term and its leader, for display."""
@@ -289,22 +231,25 @@ class LeaderRouting:
 
     # -- copies
 
-    def houses(self, name: str) -> bool:
-        """Whether this map lives in a zone, known or not."""
-        return self._some and bool(self._settings.map(name).raft_zone)
-
-    def zone_of(self, name: str) -> int | None:
-        """The zone in which this map lives; None: in none that is known here."""
-        return self._by_name.get(self._settings.map(name).raft_zone) if self._some else None
-
     def replica(self, name: str, partition: int) -> ZonePartition | None:
         """The replica on this member that has this map and client partition."""
-        zone = self.zone_of(name)
+        zone = self.homes.zone_of(name)
         return self._zones[zone].replication.partitions.get(partition) if zone is not None else None
 
     def led_replica(self, name: str, partition: int) -> ZonePartition | None:
         """The same, if this member leads its group and has applied all that earlier leaders acknowledged."""
-        replica = self.replica(name, partition)
+        return self._if_led(self.replica(name, partition))
+
+    def led_in(self, zone: str, partition: int) -> ZonePartition | None:
+        """The same for a zone, whatever map is meant."""
+        number = self._by_name.get(zone)
+        return (
+            self._if_led(self._zones[number].replication.partitions.get(partition))
+            if number is not None
+            else None
+        )
+
+    def _if_led(self, replica: ZonePartition | None) -> ZonePartition | None:
         if replica is None or not replica.leads or not self._groups.current(replica.number):
             return None
         return replica
@@ -313,11 +258,18 @@ class LeaderRouting:
         """All replicas on this member, of all zones."""
         return (client for _, client in self._clients.values())
 
+    def led_replicas(self) -> Iterator[tuple[str, ZonePartition]]:
+        """The replicas that lead their groups here, with their zones."""
+        for number, client in self._clients.values():
+            zone = self._zones.get(number)
+            if zone is not None and self._if_led(client) is not None:
+                yield zone.name, client
+
     # -- the fast path of sessions
 
     def entries(self, name: str) -> ZoneEntries | None:
         """The fast path for this map; None: it lives in no known zone."""
-        zone = self.zone_of(name)
+        zone = self.homes.zone_of(name)
         return self._zones[zone].entries if zone is not None else None
 
     def take(self, token: Token, batch: ZoneBatch) -> None:
@@ -355,35 +307,21 @@ class LeaderRouting:
                 and not found.router.refusals.any
                 and self._replicas.groups.current(number)
                 and found.serves_maps(self._out.level)
+                and not replica.state.is_paused()
             )
             found.entries.serving[each] = replica if open_ else None
 
     # -- requests
 
     def execute(self, request: Request, asker: Asker) -> None:
-        found = self.find(request)
+        found = self.homes.find(request)
         if isinstance(found, Outcome):
             answer(self._out, asker, found)
         else:
             found.router.execute(request, asker)
 
-    def find(self, request: Request) -> _Zone | Outcome:
-        """The zone that serves the request, or the response to a request that none can serve."""
-        name = self._settings.map(request.map).raft_zone
-        zone = self._by_name.get(name)
-        if zone is None:
-            detail = (
-                f"map {request.map!r} lives in zone {name!r}, and there is none: holdfast zone create {name}"
-            )
-            return Outcome(Status.NOT_READY, None, detail)
-        if not self._zones[zone].serves_maps(self._out.level):
-            return Outcome(Status.FAILED, None, _unserved_reason(self._zones[zone]))
-        if request.max_idle_ms > 0:
-            return Outcome(Status.FAILED, None, NO_MAX_IDLE)
-        return self._zones[zone]
-
     def on_forward(self, sender: MemberId, forward: Forward) -> None:
-        found = self.find(forward.request)
+        found = self.homes.find(forward.request)
         if isinstance(found, Outcome):
             # The sender knows a newer or an older set of zones: it looks the map up again.
             answer(self._out, Peer(sender, forward.ticket), Outcome(Status.MOVED, None, found.detail))
@@ -392,7 +330,7 @@ class LeaderRouting:
 
     def on_zone_forward(self, sender: MemberId, forward: ZoneForward) -> None:
         """Another member forwards a request to the leader of a term (raft_partition/R-2)."""
-        found = self.find(forward.request)
+        found = self.homes.find(forward.request)
         if not isinstance(found, Outcome):
             [partition] = forward.request.partitions
             led = found.replication.partitions.get(partition)
@@ -530,7 +468,7 @@ class LeaderRouting:
         return found
 
 
-def _serves_reads(zone: _Zone, groups: GroupHost, partition: int) -> bool:
+def _serves_reads(zone: RoutedZone, groups: GroupHost, partition: int) -> bool:
     """Whether reads are served here: also while writes are rejected, for example because memory is short."""
     if zone.entries.serving[partition] is not None:
         return True

@@ -18,7 +18,8 @@ from typing import cast
 import msgspec
 
 from holdfast.core.model.ids import GroupNumber
-from holdfast.core.model.operations import DEFAULT_TTL, GROWING, Op, Outcome, Request, Status, Value
+from holdfast.core.model.map_moves import CLOSED
+from holdfast.core.model.operations import DEFAULT_TTL, GROWING, Op, Outcome, Request, Status
 from holdfast.core.model.zone_batches import ZoneWrite
 from holdfast.core.raft.leader import ProposalRefused
 from holdfast.core.raft.raft_messages import RaftEntry
@@ -28,6 +29,7 @@ from holdfast.core.raft_partition.partition_commands import (
     ZoneWrites,
     encode_command,
 )
+from holdfast.core.raft_partition.state_machine import Applied, Unapplied
 from holdfast.core.raft_partition.zone_replicas import NOT_LEADING, Answered, ZoneReplicas
 
 COMMAND_BYTES = 1 << 20
@@ -37,6 +39,9 @@ PROPOSED_MOST = 2
 LOST = Outcome(Status.MOVED, None, "another leader's entry has taken its place: it was not applied")
 LATE = Outcome(Status.UNKNOWN, None, "the partition's group has not agreed on it in time")
 STOPPED = Outcome(Status.UNKNOWN, None, "the partition's replica here has ended before it was known")
+
+_OWN_TTL = frozenset({Op.SET_TTL, Op.FILL})
+"""Requests to which the time to live of the map does not apply."""
 
 _Waiting = tuple[Request | ZoneWrites, Answered]
 """A change without an index yet, and its callback; a callback of writes gets the former values."""
@@ -74,7 +79,7 @@ class Proposals:
 
     def submit(self, request: Request, on_done: Answered) -> None:
         """Propose a request; `on_done` is called once."""
-        if request.ttl_ms == DEFAULT_TTL and request.op in GROWING and request.op is not Op.SET_TTL:
+        if request.ttl_ms == DEFAULT_TTL and request.op in GROWING and request.op not in _OWN_TTL:
             ttl_ms = self._zone.lifetime(request.map)
             if ttl_ms:
                 request = msgspec.structs.replace(request, ttl_ms=ttl_ms)
@@ -154,13 +159,13 @@ class Proposals:
             each(outcome)
 
     def expire(self, now_ns: int) -> None:
-        """Answer changes that have timed out, and those behind them, which would wait as long."""
+        """Applied changes that have timed out, and those behind them, which would wait as long."""
         for index in [index for index, one in self.placed.items() if one.deadline_ns <= now_ns]:
             self._lose(index, LATE)
             self.lose_waiting()
 
 
-def answer_proposed(proposed: Proposed, entry: RaftEntry, answers: list[Value]) -> None:
+def answer_proposed(proposed: Proposed, entry: RaftEntry, answers: list[Applied]) -> None:
     """The entry at this index was applied. `answers` has one item for each of its requests and writes, in order."""
     if proposed.term == entry.term:
         _answer(proposed.callbacks, answers)
@@ -169,16 +174,17 @@ def answer_proposed(proposed: Proposed, entry: RaftEntry, answers: list[Value]) 
             each(LOST)  # raft_partition/Z-1
 
 
-def _answer(callbacks: Iterable[tuple[Answered, int]], answers: list[Value]) -> None:
+def _answer(callbacks: Iterable[tuple[Answered, int]], answers: list[Applied]) -> None:
     at = 0
     for each, writes in callbacks:
-        if writes:
-            former = cast("list[None | int | bytes]", answers[at : at + writes])
-            each(Outcome(Status.OK, former))
-            at += writes
+        first = answers[at]
+        if isinstance(first, Unapplied):
+            each(CLOSED)  # None of a batch is applied (raft_partition/Z-8).
+        elif writes:
+            each(Outcome(Status.OK, cast("list[None | int | bytes]", answers[at : at + writes])))
         else:
-            each(Outcome(Status.OK, answers[at]))
-            at += 1
+            each(Outcome(Status.OK, first))
+        at += writes or 1
     assert at == len(answers), "everybody is told of what was asked"
 
 

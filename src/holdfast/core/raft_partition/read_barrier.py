@@ -14,10 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast.core.model.ids import MILLISECOND, GroupNumber
+from holdfast.core.model.map_moves import CLOSED
 from holdfast.core.model.operations import Op, Outcome, Request, Status, bytes_of, too_long
 from holdfast.core.raft.leader import ProposalRefused
 from holdfast.core.raft_partition.state_machine import StateMachine
 from holdfast.core.raft_partition.zone_replicas import NOT_LEADING, Answered, ZoneReplicas
+from holdfast.core.store.move_marks import is_closed
 
 READ_AGAIN_NS = 500 * MILLISECOND
 """Timeout for a confirmation, which may be lost; then it is requested again."""
@@ -57,6 +59,8 @@ class ReadBarrier:
             self.waiting.append((request, on_done))
 
     def _read(self, request: Request) -> Outcome:
+        if is_closed(self._state.copies[request.partitions[0]].maps, request.map):
+            return CLOSED
         value = self._state.read(request, self._out.wall_ms())
         most = self._zone.settings.limits.answer_bytes
         if request.op is not Op.ENTRY_VIEW and bytes_of(value) > most:

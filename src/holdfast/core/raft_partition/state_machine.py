@@ -7,6 +7,9 @@
   replicas that have applied the same index. The term of an update is that of its log entry. Updates have terms from the
   first command on that says so (`ZoneCommand.counted`), not from when a member is upgraded: a replica that was filled
   by a snapshot of an older build then has the same lineage as one that has applied the log itself.
+- raft_partition/Z-8: From the place of the log on at which a map is paused, requests on it are not applied, by any
+  proposer (operations/V-1): all replicas decide that alike. The answer is `Unapplied`. If one write of a batch is
+  on such a map, none of the batch is applied.
 - raft_partition/Z-7: A cut is a request of the log, which removes expired entries first. Each replica that applies it
   keeps a pin of each map; all pins of one index are equal. A replica that was filled by a later snapshot has none; one
   that applies its log again after a restart keeps them again, until their lease ends.
@@ -15,18 +18,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
 from typing import Protocol
 
-from holdfast.config import Settings
+from holdfast.config import MOVES_MAP, Settings
 from holdfast.core.model.decisions import Decision, Update
 from holdfast.core.model.ids import MILLISECOND
-from holdfast.core.model.operations import WHOLE, EntryEvent, EventKind, Op, Request, Value
+from holdfast.core.model.map_moves import EndMove, MarkKind, decode_move_step
+from holdfast.core.model.operations import MOVING, WHOLE, EntryEvent, EventKind, Op, Request, Value
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.model.zone_batches import ZoneWrite
 from holdfast.core.operations.map_operations import decide, decide_whole
+from holdfast.core.operations.move_steps import decide_move
 from holdfast.core.raft_partition.partition_snapshot import pieces_of, restore
 from holdfast.core.store.entry_mapping import NewEntries
+from holdfast.core.store.move_marks import is_closed, marks_in, number_above
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 from holdfast.core.store.request_ids import mark_of
@@ -34,6 +41,15 @@ from holdfast.core.store.request_ids import mark_of
 ALL = 1 << 60
 EventCallback = Callable[[EntryEvent], None]
 """Receives events of entries."""
+
+
+class Unapplied(Enum):
+    """The answer to a command that was not applied, because its map is closed (raft_partition/Z-8)."""
+
+    CLOSED = 0
+
+
+Applied = Value | Unapplied
 
 
 class PinKeeper(Protocol):
@@ -77,13 +93,17 @@ class StateMachine:
 
     # -- changes
 
-    def carry_out(self, request: Request, term: int, on_event: EventCallback | None) -> Value:
+    def carry_out(self, request: Request, term: int, on_event: EventCallback | None) -> Applied:
         """Apply a request of a log entry of this term, and return its answer; `on_event` gets the events."""
         copy = self.copies[request.partitions[0]]
         if request.id and copy.requests.knows(request.id):
             return copy.requests.answer(request.id)
+        if self._rejects(copy, request):
+            return Unapplied.CLOSED
         if request.op is Op.PIN:
             return self._pin(copy, request, term, on_event)
+        if request.op in MOVING:
+            return self._move(copy, request, term)
         decision = self._decide(copy.maps.get(request.map), request, self.now_ns())
         if decision.updates:
             held = self._open(copy, request.map, term)
@@ -99,11 +119,48 @@ class StateMachine:
             copy.requests.note(mark_of(request.id, decision.answer))
         return decision.answer
 
+    @staticmethod
+    def _rejects(copy: PartitionCopy, request: Request) -> bool:
+        if MOVES_MAP not in copy.maps or request.op in MOVING:
+            return False
+        names = map(bytes.decode, request.items) if request.op is Op.PIN else (request.map,)
+        return any(is_closed(copy.maps, name) for name in names)
+
+    def _move(self, copy: PartitionCopy, request: Request, term: int) -> Value:
+        """Apply a step of the move of a map."""
+        step = decode_move_step(request.value)
+        decision = decide_move(copy.maps, request.map, step, self.now_ns(), self.time_ms)
+        if decision.updates:
+            number_above(copy, request.map, step)
+        for update in decision.updates:
+            held = self._open(copy, update.map, term)
+            self._apply(held, update, term, None)
+            held.state.settle()
+        ends = isinstance(step, EndMove) and not step.keep
+        if decision.updates and ends and request.map in copy.maps:
+            copy.forget(request.map)
+        if request.id and decision.updates:
+            copy.requests.note(mark_of(request.id, decision.answer))
+        return decision.answer
+
+    def is_paused(self) -> bool:
+        """Whether a map is paused in some copy."""
+        return any(
+            mark.kind is MarkKind.PAUSED
+            for copy in self.copies.values()
+            if MOVES_MAP in copy.maps
+            for mark in marks_in(copy.maps).values()
+        )
+
     def write(
         self, writes: Sequence[ZoneWrite], copy: PartitionCopy, term: int, on_event: EventCallback | None
-    ) -> list[bytes | None]:
+    ) -> list[Applied]:
         """Apply writes of single entries, in a log entry of this term; returns the former values."""
-        former: list[bytes | None] = []
+        if MOVES_MAP in copy.maps and any(
+            is_closed(copy.maps, name) for name in dict.fromkeys(write[0] for write in writes)
+        ):
+            return [Unapplied.CLOSED] * len(writes)
+        former: list[Applied] = []
         now_ns = self.now_ns()
         held: MapReplica | None = None
         plain = False
@@ -199,7 +256,7 @@ class StateMachine:
         return state.entries.get(key)
 
     def read(self, request: Request, wall_ms: int) -> Value:
-        """Answer a read. Expired entries stay until a command removes them."""
+        """Applied a read. Expired entries stay until a command removes them."""
         held = self.copies[request.partitions[0]].maps.get(request.map)
         return self._decide(held, request, self.now_ns(wall_ms)).answer
 
@@ -240,9 +297,14 @@ class StateMachine:
 
     def sweep(self, term: int, on_event: EventCallback | None) -> None:
         """Remove expired entries."""
+        for copy, held in self._expiring():
+            self._expire(copy, held, term, on_event)
+
+    def _expiring(self) -> Iterator[tuple[PartitionCopy, MapReplica]]:
+        """All maps but those that move: their expiry is decided where they are served."""
         for copy in self.copies.values():
-            for held in copy.maps.values():
-                self._expire(copy, held, term, on_event)
+            moving = marks_in(copy.maps) if MOVES_MAP in copy.maps else ()
+            yield from ((copy, held) for held in copy.maps.values() if held.name not in moving)
 
     def _expire(
         self, copy: PartitionCopy, held: MapReplica, term: int, on_event: EventCallback | None
@@ -256,7 +318,7 @@ class StateMachine:
 
     def has_ended(self, wall_ms: int) -> bool:
         now_ns = self.now_ns(wall_ms)
-        return any(held.state.may_end(now_ns) for copy in self.copies.values() for held in copy.maps.values())
+        return any(held.state.may_end(now_ns) for _, held in self._expiring())
 
     # -- the whole state
 

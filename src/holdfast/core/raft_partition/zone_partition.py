@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from holdfast.core.model.ids import GroupNumber
-from holdfast.core.model.operations import EntryEvent, Op, Value
+from holdfast.core.model.operations import MOVING, EntryEvent, Op
 from holdfast.core.multiraft.hosted_group import LeadChanged, ReplicaNotice
 from holdfast.core.raft.raft_messages import RaftEntry
 from holdfast.core.raft.raft_state import LeaderElected
@@ -20,7 +20,7 @@ from holdfast.core.raft_partition.partition_commands import (
 )
 from holdfast.core.raft_partition.proposals import STOPPED, Proposals, answer_proposed
 from holdfast.core.raft_partition.read_barrier import ReadBarrier
-from holdfast.core.raft_partition.state_machine import StateMachine
+from holdfast.core.raft_partition.state_machine import Applied, StateMachine
 from holdfast.core.raft_partition.zone_replicas import ZoneReplicas
 
 
@@ -70,14 +70,14 @@ class ZonePartition:
                 answer_proposed(proposed, entry, answers)
         self._go_on()
 
-    def _carry_out(self, entry: RaftEntry) -> list[Value]:
+    def _carry_out(self, entry: RaftEntry) -> list[Applied]:
         command, state = decode_command(entry.data), self.state
         state.index = entry.index
         state.time_ms = max(state.time_ms, command.time_ms)
         state.counted = state.counted or command.counted  # raft_partition/Z-6
         term = entry.term
         on_event = self._on_event if self.term and self._zone.sink.listening else None
-        answers: list[Value] = []
+        answers: list[Applied] = []
         for part in command.parts:
             if isinstance(part, ZoneWrites):
                 partition = part.partition if part.partition >= 0 else self.partitions[0]
@@ -87,6 +87,8 @@ class ZonePartition:
                     answer = state.carry_out(request, term, on_event)
                     if request.op is Op.PIN and isinstance(answer, list):
                         answer = [*answer, *self._holders()]
+                    elif request.op in MOVING:
+                        self._zone.sink.on_marked(self.number)
                     answers.append(answer)
         if command.sweep:
             state.sweep(term, on_event)
@@ -132,6 +134,7 @@ class ZonePartition:
     def restore(self, pieces: Sequence[bytes]) -> None:
         """Replace the state by a snapshot. The outcome of earlier proposals is unknown here."""
         self.state.restore(pieces)
+        self._zone.sink.on_marked(self.number)
         self.proposals.lose_placed(STOPPED)
 
     def stop(self) -> None:

@@ -8,6 +8,7 @@ from typing import Protocol
 from holdfast.config import Settings
 from holdfast.core.model.ids import MILLISECOND, GroupNumber
 from holdfast.core.model.levels import ZONE_COUNTERS
+from holdfast.core.model.map_moves import MovesInForce
 from holdfast.core.model.operations import EntryEvent, Outcome, Status
 from holdfast.core.multiraft.group_host import GroupHost
 from holdfast.core.multiraft.hosted_group import ReplicaNotice
@@ -35,6 +36,10 @@ class SharedWithEngineOne(Protocol):
         """Makes the mapping of a map's entries."""
 
     @property
+    def moves(self) -> MovesInForce:
+        """The moves of maps in the view."""
+
+    @property
     def cuts(self) -> Cuts:
         """The cuts that this member keeps."""
 
@@ -53,6 +58,7 @@ class ZoneReplicas:
         shared: SharedWithEngineOne,
     ) -> None:
         self.settings = settings
+        self.moves = shared.moves
         self.shared = shared
         self.out = out
         self.groups = groups
@@ -94,6 +100,9 @@ class ZoneSink(Protocol):
     """Maps that have listeners."""
 
     def hear(self, event: EntryEvent) -> None: ...
+
+    def on_marked(self, number: GroupNumber) -> None:
+        """The marks of a partition of the group have changed (model/M-2)."""
 
     def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None: ...
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -21,6 +22,7 @@ from holdfast.core.model.levels import FORGETS
 from holdfast.core.model.open_operations import OpenOperation
 from holdfast.core.model.operations import (
     CLEARING,
+    MOVING,
     READS,
     WHOLE,
     EntryEvent,
@@ -40,7 +42,7 @@ from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.primary_copy import SLICE_ENTRIES
 from holdfast.core.replication_engine import ReplicationEngine
 from holdfast.core.routing.backup_reads import Neighbours
-from holdfast.core.routing.pending import FULL, Asker, OwnShare, Peer, Waiting, answer
+from holdfast.core.routing.pending import FULL, Asker, OwnShare, Parked, Peer, Waiting, answer
 from holdfast.core.routing.request_refusals import RequestRefusals, changes
 
 RETRY_NS = 50 * MILLISECOND
@@ -52,6 +54,9 @@ LISTED_SHARE = 2
 """Limit of the bytes gathered at a time, as a multiple of `limits.answer_bytes`."""
 PAUSE_NS = 1 * MILLISECOND
 """Pause between two slices, for other work."""
+
+STAYING = frozenset({Op.CALL, Op.ASK, *MOVING})
+"""Operations that do not go where a map lives."""
 
 LISTED = Outcome(
     Status.NOT_READY, None, "other requests list more than this member can gather at a time; ask again"
@@ -85,6 +90,25 @@ class Gathering:
         self.queued = False
 
 
+class Rehoming(Protocol):
+    """Passes on requests for maps that have moved to another engine."""
+
+    def rehome(self, parked: Parked) -> None: ...
+
+    def rehome_gathering(self, gathering: Gathering) -> None: ...
+
+
+class Departures:
+    """Maps that a router serves no more, because they have moved to another engine (routing/R-13)."""
+
+    def __init__(self) -> None:
+        self.names: frozenset[str] = frozenset()
+        self.rehoming: Rehoming | None = None
+
+    def concern(self, request: Request) -> bool:
+        return request.map in self.names and request.op not in STAYING
+
+
 Slice = Gathering | tuple[MemberId, Forward]
 """A slice of a session's operation, or of the share that another member has asked for."""
 
@@ -115,6 +139,7 @@ class Gatherings:
         self._timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
         self._answer_bytes = settings.limits.answer_bytes
 
+        self.departures = Departures()
         self._asked: dict[int, tuple[MemberId, Gathering, list[int]]] = {}
         """Ticket -> the member that was asked, and the partitions."""
         self._again: list[Gathering] = []
@@ -135,6 +160,27 @@ class Gatherings:
             # Members of an earlier build do not know DESTROY.
             request = replace(request, op=Op.CLEAR)
         self._take_turn(Gathering(request, asker, self._out.now_ns + self._timeout_ns))
+
+    def _depart(self, gathering: Gathering) -> None:
+        """Pass it on when no share is under way: their answers come to this router."""
+        if self._under_way(gathering):
+            if gathering not in self._again:
+                self._again.append(gathering)
+            self._waiting.look_in(RETRY_NS)
+            return
+        assert self.departures.rehoming is not None, "maps depart to somewhere"
+        self._listed -= gathering.size
+        self.departures.rehoming.rehome_gathering(gathering)
+
+    def adopt(self, gathering: Gathering) -> None:
+        """Continue an operation on a map that has moved here, in the partitions that it misses."""
+        self._listed += gathering.size
+        self._take_turn(gathering)
+
+    def reject(self, gathering: Gathering, outcome: Outcome) -> None:
+        """End an operation on a map that has moved, and cannot be passed on."""
+        self._listed += gathering.size
+        self._finish(gathering, Outcome(Status.UNKNOWN, None, PARTLY) if gathering.started else outcome)
 
     def share_wanted(self, sender: MemberId, forward: Forward) -> None:
         self._take_turn((sender, forward))
@@ -180,6 +226,9 @@ class Gatherings:
 
     def _gather(self, gathering: Gathering) -> None:
         """Ask every primary for its share of the missing partitions."""
+        if self.departures.names and self.departures.concern(gathering.request):
+            self._depart(gathering)
+            return
         refused = self._refusals.rejection(gathering.request)
         if refused is not None:
             partly = gathering.started and gathering.request.op not in READS

@@ -28,11 +28,9 @@ class LostPartitions:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._of: dict[str, set[int]] = {}
-        self.changes = 0
 
     def learn(self, partition: int, maps: tuple[str, ...]) -> bool:
         """Set the maps that have lost this partition. Returns whether another map has become read-only."""
-        self.changes += 1
         read_only = self._read_only()
         for name, partitions in list(self._of.items()):
             partitions.discard(partition)

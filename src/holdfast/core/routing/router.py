@@ -20,6 +20,9 @@
   the end of its wait: at most half the call timeout, because the member that forwarded it waits only for that timeout.
   It has changed nothing; when the partition moves to another member, it is sent there.
 
+- routing/R-13: When a map has moved to another engine (model/M-1), the requests that wait here go there. One that may
+  have been applied is not sent there, because that engine does not know its id: its outcome is unknown.
+
 Example for routing/R-2 and routing/R-4: member 3 forwards a put with id x to primary 1, which replicates it as update
 18 to backup 2 and crashes before it answers. Member 2 becomes primary, and member 3 sends the put again. Member 2 knows
 x from update 18 and answers without applying it again. If member 2 had to reject it, say because its memory is full,
@@ -48,7 +51,8 @@ from holdfast.core.operations.map_operations import FROM_BACKUPS
 from holdfast.core.outbox import Outbox
 from holdfast.core.replication_engine import ReplicationEngine
 from holdfast.core.routing.backup_reads import BackupReads, Neighbours
-from holdfast.core.routing.gatherings import LATE_NS, RETRY_NS, Gatherings, timed_out
+from holdfast.core.routing.gatherings import LATE_NS, RETRY_NS, Departures, Gatherings, Rehoming, timed_out
+from holdfast.core.routing.lane_access import LaneAccess
 from holdfast.core.routing.pending import FULL, Asker, Parked, Peer, Waiting, answer, size_of
 from holdfast.core.routing.request_refusals import CROWDED, RequestRefusals, changes
 from holdfast.core.routing.slow_requests import parked_since
@@ -57,6 +61,7 @@ from holdfast.core.store.partition_copy import PartitionCopy
 WAIT_SHARE = 2
 """The longest wait for a change is the call timeout divided by this."""
 HAS_LEFT = Outcome(Status.CLOSING, None, "this member has left the cluster")
+_OF_MANY_VALUES = frozenset({Op.TRANSACT, Op.SETTLE, Op.FILL})
 NOT_IN_A_ZONE = Outcome(
     Status.FAILED, None, "the map does not live in a zone, by the settings of this member"
 )
@@ -103,6 +108,8 @@ class Router:
         self._of_terms = of_terms
         self._timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
         self.refusals = RequestRefusals(settings, rows, replication)
+        self.access = LaneAccess(self.refusals.losses)
+        """Which maps sessions may serve directly."""
         self.waiting = self._waiting = waiting or Waiting(settings, out)
         self.backup_reads = BackupReads(me, settings, out, rows, held, neighbours)
         self.gatherings = Gatherings(
@@ -115,6 +122,7 @@ class Router:
             refusals=self.refusals,
             waiting=self._waiting,
         )
+        self._departures = self.gatherings.departures = Departures()
         self._unread: set[MemberId] = set()
         """Members with too many unacknowledged answers (routing/R-8)."""
         self._parked: dict[int, list[Parked]] = {}
@@ -142,7 +150,7 @@ class Router:
         if len(key) > limits.key_bytes:
             return f"the key has {len(key)} bytes; limits.key_bytes is {limits.key_bytes}"
         # A step of a transaction carries many values; its coordinator has checked them (transactions/C-6).
-        if len(value) > limits.value_bytes and request.op not in (Op.TRANSACT, Op.SETTLE):
+        if len(value) > limits.value_bytes and request.op not in _OF_MANY_VALUES:
             return f"the value has {len(value)} bytes; limits.value_bytes is {limits.value_bytes}"
         if request.op is Op.PUT_ALL:
             for index, item in enumerate(request.items):
@@ -151,8 +159,35 @@ class Router:
                     return f"an entry has a part of {len(item)} bytes; the limit is {limit}"
         return ""
 
+    def depart(self, names: frozenset[str], rehoming: Rehoming) -> None:
+        """These maps are served by another engine from now on (routing/R-13). Call `pass_on` when all routers know."""
+        self._departures.names, self._departures.rehoming = names, rehoming
+
+    def pass_on(self) -> None:
+        """Pass on the waiting requests for maps that have departed."""
+        names = self._departures.names
+        if not names:
+            return
+        for partition, waiting in [*self._parked.items(), *self._delayed.items()]:
+            if any(parked.request.map in names for parked in waiting):
+                self.served(partition)
+                self.changed(partition)
+        self.gatherings.try_again()
+
+    def adopt(self, parked: Parked) -> None:
+        """Take over a request for a map that has moved here."""
+        self._dispatch(parked)
+
+    def drop(self, parked: Parked, outcome: Outcome) -> None:
+        """Answer a request for a map that has moved, and cannot be passed on."""
+        self._answer(parked, outcome)
+
     def _dispatch(self, parked: Parked) -> None:
         request = parked.request
+        if self._departures.names and self._departures.concern(request):
+            assert self._departures.rehoming is not None, "maps depart to somewhere"
+            self._departures.rehoming.rehome(parked)
+            return
         refused = self.refusals.rejection(request)
         if refused is not None:
             self._answer(parked, refused)

@@ -63,6 +63,7 @@ class Serving:
         self._lane = lane
         self._activation = activation
         self._router = router
+        self._access = router.access
 
     # -- the primary of a partition
 
@@ -71,8 +72,10 @@ class Serving:
         assert self._rows[partition] is new, "the table has the new assignment"
         assert old.version < new.version, "a new assignment has a higher version"
         losses = self._router.refusals.losses
-        if old.lost != new.lost and losses.learn(partition, new.lost):
-            self._router.restrict()
+        if old.lost != new.lost:
+            if losses.learn(partition, new.lost):
+                self._router.restrict()
+            self._access.on_losses()
         copy = self._copies.held.get(partition)
         if new.owner != self._me:
             if copy is not None:
@@ -106,6 +109,7 @@ class Serving:
         copy = self._copies.held[partition]
         assert self._rows[partition].owner == self._me, "only the primary serves"
         assert copy.term, "a serving primary has a term"
+        self._access.look(partition, copy)
         self._lane.leading[partition] = copy
         self._lane.serving[partition] = None if self._hides(partition) else copy
         self._lane.retarget(copy)
@@ -131,6 +135,7 @@ class Serving:
         if copy is not None:
             self._router.backup_reads.step_down(partition, copy)
         self._lane.serving[partition] = self._lane.leading[partition] = None
+        self._access.look(partition, None)
 
     def _stop(self, partition: int) -> None:
         self._close(partition)
@@ -138,6 +143,9 @@ class Serving:
         self._lane.abandon(partition)
         assert partition not in self._activation.active, "a stopped primary is not active"
         assert not self._lane.unfinished(partition), "a stopped primary has no open batches"
+
+    def on_marked(self, partition: int) -> None:
+        self._access.look(partition, self._lane.leading[partition])
 
     # -- restrictions
 

@@ -124,6 +124,9 @@ class MapState:
             self.drop(record.key)
         elif change is Change.EXPIRY:
             if record.key in self.entries:
+                if self.touched is not None and record.key not in self.touched:
+                    # A move of the map sends the new times; for other observers the value is the same.
+                    self.touched[record.key] = self.entries[record.key]
                 self.schedule(record.key, record.ttl_ms, record.max_idle_ms, now_ns)
         elif change is Change.CLEAR or change is Change.BEGIN:
             self.wipe()

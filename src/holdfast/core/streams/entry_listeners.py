@@ -153,6 +153,10 @@ class EntryListeners:
     def subscribers(self, name: str) -> set[MemberId]:
         return set(self._subscribers.get(name, ()))
 
+    def has_near_caches(self, name: str) -> bool:
+        """Whether clients of this member have near caches of the map."""
+        return any(listener.invalidations for listener in self._local.get(name, []))
+
     @property
     def subscribed_maps(self) -> list[str]:
         return sorted({*self._local, *self._subscribers})

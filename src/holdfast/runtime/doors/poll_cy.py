@@ -27,7 +27,7 @@ from functools import partial
 from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, epoll
 from typing import Any, Protocol
 
-from holdfast.core.routing.lost_partitions import LostPartitions
+from holdfast.core.routing.lane_access import LaneAccess
 from holdfast.core.store import uncompiled as cython
 from holdfast.runtime.doors.system_calls import (
     READY_BYTES,
@@ -102,8 +102,8 @@ class Wire:
     longest: tuple[int, int]
     flow: Flow
     most: cython.Py_ssize_t
-    losses: LostPartitions
-    losses_seen: cython.Py_ssize_t
+    access: LaneAccess
+    access_seen: cython.Py_ssize_t
     collects_acks: cython.bint
     glances: cython.int
     head: bytes
@@ -604,8 +604,8 @@ class Poll:
         """
         flow = wire.flow
         gathered: cython.Py_ssize_t = flow.gathered
-        losses: cython.Py_ssize_t = wire.losses.changes
-        if gathered or losses != wire.losses_seen:
+        changes: cython.Py_ssize_t = wire.access.changes
+        if gathered or changes != wire.access_seen:
             return -1
         held: cython.Py_ssize_t = flow.held
         expected: cython.Py_ssize_t = flow.expected
@@ -715,8 +715,8 @@ class Poll:
             wire.longest = path.longest
             wire.flow = path.flow
             wire.most = path.flow.most
-            wire.losses = path.losses
-            wire.losses_seen = path.losses_seen
+            wire.access = path.access
+            wire.access_seen = path.access_seen
             wire.collects_acks = path.collects_acks
 
     @cython.cfunc

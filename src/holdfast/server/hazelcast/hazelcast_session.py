@@ -175,12 +175,12 @@ class HazelcastSession:
             admit=lambda: admit(False),
             peer=peer,
         )
-        self._served_maps = served_maps or ServedMaps(grid.losses)
+        self._served_maps = served_maps or ServedMaps(grid.lane_access)
         self._names: dict[bytes, Served] = {}
         """Maps for the data lane: none before authentication, then the shared ones or the connection's own."""
-        self._losses = grid.losses
-        self._losses_seen = self._losses.changes
-        """State of the losses at which `_names` contains no map with lost partitions."""
+        self._access = grid.lane_access
+        self._access_seen = self._access.changes
+        """State of `_access` at which `_names` and `_zone_maps` were right."""
         self._zone_maps: dict[bytes, ZoneMap] = {}
         """Maps in zones, for their data lane."""
         self._unsealed = bytearray()
@@ -222,8 +222,8 @@ class HazelcastSession:
         if room < 0:
             self._rest, flow.rest = (data, 0), True
             return
-        if self._losses.changes != self._losses_seen:
-            self._look_at_losses()
+        if self._access.changes != self._access_seen:
+            self._look_maps_up_again()
         at = self._serve_lane(data, 0, self._sink, self._names, self._longest, room)
         if self._unsealed or at < len(data):
             self._go_on_from(data, at)
@@ -244,11 +244,11 @@ class HazelcastSession:
             or flow.works
         ):
             return None
-        losses = self._losses
+        access = self._access
         if not self._names and talk.rights.everything:
             self._names = self._served_maps.now()
         return FastPath(
-            self._lane, self._names, self._longest, flow, losses, self._losses_seen, talk.collects_acks
+            self._lane, self._names, self._longest, flow, access, self._access_seen, talk.collects_acks
         )
 
     def served(self, data: bytes, at: int, out: bytes, unsealed: bytes) -> None:
@@ -409,14 +409,14 @@ class HazelcastSession:
 
     # -- the data lane
 
-    def _look_at_losses(self) -> None:
-        """Remove maps with lost partitions from the lane; the session rejects them by name (routing/R-12)."""
-        self._losses_seen = self._losses.changes
-        self._names = {}
+    def _look_maps_up_again(self) -> None:
+        """A map was closed or has moved: the session decides again which ones the lane serves."""
+        self._access_seen = self._access.changes
+        self._names, self._zone_maps = {}, {}
 
     def _serve_entries(self, data: bytes, at: int) -> int:
-        if self._losses.changes != self._losses_seen:
-            self._look_at_losses()
+        if self._access.changes != self._access_seen:
+            self._look_maps_up_again()
         at = self._serve_lane(data, at, self._sink, self._names, self._longest, self._flow.left)
         self._seal()
         if at < len(data) and self._zone_maps:
@@ -646,7 +646,7 @@ class HazelcastSession:
         if not grid.zone_of(name):
             if len(self._names) >= _MOST_NAMES and self._names is self._served_maps.now():
                 self._names = {}
-            if len(self._names) < _MOST_NAMES and not self._losses.concern(name):
+            if len(self._names) < _MOST_NAMES and not self._access.is_closed(name):
                 self._names[name.encode()] = (name,) if reads_only else name
         elif len(self._zone_maps) < _MOST_NAMES:
             entries = grid.zone_entries(name)

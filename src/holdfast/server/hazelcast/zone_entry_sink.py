@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from holdfast.core.model.operations import DEFAULT_TTL, Status
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone, ZoneWrite
-from holdfast.core.raft_partition.leader_routing import ZoneEntries
+from holdfast.core.raft_partition.map_homes import ZoneEntries
 from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.server.hazelcast.keyed_requests import BY_KIND, LaneRow, respond
 from holdfast.server.hazelcast.reference_lane import GENERAL, EntryWrite, room_of

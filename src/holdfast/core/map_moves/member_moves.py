@@ -1,0 +1,412 @@
+"""The moves of maps on one member: what it does as leader of partitions, and what it reports to the master.
+
+- map_moves/V-1: A mark of a move that has ended is removed by the leader of its partition, in both engines: with the
+  entries, unless the map is served there. A mark of a later version of the view is left alone.
+- map_moves/V-2: The master goes on to the next phase when the members have reported, of this move and round, every
+  partition: close to complete, then filled, then cleaned. Before the source forgets anything, every member has
+  installed the view that names the new home, so no member looks for the map in the source. Reports are repeated, so a
+  new master gets them too.
+
+Example for the second part of map_moves/V-2: member 3 has not installed the view with `MOVED`, and becomes primary of
+partition 7, whose copy of the map has been emptied already. It would answer a get with "absent", though the map has the
+entry.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from holdfast.config.engine_features import NEAR_CACHES
+from holdfast.core.map_moves.move_master import MoveMaster
+from holdfast.core.map_moves.partition_transfer import PartitionTransfer, Stage, Times
+from holdfast.core.membership.membership_status import MembershipStatus
+from holdfast.core.messages import MapMoveReport
+from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.map_changes import MapChanges
+from holdfast.core.model.map_moves import (
+    NOT_DUE,
+    EndMove,
+    FillMap,
+    MapMove,
+    MoveAnswer,
+    MovePhase,
+    MoveStep,
+    PauseMap,
+    ResumeMap,
+    decode_move_answer,
+    encode_move,
+)
+from holdfast.core.model.notices import ViewInstalled
+from holdfast.core.model.operations import Op, Outcome, Request, Status
+from holdfast.core.model.timer_name import TimerName
+from holdfast.core.outbox import Outbox
+from holdfast.core.routing.pending import Asker, Within
+from holdfast.core.store.move_marks import mark_in, marks_in
+from holdfast.core.store.partition_copy import PartitionCopy
+
+LOOK_NS = 20 * MILLISECOND
+REPORT_NS = 100 * MILLISECOND
+DELAY_NS = 50 * MILLISECOND
+"""Pause of a partition after a step that was not done."""
+PARALLEL = 8
+"""Partitions whose entries are copied at a time."""
+SWEEPS = 10
+"""Sweeps of the member from one look for marks that are left over to the next."""
+ENDINGS = 32
+"""Marks that are removed at a time."""
+_COPYING = (MovePhase.COPYING, MovePhase.SWITCHING)
+
+
+class LedCopy(Protocol):
+    @property
+    def copy(self) -> PartitionCopy: ...
+
+    @property
+    def now_ns(self) -> int:
+        """The time by which its entries expire."""
+
+
+class EngineCopies(Protocol):
+    """The copies on this member, by engine: a zone, or empty for the partitions with a primary."""
+
+    def led_in(self, engine: str, partition: int) -> LedCopy | None:
+        """The copy that this member serves as primary or leader, whatever maps are closed in it."""
+
+    def led_everywhere(self) -> Iterator[tuple[str, PartitionCopy]]:
+        """All of these, with their engines."""
+
+
+class Submits(Protocol):
+    def submit(self, request: Request, asker: Asker) -> None:
+        """Carry out a request wherever it is served."""
+
+
+class NearCaches(Protocol):
+    def has_near_caches(self, name: str) -> bool:
+        """Whether clients of this member have near caches of the map."""
+
+
+class Views(Protocol):
+    def consider(self) -> None:
+        """Propose a next view if one is wanted."""
+
+
+class Homes(Protocol):
+    def home(self, name: str) -> str:
+        """The engine that serves this map, by the view."""
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    """A step that is being carried out."""
+
+    name: str
+    partition: int
+    step: MoveStep
+    engine: str
+
+
+class MemberMoves:
+    def __init__(
+        self,
+        out: Outbox,
+        membership: MembershipStatus,
+        partitions: int,
+        submits: Submits,
+        homes: Homes,
+        near_caches: NearCaches,
+        views: Views,
+    ) -> None:
+        self._out = out
+        self._membership = membership
+        self._partitions = partitions
+        self._near_caches = near_caches
+        self._views = views
+        self._copies: EngineCopies
+        self._master = MoveMaster(out, membership, partitions)
+        self._submits = submits
+        self._homes = homes
+        self._transfers: dict[tuple[str, int], PartitionTransfer] = {}
+        self._tickets = 0
+        self._under_way: dict[int, _UnderWay] = {}
+        self._busy: set[tuple[str, int, str]] = set()
+        """Map, partition and engine of the steps under way."""
+        self._delayed: dict[tuple[str, int, str], int] = {}
+        """The same of steps that were not done, and until when they wait."""
+        self._outcomes: deque[tuple[int, Outcome]] = deque()
+        self._waits: dict[str, str] = {}
+        """By map: why the last step that was not done was not."""
+        self._reported_ns = 0
+        self._reported: dict[str, MapMoveReport] = {}
+        self._due_ns = 0
+        self._sweeps = 0
+
+    def attach(self, copies: EngineCopies) -> None:
+        self._copies = copies
+
+    def wanted(self, changes: MapChanges) -> MapChanges:
+        """On the master: these changes, with the next phase of a move that can go on."""
+        return self._master.wanted(changes)
+
+    def on_report(self, sender: MemberId, message: MapMoveReport) -> None:
+        self._master.on_report(sender, message)
+        self._views.consider()
+
+    def problem(self, name: str, zone: str) -> str:
+        """The reason why this map cannot move to this zone (empty: out of zones), as far as this member knows."""
+        if zone and self._near_caches.has_near_caches(name):
+            return (
+                f"clients of {self._membership.info.name} have near caches of {name}: {NEAR_CACHES.instead}"
+            )
+        return ""
+
+    @property
+    def _moves(self) -> Mapping[str, MapMove]:
+        view = self._membership.view
+        return view.maps.moves if view is not None and self._membership.admitted else {}
+
+    # -- occasions
+
+    def on_view(self, notice: ViewInstalled) -> None:
+        self._master.on_view(notice)
+        moves = self._moves
+        for (name, partition), transfer in list(self._transfers.items()):
+            move = moves.get(name)
+            if move is None or move.phase not in _COPYING:
+                transfer.end()
+                del self._transfers[name, partition]
+        old = notice.old.maps if notice.old is not None else None
+        if moves and (notice.new is None or notice.new.maps != old):
+            self._reported_ns = 0
+            self._delayed.clear()
+            self._wake(1)
+        elif moves:
+            self._wake(LOOK_NS)
+
+    def on_timer(self) -> None:
+        self._due_ns = 0
+        self._look()
+
+    def sweep(self) -> None:
+        """Look from time to time for marks that are left over, if a map was ever moved."""
+        self._sweeps = (self._sweeps + 1) % SWEEPS
+        view = self._membership.view
+        if not self._sweeps and view is not None and any(one.home is not None for one in view.maps.changes):
+            self._end_marks()
+
+    def answered(self, ticket: int, outcome: Outcome) -> None:
+        self._outcomes.append((ticket, outcome))
+
+    def deliver(self) -> None:
+        """End of a step: handle answers, and send what follows."""
+        if not self._outcomes:
+            return
+        moves = self._moves
+        staged = False
+        for _ in range(len(self._outcomes)):
+            ticket, outcome = self._outcomes.popleft()
+            done = self._under_way.pop(ticket)
+            self._busy.discard((done.name, done.partition, done.engine))
+            staged = self._on_outcome(done, outcome) or staged
+            move, transfer = moves.get(done.name), self._transfers.get((done.name, done.partition))
+            if move is not None and transfer is not None:
+                self._advance(move, transfer)
+        if staged:
+            self._report(moves)
+        if self._outcomes:
+            self._wake(1)
+
+    def _wake(self, after_ns: int) -> None:
+        due_ns = self._out.now_ns + after_ns
+        if not self._due_ns or due_ns < self._due_ns:
+            self._due_ns = due_ns
+            self._out.timer(TimerName.MOVES, after_ns)
+
+    # -- looking
+
+    def _look(self) -> None:
+        moves = self._moves
+        for name, move in moves.items():
+            if move.phase in _COPYING:
+                self._copy(name, move)
+        self._end_marks()
+        self._report(moves)
+        if self._outcomes:
+            self._wake(1)
+        elif moves:
+            self._wake(LOOK_NS)
+
+    def _copy(self, name: str, move: MapMove) -> None:
+        """Begin, continue and end the transfers of a move."""
+        copying = sum(1 for transfer in self._transfers.values() if transfer.stage is Stage.COPYING)
+        for partition in range(self._partitions):
+            led = self._copies.led_in(move.source, partition)
+            transfer = self._transfers.get((name, partition))
+            if led is None:
+                if transfer is not None:
+                    transfer.end()
+                    del self._transfers[name, partition]
+                continue
+            if transfer is None:
+                transfer = self._transfers[name, partition] = PartitionTransfer(name, partition)
+            begins = transfer.stage is Stage.ASKING
+            if begins and copying >= PARALLEL:
+                continue
+            if self._advance(move, transfer):
+                copying += begins
+
+    def _advance(self, move: MapMove, transfer: PartitionTransfer) -> bool:
+        """Send the next step of a transfer; returns whether there was one."""
+        name, partition = transfer.name, transfer.partition
+        if move.phase not in _COPYING:
+            return False
+        if self._is_held_up((name, partition, move.source), (name, partition, move.target)):
+            return False
+        led = self._copies.led_in(move.source, partition)
+        if led is None:
+            return False
+        times = Times(led.now_ns, self._out.now_ns, self._out.wall_ms())
+        step = transfer.next_step(move, led.copy, times)
+        if step is not None:
+            source = isinstance(step, PauseMap | ResumeMap)
+            self._send(name, partition, step, move.source if source else move.target)
+        return step is not None
+
+    def _is_held_up(self, *places: tuple[str, int, str]) -> bool:
+        """Whether a step is under way there, or was not done a moment ago."""
+        return any(place in self._busy or self._delayed.get(place, 0) > self._out.now_ns for place in places)
+
+    def _send(self, name: str, partition: int, step: MoveStep, engine: str) -> None:
+        self._tickets += 1
+        self._under_way[self._tickets] = _UnderWay(name, partition, step, engine)
+        self._busy.add((name, partition, engine))
+        op = Op.FILL if isinstance(step, FillMap) else Op.MOVE
+        request = Request(op, name, [partition], value=encode_move(step), expected=engine.encode())
+        self._submits.submit(request, Within(self, self._tickets))
+
+    def _on_outcome(self, done: _UnderWay, outcome: Outcome) -> bool:
+        """Returns whether the master may want to know of it."""
+        place = (done.name, done.partition, done.engine)
+        answer = _answer_in(outcome)
+        transfer, move = self._transfers.get((done.name, done.partition)), self._moves.get(done.name)
+        if answer is None or answer.refused:
+            why = answer.refused if answer is not None else outcome.detail
+            self._waits[done.name] = why
+            self._delayed[place] = self._out.now_ns + DELAY_NS
+            failed = answer is None and outcome.status is Status.FAILED and outcome.detail != NOT_DUE.detail
+            if failed and transfer is not None:
+                transfer.problem = why
+        else:
+            self._delayed.pop(place, None)
+        if answer is None or transfer is None or move is None or move.number != done.step.number:
+            return isinstance(done.step, EndMove) or transfer is not None
+        led, stage = self._copies.led_in(move.source, done.partition), transfer.stage
+        if led is not None:
+            transfer.on_answer(done.step, answer, move, led.copy)
+        return transfer.stage is not stage
+
+    # -- ending
+
+    def _end_marks(self) -> None:
+        """map_moves/V-1."""
+        view = self._membership.view
+        if view is None or not self._membership.admitted:
+            return
+        for engine, copy in self._copies.led_everywhere():
+            for name, mark in marks_in(copy.maps).items():
+                move = view.maps.moves.get(name)
+                present = move is not None and move.number == mark.number
+                lasts = move is not None and present and move.phase not in _ENDING
+                place = (name, copy.partition, engine)
+                if lasts or mark.number > view.maps.version or self._is_held_up(place):
+                    continue
+                if len(self._busy) >= ENDINGS:
+                    return
+                keep = self._homes.home(name) == engine
+                self._send(name, copy.partition, EndMove(mark.number, keep), engine)
+
+    # -- reporting
+
+    def _report(self, moves: Mapping[str, MapMove]) -> None:
+        """Send the master what it does not know yet, and everything again from time to time."""
+        view, master = self._membership.view, self._membership.master
+        if view is None or master is None:
+            return
+        again = self._out.now_ns - self._reported_ns >= REPORT_NS
+        for name, move in moves.items():
+            report = self._report_of(name, move, view.number)
+            if again or self._reported.get(name) != report:
+                self._reported[name] = report
+                self._out.send(master, report)
+        if again:
+            self._reported_ns = self._out.now_ns
+        for name in self._reported.keys() - moves.keys():
+            del self._reported[name]
+            self._waits.pop(name, None)
+
+    def _report_of(self, name: str, move: MapMove, view: int) -> MapMoveReport:
+        source: list[int] = []
+        target: list[int] = []
+        problem = ""
+        if move.phase in _COPYING:
+            wanted = Stage.CLOSE if move.phase is MovePhase.COPYING else Stage.FILLED
+            mine = [one for (of, _), one in self._transfers.items() if of == name]
+            source = sorted(one.partition for one in mine if one.stage >= wanted)
+            problem = next((one.problem for one in mine if one.problem), "")
+        elif move.phase in _ENDING:
+            source, target = self._cleaned(name, move.source), self._cleaned(name, move.target)
+        return MapMoveReport(view, name, move.number, move.phase, move.round, source, target, problem)
+
+    def _cleaned(self, name: str, engine: str) -> list[int]:
+        """Partitions of the engine that this member leads, and that have no mark of the map."""
+        return [
+            partition
+            for partition in range(self._partitions)
+            if (led := self._copies.led_in(engine, partition)) is not None
+            and mark_in(led.copy.maps, name) is None
+        ]
+
+    # -- for the operator
+
+    def described(self, name: str) -> str:
+        """How far the move of a map is, as text."""
+        move = self._moves.get(name)
+        if move is None:
+            return "the map is not being moved"
+        if move.phase not in _COPYING:
+            return _PHASES[move.phase].format(name)
+        mine = [one for (of, _), one in self._transfers.items() if of == name]
+        close = sum(1 for one in mine if one.stage >= Stage.CLOSE)
+        left = sum(one.left for one in mine)
+        waits = f"; last hindrance: {self._waits[name]}" if name in self._waits else ""
+        return (
+            f"{name} is being copied: {close} of {len(mine)} partitions of this member are complete, {left} entries "
+            f"left{waits}"
+        )
+
+    @property
+    def leftovers(self) -> dict[str, int]:
+        return {"partitions of maps that move": len(self._transfers), "steps of moves": len(self._under_way)}
+
+
+_PHASES = {
+    MovePhase.MOVED: "{} is at its new place; not every member has confirmed that yet",
+    MovePhase.CLEANING: "{} is at its new place; the copies at the old one are being removed",
+    MovePhase.CANCELLING: "{} stays where it is; the copies at the other place are being removed",
+}
+_ENDING = (MovePhase.CLEANING, MovePhase.CANCELLING)
+
+
+def _answer_in(outcome: Outcome) -> MoveAnswer | None:
+    """The answer to a step; None: it was not done, or its outcome is unknown."""
+    if outcome.status is not Status.OK or not isinstance(outcome.value, bytes):
+        return None
+    try:
+        return decode_move_answer(outcome.value)
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,143 @@
+"""Steps of the move of a map in one partition: their answers and updates. Pure: the copy is read and not changed.
+
+Both engines decide them alike, as all updates of a step are one batch.
+
+- operations/V-1: A pause holds until the source is resumed in a later phase, also under later leaders.
+- operations/V-2: The target applies the fills of the newest attempt, each once and in order. A fill of a former leader
+  of the source, however late, changes nothing.
+- operations/V-3: No map is paused while a transaction has locked one of its entries: a prepared branch will be applied.
+
+Example for operations/V-2: leader 1 of the source sends fill 5 of attempt 1 and hangs. Leader 2 begins attempt 2, which
+empties the target, and completes it. When fill 5 arrives, attempt 2 is known, and its old values are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.config import MOVES_MAP
+from holdfast.core.model.decisions import Decision, Update
+from holdfast.core.model.map_moves import (
+    AskFill,
+    EndMove,
+    FillMap,
+    MarkKind,
+    MoveAnswer,
+    MoveMark,
+    MoveStep,
+    PauseMap,
+    ResumeMap,
+    encode_move,
+)
+from holdfast.core.model.records import Change
+from holdfast.core.operations.transaction_branches import TransactionBranches
+from holdfast.core.store.move_marks import mark_in
+from holdfast.core.store.replica import MapReplica
+
+LOCKED = "a transaction has locked an entry"
+SUPERSEDED = "a newer attempt fills it"
+
+
+def decide_move(
+    maps: Mapping[str, MapReplica], name: str, step: MoveStep, now_ns: int, wall_ms: int
+) -> Decision:
+    """Decide a step about map `name` in a copy with these maps. `wall_ms`: the calendar."""
+    mark = mark_in(maps, name)
+    if mark is not None and mark.number > step.number:
+        return _refused(mark, "a later move is under way")
+    if isinstance(step, AskFill):
+        return _answer(mark)
+    if isinstance(step, EndMove):
+        return _end(maps, name, mark, step)
+    if isinstance(step, FillMap):
+        return _fill(maps, name, mark, step, wall_ms)
+    if isinstance(step, PauseMap):
+        if TransactionBranches(maps, now_ns).guards(name):
+            return _refused(mark, LOCKED)
+        return _set(name, MoveMark(step.number, MarkKind.PAUSED, _round(mark, step)))
+    assert isinstance(step, ResumeMap), step
+    if mark is None or mark.kind is not MarkKind.PAUSED or mark.round > step.round:
+        return _answer(mark)
+    return Decision(encode_move(MoveAnswer()), [_removal(name)])
+
+
+def _round(mark: MoveMark | None, step: PauseMap) -> int:
+    present = mark is not None and mark.number == step.number and mark.kind is MarkKind.PAUSED
+    return max(mark.round, step.round) if mark is not None and present else step.round
+
+
+def _fill(
+    maps: Mapping[str, MapReplica], name: str, mark: MoveMark | None, step: FillMap, wall_ms: int
+) -> Decision:
+    known = mark if mark is not None and mark.number == step.number else None
+    if known is not None and known.kind is MarkKind.PAUSED:
+        return _refused(mark, "this is the source")
+    attempt, applied = (known.attempt, known.applied) if known is not None else (0, 0)
+    if step.attempt < attempt:
+        return _refused(mark, SUPERSEDED)
+    kind = MarkKind.FILLED if step.round else MarkKind.FILLING
+    new = MoveMark(step.number, kind, step.round, step.attempt, step.place + 1)
+    updates = [_marking(name, new)]
+    if step.attempt > attempt:
+        if step.place:
+            return _refused(mark, "its first fill has not come")
+        updates += _emptying(maps, name)
+    elif step.place < applied:
+        return _answer(mark)
+    elif step.place > applied:
+        return _refused(mark, "a fill before it is missing")
+    return Decision(encode_move(MoveAnswer(new)), [*updates, *_entries(maps, name, step, wall_ms)])
+
+
+def _entries(maps: Mapping[str, MapReplica], name: str, step: FillMap, wall_ms: int) -> list[Update]:
+    passed_ms = max(0, wall_ms - step.time_ms)
+    zeros = [0] * len(step.keys)
+    held = maps.get(name)
+    rows = zip(
+        step.keys,
+        step.values,
+        step.ttls_ms or zeros,
+        step.max_idles_ms or zeros,
+        step.key_hashes or zeros,
+        strict=True,
+    )
+    updates: list[Update] = []
+    for key, value, ttl_ms, max_idle_ms, key_hash in rows:
+        if value is not None:
+            left_ms = max(1, ttl_ms - passed_ms) if ttl_ms else 0
+            updates.append(Update(Change.SET, key, value, left_ms, max_idle_ms, key_hash, map=name))
+        elif step.place and held is not None and key in held.state.entries:
+            updates.append(Update(Change.REMOVE, key, map=name))
+    return updates
+
+
+def _end(maps: Mapping[str, MapReplica], name: str, mark: MoveMark | None, step: EndMove) -> Decision:
+    if mark is None:
+        return _answer(None)
+    updates = [] if step.keep else _emptying(maps, name)
+    return Decision(encode_move(MoveAnswer()), [*updates, _removal(name)])
+
+
+def _emptying(maps: Mapping[str, MapReplica], name: str) -> list[Update]:
+    held = maps.get(name)
+    return [Update(Change.CLEAR, map=name)] if held is not None and held.state.entries else []
+
+
+def _set(name: str, mark: MoveMark) -> Decision:
+    return Decision(encode_move(MoveAnswer(mark)), [_marking(name, mark)])
+
+
+def _marking(name: str, mark: MoveMark) -> Update:
+    return Update(Change.SET, name.encode(), encode_move(mark), map=MOVES_MAP)
+
+
+def _removal(name: str) -> Update:
+    return Update(Change.REMOVE, name.encode(), map=MOVES_MAP)
+
+
+def _answer(mark: MoveMark | None) -> Decision:
+    return Decision(encode_move(MoveAnswer(mark)))
+
+
+def _refused(mark: MoveMark | None, why: str) -> Decision:
+    return Decision(encode_move(MoveAnswer(mark, why)))

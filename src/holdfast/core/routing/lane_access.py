@@ -1,0 +1,50 @@
+"""Maps that sessions must not serve directly (the data lane), but through the router, which rejects or delays requests.
+
+A map with lost partitions is one, and a map that is being moved to another engine: from when the view says that the
+move switches, and wherever this member leads a copy in which it is paused (model/M-1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.core.model.map_moves import MapMove, MarkKind, MovePhase
+from holdfast.core.routing.lost_partitions import LostPartitions
+from holdfast.core.store.move_marks import marks_in
+from holdfast.core.store.partition_copy import PartitionCopy
+
+
+class LaneAccess:
+    def __init__(self, losses: LostPartitions) -> None:
+        self._losses = losses
+        self.changes = 0
+        """Raised whenever a map is closed or opened, or moves: sessions then look their maps up again."""
+        self._switching: frozenset[str] = frozenset()
+        self._paused: dict[int, frozenset[str]] = {}
+        """By partition that is led here: paused maps."""
+
+    def is_closed(self, name: str) -> bool:
+        if name in self._switching or self._losses.concern(name):
+            return True
+        return any(name in names for names in self._paused.values())
+
+    def on_losses(self) -> None:
+        self.changes += 1
+
+    def on_moves(self, moves: Mapping[str, MapMove]) -> None:
+        """The view has these moves, or others than before."""
+        self._switching = frozenset(
+            name for name, move in moves.items() if move.phase is MovePhase.SWITCHING and not move.source
+        )
+        self.changes += 1
+
+    def look(self, partition: int, copy: PartitionCopy | None) -> None:
+        """The copy of a partition that this member leads, or its marks, have changed; None: it leads none."""
+        marks = marks_in(copy.maps) if copy is not None else {}
+        paused = frozenset(name for name, mark in marks.items() if mark.kind is MarkKind.PAUSED)
+        if paused == self._paused.get(partition, frozenset()):
+            return
+        self._paused[partition] = paused
+        if not paused:
+            del self._paused[partition]
+        self.changes += 1

@@ -1,0 +1,159 @@
+"""A map that moves between engines on real member processes, while clients of both protocols use it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import hazelcast
+import pytest
+from hazelcast.proxy.map import BlockingMap
+from tests.cluster.test_cluster import text
+from tests.cluster.test_zones import run, until
+
+from holdfast.client.blocking import Client
+from holdfast_lab.processes.local_cluster import LocalCluster
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+CONFIG = """
+[cluster]
+heartbeat_ms = 200
+suspect_after_ms = 10000
+[partitions]
+count = 11
+[metastore]
+voters = 3
+[maps.orders]
+backups = 1
+[maps.near]
+backups = 1
+"""
+ENTRIES = 200
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    with LocalCluster(3, CONFIG, log_dir=tmp_path) as running:
+        running.wait_settled()
+        assert run(running, "zone", "create", "z", "--replicas", "3").exit_code == 0
+        until(lambda: run(running, "cluster", "safe").exit_code == 0, "the zone is never safe")
+        yield running
+
+
+@contextmanager
+def connected(cluster: LocalCluster, **options: object) -> Iterator[hazelcast.HazelcastClient]:
+    client = hazelcast.HazelcastClient(
+        cluster_members=[str(member.client_address) for member in cluster.members],
+        cluster_name=cluster.status().cluster,
+        **options,
+    )
+    try:
+        yield client
+    finally:
+        client.shutdown()
+
+
+class Writer(threading.Thread):
+    """Sets keys to rising numbers, one after the other, and reads each back."""
+
+    def __init__(self, there: BlockingMap) -> None:
+        super().__init__(daemon=True)
+        self._there = there
+        self.last: dict[str, int] = {}
+        self.wrong: list[object] = []
+        self.longest_s = 0.0
+        self.ended = False
+
+    def run(self) -> None:
+        turn = 0
+        while not self.ended:
+            turn += 1
+            for number in range(20):
+                key, begun = f"w{number}", time.monotonic()
+                try:
+                    old = self._there.put(key, turn)
+                    read = self._there.get(key)
+                except Exception as error:  # noqa: BLE001 - reported by the test
+                    self.wrong.append(error)
+                    return
+                self.longest_s = max(self.longest_s, time.monotonic() - begun)
+                if old != self.last.get(key) or read != turn:
+                    self.wrong.append((key, turn, old, read))
+                self.last[key] = turn
+
+    def end(self) -> None:
+        self.ended = True
+        self.join(30)
+
+
+def test_a_used_map_moves_into_a_zone_and_out_again(cluster: LocalCluster) -> None:
+    with connected(cluster) as client, Client(cluster.members[0].client_address) as own:
+        orders = client.get_map("orders").blocking()
+        orders.put_all({f"k{number}": number for number in range(ENTRIES)})
+        heard: list[object] = []
+        orders.add_entry_listener(
+            include_value=True,
+            added_func=lambda event: heard.append(event.key),
+            updated_func=lambda event: heard.append(event.key),
+        )
+        writer = Writer(orders)
+        writer.start()
+        until(lambda: len(writer.last) == 20, "the writer does not write")
+        for command, home in ((["--zone", "z"], "z"), (["--no-zone"], "no zone"), (["--zone", "z"], "z")):
+            moved = run(cluster, "map", "move", "orders", *command)
+            assert moved.exit_code == 0, moved.output
+            assert home in moved.output
+            assert orders.get("k7") == 7
+            assert orders.size() == ENTRIES + 20
+            assert sorted(key for key in orders.key_set() if key.startswith("k")) == sorted(
+                f"k{number}" for number in range(ENTRIES)
+            )
+            own.set("orders", text("own"), text(home))
+            assert own.get("orders", text("own")) == text(home)
+            assert orders.remove("own") == home
+            before = len(heard)
+            until(lambda at=before: len(heard) > at, "no event comes after the move")  # type: ignore[misc]
+        writer.end()
+        assert writer.wrong == []
+        assert all(orders.get(key) == turn for key, turn in writer.last.items())
+        shown = json.loads(run(cluster, "map", "show", "orders", "--json").output.splitlines()[0])
+        assert "z" in json.dumps(shown)
+        until(lambda: cluster.status().entries.primary == ENTRIES + 20, "copies are left behind", 20)
+        assert run(cluster, "verify").exit_code == 0
+
+
+def test_a_command_that_times_out_leaves_the_move_to_the_cluster(cluster: LocalCluster) -> None:
+    with Client(cluster.members[0].client_address) as client:
+        client.set("orders", text("k"), text("v"))
+    begun = run(cluster, "map", "move", "orders", "--zone", "z", "--timeout", "0.01")
+    assert begun.exit_code == 3, begun.output
+    until(lambda: "z" in run(cluster, "map", "show", "orders", "--json").output, "it does not move")
+    assert run(cluster, "map", "move", "orders", "--no-zone").exit_code == 0
+
+
+def test_what_cannot_move_is_refused_with_advice(cluster: LocalCluster) -> None:
+    options = {"near_caches": {"near": {}}}
+    with connected(cluster, **options) as client:
+        client.get_map("near").blocking().put("k", "v")
+        assert client.get_map("near").blocking().get("k") == "v"
+        for arguments, advice in (
+            (["near", "--zone", "z"], "near caches"),
+            (["orders", "--zone", "y"], "holdfast zone create y"),
+            (["orders", "--no-zone"], "lives in no zone"),
+            (["orders", "--cancel"], "is not being moved"),
+            (["default", "--zone", "z"], "name a map"),
+        ):
+            refused = run(cluster, "map", "move", *arguments)
+            assert refused.exit_code == 1, refused.output
+            assert advice in refused.output
+    wrong = run(cluster, "map", "move", "orders")
+    assert wrong.exit_code == 2
+    assert "--no-zone" in wrong.output

@@ -1,0 +1,143 @@
+"""Steps of the move of a map in one partition."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.config import MOVES_MAP
+from holdfast.core.model.map_moves import (
+    AskFill,
+    EndMove,
+    FillMap,
+    MarkKind,
+    MoveAnswer,
+    MoveMark,
+    MoveStep,
+    PauseMap,
+    ResumeMap,
+    decode_move_answer,
+)
+from holdfast.core.model.records import Record
+from holdfast.core.model.transactions import KeyLock, encode, lock_key
+from holdfast.core.operations.move_steps import LOCKED, SUPERSEDED, decide_move
+from holdfast.core.store.move_marks import is_closed, mark_in
+from holdfast.core.store.partition_copy import PartitionCopy
+
+NAME = "m"
+NUMBER = 7
+
+
+class One:
+    """A copy in which steps are carried out."""
+
+    def __init__(self) -> None:
+        self.copy = PartitionCopy(0, 0)
+
+    def step(self, step: MoveStep, wall_ms: int = 0) -> MoveAnswer:
+        decision = decide_move(self.copy.maps, NAME, step, 0, wall_ms)
+        for update in decision.updates:
+            state = self.copy.open(update.map).state
+            record = Record(update.map, 1, update.change, update.key, update.value, update.ttl_ms)
+            state.apply(record, 0)
+        assert isinstance(decision.answer, bytes)
+        return decode_move_answer(decision.answer)
+
+    def fill(self, place: int, *, attempt: int = 1, round: int = 0, **entries: str | None) -> MoveAnswer:  # noqa: A002
+        keys = [key.encode() for key in entries]
+        values = [None if value is None else value.encode() for value in entries.values()]
+        return self.step(FillMap(NUMBER, attempt, place, keys, values, round=round))
+
+    @property
+    def entries(self) -> dict[str, str]:
+        held = self.copy.maps.get(NAME)
+        found = held.state.entries.items() if held is not None else ()
+        return {key.decode(): value.decode() for key, value in found}
+
+    @property
+    def mark(self) -> MoveMark | None:
+        return mark_in(self.copy.maps, NAME)
+
+    @property
+    def closed(self) -> bool:
+        return is_closed(self.copy.maps, NAME)
+
+
+def test_fills_are_applied_in_order_and_once() -> None:
+    one = One()
+    assert not one.fill(0, a="1", b="2").refused
+    assert one.closed
+    assert not one.fill(1, a="3", b=None).refused
+    assert one.entries == {"a": "3"}
+    assert not one.fill(0, a="1", b="2").refused, "a repeated fill is answered"
+    assert one.entries == {"a": "3"}, "and changes nothing"
+    assert one.fill(3, a="9").refused
+    assert not one.fill(2, round=4).refused
+    assert one.mark == MoveMark(NUMBER, MarkKind.FILLED, 4, 1, 3)
+    assert not one.closed
+
+
+@pytest.mark.rule("operations/V-2")
+def test_a_fill_of_a_former_leader_changes_nothing() -> None:
+    one = One()
+    one.fill(0, a="old", gone="x")
+    assert not one.fill(0, attempt=2, a="new").refused
+    assert one.entries == {"a": "new"}, "an attempt begins with nothing"
+    assert one.fill(1, attempt=1, a="old").refused == SUPERSEDED
+    assert one.fill(0, attempt=1, a="old").refused == SUPERSEDED
+    assert one.fill(1, attempt=3, a="x").refused, "the first fill of an attempt comes first"
+    assert one.entries == {"a": "new"}
+
+
+def test_a_pause_closes_the_map_until_its_round_is_resumed() -> None:
+    one = One()
+    assert one.step(PauseMap(NUMBER, 2)).mark == MoveMark(NUMBER, MarkKind.PAUSED, 2)
+    assert one.closed
+    one.step(ResumeMap(NUMBER, 1))
+    assert one.closed, "this is about an earlier round"
+    one.step(ResumeMap(NUMBER, 2))
+    assert not one.closed
+    assert one.mark is None
+
+
+@pytest.mark.rule("operations/V-3")
+def test_a_map_with_a_locked_entry_is_not_paused() -> None:
+    one = One()
+    locks = one.copy.open("__transactions").state
+    locks.entries[lock_key(NAME, b"k")] = encode(KeyLock(b"t" * 16, "member"))
+    assert one.step(PauseMap(NUMBER, 1)).refused == LOCKED
+    assert not one.closed
+    locks.entries.clear()
+    assert not one.step(PauseMap(NUMBER, 1)).refused
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_the_end_of_a_move_removes_the_mark_and_perhaps_the_entries(keep: bool) -> None:
+    one = One()
+    one.fill(0, a="1", round=1)
+    one.step(EndMove(NUMBER, keep))
+    assert one.mark is None
+    assert one.entries == ({"a": "1"} if keep else {})
+
+
+def test_steps_of_an_earlier_move_are_refused() -> None:
+    one = One()
+    one.fill(0, a="1")
+    for step in (PauseMap(6, 1), FillMap(6, 9, 0, [b"a"], [b"2"]), EndMove(6, False), AskFill(6)):
+        assert one.step(step).refused
+    assert one.entries == {"a": "1"}
+    assert one.step(AskFill(NUMBER)).mark == one.mark
+
+
+def test_what_an_earlier_move_has_left_is_removed_by_the_first_fill() -> None:
+    one = One()
+    one.fill(0, a="1", b="2")
+    assert not one.step(FillMap(NUMBER + 1, 1, 0, [b"a"], [b"3"])).refused
+    assert one.entries == {"a": "3"}
+
+
+def test_times_to_live_are_shorter_by_the_time_on_the_way() -> None:
+    one = One()
+    one.step(FillMap(NUMBER, 1, 0, [b"a", b"b"], [b"1", b"2"], ttls_ms=[5000, 0], time_ms=1000), wall_ms=3000)
+    expiries = one.copy.maps[NAME].state.expiries
+    assert {key: expiry.ttl_ms for key, expiry in expiries.items()} == {b"a": 3000}
+    assert MOVES_MAP in one.copy.maps

@@ -1,0 +1,330 @@
+"""Maps move between engines while they are used: no acknowledged write is lost, and every read is right."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+from tests.lab.sim.zone_stage import ZONED, ZoneStage, zoned_settings
+
+from holdfast.actions.move_map import MoveMap
+from holdfast.config import MapSettings, Settings
+from holdfast.core.events import ActionRequested
+from holdfast.core.map_moves.move_master import MoveMaster
+from holdfast.core.model.keys import partition_of
+from holdfast.core.model.map_moves import MapMove, MovePhase
+from holdfast.core.model.operations import Op, Outcome, Request, Status
+from holdfast.core.primary_backup import primary_copy
+from holdfast.core.raft_partition import consensus_replication, state_machine
+from holdfast.core.routing.router import Router
+from holdfast.core.store.move_marks import marks_in
+from holdfast_lab.sim.calls import wire_key
+
+PLAIN = "plain"
+"""A map that lives in no zone at the beginning."""
+KEYS = [f"k{number}" for number in range(60)]
+
+
+def settings(**of_map: object) -> Settings:
+    base = zoned_settings()
+    return msgspec.structs.replace(base, maps={**base.maps, PLAIN: MapSettings(backups=1, **of_map)})  # type: ignore[arg-type]
+
+
+class MoveStage(ZoneStage):
+    def order(self, name: str, zone: str = "", *, cancel: bool = False, member: int = 0) -> None:
+        action = MoveMap(name, zone, no_zone=not zone and not cancel, cancel=cancel)
+        process = self.living()[member]
+        process.step(partial(process.driver.handle, ActionRequested(action)))
+
+    def ended(self) -> bool:
+        return all(not process.picture.maps.changes.moves for process in self.living())
+
+    def homes(self, name: str) -> set[str]:
+        return {process.picture.maps.home(name) for process in self.living()}
+
+    def move(self, name: str, zone: str = "") -> None:
+        self.order(name, zone)
+        self.until(lambda: self.homes(name) == {zone} and self.ended(), what="the map is not moved")
+
+    def of(self, name: str, op: Op, key: str, value: str = "", member: int = 0) -> list[Outcome]:
+        raw = wire_key(key)
+        partition = partition_of(raw, 0, self.settings.partitions.count)
+        answers: list[Outcome] = []
+        asked = Request(op, name, [partition], raw, value.encode())
+        process = self.living()[member % len(self.living())]
+        process.step(partial(process.driver.execute, asked, answers.append))
+        return answers
+
+    def fill(self, name: str, value: str = "v") -> None:
+        answers = [self.of(name, Op.SET, key, f"{value}{number}", number) for number, key in enumerate(KEYS)]
+        self.until(lambda: all(answers), what="not everything is stored")
+        assert {answer.status for [answer] in answers} == {Status.OK}
+
+    def wrong(self, name: str, value: str = "v") -> dict[str, object]:
+        """Keys without the value of `fill`."""
+        answers = {key: self.of(name, Op.GET, key, member=number) for number, key in enumerate(KEYS)}
+        self.until(lambda: all(answers.values()), what="not everything is read")
+        return {
+            key: answers[key][0]
+            for number, key in enumerate(KEYS)
+            if answers[key][0].value != f"{value}{number}".encode()
+        }
+
+    def size(self, name: str) -> object:
+        answers: list[Outcome] = []
+        asked = Request(Op.SIZE, name, list(range(self.settings.partitions.count)))
+        process = self.living()[0]
+        process.step(partial(process.driver.execute, asked, answers.append))
+        self.until(lambda: bool(answers), what="no size")
+        return answers[0].value
+
+    def marks(self) -> list[object]:
+        """Marks in any copy of any member."""
+        found: list[object] = []
+        for process in self.living():
+            member = process.driver.member
+            copies = [*member.copies.held.values(), *(one.copy for one in member.picture.copies.in_zones())]
+            found += [mark for copy in copies for mark in marks_in(copy.maps).items()]
+        return found
+
+    def left_behind(self, name: str) -> int:
+        """Entries of a map in copies of the engine that it does not live in."""
+        count = 0
+        for process in self.living():
+            member = process.driver.member
+            zoned = bool(process.picture.maps.home(name))
+            copies = (
+                member.copies.held.values()
+                if zoned
+                else [one.copy for one in member.picture.copies.in_zones()]
+            )
+            count += sum(len(copy.maps[name].state.entries) for copy in copies if name in copy.maps)
+        return count
+
+
+def begun(**of_map: object) -> MoveStage:
+    return MoveStage(3, settings=settings(**of_map))
+
+
+@pytest.mark.rule("map_moves/V-1", "model/M-2")
+def test_a_map_moves_into_a_zone_and_out_again() -> None:
+    stage = begun()
+    stage.fill(PLAIN)
+    stage.move(PLAIN, "z")
+    assert stage.wrong(PLAIN) == {}
+    assert stage.size(PLAIN) == len(KEYS)
+    assert stage.marks() == []
+    assert stage.left_behind(PLAIN) == 0
+    stage.fill(PLAIN, "w")
+    stage.move(PLAIN)
+    assert stage.wrong(PLAIN, "w") == {}
+    assert stage.size(PLAIN) == len(KEYS)
+    assert stage.marks() == []
+    assert stage.left_behind(PLAIN) == 0
+    stage.same()
+
+
+def counters(stage: MoveStage, name: str) -> dict[int, int]:
+    """The update counter of the map in each partition, where it is served."""
+    found: dict[int, int] = {}
+    for process in stage.living():
+        for partition in range(stage.settings.partitions.count):
+            led = process.picture.copies.led(name, partition)
+            held = led.copy.maps.get(name) if led is not None else None
+            if held is not None:
+                found[partition] = held.counter
+    return found
+
+
+@pytest.mark.rule("model/M-3")
+def test_positions_in_the_source_are_no_positions_in_the_target() -> None:
+    stage = begun()
+    stage.fill(PLAIN)
+    seen = counters(stage, PLAIN)
+    for zone in ("z", "", "z"):
+        stage.move(PLAIN, zone)
+        now = counters(stage, PLAIN)
+        assert now.keys() == seen.keys()
+        assert all(now[partition] > counter + len(KEYS) for partition, counter in seen.items())
+        seen = now
+
+
+def test_a_map_that_was_configured_in_a_zone_moves_out() -> None:
+    stage = begun()
+    stage.fill(ZONED)
+    stage.move(ZONED)
+    assert stage.wrong(ZONED) == {}
+    assert stage.homes(ZONED) == {""}
+
+
+def counted(stage: MoveStage, name: str, rounds: int = 1) -> dict[str, int]:
+    """Set every key again and again, from all members, one write of a key at a time; returns the number that each key
+    has at least.
+    """
+    done: dict[str, int] = {}
+    asked: dict[str, tuple[int, list[Outcome]]] = {}
+    for turn in range(rounds):
+        for number, key in enumerate(KEYS):
+            if key not in asked:
+                asked[key] = (turn, stage.of(name, Op.SET, key, f"{turn}", number + turn))
+        stage.wait(0.3)
+        for key, (wrote, answers) in list(asked.items()):
+            if answers:
+                del asked[key]
+                if answers[0].status is Status.OK:
+                    done[key] = wrote
+    return done
+
+
+def later(stage: MoveStage, name: str, done: dict[str, int]) -> dict[str, object]:
+    """Keys with an older value than was acknowledged."""
+    answers = {key: stage.of(name, Op.GET, key) for key in done}
+    stage.until(lambda: all(answers.values()), what="not everything is read")
+    values = {key: answers[key][0].value for key in done}
+    return {
+        key: value for key, value in values.items() if not isinstance(value, bytes) or int(value) < done[key]
+    }
+
+
+@pytest.mark.parametrize("zone", ["z", ""])
+def test_writes_during_a_move_are_kept(zone: str) -> None:
+    stage = begun()
+    name = PLAIN if zone else ZONED
+    stage.fill(name, "0")
+    stage.order(name, zone)
+    done = counted(stage, name, 15)
+    assert len(done) == len(KEYS)
+    stage.until(lambda: stage.homes(name) == {zone} and stage.ended(), what="the map is not moved")
+    assert later(stage, name, done) == {}
+    assert stage.marks() == []
+
+
+PHASES = [MovePhase.COPYING, MovePhase.SWITCHING, MovePhase.MOVED, MovePhase.CLEANING]
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("zone", ["z", ""])
+def test_a_member_crashes_during_a_move(zone: str, phase: MovePhase, victim: int) -> None:
+    """Member 0 is the master."""
+    stage = begun()
+    name = PLAIN if zone else ZONED
+    stage.fill(name, "0")
+    stage.order(name, zone, member=1)
+
+    def reached() -> bool:
+        moves = [process.picture.maps.changes.moves.get(name) for process in stage.living()]
+        return any(move is not None and move.phase >= phase for move in moves)
+
+    while not reached():
+        stage.wait(0.005)
+    stage.processes[victim].crash()
+    done = counted(stage, name, 25)
+    stage.until(lambda: stage.homes(name) == {zone} and stage.ended(), what="the map is not moved")
+    assert later(stage, name, done) == {}
+    assert stage.marks() == []
+
+
+def test_a_cancelled_move_leaves_the_map_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    following = MoveMaster._next
+    monkeypatch.setattr(
+        MoveMaster,
+        "_next",
+        lambda self, move, *rest: move if move.phase is MovePhase.COPYING else following(self, move, *rest),
+    )
+    stage = begun()
+    for name, zone, there in ((PLAIN, "z", ""), (ZONED, "", "z")):
+        stage.fill(name)
+        stage.order(name, zone)
+        stage.wait(2)
+        assert stage.left_behind(name), "the map is copied"
+        stage.order(name, cancel=True, member=2)
+        stage.until(stage.ended, what="the move has not ended")
+        assert stage.homes(name) == {there}
+        assert stage.wrong(name) == {}
+        assert stage.marks() == []
+        assert stage.left_behind(name) == 0
+
+
+def test_a_map_moves_with_times_to_live() -> None:
+    stage = begun(ttl_ms=20_000)
+    stage.fill(PLAIN)
+    stage.move(PLAIN, "z")
+    assert stage.wrong(PLAIN) == {}
+    stage.wait(25)
+    assert stage.size(PLAIN) == 0
+
+
+def test_a_map_with_a_maximum_idle_time_in_an_entry_stays_where_it_is() -> None:
+    stage = begun()
+    raw = wire_key("idle")
+    partition = partition_of(raw, 0, stage.settings.partitions.count)
+    answers: list[Outcome] = []
+    asked = Request(Op.SET, PLAIN, [partition], raw, b"v", max_idle_ms=60_000)
+    process = stage.living()[0]
+    process.step(partial(process.driver.execute, asked, answers.append))
+    stage.fill(PLAIN)
+    stage.order(PLAIN, "z")
+    stage.wait(1)
+    stage.until(stage.ended, what="the move has not ended")
+    assert stage.homes(PLAIN) == {""}
+    assert stage.wrong(PLAIN) == {}
+    assert stage.left_behind(PLAIN) == 0
+
+
+class Held:
+    """Keeps a move in the phase in which the source is paused and the target filled."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.on = True
+        following = MoveMaster._next
+
+        def held(master: MoveMaster, move: MapMove, *rest: Any) -> MapMove | None:
+            return move if self.on and move.phase is MovePhase.SWITCHING else following(master, move, *rest)
+
+        monkeypatch.setattr(MoveMaster, "_next", held)
+
+
+def paused_for_a_while(zone: str, held: Held) -> tuple[MoveStage, str, dict[str, int]]:
+    stage = begun()
+    name = PLAIN if zone else ZONED
+    stage.fill(name, "0")
+    stage.order(name, zone)
+    stage.wait(2)
+    assert any(process.picture.maps.changes.moves for process in stage.living())
+    # These wait, and are passed on.
+    asked = {key: stage.of(name, Op.SET, key, "1", number) for number, key in enumerate(KEYS)}
+    stage.wait(2)
+    held.on = False
+    stage.until(lambda: all(asked.values()), what="a request is not answered")
+    stage.until(lambda: stage.homes(name) == {zone} and stage.ended(), what="the map is not moved")
+    return stage, name, {key: 1 for key, [answer] in asked.items() if answer.status is Status.OK}
+
+
+@pytest.mark.rule("operations/V-1", "raft_partition/Z-8", "routing/R-13", "model/M-1")
+@pytest.mark.parametrize("zone", ["z", ""])
+def test_requests_wait_while_the_map_is_paused_and_are_carried_out_at_its_new_place(
+    zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, name, done = paused_for_a_while(zone, Held(monkeypatch))
+    assert len(done) == len(KEYS)
+    assert later(stage, name, done) == {}
+
+
+@pytest.mark.parametrize("zone", ["z", ""])
+def test_without_pauses_acknowledged_writes_are_lost(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (primary_copy, consensus_replication, state_machine):
+        monkeypatch.setattr(module, "is_closed", lambda maps, name: False)
+    stage, name, done = paused_for_a_while(zone, Held(monkeypatch))
+    assert later(stage, name, done) != {}
+
+
+@pytest.mark.parametrize("zone", ["z", ""])
+def test_if_waiting_requests_stay_where_they_are_their_writes_are_lost(
+    zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Router, "depart", lambda self, names, rehoming: None)
+    stage, name, done = paused_for_a_while(zone, Held(monkeypatch))
+    assert later(stage, name, done) != {}
