@@ -21,6 +21,7 @@ from holdfast_lab.sim.cluster import Cluster
 from holdfast_lab.sim.cutting import CLIENT as CUT
 from holdfast_lab.sim.workload import Keys, map_of
 from holdfast_lab.sim.world import Process, World
+from holdfast_lab.sim.zone_runs import ZONED
 
 AT_A_TIME = 40
 ANSWERED_NS = 60 * SECOND
@@ -149,9 +150,10 @@ def judge_calls(
         or call.client in (LAST, CUT)
         or map_of(call.key, settings) in confirmed
     ]
+    moves = ZONED in settings.maps and settings.map(ZONED).reads == "confirmed"
     # Other reads may come from a replaced primary, and count as no use.
     count = settings.partitions.count
-    of_zones = _parted([call for call in binding if call.key[0] == "z"], count, zone_lost)
+    of_zones = _parted([call for call in binding if call.key[0] == "z"], count, lost if moves else zone_lost)
     others = _parted([call for call in binding if call.key[0] != "z"], count, lost)
     binding = [*of_zones, *others]
     binding += endings(others, clocks) + endings(of_zones, zone_clocks)

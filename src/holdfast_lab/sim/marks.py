@@ -83,6 +83,12 @@ ZONES: dict[str, str] = {
     "zone: change stream": "a map in a zone has a change stream",
     "zone: changes from a follower": "a replica that does not lead reports changes to a reader",
     "zone: stream begins again": "no member has the changes any more, and the reader needs a snapshot",
+    "map move ordered": "an operator moves the map out of its zone, or into it",
+    "map move: copying": "its entries are copied while it is used",
+    "map move: switching": "it is paused",
+    "map move: moved": "it is served at the new place",
+    "map move: cleaning": "the old place forgets it",
+    "map move: cancelling": "the operator has cancelled it",
 }
 """Marks of runs with a map in a zone."""
 RESTARTS: dict[str, str] = {

@@ -18,7 +18,6 @@ from holdfast_lab.check import convergence, ranked_placement
 from holdfast_lab.check.linearizability import STILL, Call, Outcome
 from holdfast_lab.check.times import OUTLIVES
 from holdfast_lab.check.witnessed import witnessed
-from holdfast_lab.sim import tally
 from holdfast_lab.sim.ablations.rules import RULES
 from holdfast_lab.sim.ablations.switching import ablated
 from holdfast_lab.sim.builds import Builds
@@ -32,11 +31,13 @@ from holdfast_lab.sim.cluster import Cluster
 from holdfast_lab.sim.faults import Faults
 from holdfast_lab.sim.judging import clocks_of, judge_calls, last_values, look, zone_clocks_of
 from holdfast_lab.sim.lies import LIES, telling
+from holdfast_lab.sim.map_mover import MapMover
 from holdfast_lab.sim.marks import RULE, Marks
 from holdfast_lab.sim.observers import Observers
 from holdfast_lab.sim.phases import Phases
 from holdfast_lab.sim.shape import KEPT_SEEDS, Journalling, Shape, drawn
 from holdfast_lab.sim.tally import Tally, Teller
+from holdfast_lab.sim.tally import judge as judge_tally
 from holdfast_lab.sim.workload import Auditor, Client, Habits, Keys
 from holdfast_lab.sim.world import World
 from holdfast_lab.sim.zone_runs import ZoneOperator, ZoneWatch, keeping_log_entries
@@ -287,6 +288,8 @@ def _zone(world: World, cluster: Cluster, shape: Shape, calls: Sequence[Call]) -
         return None
     operator = ZoneOperator(world, cluster, shape.zone, shape.run_ns, shape.start_voters)
     operator.start()
+    if shape.moves:
+        MapMover(world, cluster, operator, shape.run_ns).start()
     watch = ZoneWatch(world, cluster, operator, calls)
     watch.start()
     return watch
@@ -323,7 +326,7 @@ def _judged(
         final = last_values(clients[0].knowledge)
     observers.end()
     if not problems and tellers:
-        problems += tally.judge(cluster.pictures(), tellers, {partition for partition, _ in cluster.lost})
+        problems += judge_tally(cluster.pictures(), tellers, {partition for partition, _ in cluster.lost})
     calm_ns = world.now_ns - calm_from
     if not problems and cluster.disks:
         problems += [

@@ -45,6 +45,9 @@ MANY_PARTITIONS = 100
 KEPT_SEEDS = 100
 """Tests keep many runs of seeds below this for what they show: newer choices do not affect them."""
 
+MOVE_SEEDS, MOVES = 30_000, 0.7
+"""In so many zones of seeds from this one on, the map moves."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -78,6 +81,8 @@ class Shape:
     """Voters of the metastore that the operator starts later; 0: it is there from the beginning."""
     log_entries: int = 0
     """Applied entries that the log of a Raft group keeps: with few, states are sent instead. 0: as in production."""
+    moves: bool = False
+    """Whether the map in the zone moves out of it, and in again."""
     transactions: bool = False
     builds: tuple[FeatureLevels, ...] = ()
     """Initial feature levels of each host's build; empty: all have this build throughout."""
@@ -97,6 +102,7 @@ class Shape:
             f"{self.keys} keys",
             f"journal {self.journal}" if self.journal != "off" else "",
             self._zone_line(),
+            "the map moves" if self.moves else "",
             *self.features(),
             *unusual(settings),
         ]
@@ -199,15 +205,21 @@ def drawn(
         shape = replace(shape, settings=with_transactions(shape.settings, seed), transactions=True)
     if not zones:
         return shape
+    moves = seed >= MOVE_SEEDS and not shape.split and random.Random(f"{seed}/moves").random() < MOVES
     # Older builds prevent the founding of a metastore in a running cluster.
     voters = start_voters_drawn(seed) if seed >= KEPT_SEEDS and not shape.builds else 0
-    settings, zone = zone_drawn(seed, shape.settings, changes_bytes=_zone_streamed(seed), started=voters > 0)
+    streamed = 0 if moves else _zone_streamed(seed)
+    settings, zone = zone_drawn(seed, shape.settings, changes_bytes=streamed, started=voters > 0, moves=moves)
+    if seed >= MOVE_SEEDS and zone.partitions < settings.partitions.count:
+        # Members of old builds alone cannot serve a map in such a zone.
+        shape = replace(shape, builds=())
     return replace(
         shape,
         settings=settings,
         zone=zone,
         # Members that come back have nothing: their files would be of an older generation of the group.
-        zone_loss=shape.journal == "off" and not power_cuts and _zone_lost(seed),
+        zone_loss=shape.journal == "off" and not power_cuts and not moves and _zone_lost(seed),
+        moves=moves,
         start_voters=voters,
         log_entries=_log_entries(seed),
         loss="",

@@ -49,10 +49,11 @@ PATIENCE_NS = 5 * SECOND
 
 
 def zone_drawn(
-    seed: int, settings: Settings, *, changes_bytes: int = 0, started: bool = False
+    seed: int, settings: Settings, *, changes_bytes: int = 0, started: bool = False, moves: bool = False
 ) -> tuple[Settings, ZoneSettings]:
     """Settings with a zone for this seed, and the zone. `changes_bytes`: of the map in the zone. `started`: the
-    metastore is not there from the beginning.
+    metastore is not there from the beginning. `moves`: the map also lives outside, and is then read and kept as
+    strictly.
     """
     draw = random.Random(f"{seed}/zones")
     partitions = settings.partitions
@@ -65,8 +66,10 @@ def zone_drawn(
         metastore = msgspec.structs.replace(metastore, voters=0)
     fewer = random.Random(f"{seed}/zone partitions")
     shares = fewer.random() < SHARED
-    backups = settings.map("default").backups
-    zoned = MapSettings(backups=backups, raft_zone=ZONE, changes_bytes=changes_bytes)
+    usual = settings.map("default")
+    zoned = MapSettings(backups=usual.backups, raft_zone=ZONE, changes_bytes=changes_bytes)
+    if moves:
+        zoned = msgspec.structs.replace(zoned, reads="confirmed", journal=usual.journal)
     zone = ZoneSettings(
         ZONE,
         partitions=fewer.randint(1, partitions.count) if shares else partitions.count,
@@ -311,5 +314,7 @@ class ZoneWatch:
     def problems(self) -> list[str]:
         if self._operator.waiting:
             return ["the operator waits for the metastore"]
+        if any(process.picture.maps.changes.moves for process in self._cluster.living()):
+            return ["a map is being moved"]
         pictures = self._cluster.pictures()
         return judge(pictures, ZONE_NUMBER) or self._tables.judge(pictures) if pictures else []
