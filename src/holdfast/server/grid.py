@@ -205,6 +205,9 @@ class Grid(Protocol):
     def zone_of(self, name: str) -> str:
         """The zone of this map; empty: it has a primary and backups."""
 
+    def future_zone(self, name: str) -> str:
+        """The zone of this map when its move has ended, if it is being moved."""
+
     def zone_entries(self, name: str) -> ZoneEntries | None:
         """The entries of this map's zone that sessions may use here; None: none are known."""
 

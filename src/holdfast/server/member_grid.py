@@ -332,6 +332,9 @@ class MemberGrid:
     def zone_of(self, name: str) -> str:
         return self.member.settings.map(name).raft_zone
 
+    def future_zone(self, name: str) -> str:
+        return self.member.picture.maps.future_home(name)
+
     def zone_entries(self, name: str) -> ZoneEntries | None:
         return self.driver.zone_entries(name)
 

@@ -221,7 +221,7 @@ def main(entries: int, value_bytes: int, rate: float, out: Path) -> None:
         cluster = stack.enter_context(Placed(3, CONFIG, log_dir=folder))
         cluster.wait_safe(60)
         growing = Growing(cluster, entries, value_bytes)
-        growing.order(CreateZone(ZONE, [("replicas", 3)]))
+        growing.order(CreateZone(ZONE, replicas=3))
         cluster.wait_safe(60)
         growing.fill()
         ledger = folder / "ledger.json"

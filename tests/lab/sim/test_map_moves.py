@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -328,3 +329,43 @@ def test_if_waiting_requests_stay_where_they_are_their_writes_are_lost(
     monkeypatch.setattr(Router, "depart", lambda self, names, rehoming: None)
     stage, name, done = paused_for_a_while(zone, Held(monkeypatch))
     assert later(stage, name, done) != {}
+
+
+def test_a_map_with_a_near_cache_does_not_move_into_a_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its invalidations would end: refused when it is ordered, and cancelled if the near cache comes later."""
+    following = MoveMaster._next
+    waits = [True]
+
+    def without_switch(master: MoveMaster, move: MapMove, *rest: Any) -> MapMove | None:
+        wanted = following(master, move, *rest)
+        switches = wanted is not None and wanted.phase is MovePhase.SWITCHING
+        return move if switches and waits else wanted
+
+    monkeypatch.setattr(MoveMaster, "_next", without_switch)
+    stage = begun()
+    stage.fill(PLAIN)
+    stage.order(PLAIN, "z")
+    stage.wait(2)
+    assert not stage.ended()
+    process = stage.living()[1]
+    heard: list[object] = []
+    ends: list[Callable[[], None]] = []
+
+    def register() -> None:
+        ends.append(
+            process.driver.callers.listen(
+                PLAIN, key=None, local_only=False, on_event=heard.append, invalidations=True
+            )
+        )
+
+    process.step(register)
+    stage.until(stage.ended, what="the move has not ended")
+    assert stage.homes(PLAIN) == {""}
+    waits.clear()
+    stage.order(PLAIN, "z")
+    stage.wait(3)
+    assert stage.homes(PLAIN) == {""}
+    assert stage.ended()
+    process.step(ends[0])
+    stage.wait(4)  # Until then it counts as the same order.
+    stage.move(PLAIN, "z")

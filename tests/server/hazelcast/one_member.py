@@ -235,6 +235,8 @@ class OneMemberGrid:
         self.losses = LostPartitions(Settings(maps={"safe": MapSettings(loss_policy="read-write-safe")}))
         self.lane_access = LaneAccess(self.losses)
         self.zoned: set[str] = set()
+        self.leaving: set[str] = set()
+        """Maps that are moving into a zone."""
         """Maps that live in a zone, which the member leads."""
         self.local = False
         self.own_ttl_ms = 0
@@ -366,6 +368,9 @@ class OneMemberGrid:
 
     def zone_of(self, name: str) -> str:
         return "z" if name in self.zoned else ""
+
+    def future_zone(self, name: str) -> str:
+        return "z" if name in {*self.zoned, *self.leaving} else ""
 
     def zone_entries(self, name: str) -> ZoneEntries | None:
         return self.entries if name in self.zoned else None

@@ -30,7 +30,7 @@ from hazelcast.protocol.codec import (
 )
 from tests.server.hazelcast.one_member import ME, OneMemberGrid, int_data, text_data
 from tests.server.hazelcast.test_maps import SQL_PREDICATE, TRUE_PREDICATE
-from tests.server.hazelcast.wire import AnsweredError, Wire, data, stored
+from tests.server.hazelcast.wire import AnsweredError, Wire, data, error_of, stored
 
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Status
@@ -105,6 +105,19 @@ def test_the_end_of_a_connection_ends_its_listeners(wire: Wire, grid: OneMemberG
 
 
 # -- near caches
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_a_map_that_is_in_a_zone_or_moves_into_one_has_no_near_caches(
+    wire: Wire, grid: OneMemberGrid, moves: bool
+) -> None:
+    (grid.leaving if moves else grid.zoned).add("m")
+    wire.tell(map_add_near_cache_invalidation_listener_codec.encode_request("m", 16, False))
+    (answer,) = wire.take()
+    refused = error_of(answer)
+    assert refused is not None
+    assert "near caches" in str(refused)
+    assert grid.listeners == []
 
 
 @pytest.mark.parametrize("batch", [True, False])

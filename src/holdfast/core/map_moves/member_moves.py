@@ -357,7 +357,9 @@ class MemberMoves:
             wanted = Stage.CLOSE if move.phase is MovePhase.COPYING else Stage.FILLED
             mine = [one for (of, _), one in self._transfers.items() if of == name]
             source = sorted(one.partition for one in mine if one.stage >= wanted)
-            problem = next((one.problem for one in mine if one.problem), "")
+            problem = next((one.problem for one in mine if one.problem), "") or self.problem(
+                name, move.target
+            )
         elif move.phase in _ENDING:
             source, target = self._cleaned(name, move.source), self._cleaned(name, move.target)
         return MapMoveReport(view, name, move.number, move.phase, move.round, source, target, problem)

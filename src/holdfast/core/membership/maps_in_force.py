@@ -92,6 +92,12 @@ class MapsInForce:
         """The engine that serves this map: a zone, or empty for the partitions with a primary."""
         return self.settings.map(name).raft_zone
 
+    def future_home(self, name: str) -> str:
+        """The same when the move of the map has ended."""
+        change = self.changes.find(name)
+        wanted = change.destination if change is not None else None
+        return self.home(name) if wanted is None else wanted
+
     def is_due(self, name: str, step: MoveStep) -> bool:
         """Whether a leader here may take this step of a move now."""
         return is_due(self.changes.moves.get(name), step)

@@ -145,7 +145,7 @@ class Invalidations:
 
 
 def _add(talk: Conversation, call: Call) -> None:
-    if zone := talk.grid.zone_of(call.name):
+    if zone := talk.grid.future_zone(call.name):
         raise CallRefused(
             UNSUPPORTED,
             f"the map {call.name!r} lives in zone {zone!r} and has no near caches: {NEAR_CACHES.instead}",
