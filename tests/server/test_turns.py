@@ -132,7 +132,7 @@ def example(kind: type) -> own.Question:
 
 REST: dict[type, list[object]] = {
     own.AskTable: [],
-    own.OrderTransaction: [[5]],
+    own.OrderTransaction: [[3, bytes(16)]],
 }
 
 

@@ -36,8 +36,8 @@ backups = 1
 journal = "{journal}"
 """
 METHOD = """
-Members and client share both cores. Outside zones the map has one sync backup, in the zone three replicas of each of 271
-partitions. Waits are counted from when an operation was due.
+Members and client share both cores. Outside zones the map has one sync backup, in the zone three replicas of each of
+271 partitions. Waits are counted from when an operation was due.
 """
 
 

@@ -15,7 +15,7 @@ from holdfast.actions.set_map import SetMap
 from holdfast.config import MapSettings, Settings
 from holdfast.core.events import ActionRequested
 from holdfast.core.model.levels import CHANGES_MAPS, OF_THIS_BUILD, FeatureLevels
-from holdfast.core.model.map_changes import MapChanges
+from holdfast.core.model.map_changes import MapChanges, MapOrder
 from holdfast.core.model.operations import Op, Status
 from holdfast.core.state_transfer.map_copies import MapCopies
 from holdfast_lab.sim.cluster import Journal, simulated_settings
@@ -278,7 +278,7 @@ def test_it_waits_for_the_feature_level() -> None:
     stage.wait(2)
     assert changes(stage) == MapChanges()
     picture = stage.processes[1].picture
-    assert "holdfast cluster upgrade" in picture.maps.refusal_of(MAP, {"ttl_ms": 5}, picture.now_ns)
+    assert "holdfast cluster upgrade" in picture.maps.refusal_of(MapOrder(MAP, {"ttl_ms": 5}), picture.now_ns)
 
 
 def test_an_order_that_was_accepted_waits_for_its_copies() -> None:

@@ -308,6 +308,9 @@ class MemberMoves:
         led, stage = self._copies.led_in(move.source, done.partition), transfer.stage
         if led is not None:
             transfer.on_answer(done.step, answer, move, led.copy)
+        if transfer.stage is stage and not isinstance(done.step, FillMap):
+            # It was done elsewhere, and has changed nothing here: do not ask again at once.
+            self._delayed[place] = self._out.now_ns + DELAY_NS
         return transfer.stage is not stage
 
     # -- ending

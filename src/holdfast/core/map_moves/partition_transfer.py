@@ -119,7 +119,9 @@ class PartitionTransfer:
 
     def _next_of(self, move: MapMove, pause: MoveMark | None, times: Times) -> MoveStep | None:
         if self.stage is Stage.PAUSED and (pause is None or pause.round != move.round):
+            # Another member leads and has applied it: ask again a little later.
             self.stage = Stage.CLOSE
+            return None
         if self.stage is Stage.FILLED:
             return None
         if self.stage is Stage.PAUSED:
@@ -203,7 +205,8 @@ class PartitionTransfer:
 
     def _on_known(self, mark: MoveMark | None, move: MapMove, copy: PartitionCopy) -> None:
         mine = mark if mark is not None and mark.number == move.number else None
-        if mine is not None and mine.kind is MarkKind.FILLED and mine.round == move.round:
+        switches = move.phase is MovePhase.SWITCHING
+        if switches and mine is not None and mine.kind is MarkKind.FILLED and mine.round == move.round:
             # An earlier leader has sent the last fill of this round.
             self.stage = Stage.FILLED
             return
