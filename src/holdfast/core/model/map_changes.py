@@ -188,8 +188,8 @@ class MapOrder(msgspec.Struct, frozen=True):
         """Whether these changes have what it wants."""
         known = changes.find(self.name)
         if self.cancels:
-            cancelling = known is not None and known.move is not None
-            return not cancelling or known.move.phase is MovePhase.CANCELLING  # type: ignore[union-attr]
+            move = known.move if known is not None else None
+            return move is None or move.phase is MovePhase.CANCELLING
         if self.to is not None:
             return known is not None and known.destination == self.to
         return known is not None and self.values.items() <= known.values.items()
