@@ -30,7 +30,8 @@ DIRECTIVES = {"language_level": 3, "boundscheck": False, "wraparound": False, "b
 
 
 LANE = SRC / "holdfast" / "server" / "hazelcast" / "compiled_lane.pyx"
-IN_COMMON = (LANE.with_name("frame_parser.py"), LANE.with_name("lane_tally.py"))
+CONDITIONS = SRC / "holdfast" / "core" / "operations" / "conditions.py"
+IN_COMMON = (LANE.with_name("frame_parser.py"), LANE.with_name("lane_tally.py"), CONDITIONS)
 """Texts that the plain lane imports and the compiled one includes, from this line on:"""
 COMPILED_FROM = "# -- compiled as well\n"
 TABLE = SRC / "holdfast" / "core" / "store" / "entry_table.pyx"

@@ -51,6 +51,12 @@ class EntryLane(Protocol):
 
     def remove(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None: ...
 
+    def evict(self, copy: PartitionCopy, name: str, key: bytes) -> None:
+        """Remove an entry that `read` has just found."""
+
+    def set_ttl(self, copy: PartitionCopy, name: str, key: bytes, ttl_ms: int) -> None:
+        """Change the time to live of an entry that `read` has just found."""
+
     @property
     def open_puts(self) -> list[MapReplica] | None:
         """Replicas with records in `unsent` since the last `close_batch`. A session that stores an ordinary

@@ -503,6 +503,14 @@ class RecordedLane:
         self._record.called(self._now_ns(), "remove", copy, name, key)
         return self._lane.remove(copy, name, key)
 
+    def evict(self, copy: PartitionCopy, name: str, key: bytes) -> None:
+        self._record.called(self._now_ns(), "evict", copy, name, key)
+        self._lane.evict(copy, name, key)
+
+    def set_ttl(self, copy: PartitionCopy, name: str, key: bytes, ttl_ms: int) -> None:
+        self._record.called(self._now_ns(), "set_ttl", copy, name, key, ttl_ms)
+        self._lane.set_ttl(copy, name, key, ttl_ms)
+
     def rest_on(self, copy: PartitionCopy, name: str) -> None:
         self._record.called(self._now_ns(), "rest_on", copy, name)
         self._lane.rest_on(copy, name)

@@ -30,6 +30,8 @@ _ARGUMENTS: dict[str, msgspec.msgpack.Decoder[tuple[object, ...]]] = {
     "read": msgspec.msgpack.Decoder(tuple[str, bytes]),
     "set": msgspec.msgpack.Decoder(tuple[str, bytes, bytes, int, int, int]),
     "remove": msgspec.msgpack.Decoder(tuple[str, bytes]),
+    "evict": msgspec.msgpack.Decoder(tuple[str, bytes]),
+    "set_ttl": msgspec.msgpack.Decoder(tuple[str, bytes, int]),
     "rest_on": msgspec.msgpack.Decoder(tuple[str]),
     "close_batch": msgspec.msgpack.Decoder(tuple[int]),
     "close_batch_for": msgspec.msgpack.Decoder(tuple[int, bytes, list[int]]),

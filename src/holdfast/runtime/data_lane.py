@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from holdfast.config.schema import LaneChoice
+from holdfast.core.operations import conditions
 from holdfast.core.primary_backup import packed_puts_cy
 from holdfast.core.primary_backup.lane import PLAIN, Ways
 from holdfast.core.primary_backup.packed_puts_cy import PackedPuts
@@ -65,5 +66,5 @@ def data_lane(choice: LaneChoice = "auto") -> DataLane:
 def lane_sources() -> tuple[Path, ...]:
     table = Path(entry_mapping.__file__).parent / "entry_table.pyx"
     parser, tallies = Path(frame_parser.__file__), Path(lane_tally.__file__)
-    lane = (parser.with_name("compiled_lane.pyx"), parser, tallies)
+    lane = (parser.with_name("compiled_lane.pyx"), parser, tallies, Path(conditions.__file__))
     return (*lane, table, table.with_suffix(".pxd"), table.with_name("murmur3.pxd"))

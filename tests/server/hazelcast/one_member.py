@@ -110,6 +110,13 @@ class OneLane:
             self.rest_on(copy, name)
         return self.grid.take_out(copy.open(name), key, EventKind.REMOVED)
 
+    def evict(self, copy: PartitionCopy, name: str, key: bytes) -> None:
+        self.grid.take_out(copy.open(name), key, EventKind.EVICTED)
+
+    def set_ttl(self, copy: PartitionCopy, name: str, key: bytes, ttl_ms: int) -> None:
+        state = copy.open(name).state
+        state.schedule(key, max(ttl_ms, 0), 0, self.grid.now)
+
     def log(
         self, copy: PartitionCopy, held: MapReplica, change: Change, key: bytes = b"", *, ttl_ms: int = 0
     ) -> None:

@@ -57,7 +57,7 @@ def generally(data: bytes, at: int) -> tuple[int, Call]:
 
 
 def agree(data: bytes, at: int, found: Parsed) -> None:
-    end, row, partition, ttl_ms, max_idle_ms, name_at, key_at, key_end, value_at = found
+    end, row, partition, ttl_ms, max_idle_ms, name_at, key_at, key_end, value_at, expected_end = found
     assert row is not None
     also_end, call = generally(data, at)
     assert end == also_end <= len(data)
@@ -70,7 +70,11 @@ def agree(data: bytes, at: int, found: Parsed) -> None:
         assert data[value_at:end] == call.value
         assert (ttl_ms, max_idle_ms) == (call.ttl_ms, call.max_idle_ms)
     else:
-        assert value_at == key_end == end
+        assert value_at == expected_end == end
+    if row.ttl:
+        assert ttl_ms == call.ttl_ms
+    assert data[key_end + DATA_AT : expected_end] == call.expected
+    assert row.expects or expected_end == key_end
 
 
 @given(REQUESTS)
@@ -81,10 +85,11 @@ def test_each_message_of_the_table_is_read_as_on_the_general_way(message: bytes)
     found = parsed(b"xyz" + message, 3)
     if row is None or partition < 0:
         assert found == NOTHING
-    elif found[1] is not None or not row.stores:
+    elif found[1] is not None or not (row.stores or row.ttl):
         agree(b"xyz" + message, 3, found)
     else:
-        times = struct.unpack_from(f"<{(row.head - 30) // 8}q", message, 30)
+        begin = 22 if row.ttl_first else 30
+        times = struct.unpack_from(f"<{(row.head - begin) // 8}q", message, begin)
         assert any(not -1 <= one <= LONGEST_MS for one in times), "that is all that may be wrong with it"
 
 
@@ -153,7 +158,7 @@ def test_the_value_is_the_last_frame() -> None:
 
 
 def test_lengths_are_limited_for_what_is_stored() -> None:
-    end, _, _, _, _, _, key_at, key_end, value_at = parsed(PUT)
+    end, _, _, _, _, _, key_at, key_end, value_at, _ = parsed(PUT)
     key, value = key_end - key_at, end - value_at + DATA_AT
     assert parsed(PUT, longest=(key, value))[1] is not None
     assert parsed(PUT, longest=(key - 1, value)) == parsed(PUT, longest=(key, value - 1)) == NOTHING
@@ -222,7 +227,7 @@ def test_what_is_said_of_a_value_to_come_is_so_whatever_came(arrived: list[bytes
 
 def test_the_layout_is_that_of_the_protocol() -> None:
     assert (CORRELATION_AT, DATA_AT, HASH_AT, SHORTEST_DATA, LONGEST_MS) == (10, 10, 6, 14, 1 << 41)
-    assert NOTHING == (0, None, 0, 0, 0, 0, 0, 0, 0)
+    assert NOTHING == (0, None, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 def test_keys_and_values_may_be_types_alone() -> None:

@@ -11,11 +11,14 @@ from tests.server.hazelcast.one_member import OneMemberGrid
 from tests.server.hazelcast.test_lane_ways import (
     CONTAINS_KEY,
     DELETE,
+    EVICT,
     GET,
     KEYS,
     LONGEST,
     PUT,
+    PUT_IF_ABSENT,
     REMOVE,
+    REPLACE_IF_SAME,
     SET,
     VALUES,
     request,
@@ -30,7 +33,17 @@ from holdfast.server.hazelcast.lane_tally import LaneTally
 from holdfast.server.hazelcast.reference_lane import Served
 
 WAYS = {"plain": data_lane("python"), data_lane().kind: data_lane()}
-KINDS = {"get": GET, "contains-key": CONTAINS_KEY, "set": SET, "put": PUT, "remove": REMOVE, "delete": DELETE}
+KINDS = {
+    "get": GET,
+    "contains-key": CONTAINS_KEY,
+    "set": SET,
+    "put": PUT,
+    "remove": REMOVE,
+    "delete": DELETE,
+    "put-if-absent": PUT_IF_ABSENT,
+    "replace-if-same": REPLACE_IF_SAME,
+    "evict": EVICT,
+}
 
 
 def serve(way: DataLane, tally: LaneTally, *kinds: int) -> int:
@@ -61,8 +74,8 @@ def test_each_operation_is_counted_once(way: str, kinds: list[str]) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_left_to_the_general_way_is_not(way: str) -> None:
     tally = WAYS[way].code.LaneTally()
-    replace = 0x010400
-    assert serve(WAYS[way], tally, GET, replace, GET) > 0
+    keys_of_map = 0x012200
+    assert serve(WAYS[way], tally, GET, keys_of_map, GET) > 0
     tally.close(lambda: 0, 0)
     assert counted(tally) == {"get": (1, 0)}
 

@@ -20,6 +20,7 @@ from tests.server.hazelcast.one_member import OneMemberGrid, int_data, text_data
 from holdfast.config import TRANSACTIONS_MAP, MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.model.ids import MemberId
+from holdfast.core.model.operations import EntryEvent, EventKind
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Puts, Record, one_by_one
 from holdfast.core.model.transactions import locks_of_map
@@ -36,6 +37,8 @@ from holdfast.server.hazelcast.keyed_requests import LANE_ROWS
 from holdfast.server.hazelcast.reference_lane import BULK_BYTES, Bulk, LaneCode, Served
 
 PUT, GET, REMOVE, CONTAINS_KEY, DELETE, SET = 0x010100, 0x010200, 0x010300, 0x010600, 0x010900, 0x010F00
+REPLACE, REPLACE_IF_SAME, REMOVE_IF_SAME = 0x010400, 0x010500, 0x010800
+PUT_IF_ABSENT, EVICT, SET_TTL = 0x010E00, 0x011E00, 0x014300
 ROWS = {row.kind: row for row in LANE_ROWS}
 
 ME, BEN = MemberId("me"), MemberId("ben")
@@ -69,22 +72,26 @@ def request(
     word: int,
     number: int,
     max_idle_ms: int = -1,
+    expected: bytes | None = None,
 ) -> bytes:
-    """As clients send it."""
+    """As clients send it. `expected`: None: as `value`."""
     row = ROWS.get(kind)
-    writes = row is not None and row.stores
-    times = row.head - 30 if row is not None else 0
-    head = struct.pack("<iqiq", kind, number, partition, 1) + struct.pack("<qq", ttl_ms, max_idle_ms)[:times]
-    whole = frame(head, 0xC000) + frame(name.encode())
-    stored = word.to_bytes(4, "big", signed=True) + key
-    if not writes:
-        return whole + frame(stored, 0x2000)
-    return whole + frame(stored) + frame(bytes(4) + value, 0x2000)
+    head = struct.pack("<iqi", kind, number, partition)
+    if row is None or not row.ttl_first:
+        head += struct.pack("<q", 1)
+    head += struct.pack("<qq", ttl_ms, max_idle_ms)[: row.head - 6 - len(head) if row is not None else 0]
+    parts = [word.to_bytes(4, "big", signed=True) + key]
+    if row is not None and row.expects:
+        parts.append(bytes(4) + (value if expected is None else expected))
+    if row is not None and row.stores:
+        parts.append(bytes(4) + value)
+    flags = [0] * (len(parts) - 1) + [0x2000]
+    return frame(head, 0xC000) + frame(name.encode()) + b"".join(map(frame, parts, flags))
 
 
 REQUESTS = st.builds(
     request,
-    st.sampled_from([GET, SET, SET, PUT, REMOVE, *ROWS, 0x010E00]),
+    st.sampled_from([GET, SET, SET, PUT, REMOVE, *ROWS, *ROWS, 0x012200]),
     st.sampled_from(["m", "m", "told", *NAMES]),
     st.sampled_from(KEYS),
     st.sampled_from(VALUES),
@@ -93,6 +100,7 @@ REQUESTS = st.builds(
     word=st.sampled_from([0, 0, 0, 0, 7, -7]),
     number=st.integers(-(1 << 63), (1 << 63) - 1),
     max_idle_ms=st.sampled_from([-1] * 6 + [0, 1, 3, 60_000, -2, 1 << 50]),
+    expected=st.sampled_from(VALUES),
 )
 EDGES = st.sampled_from(
     [b"\0\0\0\0", b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\x06\0\0\0", b"\x05\0\0\0", b"\0\0\0\x80"]
@@ -288,6 +296,19 @@ def test_each_kind_in_each_map(way: Way, name: str, word: int, ttl_ms: int) -> N
             (PUT, VALUES[0], word, ttl_ms),
             (DELETE, b"", 0, 0),
             (CONTAINS_KEY, b"", 0, 0),
+            (REPLACE, VALUES[0], word, ttl_ms),
+            (PUT_IF_ABSENT, VALUES[1], word, ttl_ms),
+            (PUT_IF_ABSENT, VALUES[0], word, ttl_ms),
+            (REPLACE, VALUES[2], 0, 0),
+            (REPLACE_IF_SAME, VALUES[0], word, ttl_ms),
+            (REPLACE_IF_SAME, VALUES[2], word, ttl_ms),
+            (SET_TTL, b"", 0, ttl_ms),
+            (REMOVE_IF_SAME, VALUES[0], 0, 0),
+            (REMOVE_IF_SAME, VALUES[2], 0, 0),
+            (SET_TTL, b"", 0, ttl_ms),
+            (SET, VALUES[2], 0, 3),
+            (EVICT, b"", 0, 0),
+            (EVICT, b"", 0, 0),
         )
         for key in KEYS[2:]
     ]
@@ -428,15 +449,29 @@ def test_ordinary_entries_do_not_take_the_lanes_methods(monkeypatch: pytest.Monk
     """Else the comparison above would compare a thing with itself."""
     way = Way(COMPILED_CODE, TABLE)
     primary = Primary(way.entries, observed=False, locks=False, listening=False)
-    for name in ("set", "remove"):
+    for name in ("set", "remove", "evict", "read"):
         monkeypatch.setattr(primary.lane, name, None)
+    kinds = (
+        SET, PUT, REMOVE, SET, DELETE, PUT_IF_ABSENT, REPLACE, REPLACE_IF_SAME, REMOVE_IF_SAME, PUT_IF_ABSENT, EVICT,
+    )  # fmt: skip
     whole = b"".join(
-        request(kind, "m", KEYS[0], VALUES[1], partition=0, ttl_ms=-1, word=0, number=1)
-        for kind in (SET, PUT, REMOVE, SET, DELETE)
+        request(kind, "m", KEYS[0], VALUES[1], partition=0, ttl_ms=-1, word=0, number=1) for kind in kinds
     )
     before = sum(map(len, primary.queued().values()))
     assert primary.serve(way.code, whole)[0] == len(whole)
-    assert sum(map(len, primary.queued().values())) == before + 5
+    assert sum(map(len, primary.queued().values())) == before + len(kinds)
+
+
+@needs_compiler
+def test_evicted_entry_is_reported_as_evicted() -> None:
+    primary = Primary(TABLE, observed=False, locks=False, listening=True)
+    whole = b"".join(
+        request(kind, "m", KEYS[3], VALUES[1], partition=0, ttl_ms=-1, word=0, number=1)
+        for kind in (SET, EVICT, SET, REMOVE_IF_SAME)
+    )
+    assert primary.serve(COMPILED_CODE, whole)[0] == len(whole)
+    kinds = [event.kind for event in primary.heard[-4:] if isinstance(event, EntryEvent)]
+    assert kinds == [EventKind.ADDED, EventKind.EVICTED, EventKind.ADDED, EventKind.REMOVED]
 
 
 @needs_compiler

@@ -14,6 +14,7 @@ from holdfast.core.model.decisions import Decision, Update
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import CLEARING, DEFAULT_TTL, EventKind, Op, Request, Value
 from holdfast.core.model.records import Change
+from holdfast.core.operations.conditions import CONDITIONS, takes_effect
 from holdfast.core.store.map_state import MapState
 
 NEVER = -1
@@ -116,36 +117,30 @@ def _put(look: _Look, request: Request, lifetimes: Lifetimes) -> Value:
         old = look.store(request, key, request.value, lifetimes)
         return old if op is Op.PUT else (True if op is Op.TRY_PUT else None)
     present = look.read(key)
-    if op is Op.PUT_IF_ABSENT:
-        if present is None:
-            look.store(request, key, request.value, lifetimes)
-        return present
-    if op is Op.REPLACE:
-        return look.store(request, key, request.value, lifetimes) if present is not None else None
-    assert op is Op.REPLACE_IF_SAME, op
-    if present is None or present != request.expected:
-        return False
-    look.store(request, key, request.value, lifetimes)
-    return True
+    applies = takes_effect(CONDITIONS[op], present is not None, present == request.expected)
+    if applies:
+        look.store(request, key, request.value, lifetimes)
+    return applies if op is Op.REPLACE_IF_SAME else present
 
 
 def _change_present(look: _Look, request: Request) -> Value:
     op, key = request.op, request.key
     present = look.read(key)
-    if present is None:
-        return None if op is Op.REMOVE else False
-    if op is Op.SET_TTL:
+    applies = takes_effect(CONDITIONS[op], present is not None, present == request.expected)
+    if applies and op is Op.SET_TTL:
         assert look.state is not None
-        ttl_ms = 0 if request.ttl_ms == DEFAULT_TTL else request.ttl_ms
-        expiry = look.state.expiries.get(key)
-        max_idle_ms = expiry.max_idle_ms if expiry is not None else 0
-        update = Update(Change.EXPIRY, key, b"", ttl_ms, max_idle_ms, kind=EventKind.UPDATED)
-        look.updates.append(update)
-        return True
-    if op is Op.REMOVE_IF_SAME and present != request.expected:
-        return False
-    look.take_out(key, EventKind.EVICTED if op is Op.EVICT else EventKind.REMOVED)
-    return present if op is Op.REMOVE else True
+        look.updates.append(new_ttl(look.state, key, request.ttl_ms))
+    elif applies:
+        look.take_out(key, EventKind.EVICTED if op is Op.EVICT else EventKind.REMOVED)
+    return present if op is Op.REMOVE else applies
+
+
+def new_ttl(state: MapState, key: bytes, ttl_ms: int) -> Update:
+    """The update that gives a present entry another time to live. It keeps its maximum idle time."""
+    expiry = state.expiries.get(key)
+    max_idle_ms = expiry.max_idle_ms if expiry is not None else 0
+    ttl_ms = 0 if ttl_ms == DEFAULT_TTL else ttl_ms
+    return Update(Change.EXPIRY, key, b"", ttl_ms, max_idle_ms, kind=EventKind.UPDATED)
 
 
 def _entry_view(look: _Look, request: Request, now_ns: int) -> Value:

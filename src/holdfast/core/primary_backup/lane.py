@@ -31,6 +31,7 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.transactions import locks_of_map
 from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.operations.map_operations import new_ttl
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup import packed_puts_cy
 from holdfast.core.primary_backup.ack_batch import Completion, Written
@@ -280,6 +281,15 @@ class Lane:
             self._expire(copy, held, key)
             return None
         return self.take_out(copy, held, key, EventKind.REMOVED)
+
+    def evict(self, copy: PartitionCopy, name: str, key: bytes) -> None:
+        """Remove an entry that is present; listeners learn that it was evicted."""
+        self.take_out(copy, copy.maps[name], key, EventKind.EVICTED)
+
+    def set_ttl(self, copy: PartitionCopy, name: str, key: bytes, ttl_ms: int) -> None:
+        """Give an entry that is present another time to live."""
+        held = copy.maps[name]
+        self.carry_out(copy, held, new_ttl(held.state, key, ttl_ms))
 
     def rest_on(self, copy: PartitionCopy, name: str) -> None:
         """An answer of this buffer changes nothing in this map but has read it: it waits too (primary_backup/P-7)."""

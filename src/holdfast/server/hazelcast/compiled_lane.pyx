@@ -15,10 +15,11 @@ from slotted cimport MapState, PartitionCopy, Replica, UnsentPuts, UpdateCounter
 
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.model.records import PACKED_MOST, PAIR_BYTES, Change, Record
+from holdfast.core.operations import conditions
 from holdfast.observe import latency_histogram
 from holdfast.observe.read_counts import ReadCounts
 from holdfast.server.hazelcast import frame_parser, keyed_requests, reference_lane
-from holdfast.server.hazelcast.keyed_requests import COUNTED, LANE_ROWS, VALUE_FLAGS, value_head
+from holdfast.server.hazelcast.keyed_requests import COUNTED, LANE_ROWS, VALUE_FLAGS, LaneAction, value_head
 
 # -- names of C for the texts in common
 
@@ -28,18 +29,25 @@ cdef struct RowFields:
     int number
     int head
     int counter
+    int action
+    int condition
     unsigned int key_flags
+    unsigned int expected_flags
     bint used
     bint reads
     bint stores
+    bint expects
+    bint looks
     bint ttl
+    bint ttl_first
     bint answers_value
 
 ctypedef const RowFields *Row
-ctypedef (Py_ssize_t, Row, int, long long, long long, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t) Parsed
+ctypedef (Py_ssize_t, Row, int, long long, long long, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t) Parsed
 
 cdef int SHORTEST = frame_parser.SHORTEST
 cdef int NAME_HEADER = frame_parser.NAME_HEADER
+cdef int THREAD_AT = frame_parser.THREAD_AT
 cdef int SHORTEST_DATA = frame_parser.SHORTEST_DATA
 cdef int DATA_AT = frame_parser.DATA_AT
 cdef int HASH_AT = frame_parser.HASH_AT
@@ -51,7 +59,12 @@ cdef int FIRST_BIT = latency_histogram.FIRST_BIT
 cdef int LAST_BIT = latency_histogram.LAST_BIT
 cdef int BUCKETS = latency_histogram.BUCKETS
 cdef int READS_COUNTED = keyed_requests.READS_COUNTED
-cdef Parsed NOTHING = (0, NULL, 0, 0, 0, 0, 0, 0, 0)
+cdef int ALWAYS = conditions.ALWAYS
+cdef int IF_ABSENT = conditions.IF_ABSENT
+cdef int IF_PRESENT = conditions.IF_PRESENT
+cdef int EVICT = LaneAction.EVICT
+cdef int SET_TTL = LaneAction.SET_TTL
+cdef Parsed NOTHING = (0, NULL, 0, 0, 0, 0, 0, 0, 0, 0)
 
 cdef RowFields ROWS[128]
 """By the byte in which message types of maps differ; those of the general way are not used."""
@@ -78,6 +91,9 @@ cdef inline (int, unsigned int, int, int, int, unsigned int) head_of(Bytes data,
         <int> word(data, at + 30), half(data, at + 34),
     )
 
+cdef inline (long long,) time_of(Bytes data, Py_ssize_t at) noexcept:
+    return (long_word(data, at),)
+
 cdef inline (long long, int, unsigned int) ttl_and_name_of(Bytes data, Py_ssize_t at) noexcept:
     return long_word(data, at), <int> word(data, at + 8), half(data, at + 12)
 
@@ -87,6 +103,7 @@ cdef inline (long long, long long, int, unsigned int) times_and_name_of(Bytes da
 cdef inline (int, unsigned int, unsigned int) data_head_of(Bytes data, Py_ssize_t at) noexcept:
     return <int> word(data, at), half(data, at + 4), word(data, at + 10)
 
+include "conditions.pxi"
 include "frame_parser.pxi"
 include "lane_tally.pxi"
 
@@ -145,8 +162,10 @@ cdef struct Frame:
     Bytes message
     Bytes key
     Bytes value
+    Bytes expected
     Py_ssize_t key_size
     Py_ssize_t value_size
+    Py_ssize_t expected_size
 
 cdef enum:
     MOST_OPERATIONS = 32
@@ -264,8 +283,13 @@ cdef class PrimarySink:
             return GENERAL
         if self.locks_entries and LOCKS in <dict> copy.maps and self.lane.locked(copy, self.name, key_of(frame)):
             return GENERAL
-        old = self.store(frame, copy) if frame.row.stores else self.remove(frame, copy)
         self.counts[frame.row.counter] += 1
+        if frame.row.looks:
+            return self.write_if(frame, copy)
+        return self.answer(frame, self.store(frame, copy) if frame.row.stores else self.remove(frame, copy))
+
+    cdef inline Py_ssize_t answer(self, const Frame *frame, old) except -2:
+        """Answer a write, which found this value."""
         if old is None:
             answer_plainly(self.unsealed, <bytes> MISSING[frame.row.number], frame.message)
         elif frame.row.answers_value:
@@ -404,6 +428,58 @@ cdef class PrimarySink:
             self.pack(frame, held, unsent)
         return old
 
+    cdef Py_ssize_t write_if(self, const Frame *frame, PartitionCopy copy) except -2:
+        """As `reference_lane.write_if`: the values are compared in the table."""
+        cdef Replica held = (<dict> copy.maps).get(self.name) if self.direct else None
+        cdef MapState state
+        cdef EntryTable table
+        cdef Bytes found
+        cdef Py_ssize_t size = 0
+        cdef bint present, same, expires = False
+        if held is None:
+            return self.write_if_by_lane(frame, copy)
+        state = held.state
+        if type(state.entries) is not EntryTable:
+            return self.write_if_by_lane(frame, copy)
+        table = state.entries
+        if table.some_end() and table.has_ended(frame.key, frame.key_size, self.lane.now_ns, True, &expires):
+            return self.write_if_by_lane(frame, copy)
+        found = table.look(frame.key, frame.key_size, &size)
+        present = found is not NULL
+        same = (
+            present and frame.row.expects and size == frame.expected_size
+            and not memcmp(found, frame.expected, size)
+        )
+        if not takes_effect(frame.row.condition, present, same):
+            if present and frame.row.answers_value:
+                answer_value(self.unsealed, frame.row.number, frame.message, found, size, True)
+            else:
+                size = 0
+                answer_plainly(self.unsealed, <bytes> MISSING[frame.row.number], frame.message)
+            self.lane.rest_on(copy, self.name)
+            return room_of(size)
+        if frame.row.stores:
+            old = self.store(frame, copy)
+        elif frame.row.action == SET_TTL:
+            self.report()
+            self.lane.set_ttl(copy, self.name, key_of(frame), frame.ttl_ms)
+        elif frame.row.action == EVICT and self.listened:
+            self.report()
+            self.lane.evict(copy, self.name, key_of(frame))
+        else:
+            self.remove(frame, copy)
+        return self.answer(frame, old if frame.row.answers_value else True)
+
+    cdef Py_ssize_t write_if_by_lane(self, const Frame *frame, PartitionCopy copy) except -2:
+        self.report()
+        write = write_of(frame, self.apart)
+        return self.answer(
+            frame,
+            reference_lane.write_if(
+                self.lane, LANE_ROWS[frame.row.number], copy, self.name, key_of(frame), write
+            ),
+        )
+
     cdef inline (long long, long long) times_of(self, const Frame *frame) except *:
         """Time to live and maximum idle time of what is stored: the request's, or the map's own."""
         if not self.times_known:
@@ -465,6 +541,14 @@ cdef inline bytes value_of(const Frame *frame, bytes apart):
     return (<const char *> frame.value)[:frame.value_size] if apart is None else apart
 
 
+cdef tuple write_of(const Frame *frame, bytes apart):
+    """`reference_lane.EntryWrite`."""
+    expected = (<const char *> frame.expected)[:frame.expected_size]
+    if not frame.row.stores:
+        return None, frame.ttl_ms, frame.max_idle_ms, 0, expected
+    return value_of(frame, apart), frame.ttl_ms, frame.max_idle_ms, hash_of(frame), expected
+
+
 cdef inline int hash_of(const Frame *frame) noexcept:
     """The partition-hash word in front of the stored key; the highest byte is the first."""
     cdef Bytes at = frame.key - (DATA_AT - HASH_AT)
@@ -496,11 +580,7 @@ cdef Py_ssize_t hand_over(sink, served, const Frame *frame, bytes apart) except 
     correlation = (<const char *> frame.message)[CORRELATION_AT : CORRELATION_AT + 8]
     if frame.row.reads:
         return sink.read(row, frame.partition, served, key, correlation)
-    if frame.row.stores:
-        write = (value_of(frame, apart), frame.ttl_ms, frame.max_idle_ms, hash_of(frame))
-    else:
-        write = (None, -1, -1, 0)
-    return sink.write(row, frame.partition, served, key, write, correlation)
+    return sink.write(row, frame.partition, served, key, write_of(frame, apart), correlation)
 
 
 def serve_entries(
@@ -518,15 +598,16 @@ def serve_entries(
     cdef Py_ssize_t end = PyBytes_GET_SIZE(data)
     cdef Py_ssize_t whole_end = end if apart is None else end + PyBytes_GET_SIZE(apart) - TYPE_BYTES
     cdef Py_ssize_t longest_key = longest[0], longest_value = longest[1]
-    cdef Py_ssize_t after, name_at, key_at, key_end, value_at, taken, named_at = 0, named_size = -1
+    cdef Py_ssize_t after, name_at, key_at, key_end, value_at, expected_end, taken, named_at = 0, named_size = -1
     cdef Frame frame
     served = None
     if primary is not None:
         primary.begin(apart)
     while room >= 0:
-        after, frame.row, frame.partition, frame.ttl_ms, frame.max_idle_ms, name_at, key_at, key_end, value_at = parse(
-            raw, at, end, whole_end, longest_key, longest_value
-        )
+        (
+            after, frame.row, frame.partition, frame.ttl_ms, frame.max_idle_ms, name_at, key_at, key_end, value_at,
+            expected_end,
+        ) = parse(raw, at, end, whole_end, longest_key, longest_value)
         if frame.row is NULL:
             break
         if named_size != key_at - name_at or memcmp(raw + named_at, raw + name_at, named_size):
@@ -539,6 +620,9 @@ def serve_entries(
         frame.message = raw + at
         frame.key, frame.key_size = raw + key_at + DATA_AT, key_end - key_at - DATA_AT
         frame.value, frame.value_size = raw + value_at, after - value_at
+        frame.expected, frame.expected_size = raw + key_end + DATA_AT, 0
+        if frame.row.expects:
+            frame.expected_size = expected_end - key_end - DATA_AT
         taken = primary.take(&frame) if primary is not None else hand_over(sink, served, &frame, apart)
         if taken < 0:
             break
@@ -557,8 +641,10 @@ cdef int learn_rows() except -1:
     for row in LANE_ROWS:
         to = &ROWS[(<int> row.kind >> 8) & 0x7F]
         to.used = True
-        to.number, to.head, to.counter = row.number, row.head, row.counter
-        to.reads, to.key_flags, to.stores, to.ttl, to.answers_value = row.reads, row.key_flags, row.stores, row.ttl, row.answers_value
+        to.number, to.head, to.counter, to.action = row.number, row.head, row.counter, row.action
+        to.reads, to.stores, to.looks, to.condition = row.reads, row.stores, row.looks, row.condition
+        to.key_flags, to.expects, to.expected_flags = row.key_flags, row.expects, row.expected_flags
+        to.ttl, to.ttl_first, to.answers_value = row.ttl, row.ttl_first, row.answers_value
     return 0
 
 

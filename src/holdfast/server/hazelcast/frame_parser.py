@@ -6,6 +6,7 @@ Frames of `put` (each begins with its length and flags; `Data` has a hash word, 
     first frame    length flags | kind | correlation id | partition | thread, ttl, max idle as in the row
     name           length flags | text
     key            length flags | hash | type payload
+    expected       length flags | hash | type payload (replaceIfSame, removeIfSame)
     value          length flags | hash | type payload
 
 Anything unexpected (another message, a fragment, a null, a frame that ends behind the buffer) is left to the
@@ -23,15 +24,16 @@ from holdfast.server.hazelcast.keyed_requests import LaneRow, row_of
 
 Bytes: TypeAlias = bytes
 Row: TypeAlias = LaneRow | None
-Parsed = tuple[int, Row, int, int, int, int, int, int, int]
-"""End of the message, its row, partition, time to live, maximum idle time, and the beginnings of: name (its
-text), key (its frame), payload behind the key, value (its stored bytes). The row is None if it is not for the
-lane.
+Parsed = tuple[int, Row, int, int, int, int, int, int, int, int]
+"""End of the message, its row, partition, time to live, maximum idle time, and the offsets of: name (its
+text), key (its frame), end of the key, value (its stored bytes), end of the expected value, whose frame follows the
+key. The row is None if it is not for the lane.
 """
-NOTHING: Parsed = (0, None, 0, 0, 0, 0, 0, 0, 0)
+NOTHING: Parsed = (0, None, 0, 0, 0, 0, 0, 0, 0, 0)
 
 head_of = Struct("<iHi8xi8xiH").unpack_from
 """A first frame with a thread id, and the name's frame behind it."""
+time_of = Struct("<q").unpack_from
 ttl_and_name_of = Struct("<qiH").unpack_from
 times_and_name_of = Struct("<qqiH").unpack_from
 data_head_of = Struct("<iH4xI").unpack_from
@@ -43,6 +45,7 @@ CORRELATION_AT = 10
 SHORTEST = 36
 """Bytes needed to look at a message's head: the first frame with a thread id, and the header of the name."""
 NAME_HEADER = 6
+THREAD_AT = 22
 DATA_AT = 10
 """Where stored bytes begin in a frame of `Data`: after the header and the partition-hash word."""
 HASH_AT = 6
@@ -77,6 +80,30 @@ def value_to_come(data: bytes, at: int, longest: tuple[int, int]) -> tuple[int, 
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
+def end_of_data(
+    data: Bytes,
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    whole_end: cython.Py_ssize_t,
+    flags: cython.uint,
+) -> cython.Py_ssize_t:
+    """Where the frame of `Data` at `at` ends, which is at most at `whole_end`; its type is in the first `end`
+    bytes. 0: it is not such a frame, has other flags, or is null.
+    """
+    length: cython.int
+    found_flags: cython.uint
+    type_id: cython.uint
+    if at + SHORTEST_DATA > end:
+        return 0
+    length, found_flags, type_id = data_head_of(data, at)
+    if length < SHORTEST_DATA or found_flags != flags or not type_id or at + length > whole_end:
+        return 0
+    return at + length
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
 def parse(
     data: Bytes,
     at: cython.Py_ssize_t,
@@ -96,12 +123,6 @@ def parse(
     name_flags: cython.uint
     ttl_ms: cython.longlong = DEFAULT_TIME
     max_idle_ms: cython.longlong = DEFAULT_TIME
-    key_length: cython.int
-    key_flags: cython.uint
-    key_type: cython.uint
-    value_length: cython.int
-    value_flags: cython.uint
-    value_type: cython.uint
     if end - at < SHORTEST:
         return NOTHING
     length, flags, kind, partition, name_length, name_flags = head_of(data, at)
@@ -120,27 +141,23 @@ def parse(
             ttl_ms = DEFAULT_TIME
         if not (-1 <= ttl_ms <= LONGEST_MS and -1 <= max_idle_ms <= LONGEST_MS):
             return NOTHING
+    elif row.ttl_first:
+        (ttl_ms,) = time_of(data, at + THREAD_AT)
+        if not -1 <= ttl_ms <= LONGEST_MS:
+            return NOTHING
     if name_flags or name_length < NAME_HEADER or partition < 0:
         return NOTHING
     key_at: cython.Py_ssize_t = name_at + name_length - NAME_HEADER
-    if key_at + SHORTEST_DATA > end:
-        return NOTHING
-    key_length, key_flags, key_type = data_head_of(data, key_at)
-    key_end: cython.Py_ssize_t = key_at + key_length
-    if key_length < SHORTEST_DATA or key_flags != row.key_flags or not key_type or key_end > end:
+    key_end: cython.Py_ssize_t = end_of_data(data, key_at, end, end, row.key_flags)
+    part_at: cython.Py_ssize_t = key_end
+    if part_at and row.expects:
+        part_at = end_of_data(data, key_end, end, end, row.expected_flags)
+    if not part_at:
         return NOTHING
     if not row.stores:
-        return key_end, row, partition, ttl_ms, max_idle_ms, name_at, key_at, key_end, key_end
-    if key_length > longest_key or key_end + SHORTEST_DATA > end:
+        return part_at, row, partition, ttl_ms, max_idle_ms, name_at, key_at, key_end, part_at, part_at
+    value_end: cython.Py_ssize_t = end_of_data(data, part_at, end, whole_end, 0x2000)
+    if not value_end or key_end - key_at > longest_key or value_end - part_at > longest_value:
         return NOTHING
-    value_length, value_flags, value_type = data_head_of(data, key_end)
-    value_end: cython.Py_ssize_t = key_end + value_length
-    if (
-        value_length < SHORTEST_DATA
-        or value_flags != 0x2000
-        or not value_type
-        or value_end > whole_end
-        or value_length > longest_value
-    ):
-        return NOTHING
-    return value_end, row, partition, ttl_ms, max_idle_ms, name_at, key_at, key_end, key_end + DATA_AT
+    value_at: cython.Py_ssize_t = part_at + DATA_AT
+    return value_end, row, partition, ttl_ms, max_idle_ms, name_at, key_at, key_end, value_at, part_at

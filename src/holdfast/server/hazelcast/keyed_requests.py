@@ -1,7 +1,7 @@
 """Every keyed request of a map in one table: message type, parameters, operation, and form of the response.
 
-`maps` serves all rows. The data lane (`reference_lane`, `compiled_lane`) serves those that need one look at
-the entry: from the row it derives the places of the message's parts, its action on the entry, and the
+`maps` serves all rows. The data lane (`reference_lane`, `compiled_lane`) serves them without the session:
+from the row it derives the places of the message's parts, its action on the entry, and the
 response.
 """
 
@@ -12,6 +12,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from holdfast.core.model.operations import Op
+from holdfast.core.operations.conditions import ALWAYS, CONDITIONS, IF_ABSENT
 
 LAST_FRAME = 0x2000
 HEADER_BYTES = 22
@@ -27,7 +28,7 @@ class Form(IntEnum):
     VALUE = 1
     """The value found, or null."""
     TRUTH = 2
-    """Whether a value was found."""
+    """Whether a value was found, or, for a write, whether it took effect."""
     TRUE = 3
     NULL = 4
 
@@ -41,6 +42,8 @@ class LaneAction(IntEnum):
     READ = 1
     STORE = 2
     REMOVE = 3
+    EVICT = 4
+    SET_TTL = 5
 
 
 LANE_ACTIONS: dict[Op, LaneAction] = {
@@ -52,7 +55,15 @@ LANE_ACTIONS: dict[Op, LaneAction] = {
     Op.REMOVE: LaneAction.REMOVE,
     Op.DELETE: LaneAction.REMOVE,
     Op.TRY_REMOVE: LaneAction.REMOVE,
+    Op.PUT_IF_ABSENT: LaneAction.STORE,
+    Op.REPLACE: LaneAction.STORE,
+    Op.REPLACE_IF_SAME: LaneAction.STORE,
+    Op.REMOVE_IF_SAME: LaneAction.REMOVE,
+    Op.EVICT: LaneAction.EVICT,
+    Op.SET_TTL: LaneAction.SET_TTL,
 }
+_PLAIN = frozenset({Op.SET, Op.PUT, Op.TRY_PUT, Op.REMOVE, Op.DELETE, Op.TRY_REMOVE})
+"""Writes that `EntryLane.set` and `EntryLane.remove` carry out without a look at the entry."""
 COUNTED = tuple(LANE_ACTIONS)
 """Operations of the lane, reads first."""
 READS_COUNTED = 2
@@ -97,17 +108,22 @@ class LaneRow:
     __slots__ = (
         "action",
         "answers_value",
+        "condition",
         "counter",
+        "expected_flags",
+        "expects",
         "first",
         "found",
         "head",
         "key_flags",
         "kind",
+        "looks",
         "missing",
         "number",
         "reads",
         "stores",
         "ttl",
+        "ttl_first",
     )
 
     def __init__(self, number: int, request: KeyedRequest) -> None:
@@ -117,13 +133,23 @@ class LaneRow:
         self.action = LANE_ACTIONS[request.op]
         self.reads = self.action is LaneAction.READ
         self.stores = self.action is LaneAction.STORE
-        """Whether a value follows the key."""
-        assert variable == ["name", "key", "value"][: 2 + self.stores], "the lane knows no other messages"
+        """Whether the message ends with a value."""
+        self.expects = "expected" in variable
+        """Whether the expected value follows the key."""
+        parts = ["name", "key", *["expected"] * self.expects, *["value"] * self.stores]
+        assert variable == parts, "the lane knows no other messages"
+        self.condition = CONDITIONS.get(request.op, ALWAYS)
+        self.looks = not self.reads and request.op not in _PLAIN
+        """Whether the lane looks at the entry before it writes."""
         self.head = HEADER_BYTES + sum(_WIDTHS[name] for name in fixed)
         """Length of the first frame."""
         self.ttl = "ttl_ms" in fixed
-        self.key_flags = 0 if self.stores else LAST_FRAME
-        """Flags of the key's frame."""
+        self.ttl_first = fixed[0] == "ttl_ms"
+        """Whether the time to live stands where other requests have the thread."""
+        self.expected_flags = 0 if self.stores else LAST_FRAME
+        """Flags of the frame of the expected value,"""
+        self.key_flags = 0 if self.expects else self.expected_flags
+        """and of the key's frame."""
         self.counter = COUNTED.index(request.op)
         self.answers_value = request.form is Form.VALUE
         ends = request.form not in (Form.VALUE, Form.NULL)
@@ -171,6 +197,9 @@ def respond(row: LaneRow, correlation: bytes, found: bytes | None) -> bytes:
 
 
 def changed_nothing(response: bytes) -> bool:
-    """Whether the request of this response read, or found nothing to remove."""
+    """Whether the request of this response read, or did not take effect."""
     row = BY_KIND[_FIRST.unpack_from(response)[2] - 1]
-    return row.reads or (row.action is LaneAction.REMOVE and response[len(row.first) + 8 :] == row.missing)
+    if row.reads or row.condition == ALWAYS:
+        return row.reads
+    nothing_found = response[len(row.first) + 8 :] == row.missing
+    return nothing_found is not (row.condition == IF_ABSENT)

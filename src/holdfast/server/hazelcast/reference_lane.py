@@ -10,9 +10,11 @@ from __future__ import annotations
 from typing import Protocol, TypeVar
 
 from holdfast.config import TRANSACTIONS_MAP
+from holdfast.core.operations.conditions import takes_effect
+from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.server.grid import EntryLane
 from holdfast.server.hazelcast.frame_parser import CORRELATION_AT, DATA_AT, HASH_AT, TYPE_BYTES, parse
-from holdfast.server.hazelcast.keyed_requests import VALUE_FLAGS, LaneRow, respond, value_head
+from holdfast.server.hazelcast.keyed_requests import VALUE_FLAGS, LaneAction, LaneRow, respond, value_head
 from holdfast.server.hazelcast.lane_tally import LaneTally
 
 T = TypeVar("T")
@@ -21,8 +23,10 @@ Bulk = tuple[int, bytes]
 """A value that is not copied into the responses: its place among them, and the value."""
 Served = str | tuple[str]
 """A map of the lane: its name; in a tuple, if the client may only read it."""
-EntryWrite = tuple[bytes | None, int, int, int]
-"""Value (None: remove), time to live and maximum idle time in ms (-1: the map's own), and partition-hash word."""
+EntryWrite = tuple[bytes | None, int, int, int, bytes]
+"""Value (None: no value is stored), time to live and maximum idle time in ms (-1: the map's own), partition-hash
+word, and expected value.
+"""
 
 NO_HASH = bytes(4)
 GENERAL = -1
@@ -33,7 +37,6 @@ BULK_BYTES = 32 * 1024
 """Values from this size on are not copied into a response, if `bulk` takes them: one more piece to send costs
 less.
 """
-_REMOVAL: EntryWrite = (None, -1, -1, 0)
 
 
 class Sink(Protocol[T_contra]):
@@ -127,8 +130,10 @@ class PrimarySink:
             return GENERAL
         if lane.locks_entries and TRANSACTIONS_MAP in copy.maps and lane.locked(copy, served, key):
             return GENERAL
-        value, ttl_ms, max_idle_ms, key_hash = write
-        if value is not None:
+        value, ttl_ms, max_idle_ms, key_hash, _ = write
+        if row.looks:
+            old = write_if(lane, row, copy, served, key, write)
+        elif value is not None:
             old = lane.set(copy, served, key, value, ttl_ms, max_idle_ms, key_hash)
         else:
             old = lane.remove(copy, served, key)
@@ -139,6 +144,34 @@ class PrimarySink:
 
     def end(self) -> None:
         pass
+
+
+def write_if(
+    lane: EntryLane, row: LaneRow, copy: PartitionCopy, name: str, key: bytes, write: EntryWrite
+) -> bytes | None:
+    """Write if the entry is as the request demands. Returns the value for the response, which is any value if
+    the response only says that the write took effect.
+    """
+    value, ttl_ms, max_idle_ms, key_hash, expected = write
+    held = copy.maps.get(name)
+    if held is None:
+        present = None
+    elif held.state.expiries and key in held.state.expiries:
+        present = lane.read(copy, name, key)
+    else:
+        present = held.state.entries.get(key)
+    if not takes_effect(row.condition, present is not None, present == expected):
+        lane.rest_on(copy, name)
+        return present if row.answers_value else None
+    if value is not None:
+        lane.set(copy, name, key, value, ttl_ms, max_idle_ms, key_hash)
+    elif row.action is LaneAction.EVICT:
+        lane.evict(copy, name, key)
+    elif row.action is LaneAction.SET_TTL:
+        lane.set_ttl(copy, name, key, ttl_ms)
+    else:
+        lane.remove(copy, name, key)
+    return present if row.answers_value else b""
 
 
 def room_of(value: bytes | None) -> int:
@@ -164,7 +197,7 @@ def serve_entries(
     whole_end = end if apart is None else end + len(apart) - TYPE_BYTES
     longest_key, longest_value = longest
     while room >= 0:
-        after, row, partition, ttl_ms, max_idle_ms, name_at, key_at, key_end, value_at = parse(
+        after, row, partition, ttl_ms, max_idle_ms, name_at, key_at, key_end, value_at, expected_end = parse(
             data, at, end, whole_end, longest_key, longest_value
         )
         served = names.get(data[name_at:key_at])
@@ -174,15 +207,15 @@ def serve_entries(
         correlation = data[at + CORRELATION_AT : at + CORRELATION_AT + 8]
         if row.reads:
             taken = sink.read(row, partition, served, key, correlation)
-        elif row.stores:
-            value = data[value_at:after] if apart is None else apart
-            hash_word = data[key_at + HASH_AT : key_at + DATA_AT]
-            key_hash = int.from_bytes(hash_word, "big", signed=True) if hash_word != NO_HASH else 0
-            taken = sink.write(
-                row, partition, served, key, (value, ttl_ms, max_idle_ms, key_hash), correlation
-            )
         else:
-            taken = sink.write(row, partition, served, key, _REMOVAL, correlation)
+            value, key_hash = None, 0
+            if row.stores:
+                value = data[value_at:after] if apart is None else apart
+                hash_word = data[key_at + HASH_AT : key_at + DATA_AT]
+                key_hash = int.from_bytes(hash_word, "big", signed=True) if hash_word != NO_HASH else 0
+            expected = data[key_end + DATA_AT : expected_end]
+            write = (value, ttl_ms, max_idle_ms, key_hash, expected)
+            taken = sink.write(row, partition, served, key, write, correlation)
         if taken < 0:
             break
         room -= taken

@@ -101,8 +101,13 @@ class ZoneEntrySink:
     def write(
         self, row: LaneRow, partition: int, served: ZoneMap, key: bytes, write: EntryWrite, correlation: bytes
     ) -> int:
-        value, ttl_ms, max_idle_ms, key_hash = write
-        if served.reads_only or max_idle_ms != DEFAULT_TTL or self._replica(served, partition) is None:
+        value, ttl_ms, max_idle_ms, key_hash, _ = write
+        if (
+            row.looks
+            or served.reads_only
+            or max_idle_ms != DEFAULT_TTL
+            or self._replica(served, partition) is None
+        ):
             return GENERAL
         if ttl_ms == DEFAULT_TTL:
             ttl_ms = served.ttl_ms if row.stores else 0
