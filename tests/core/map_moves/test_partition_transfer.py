@@ -65,7 +65,7 @@ class Bench:
     def until(self, stage: Stage) -> list[MoveStep]:
         steps: list[MoveStep] = []
         for _ in range(100):
-            if self.transfer.stage is stage:
+            if self.transfer.stage_in(self.move) is stage:
                 return steps
             step = self.step()
             if step is not None:
@@ -131,6 +131,35 @@ def test_a_fill_without_an_answer_is_repeated(bench: Bench) -> None:
     bench.phase(MovePhase.SWITCHING, 1)
     bench.until(Stage.FILLED)
     assert bench.moved == {"a": "2"}
+
+
+@pytest.mark.rule("map_moves/T-3")
+@pytest.mark.parametrize("late", [0, 1, 2])
+def test_a_late_answer_to_a_last_fill_does_not_count_in_the_next_round(bench: Bench, late: int) -> None:
+    """`late`: it comes in round 1, after that round, or in round 2."""
+    bench.set("a", "1")
+    bench.until(Stage.CLOSE)
+    bench.phase(MovePhase.SWITCHING, 1)
+    bench.until(Stage.PAUSED)
+    fill = bench.next()
+    assert isinstance(fill, FillMap)
+    assert fill.round == 1
+    answer = bench.carry_out(fill)
+    moves: list[MapMove] = []
+    for at, (phase, number) in enumerate(
+        [(MovePhase.SWITCHING, 1), (MovePhase.COPYING, 1), (MovePhase.SWITCHING, 2)]
+    ):
+        bench.phase(phase, number)
+        moves.append(bench.move)
+        if at == late:
+            bench.transfer.on_answer(fill, answer, bench.move, bench.source)
+        if phase is MovePhase.COPYING:
+            bench.carry_out(ResumeMap(1, 1))
+            bench.set("a", "2")
+        assert (bench.transfer.stage_in(bench.move) is Stage.FILLED) is (at == 0 and late == 0)
+    bench.until(Stage.FILLED)
+    assert bench.moved == {"a": "2"}
+    assert [bench.transfer.stage_in(move) for move in moves] == [Stage.CLOSE, Stage.CLOSE, Stage.FILLED]
 
 
 @pytest.mark.rule("map_moves/T-1")

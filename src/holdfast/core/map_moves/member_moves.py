@@ -359,7 +359,7 @@ class MemberMoves:
         if move.phase in _COPYING:
             wanted = Stage.CLOSE if move.phase is MovePhase.COPYING else Stage.FILLED
             mine = [one for (of, _), one in self._transfers.items() if of == name]
-            source = sorted(one.partition for one in mine if one.stage >= wanted)
+            source = sorted(one.partition for one in mine if one.stage_in(move) >= wanted)
             problem = next((one.problem for one in mine if one.problem), "") or self.problem(
                 name, move.target
             )

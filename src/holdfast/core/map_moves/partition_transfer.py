@@ -3,6 +3,9 @@
 - map_moves/T-1: The last fill is read from a copy that holds the pause, and that this transfer has observed since its
   first fill. So a leader that was deposed without knowing cannot complete a move with an old state.
 - map_moves/T-2: A fill is repeated until it is answered, and only then the next one is sent.
+- map_moves/T-3: A pause or last fill counts only in the round of the switch in which it was sent. Example: the last
+  fill of round 1 is answered when the switch was given up, and the source serves the map again. In round 2 the target
+  would lack the writes since then.
 
 The keys are listed once, at the beginning, and sent with the values that they have by then. Keys that change meanwhile
 are noted (`absorb`) and sent later. Example: keys a, b, c; a was sent, then a and c change. The noted keys are a and c:
@@ -78,6 +81,8 @@ class PartitionTransfer:
         """Why the move cannot go on; empty: it can."""
         self.sent = 0
         """Entries in fills, for the operator."""
+        self._round = 0
+        """Round of the switch in which the source was paused."""
         self._held: MapReplica | None = None
         self._state: MapState | None = None
         """The observed state."""
@@ -103,12 +108,12 @@ class PartitionTransfer:
 
     def next_step(self, move: MapMove, copy: PartitionCopy, times: Times) -> MoveStep | None:
         """The next step; None: nothing now. `copy`: that of the source, which this member leads."""
+        if self.stage_in(move) is not self.stage:
+            self.stage = Stage.CLOSE if self._attempt else Stage.ASKING
         mark = mark_in(copy.maps, self.name)
         paused = mark is not None and mark.kind is MarkKind.PAUSED and mark.number == move.number
         if paused and move.phase is MovePhase.COPYING:
             return ResumeMap(move.number, max(1, move.round))
-        if self.stage > Stage.CLOSE and move.phase is MovePhase.COPYING:
-            self.stage = Stage.CLOSE if self._attempt else Stage.ASKING
         if self.stage is not Stage.ASKING and self._attempt and not self._is_observed(copy):
             self.restart()
         if self._fill is not None:
@@ -116,6 +121,11 @@ class PartitionTransfer:
         if self.stage is Stage.ASKING:
             return AskFill(move.number)
         return self._next_of(move, mark if paused else None, times)
+
+    def stage_in(self, move: MapMove) -> Stage:
+        """The stage in the present round of the switch (map_moves/T-3)."""
+        present = move.phase is MovePhase.SWITCHING and move.round == self._round
+        return self.stage if present else min(self.stage, Stage.CLOSE)
 
     def _next_of(self, move: MapMove, pause: MoveMark | None, times: Times) -> MoveStep | None:
         if self.stage is Stage.PAUSED and (pause is None or pause.round != move.round):
@@ -199,16 +209,16 @@ class PartitionTransfer:
         if isinstance(step, AskFill) and self.stage is Stage.ASKING:
             self._on_known(answer.mark, move, copy)
         elif isinstance(step, FillMap):
-            self._on_filled(step, answer)
+            self._on_filled(step, answer, move)
         elif isinstance(step, PauseMap) and self.stage is Stage.CLOSE and not answer.refused:
-            self.stage = Stage.PAUSED
+            self.stage, self._round = Stage.PAUSED, step.round
 
     def _on_known(self, mark: MoveMark | None, move: MapMove, copy: PartitionCopy) -> None:
         mine = mark if mark is not None and mark.number == move.number else None
         switches = move.phase is MovePhase.SWITCHING
         if switches and mine is not None and mine.kind is MarkKind.FILLED and mine.round == move.round:
             # An earlier leader has sent the last fill of this round.
-            self.stage = Stage.FILLED
+            self.stage, self._round = Stage.FILLED, move.round
             return
         self._attempt, self._place = (mine.attempt if mine is not None else 0) + 1, 0
         self._held = copy.maps.get(self.name)
@@ -221,7 +231,7 @@ class PartitionTransfer:
             self._keys = list(self._state.entries)[::-1]
         self.stage = Stage.COPYING
 
-    def _on_filled(self, step: FillMap, answer: MoveAnswer) -> None:
+    def _on_filled(self, step: FillMap, answer: MoveAnswer, move: MapMove) -> None:
         if step is not self._fill:
             return
         self._fill = None
@@ -230,7 +240,7 @@ class PartitionTransfer:
             return
         self._place += 1
         self.sent += len(step.keys)
-        if step.round and self.stage is Stage.PAUSED:
+        if step.round == move.round and self.stage_in(move) is Stage.PAUSED:
             self.stage = Stage.FILLED
 
     def restart(self) -> None:
