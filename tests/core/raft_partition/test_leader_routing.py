@@ -311,6 +311,16 @@ def test_a_request_of_this_member_goes_to_the_router_of_other_maps(bench: Routin
 
 
 @pytest.mark.rule("routing/R-13")
+def test_ids_of_requests_differ_between_routers(bench: RoutingBench) -> None:
+    """A request that is passed on keeps its id. If another one had it there, it would count as a repetition."""
+    bench.zones.know(7, "z", 4)
+    bench.zones.know(8, "y", 4)
+    routers = [zone.router for zone in bench.zones.homes.zones.values()]
+    ids = [router.new_id() for router in routers * 3]
+    assert len(set(ids)) == 6
+
+
+@pytest.mark.rule("routing/R-13")
 @pytest.mark.parametrize(
     ("op", "asker", "doubt", "status"),
     [

@@ -98,6 +98,8 @@ class Waiting:
         self._bytes = 0
         self.tickets = 0
         """Requests and shares that were sent to other members or done here under a ticket."""
+        self._numbered = 0
+        """How many requests have got an id."""
         self._timer_ns = 0
         """Delay of the timer as it was set last; 0: not set."""
 
@@ -126,6 +128,11 @@ class Waiting:
     def ticket(self) -> int:
         self.tickets += 1
         return self.tickets
+
+    def number(self) -> int:
+        """Number of another request that gets an id: of none twice, whichever router it comes to (routing/R-13)."""
+        self._numbered += 1
+        return self._numbered
 
     def look_in(self, after_ns: int) -> None:
         """Look at what waits after this time at the latest."""

@@ -101,8 +101,6 @@ class Router:
         self._neighbours = neighbours
         self._offers = offers
         self._prefix = blake2b(me.encode(), digest_size=16).digest()
-        self._requests = 0
-        """How many requests have got an id here."""
         chosen = settings.replication
         self._retries = chosen.unknown_writes == "retry" and chosen.request_ids > 0
         self._of_terms = of_terms
@@ -258,8 +256,7 @@ class Router:
             self._dispatch(parked)
 
     def new_id(self) -> bytes:
-        self._requests += 1
-        return self._prefix + self._requests.to_bytes(8, "big")
+        return self._prefix + self._waiting.number().to_bytes(8, "big")
 
     def _park(self, partition: int, parked: Parked) -> None:
         if self._keep(parked):
