@@ -12,8 +12,8 @@ JAVA_TESTS := tests/interop/java
 GO_TESTS := tests/interop/go
 
 WORKERS ?= 0
-# Three for two cores: many tests wait, for members, for timers, for silence.
-TEST_WORKERS ?= 3
+# Four for two cores: many tests wait, for members, for timers, for silence.
+TEST_WORKERS ?= 4
 # The tests of a file stay together, in the order of tests/conftest.py.
 SHARED := --dist loadfile --no-loadscope-reorder
 ARGS ?=

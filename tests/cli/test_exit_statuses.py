@@ -61,7 +61,10 @@ SECRETS = """
 [security]
 username = "u"
 password = "geheim"
+[limits]
+auth_timeout_ms = 600
 """
+"""After failed logins a member waits for at most a third of this time."""
 
 SILENT = {
     "status": [],
