@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,9 +14,11 @@ from tests.lab.sim.zone_stage import ZONED, ZoneStage, zoned_settings
 from holdfast.actions.move_map import MoveMap
 from holdfast.config import MapSettings, Settings
 from holdfast.core.events import ActionRequested
+from holdfast.core.map_moves import partition_transfer
+from holdfast.core.map_moves.member_moves import PARALLEL, MemberMoves
 from holdfast.core.map_moves.move_master import MoveMaster
 from holdfast.core.model.keys import partition_of
-from holdfast.core.model.map_moves import MapMove, MovePhase
+from holdfast.core.model.map_moves import FillMap, MapMove, MovePhase, MoveStep
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.primary_backup import primary_copy
 from holdfast.core.raft_partition import consensus_replication, state_machine
@@ -256,6 +259,43 @@ def test_a_cancelled_move_leaves_the_map_where_it_is(monkeypatch: pytest.MonkeyP
         assert stage.wrong(name) == {}
         assert stage.marks() == []
         assert stage.left_behind(name) == 0
+
+
+@pytest.mark.rule("map_moves/V-3")
+def test_copying_leaves_time_to_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each member's fills few are under way at a time, and there is a rest behind each until the map is paused."""
+    monkeypatch.setattr(partition_transfer, "FILL_KEYS", 1)
+    stage = begun()
+    stage.fill(PLAIN)
+    under_way: Counter[MemberMoves] = Counter()
+    most: Counter[MemberMoves] = Counter()
+    ended: dict[tuple[MemberMoves, int], tuple[int, int]] = {}
+    rests: list[tuple[int, int]] = []
+    send, on_outcome = MemberMoves._send, MemberMoves._on_outcome
+
+    def sent(moves: MemberMoves, name: str, partition: int, step: MoveStep, engine: str) -> None:
+        if isinstance(step, FillMap) and not step.round:
+            under_way[moves] += 1
+            most[moves] = max(most[moves], under_way[moves])
+            if step.place:
+                took_ns, ended_ns = ended[moves, partition]
+                rests.append((took_ns, moves._out.now_ns - ended_ns))
+        send(moves, name, partition, step, engine)
+
+    def answered(moves: MemberMoves, done: Any, outcome: Outcome) -> bool:
+        if isinstance(done.step, FillMap) and not done.step.round:
+            under_way[moves] -= 1
+            now_ns = moves._out.now_ns
+            ended[moves, done.partition] = now_ns - done.sent_ns, now_ns
+        return on_outcome(moves, done, outcome)
+
+    monkeypatch.setattr(MemberMoves, "_send", sent)
+    monkeypatch.setattr(MemberMoves, "_on_outcome", answered)
+    stage.move(PLAIN, "z")
+    assert stage.wrong(PLAIN) == {}
+    assert max(most.values()) == PARALLEL
+    assert len(rests) > len(KEYS) / 2
+    assert all(rest_ns >= took_ns > 0 for took_ns, rest_ns in rests)
 
 
 def test_a_map_moves_with_times_to_live() -> None:

@@ -6,6 +6,8 @@
   partition: close to complete, then filled, then cleaned. Before the source forgets anything, every member has
   installed the view that names the new home, so no member looks for the map in the source. Reports are repeated, so a
   new master gets them too.
+- map_moves/V-3: Copying leaves time to clients: a member copies at most `PARALLEL` partitions at a time, and each rests
+  after a fill for as long as the fill took. Nothing rests while the map is paused.
 
 Example for the second part of map_moves/V-2: member 3 has not installed the view with `MOVED`, and becomes primary of
 partition 7, whose copy of the map has been emptied already. It would answer a get with "absent", though the map has the
@@ -17,6 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Protocol
 
 import msgspec
@@ -53,8 +56,10 @@ LOOK_NS = 20 * MILLISECOND
 REPORT_NS = 100 * MILLISECOND
 DELAY_NS = 50 * MILLISECOND
 """Pause of a partition after a step that was not done."""
-PARALLEL = 8
-"""Partitions whose entries are copied at a time."""
+PARALLEL = 2
+"""Partitions whose entries are copied at a time (map_moves/V-3)."""
+REST_MAX_NS = 200 * MILLISECOND
+"""Longest rest after a fill."""
 SWEEPS = 10
 """Sweeps of the member from one look for marks that are left over to the next."""
 ENDINGS = 32
@@ -109,6 +114,7 @@ class _UnderWay:
     partition: int
     step: MoveStep
     engine: str
+    sent_ns: int
 
 
 class MemberMoves:
@@ -137,7 +143,10 @@ class MemberMoves:
         self._busy: set[tuple[str, int, str]] = set()
         """Map, partition and engine of the steps under way."""
         self._delayed: dict[tuple[str, int, str], int] = {}
-        """The same of steps that were not done, and until when they wait."""
+        """The same of steps that were not done, and of fills that rest, and until when they wait."""
+        self._resting: list[tuple[int, str, int]] = []
+        """A heap: when a rest ends, map and partition (map_moves/V-3)."""
+        self._looked_ns = 0
         self._outcomes: deque[tuple[int, Outcome]] = deque()
         self._waits: dict[str, str] = {}
         """By map: why the last step that was not done was not."""
@@ -184,13 +193,18 @@ class MemberMoves:
         if moves and (notice.new is None or notice.new.maps != old):
             self._reported_ns = 0
             self._delayed.clear()
+            self._resting.clear()
+            self._looked_ns = 0
             self._wake(1)
         elif moves:
             self._wake(LOOK_NS)
 
     def on_timer(self) -> None:
         self._due_ns = 0
-        self._look()
+        self._end_rests()
+        if self._out.now_ns - self._looked_ns >= LOOK_NS:
+            self._look()
+        self._set_timer()
 
     def sweep(self) -> None:
         """Look from time to time for marks that are left over, if a map was ever moved."""
@@ -218,8 +232,16 @@ class MemberMoves:
                 self._advance(move, transfer)
         if staged:
             self._report(moves)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        """Wake for what is due next."""
         if self._outcomes:
             self._wake(1)
+        if self._resting:
+            self._wake(max(1, self._resting[0][0] - self._out.now_ns))
+        if self._moves:
+            self._wake(max(1, self._looked_ns + LOOK_NS - self._out.now_ns))
 
     def _wake(self, after_ns: int) -> None:
         due_ns = self._out.now_ns + after_ns
@@ -229,17 +251,22 @@ class MemberMoves:
 
     # -- looking
 
+    def _end_rests(self) -> None:
+        """Send the next fills of partitions that have rested (map_moves/V-3)."""
+        while self._resting and self._resting[0][0] <= self._out.now_ns:
+            _, name, partition = heappop(self._resting)
+            move, transfer = self._moves.get(name), self._transfers.get((name, partition))
+            if move is not None and transfer is not None:
+                self._advance(move, transfer)
+
     def _look(self) -> None:
+        self._looked_ns = self._out.now_ns
         moves = self._moves
         for name, move in moves.items():
             if move.phase in _COPYING:
                 self._copy(name, move)
         self._end_marks()
         self._report(moves)
-        if self._outcomes:
-            self._wake(1)
-        elif moves:
-            self._wake(LOOK_NS)
 
     def _copy(self, name: str, move: MapMove) -> None:
         """Begin, continue and end the transfers of a move."""
@@ -283,7 +310,7 @@ class MemberMoves:
 
     def _send(self, name: str, partition: int, step: MoveStep, engine: str) -> None:
         self._tickets += 1
-        self._under_way[self._tickets] = _UnderWay(name, partition, step, engine)
+        self._under_way[self._tickets] = _UnderWay(name, partition, step, engine, self._out.now_ns)
         self._busy.add((name, partition, engine))
         op = Op.FILL if isinstance(step, FillMap) else Op.MOVE
         request = Request(op, name, [partition], value=encode_move(step), expected=engine.encode())
@@ -303,6 +330,8 @@ class MemberMoves:
                 transfer.problem = why
         else:
             self._delayed.pop(place, None)
+            if isinstance(done.step, FillMap) and move is not None and move.phase is MovePhase.COPYING:
+                self._rest(done)
         if answer is None or transfer is None or move is None or move.number != done.step.number:
             return isinstance(done.step, EndMove) or transfer is not None
         led, stage = self._copies.led_in(move.source, done.partition), transfer.stage
@@ -312,6 +341,12 @@ class MemberMoves:
             # It was done elsewhere, and has changed nothing here: do not ask again at once.
             self._delayed[place] = self._out.now_ns + DELAY_NS
         return transfer.stage is not stage
+
+    def _rest(self, fill: _UnderWay) -> None:
+        """map_moves/V-3."""
+        until_ns = self._out.now_ns + min(self._out.now_ns - fill.sent_ns, REST_MAX_NS)
+        self._delayed[fill.name, fill.partition, fill.engine] = until_ns
+        heappush(self._resting, (until_ns, fill.name, fill.partition))
 
     # -- ending
 

@@ -39,11 +39,11 @@ from holdfast.core.store.move_marks import mark_in
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 
-FILL_KEYS, FILL_BYTES = 1000, 128 << 10
-"""Limits of a fill: about a millisecond of work."""
+FILL_KEYS, FILL_BYTES = 200, 64 << 10
+"""Limits of a fill. Requests of clients wait for one that is being applied."""
 CLOSE_KEYS = 200
 """With at most so many changed keys left, the partition can be switched."""
-DELAY_NS = 50 * MILLISECOND
+DELAY_NS = 500 * MILLISECOND
 """Time in which changes are gathered for a fill when all keys have been sent."""
 MAX_IDLE = "an entry has a maximum idle time, which a zone does not have: set a time to live instead"
 
