@@ -113,6 +113,17 @@ def test_every_answer_of_a_zone_holds(name: str) -> None:
     assert verdict.zoned["read"] > 20
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", ["kill", "pause", "cut", "resize"])
+def test_every_answer_of_a_map_that_moves_holds(name: str) -> None:
+    nemesis = nemeses.NEMESES[name](random.Random(271))
+    nemesis.zones = nemesis.moves = True
+    verdict = chaos.Chaos(nemesis, CONSOLE, rounds=3).run()
+    assert verdict.good
+    assert verdict.faults["map moved"] == 3
+
+
 class OldLeaders(nemeses.Pause):
     """Leaders in the zone stand still, and answer for reads alone when they go on."""
 

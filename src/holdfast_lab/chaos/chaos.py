@@ -8,7 +8,8 @@ keep their values. After each fault has healed, all keys that were ever called a
 reads, so the judge of linearizability checks every answer against one register for each key, in three modes:
 calls that changed something; also those that changed nothing; also reads.
 
-With `--zones` there is a metastore, and hot keys are also called in a map in a zone.
+With `--zones` there is a metastore, and hot keys are also called in a map in a zone. With `--moves` the other map
+moves into that zone or out of it in each round, and the fault strikes meanwhile.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ MODES = {
 MOST = 1_000_000
 """Most configurations of one key at a time: about a gigabyte, and some minutes."""
 READY_S = 120.0
+ORDER_S = 0.3
+"""Time for the order to move a map, before the fault."""
 READ_S = 200.0
 """Time for a client to read every key: longer than its own retries."""
 FINISH_S = 240.0
@@ -318,8 +321,16 @@ class Chaos(Campaign[Verdict]):
 
     def round(self, number: int) -> str:
         time.sleep(LOAD_S * (1 + self.nemesis.dice.random()))
+        into = number % 2 == 1
+        if self.nemesis.moves:
+            # The order is accepted, and the move goes on.
+            self.nemesis.move(into=into, timeout_s=ORDER_S)
         words = self.nemesis.strike()
         self.cluster.wait_settled(SETTLE_S)
+        if self.nemesis.moves:
+            if why := self.nemesis.move(into=into, timeout_s=SETTLE_S):
+                raise DemoError(f"map {MAP} is not moved: {why}")
+            self.nemesis.faults["map moved"] += 1
         self._read_all()
         return words
 
@@ -379,6 +390,7 @@ def main(
     faketime: Path | None = None,
     keep: Path | None = None,
     zones: bool = False,
+    moves: bool = False,
     console: Console | None = None,
 ) -> int:
     """Run the rounds and show the findings; returns 0 if every answer holds, else 1."""
@@ -390,11 +402,11 @@ def main(
     except HoldfastError as failure:
         console.print(f"The run failed: {failure}", style="red", highlight=False, markup=False)
         return 1
-    chosen.zones = zones
+    chosen.zones, chosen.moves = zones or moves, moves
     length = f"{rounds} rounds" if rounds else f"{minutes:g} minutes"
     clients = "Python and Java clients" if java else "Python clients (make java-client builds the Java one)"
     return run_campaign(
         Chaos(chosen, console, seconds=60 * minutes, rounds=rounds, java=java, keep=keep),
         f"{length} of {nemesis}: {chosen.members} members, {chosen.backups} sync backups, journal {chosen.journal}, "
-        f"{'a map in a zone, ' if zones else ''}{clients}, seed {seed}",
+        f"{'a map in a zone, ' if chosen.zones else ''}{'another that moves, ' if moves else ''}{clients}, seed {seed}",
     )

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from holdfast.actions.change_zone import CreateZone
+from holdfast.actions.move_map import MoveMap
 from holdfast.actions.show_zones import ShowZone
 from holdfast.client.blocking import Client
 from holdfast.client.connection import Credentials
@@ -75,6 +76,8 @@ class Nemesis:
     """Whether the zone moves the replicas of lost members to others; otherwise it waits for their return."""
     zones = False
     """Whether there is also a map in a zone."""
+    moves = False
+    """Whether the map that is in no zone at first moves into the zone and out again, while the nemesis strikes."""
     local_reads = False
     """Whether leaders answer reads of the map in the zone alone: reads may then be outdated."""
 
@@ -105,6 +108,16 @@ class Nemesis:
         scale_down_s = SCALE_DOWN_S if self.replaces else None
         zone = CreateZone(ZONE, replicas=self.replicas, scale_down_s=scale_down_s)
         act_at_any(parse_addresses(self.cluster.client_addresses()), Credentials(), zone)
+
+    def move(self, *, into: bool, timeout_s: float) -> str:
+        """Move the map into the zone or out of it; returns the reason why that is not done after this time."""
+        addresses = parse_addresses(self.cluster.client_addresses())
+        order = MoveMap(MAP, ZONE) if into else MoveMap(MAP, no_zone=True)
+        try:
+            act_at_any(addresses, Credentials(), order, timeout_s=timeout_s)
+        except HoldfastError as failure:
+            return str(failure)
+        return ""
 
     def prepare(self, stack: ExitStack, folder: Path) -> LocalCluster:
         """The cluster for this nemesis, not started yet; `stack` ends other resources."""

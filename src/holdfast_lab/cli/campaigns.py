@@ -75,6 +75,9 @@ def demo(rows: int | None, members: int, csv: Path | None, key: str | None, out:
 )
 @click.option("--zones", is_flag=True, help="Add a metastore and a map in a zone.")
 @click.option(
+    "--moves", is_flag=True, help="As --zones; the other map moves into the zone or out of it in each round."
+)
+@click.option(
     "--keep",
     type=LocalPath(path_type=Path),
     help="Folder for the clients' histories and the members' files and logs.",
@@ -89,6 +92,7 @@ def chaos(
     keep: Path | None,
     *,
     zones: bool,
+    moves: bool,
 ) -> None:
     r"""Inject faults into a real cluster while official Hazelcast clients call it, and check every response.
 
@@ -110,6 +114,7 @@ def chaos(
             faketime=faketime,
             keep=keep,
             zones=zones,
+            moves=moves,
         )
     )
 

@@ -52,13 +52,13 @@ from holdfast.core.routing.pending import Asker, Within
 from holdfast.core.store.move_marks import mark_in, marks_in
 from holdfast.core.store.partition_copy import PartitionCopy
 
-LOOK_NS = 20 * MILLISECOND
+LOOK_NS = 100 * MILLISECOND
 REPORT_NS = 100 * MILLISECOND
 DELAY_NS = 50 * MILLISECOND
 """Pause of a partition after a step that was not done."""
 PARALLEL = 2
 """Partitions whose entries are copied at a time (map_moves/V-3)."""
-REST_MAX_NS = 200 * MILLISECOND
+REST_MAX_NS = 2000 * MILLISECOND
 """Longest rest after a fill."""
 SWEEPS = 10
 """Sweeps of the member from one look for marks that are left over to the next."""
@@ -298,7 +298,11 @@ class MemberMoves:
         if led is None:
             return False
         times = Times(led.now_ns, self._out.now_ns, self._out.wall_ms())
+        stage = transfer.stage
         step = transfer.next_step(move, led.copy, times)
+        if stage is Stage.COPYING and transfer.stage is Stage.CLOSE:
+            # Another partition can be copied now.
+            self._looked_ns = 0
         if step is not None:
             source = isinstance(step, PauseMap | ResumeMap)
             self._send(name, partition, step, move.source if source else move.target)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.ids import SECOND
 from holdfast.core.model.map_moves import (
     COUNTERS,
     AskFill,
@@ -41,10 +41,10 @@ from holdfast.core.store.replica import MapReplica
 
 FILL_KEYS, FILL_BYTES = 200, 64 << 10
 """Limits of a fill. Requests of clients wait for one that is being applied."""
-CLOSE_KEYS = 200
+CLOSE_KEYS = 20
 """With at most so many changed keys left, the partition can be switched."""
-DELAY_NS = 500 * MILLISECOND
-"""Time in which changes are gathered for a fill when all keys have been sent."""
+DELAY_NS = 5 * SECOND
+"""Time in which changes are gathered for a fill when all keys have been sent: a fill costs as much as a write."""
 MAX_IDLE = "an entry has a maximum idle time, which a zone does not have: set a time to live instead"
 
 
