@@ -84,6 +84,8 @@ class ConsensusHost:
         """Whether the cluster has a metastore, as far as this member knows."""
         self._out = out
         self._turn_ends = False
+        self._messages = False
+        """Whether groups have got messages on which they have not acted yet."""
         """Whether `EndTurn` was requested for this turn of the event loop."""
         self._membership = membership
         self.groups = GroupHost(
@@ -241,11 +243,29 @@ class ConsensusHost:
         were read in the turn share log entries.
         """
         if self._on and self.zones.dirty:
-            if not self._turn_ends:
-                self._turn_ends = True
-                self._out.effects.append(EndTurn())
+            self._wait_for_turn()
         else:
             self.flush()
+
+    def gather_messages(self) -> None:
+        """End a step that brought messages of groups. Successive ones of a turn are handled as if they had come in one
+        packet. Example: the acknowledgements of 90 groups arrive in 40 packets. The groups' messages that these cause
+        leave in one packet for each member, not in 40.
+        """
+        if self._on:
+            self._messages = True
+            self._wait_for_turn()
+
+    def end_messages(self) -> None:
+        """Something else is handled next: the groups act on the messages that they have got."""
+        if self._messages:
+            self._messages = False
+            self.groups.flush()
+
+    def _wait_for_turn(self) -> None:
+        if not self._turn_ends:
+            self._turn_ends = True
+            self._out.effects.append(EndTurn())
 
     def on_turn_ended(self) -> None:
         self._turn_ends = False
@@ -254,6 +274,7 @@ class ConsensusHost:
         """End a step: pass new input to the groups, and process what they return."""
         if not self._on:
             return
+        self._messages = False
         if self.metastore.unsent:
             self.metastore.flush()
         self.groups.flush()

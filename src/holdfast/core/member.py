@@ -221,8 +221,11 @@ class Member:
         self.out.now_ns = now_ns
         handle = EVENTS.get(type(event))
         assert handle is not None, f"{type(event).__name__} is not an event of a member"
+        kind = type(event.message) if isinstance(event, e.Received) else type(event)
+        if kind is not m.GroupMessages:
+            self.agreed.end_messages()
         handle(self, event)
-        return self._end_of_step(event)
+        return self._end_of_step(kind)
 
     def on_notice(self, notice: n.Notice) -> None:
         """Pass a machine's notice to its receivers, at once and in the order of the table."""
@@ -330,7 +333,8 @@ class Member:
         self.listeners.remove(event.token)
         self.ack_clients.remove(event.token)
 
-    def _end_of_step(self, event: e.Event) -> list[effects.Effect]:
+    def _end_of_step(self, kind: type) -> list[effects.Effect]:
+        """`kind`: of the event, or of the message that was received."""
         self.repair.look()
         self.transactions.deliver()
         self.moves.deliver()
@@ -338,8 +342,9 @@ class Member:
             self.replication.wake()
             self.transactions.deliver()
         self.lane.flush()
-        kind = type(event.message) if isinstance(event, e.Received) else type(event)
-        if kind in _REQUESTS:
+        if kind is m.GroupMessages:
+            self.agreed.gather_messages()
+        elif kind in _REQUESTS:
             self.agreed.gather()
         else:
             self.agreed.flush()
