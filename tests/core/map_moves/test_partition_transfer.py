@@ -24,6 +24,7 @@ from holdfast.core.model.map_moves import (
 from holdfast.core.model.records import Change, Record
 from holdfast.core.operations.move_steps import decide_move
 from holdfast.core.store.partition_copy import PartitionCopy
+from holdfast_lab.sim.ablations.switching import ablated
 
 NAME = "m"
 
@@ -188,6 +189,17 @@ def test_another_state_is_copied_from_the_beginning(bench: Bench) -> None:
     bench.phase(MovePhase.SWITCHING, 1)
     bench.until(Stage.FILLED)
     assert bench.moved == {"a": "2"}
+
+
+def test_if_another_state_is_taken_for_the_observed_one_a_write_is_lost(bench: Bench) -> None:
+    bench.set("a", "1")
+    with ablated("source-observed"):
+        bench.until(Stage.CLOSE)
+        del bench.source.maps[NAME]
+        bench.set("a", "2")
+        bench.phase(MovePhase.SWITCHING, 1)
+        bench.until(Stage.FILLED)
+        assert bench.moved == {"a": "1"}
 
 
 def test_a_map_that_appears_in_the_meantime_is_copied(bench: Bench) -> None:

@@ -22,6 +22,7 @@ from holdfast.core.model.transactions import KeyLock, encode, lock_key
 from holdfast.core.operations.move_steps import LOCKED, SUPERSEDED, decide_move
 from holdfast.core.store.move_marks import is_closed, mark_in
 from holdfast.core.store.partition_copy import PartitionCopy
+from holdfast_lab.sim.ablations.switching import ablated
 
 NAME = "m"
 NUMBER = 7
@@ -86,6 +87,15 @@ def test_a_fill_of_a_former_leader_changes_nothing() -> None:
     assert one.fill(0, attempt=1, a="old").refused == SUPERSEDED
     assert one.fill(1, attempt=3, a="x").refused, "the first fill of an attempt comes first"
     assert one.entries == {"a": "new"}
+
+
+def test_without_an_order_of_fills_an_old_value_comes_back() -> None:
+    one = One()
+    with ablated("fills-in-order"):
+        one.fill(0, a="old")
+        one.fill(0, attempt=2, a="new")
+        one.fill(1, attempt=1, a="old")
+        assert one.entries == {"a": "old"}
 
 
 def test_a_pause_closes_the_map_until_its_round_is_resumed() -> None:

@@ -20,10 +20,8 @@ from holdfast.core.map_moves.move_master import MoveMaster
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.map_moves import FillMap, MapMove, MovePhase, MoveStep
 from holdfast.core.model.operations import Op, Outcome, Request, Status
-from holdfast.core.primary_backup import primary_copy
-from holdfast.core.raft_partition import consensus_replication, state_machine
-from holdfast.core.routing.router import Router
 from holdfast.core.store.move_marks import marks_in
+from holdfast_lab.sim.ablations.switching import ablated
 from holdfast_lab.sim.calls import wire_key
 
 PLAIN = "plain"
@@ -365,19 +363,18 @@ def test_requests_wait_while_the_map_is_paused_and_are_carried_out_at_its_new_pl
 
 @pytest.mark.parametrize("zone", ["z", ""])
 def test_without_pauses_acknowledged_writes_are_lost(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (primary_copy, consensus_replication, state_machine):
-        monkeypatch.setattr(module, "is_closed", lambda maps, name: False)
-    stage, name, done = paused_for_a_while(zone, Held(monkeypatch))
-    assert later(stage, name, done) != {}
+    with ablated("map-paused"):
+        stage, name, done = paused_for_a_while(zone, Held(monkeypatch))
+        assert later(stage, name, done) != {}
 
 
 @pytest.mark.parametrize("zone", ["z", ""])
 def test_if_waiting_requests_stay_where_they_are_their_writes_are_lost(
     zone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Router, "depart", lambda self, names, rehoming: None)
-    stage, name, done = paused_for_a_while(zone, Held(monkeypatch))
-    assert later(stage, name, done) != {}
+    with ablated("waiters-follow"):
+        stage, name, done = paused_for_a_while(zone, Held(monkeypatch))
+        assert later(stage, name, done) != {}
 
 
 def test_a_map_with_a_near_cache_does_not_move_into_a_zone(monkeypatch: pytest.MonkeyPatch) -> None:

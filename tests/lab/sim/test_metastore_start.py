@@ -139,7 +139,7 @@ def test_a_metastore_is_started_while_a_cluster_runs_and_zones_work(hosts: int) 
 
 @pytest.mark.rule("model/F-1")
 @pytest.mark.parametrize(
-    "victim, after_ms", sampled(product(["master", "first voter and its asker"], MOMENTS_MS), 4)
+    ("victim", "after_ms"), sampled(product(["master", "first voter and its asker"], MOMENTS_MS), 4)
 )
 def test_whoever_crashes_during_the_founding_there_is_one(after_ms: int, victim: str) -> None:
     stage = Stage(5, settings=without_metastore())

@@ -69,6 +69,12 @@ _AGREED: dict[str, str] = {
     "zone-waits": "A member leaves only when no assignments of a zone name it.",
     "zone-successors": "A member at the place of a data node that has gone for good replaces it at once.",
 }
+_MOVES: dict[str, str] = {
+    "map-paused": "While all that is left of a map is sent to its new place, nothing changes at the old one.",
+    "waiters-follow": "Requests that wait while a map moves are carried out at its new place.",
+    "fills-in-order": "The new place takes what one leader of the old one sends, each part once and in order.",
+    "source-observed": "The last part is read from a copy that was observed since the first.",
+}
 _TRANSACTIONS: dict[str, str] = {
     "lock-exclusive": "An entry that a transaction has locked is locked, read and written by no other transaction.",
     "lock-respected": "What is done outside of transactions waits for those that have locked the entry.",
@@ -81,10 +87,10 @@ _TRANSACTIONS: dict[str, str] = {
     "outcome-kept": "A branch keeps the outcome until every branch has it.",
     "orphans-end": "What a transaction holds whose owner has gone is released.",
 }
-RULES: dict[str, str] = _GRID | _AGREED | _TRANSACTIONS
+RULES: dict[str, str] = _GRID | _AGREED | _MOVES | _TRANSACTIONS
 TRANSACTIONAL = frozenset(_TRANSACTIONS)
 """Rules that matter only in runs with transactions."""
-ZONED = frozenset(_AGREED)
+ZONED = frozenset(_AGREED | _MOVES)
 """Rules that matter only in runs with a zone."""
 
 DURABLE = frozenset({"durable-ack", "wait-for-stores", "owner-by-proof", "append-durable", "vote-durable"})

@@ -13,6 +13,7 @@ from holdfast_lab.sim.ablations.committing import COMMITTING
 from holdfast_lab.sim.ablations.deciding import DECIDING
 from holdfast_lab.sim.ablations.filling import FILLING
 from holdfast_lab.sim.ablations.following import FOLLOWING
+from holdfast_lab.sim.ablations.moving import MOVING
 from holdfast_lab.sim.ablations.packets import PACKETS
 from holdfast_lab.sim.ablations.place import Place
 from holdfast_lab.sim.ablations.restarting import RESTARTING
@@ -20,7 +21,7 @@ from holdfast_lab.sim.ablations.rules import RULES
 from holdfast_lab.sim.replacing import Method, Replaced
 
 PLACES: dict[str, tuple[Place, ...]] = (
-    ANSWERING | FOLLOWING | FILLING | DECIDING | RESTARTING | PACKETS | AGREEING | COMMITTING
+    ANSWERING | FOLLOWING | FILLING | DECIDING | RESTARTING | PACKETS | AGREEING | COMMITTING | MOVING
 )
 """Places of decisions by rule."""
 
