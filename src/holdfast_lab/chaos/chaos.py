@@ -8,8 +8,8 @@ keep their values. After each fault has healed, all keys that were ever called a
 reads, so the judge of linearizability checks every answer against one register for each key, in three modes:
 calls that changed something; also those that changed nothing; also reads.
 
-With `--zones` there is a metastore, and hot keys are also called in a map in a zone. With `--moves` the other map
-moves into that zone or out of it in each round, and the fault strikes meanwhile.
+With `--zones` there is a metastore, and hot keys are also called in a map in a zone. With `--zones move`
+the other map moves into that zone or out of it in each round, and the fault strikes meanwhile.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ MODES = {
 MOST = 1_000_000
 """Most configurations of one key at a time: about a gigabyte, and some minutes."""
 READY_S = 120.0
+MOVE = "move"
 ORDER_S = 0.3
 """Time for the order to move a map, before the fault."""
 READ_S = 200.0
@@ -389,11 +390,13 @@ def main(
     java: Path | None = None,
     faketime: Path | None = None,
     keep: Path | None = None,
-    zones: bool = False,
-    moves: bool = False,
+    zones: str = "",
     console: Console | None = None,
 ) -> int:
-    """Run the rounds and show the findings; returns 0 if every answer holds, else 1."""
+    """Run the rounds and show the findings; returns 0 if every answer holds, else 1.
+
+    `zones`: not empty: there is also a map in a zone; `MOVE`: the other one moves.
+    """
     console = console or Console()
     seed = random.randrange(1_000_000) if seed is None else seed  # noqa: S311 - who is struck is no secret
     dice = random.Random(seed)  # noqa: S311 - as above
@@ -402,11 +405,12 @@ def main(
     except HoldfastError as failure:
         console.print(f"The run failed: {failure}", style="red", highlight=False, markup=False)
         return 1
-    chosen.zones, chosen.moves = zones or moves, moves
+    chosen.zones, chosen.moves = bool(zones), zones == MOVE
     length = f"{rounds} rounds" if rounds else f"{minutes:g} minutes"
     clients = "Python and Java clients" if java else "Python clients (make java-client builds the Java one)"
+    maps = ("a map in a zone, " if chosen.zones else "") + ("another that moves, " if chosen.moves else "")
     return run_campaign(
         Chaos(chosen, console, seconds=60 * minutes, rounds=rounds, java=java, keep=keep),
         f"{length} of {nemesis}: {chosen.members} members, {chosen.backups} sync backups, journal {chosen.journal}, "
-        f"{'a map in a zone, ' if chosen.zones else ''}{'another that moves, ' if moves else ''}{clients}, seed {seed}",
+        f"{maps}{clients}, seed {seed}",
     )

@@ -73,9 +73,12 @@ def demo(rows: int | None, members: int, csv: Path | None, key: str | None, out:
     type=LocalPath(path_type=Path, exists=True, dir_okay=False),
     help="Path of libfaketimeMT.so.1 for clocks, if not where Debian installs it.",
 )
-@click.option("--zones", is_flag=True, help="Add a metastore and a map in a zone.")
 @click.option(
-    "--moves", is_flag=True, help="As --zones; the other map moves into the zone or out of it in each round."
+    "--zones",
+    is_flag=False,
+    flag_value="stay",
+    type=click.Choice(["stay", "move"]),
+    help="Add a metastore and a map in a zone. move: the other map moves into the zone or out of it in each round.",
 )
 @click.option(
     "--keep",
@@ -91,8 +94,7 @@ def chaos(
     faketime: Path | None,
     keep: Path | None,
     *,
-    zones: bool,
-    moves: bool,
+    zones: str | None,
 ) -> None:
     r"""Inject faults into a real cluster while official Hazelcast clients call it, and check every response.
 
@@ -113,8 +115,7 @@ def chaos(
             java=java,
             faketime=faketime,
             keep=keep,
-            zones=zones,
-            moves=moves,
+            zones=zones or "",
         )
     )
 
