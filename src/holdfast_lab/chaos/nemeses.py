@@ -117,7 +117,7 @@ class Nemesis:
             act_at_any(addresses, Credentials(), order, timeout_s=timeout_s)
         except HoldfastError as failure:
             # It may have moved since the order was given.
-            return "" if "already" in str(failure) else str(failure)
+            return "" if f"{MAP} lives in" in str(failure) else str(failure)
         return ""
 
     def prepare(self, stack: ExitStack, folder: Path) -> LocalCluster:
