@@ -7,8 +7,10 @@ handed to simulated members as if it had come over their links.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
+from tests.lab.sim.test_map_moves import PLAIN, begun
 
 from holdfast.core.events import Heard, Received
 from holdfast.core.model.ids import MILLISECOND, SECOND
@@ -54,13 +56,21 @@ def a_cluster() -> tuple[World, list[Process]]:
     return world, processes
 
 
-def betray(seed: int, messages: int) -> int:
+def a_cluster_in_which_a_map_moves() -> tuple[World, list[Process]]:
+    stage = begun()
+    assert stage.settings.partitions.count == PARTITIONS
+    stage.fill(PLAIN)
+    stage.order(PLAIN, "z")
+    return stage.world, stage.living()
+
+
+def betray(seed: int, messages: int, begin: Callable[[], tuple[World, list[Process]]] = a_cluster) -> int:
     """Say so many; answers how many could be read."""
     read = 0
-    world, processes = a_cluster()
+    world, processes = begin()
     for number in range(messages):
         if number % 80 == 79:
-            world, processes = a_cluster()
+            world, processes = begin()
         draw = random.Random(f"{seed}/{number}")
         liar = Traitor(draw, processes)
         process, sender = draw.choice(processes), draw.choice(processes)
@@ -80,6 +90,10 @@ def betray(seed: int, messages: int) -> int:
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_that_can_be_read_meets_an_error(seed: int) -> None:
     assert betray(seed, 400) > 150
+
+
+def test_nothing_that_can_be_read_meets_an_error_in_zones_while_a_map_moves() -> None:
+    assert betray(0, 160, a_cluster_in_which_a_map_moves) > 60
 
 
 def test_it_is_the_bounds_that_see_to_it(monkeypatch: pytest.MonkeyPatch) -> None:

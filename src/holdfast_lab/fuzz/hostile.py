@@ -24,9 +24,12 @@ import msgspec
 from msgspec import inspect
 
 from holdfast.actions.registry import ACTIONS, read_action
+from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.messages import Message
 from holdfast.core.model.keys import partition_of
-from holdfast.core.model.operations import WHOLE, Op, Request
+from holdfast.core.model.map_moves import FillMap, MoveStep
+from holdfast.core.model.operations import MOVING, WHOLE, Op, Request
+from holdfast.core.model.transactions import LockKeys, PrepareBranch, TransactionStep
 from holdfast.engine.link import HEADER
 from holdfast.errors import ProtocolError
 from holdfast.runtime.peering.member_frames import DATAGRAM, FRAME, PACKET
@@ -249,6 +252,8 @@ class Liar:
                 return {self.of(key): self.of(value) for _ in range(draw.randrange(3))}
             case inspect.UnionType(types=types):
                 return self.of(draw.choice(types), field)
+            case inspect.StructType(cls=cls) if cls is Request and self.chance(0.5):
+                return _plain(self.request())
             case inspect.StructType(fields=fields, tag=tag):
                 parts = [self.of(one.type, one.name) for one in fields]
                 return parts if tag is None else [tag, *parts]
@@ -355,7 +360,13 @@ class Liar:
         items = [key, value] if op is Op.PUT_ALL else [key]
         partitions = list(range(self.facts.partition_count)) if op in WHOLE else [partition]
         ttl_ms, max_idle_ms = self.draw.choice((-1, 0, 1, 5000)), self.draw.choice((-1, 0, 3000))
-        return Request(op, name, partitions, key, value, value, items, ttl_ms, max_idle_ms, key_hash)
+        expected = value
+        if op in STEPS:
+            # A step of a transaction or of the move of a map.
+            value = pack(self.of(struct_of(self.draw.choice(STEPS[op]))))
+            name = name if op in MOVING else TRANSACTIONS_MAP
+            expected = self.draw.choice((b"", b"z"))
+        return Request(op, name, partitions, key, value, expected, items, ttl_ms, max_idle_ms, key_hash)
 
     def schema(self) -> Schema:
         """One of a few schemas of compact classes."""
@@ -578,6 +589,15 @@ def questions() -> list[inspect.StructType]:
 @cache
 def member_messages() -> list[inspect.StructType]:
     return [struct_of(kind) for kind in get_args(Message)]
+
+
+STEPS: dict[Op, list[type]] = {
+    Op.FILL: [FillMap],
+    Op.MOVE: [kind for kind in get_args(MoveStep) if kind is not FillMap],
+    Op.TRANSACT: [LockKeys, PrepareBranch],
+    Op.SETTLE: [kind for kind in get_args(TransactionStep) if kind not in (LockKeys, PrepareBranch)],
+}
+"""Requests whose value is one of these structs."""
 
 
 def struct_of(kind: type) -> inspect.StructType:
