@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,12 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.command_lines import group_of
 from tests.json_answers import check, path_of
+from tests.server.memory_cluster import MemoryCluster, MemoryMember
 
+from holdfast.actions.list_transactions import ListTransactions, Topology, TransactionList, TransactionState
+from holdfast.actions.operator_action import ActionDone, OperatorAction, OperatorQuery
+from holdfast.actions.registry import ACTIONS
+from holdfast.actions.show_status import ShowStatus
 from holdfast.cli.action_commands import ACTION_STATUSES
 from holdfast.cli.exit_statuses import (
     ALIASES,
@@ -32,6 +38,8 @@ from holdfast.cli.exit_statuses import (
     as_table,
 )
 from holdfast.cli.main import holdfast
+from holdfast.core.model.operations import Outcome, Status
+from holdfast.wire.own import Fate
 from holdfast_lab.cli.main import STATUSES as LAB_STATUSES
 from holdfast_lab.cli.main import holdfast_lab
 from holdfast_lab.processes.fork_server import COMMAND
@@ -130,6 +138,22 @@ SILENT_ON_SPARK = {
     "changes": ["m", "--once"],
     "export run": ["--to", "{tmp}/export"],
 }
+
+UNKNOWN: dict[str, list[str]] = {
+    kind.declared.command: SILENT[kind.declared.command]
+    for kind in ACTIONS.values()
+    if kind.declared.command and not issubclass(kind, OperatorQuery)
+} | {
+    "data put": ["m", "k", "v"],
+    "data remove": ["m", "k"],
+    "cluster state": ["frozen"],
+    "member demote": ["m1"],
+    "member drain": ["m1"],
+    "member evict": ["m2", "--yes"],
+    "member promote": ["m1"],
+    "client kill": ["m1", "7"],
+}
+"""Commands that change something: status 3 when it is unknown whether they have done so."""
 
 WELL: list[tuple[str, list[str]]] = [
     ("status", []),
@@ -356,7 +380,7 @@ def test_the_table_has_every_command_and_every_status_is_tested_somewhere() -> N
     tested = {(path, MISUSED) for path in COMMANDS}
     tested |= {(path, status) for path in (*SILENT, *SILENT_ON_SPARK) for status in (FAILED, UNREACHABLE)}
     tested |= {("cluster watch", FAILED), ("metastore watch", UNREACHABLE), ("restore", UNREACHABLE)}
-    tested |= {(path, OPEN) for path, _ in STAND}
+    tested |= {(path, OPEN) for path in (*UNKNOWN, *(path for path, _ in STAND))}
     tested |= {(path, DONE) for path, _ in WELL} | {(path, DONE) for path in LOCAL}
     tested |= {(path, FAILED) for path, _ in NOT_SO} | ELSEWHERE.keys()
     tested |= {("metastore watch", DONE), ("member drain", DONE), ("member promote", DONE)}
@@ -576,6 +600,38 @@ def test_a_process_ends_with_the_status(cluster: LocalCluster, status: int, fold
     assert told.returncode == status, told.stderr
     assert "Traceback" not in told.stderr
     assert run("cluster state", ["active"], tmp=folder, address=address).exit_code == DONE
+
+
+RUNNING = TransactionState("ab", "", "open", 0, 0, False, "", [], 0, [], Topology(0, 0))
+
+
+@pytest.fixture(scope="module")
+def forgetful() -> Iterator[MemoryCluster]:
+    """Members that answer each change with "unknown"."""
+
+    def act(member: MemoryMember, action: OperatorAction, timeout_ms: int, done: ActionDone) -> None:
+        if isinstance(action, ShowStatus):
+            done(Fate.DONE, "", member.status())
+        elif isinstance(action, ListTransactions):
+            done(Fate.DONE, "", TransactionList([RUNNING][member.number - 1 :], [], 0))
+        else:
+            done(Fate.UNKNOWN, "the leader has not answered")
+
+    with MemoryCluster(2, 7) as running:
+        for member in running.members:
+            member.act = partial(act, member)  # type: ignore[method-assign]
+            member.answer_with = Outcome(Status.UNKNOWN, detail="the leader has not answered")
+        yield running
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+@pytest.mark.parametrize("path", UNKNOWN)
+def test_an_unknown_outcome_is_status_3(path: str, form: list[str], forgetful: MemoryCluster) -> None:
+    """1 would say that nothing has happened: a script would repeat the command, and perhaps do it twice."""
+    told = run(path, [*UNKNOWN[path], *form], address=forgetful.addresses().split(",")[0])
+    assert told.exit_code == OPEN, told.output
+    assert "the leader has not answered" in told.output
+    assert "Traceback" not in told.output
 
 
 STAND: list[tuple[str, list[str]]] = [

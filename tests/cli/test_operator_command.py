@@ -142,7 +142,7 @@ def test_ctrl_c_while_an_answer_is_printed_reaches_the_command(
         (Unreachable("x"), 4),
         (NotReady("x"), 1),
         (Denied("x"), 1),
-        (Unknown("x"), 1),
+        (Unknown("x"), 3),
         (OSError("x"), 1),
     ],
 )

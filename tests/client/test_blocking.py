@@ -145,6 +145,17 @@ def test_refusals_that_pass_are_tried_again_and_reads_that_nobody_knows(
         assert client.get("m", KEYS[0]) == b"vvvv"
 
 
+def test_a_read_that_nobody_answers_is_not_unknown(cluster: MemoryCluster) -> None:
+    """It has changed nothing, so it may be repeated."""
+    for member in cluster.members:
+        member.answer_with = Outcome(Status.UNKNOWN, detail="why")
+    with (
+        Client(cluster.addresses(), timeout_s=0.1) as client,
+        pytest.raises(errors.Unreachable, match="no answer: why"),
+    ):
+        client.get("m", KEYS[0])
+
+
 def test_a_write_whose_answer_is_lost_is_unknown_and_not_sent_again(cluster: MemoryCluster) -> None:
     times: list[int] = []
 

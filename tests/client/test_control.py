@@ -16,6 +16,7 @@ from holdfast.actions.drain import Drain
 from holdfast.actions.list_clients import ClientList, ListClients
 from holdfast.actions.set_state import SetState
 from holdfast.actions.shut_down import ShutDown
+from holdfast.actions.upgrade import Upgrade
 from holdfast.client import operator as control
 from holdfast.client.connection import Credentials
 from holdfast.client.operator import Gap, Listening, Silence, Watcher, act, act_at_any
@@ -172,13 +173,15 @@ def test_an_action_that_is_sent_once_goes_to_the_first_member_that_can_be_reache
     assert done == ("frozen", None)
 
 
-def test_without_a_response_in_time_only_an_action_that_is_sent_once_is_unknown(
+def test_without_a_response_in_time_an_action_that_does_not_continue_is_unknown(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(control, "LATE_S", 0.01)
     at = door(cluster.members[0])
     with pytest.raises(Unknown, match="may be done, or not"):
         act(at, NOBODY, FreezeOnce(ClusterState.FROZEN), timeout_s=0.05)
+    with pytest.raises(Unknown, match="may be done, or not"):
+        act(at, NOBODY, Upgrade(), timeout_s=0.05)
     with pytest.raises(Standing, match="it may still carry out the command"):
         act(at, NOBODY, SetState(ClusterState.FROZEN), timeout_s=0.05)
     with pytest.raises(Unreachable, match="has not responded in time"):

@@ -291,6 +291,25 @@ def test_the_cluster_is_frozen_safe_and_verified(tab: Callable[..., Tab], runnin
         assert running.cluster.status().cluster_state == state
 
 
+@pytest.mark.parametrize("answered", [True, False])
+def test_an_unknown_outcome_is_not_called_rejected(tab: Callable[..., Tab], answered: bool) -> None:
+    page = tab().page
+
+    def lose(route: Any) -> None:
+        if answered:
+            route.fulfill(status=504, json={"result": "unknown", "message": "no answer"})
+        else:
+            route.abort()
+
+    page.route("**/v1/actions/state*", lose)
+    page.get_by_label("State of the cluster").select_option("frozen")
+    page.get_by_role("button", name="Change").click()
+    page.get_by_role("button", name="Make it frozen").click()
+    page.get_by_text("Unknown whether it was done; look before you repeat it").wait_for()
+    if answered:
+        page.get_by_text(": no answer").wait_for()
+
+
 def test_a_member_is_drained_by_keyboard_alone(tab: Callable[..., Tab], running: Running) -> None:
     gone = running.cluster.alive[-1]
     page = tab().page

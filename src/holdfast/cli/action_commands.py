@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from enum import EnumType
 from functools import cache, partial
 from types import NoneType, UnionType
@@ -19,7 +18,7 @@ from holdfast.actions.registry import ACTIONS
 from holdfast.cli.answers import Answer, Done, MemberResult
 from holdfast.cli.exit_statuses import CHANGES, ONCE, SHOWS, STANDS, STATUSES, Meanings, Table
 from holdfast.cli.operator_command import Call, declared_command
-from holdfast.cli.orders import Give, given_up, still_here, together
+from holdfast.cli.orders import Give, still_here, together
 from holdfast.cli.query_commands import add_query
 from holdfast.cli.settings import pairs
 from holdfast.cli.status import doors_of, find_member
@@ -321,8 +320,7 @@ class _Sending:
         action = self.read(**given)
         if declared.target not in ONE_ANSWER:
             return self._at_each(action, members)
-        with given_up() if declared.withdrawn else nullcontext():
-            done = act_at_any(self._addresses(action), self._known, action, timeout_s=timeout_s)
+        done = act_at_any(self._addresses(action), self._known, action, timeout_s=timeout_s)
         answer = {} if done.value is None else msgspec.structs.asdict(done.value)
         return done_type(self._kind)(message=done.message, **answer)
 

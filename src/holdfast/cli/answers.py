@@ -13,6 +13,7 @@ import msgspec
 from rich.text import Text
 
 from holdfast.cli.exit_statuses import DONE, FAILED, OPEN, UNREACHABLE
+from holdfast.errors import Standing, Unknown, Unreachable
 
 if TYPE_CHECKING:
     from holdfast.cli.rendering import Shown
@@ -74,8 +75,21 @@ class Done(Answer):
         return [f"Warning: {warning}" for warning in getattr(self, "warnings", ())]
 
 
-Result = Literal["done", "accepted", "failed", "unreachable"]
-STATUS_OF: dict[Result, int] = {"done": DONE, "accepted": OPEN, "failed": FAILED, "unreachable": UNREACHABLE}
+Result = Literal["done", "accepted", "unknown", "failed", "unreachable"]
+STATUS_OF: dict[Result, int] = {
+    "done": DONE,
+    "accepted": OPEN,
+    "unknown": OPEN,
+    "failed": FAILED,
+    "unreachable": UNREACHABLE,
+}
+
+
+RESULT_OF_ERROR: tuple[tuple[type[Exception], Result], ...] = (
+    (Standing, "accepted"),
+    (Unknown, "unknown"),
+    (Unreachable, "unreachable"),
+)
 
 
 class MemberResult(Answer):
@@ -84,9 +98,20 @@ class MemberResult(Answer):
     member: str
     result: Annotated[
         Result,
-        msgspec.Meta(description="accepted: it is not finished in time, and the cluster continues"),
+        msgspec.Meta(
+            description="accepted: it is not finished in time, and the cluster continues; "
+            "unknown: it may be done, or not"
+        ),
     ]
     message: str
+
+    @classmethod
+    def of_error(cls, member: str, error: Exception) -> MemberResult:
+        """The result of a command that ended with this error."""
+        for kind, result in RESULT_OF_ERROR:
+            if isinstance(error, kind):
+                return cls(member=member, result=result, message=str(error))
+        return cls(member=member, result="failed", message=str(error))
 
     def view(self) -> Iterable[Shown]:
         if self.result == "done":

@@ -5,7 +5,7 @@
 | 0      | done, or true |
 | 1      | rejected, failed, or false; the last line of standard error has the reason |
 | 2      | invalid command line, input file or setting; nothing was done |
-| 3      | unfinished: accepted and still in progress, or not everything could be checked |
+| 3      | unfinished or unknown: the change is still in progress, or was perhaps made, or not everything was checked |
 | 4      | no member can be reached |
 | 70     | an internal error or a disk error stopped the member (`start`) |
 """
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 import click
 
-from holdfast.errors import ConfigError, Standing, Unreachable
+from holdfast.errors import ConfigError, Standing, Unknown, Unreachable
 
 DONE, FAILED, MISUSED, OPEN, UNREACHABLE, BROKEN = 0, 1, 2, 3, 4, 70
 
@@ -24,7 +24,7 @@ GENERAL = {
     DONE: "done, or true",
     FAILED: "rejected, failed, or false",
     MISUSED: "invalid command line, input file or setting; nothing was done",
-    OPEN: "unfinished: accepted and still in progress, or not everything could be checked",
+    OPEN: "unfinished or unknown: still in progress, perhaps done, or not everything could be checked",
     UNREACHABLE: "no member can be reached",
     BROKEN: "an internal error or a disk error stopped the member (start)",
 }
@@ -34,6 +34,7 @@ Table = dict[str, Meanings]
 
 WRONG = {MISUSED: "invalid command line"}
 UNANSWERED = {UNREACHABLE: "no member can be reached"}
+IN_DOUBT = "unknown whether it was done: look before you repeat it"
 
 
 def _asks(done: str, failed: str, unfinished: str = "") -> Meanings:
@@ -47,9 +48,9 @@ def _reads(done: str, failed: str) -> Meanings:
 
 
 SHOWS = _asks("shown", "rejected")
-CHANGES = _asks("done", "rejected, or timed out")
-ONCE = _asks("done", "rejected, or unknown whether it was done: the last line of standard error says which")
-STANDS = _asks("done", "rejected", "timed out; the cluster has accepted the command and continues")
+CHANGES = _asks("done", "rejected, or timed out and withdrawn", IN_DOUBT)
+ONCE = _asks("done", "rejected", IN_DOUBT)
+STANDS = _asks("done", "rejected", f"timed out, and the cluster continues; or {IN_DOUBT}")
 _COMPARES = _asks(
     "all copies are equal", "copies differ", "no difference found, but not every copy could be compared"
 )
@@ -58,9 +59,20 @@ _LOCAL: Meanings = {DONE: "shown", **WRONG}
 _KEY = _asks("the key has a value", "the key has no value, or rejected")
 
 
+STATUS_OF_ERROR: tuple[tuple[type[BaseException], int], ...] = (
+    (ConfigError, MISUSED),
+    (Standing, OPEN),
+    (Unknown, OPEN),
+    (Unreachable, UNREACHABLE),
+)
+"""All other errors are `FAILED`. Example of a script for which `Unknown` must not be that: it repeats `metastore put`
+after status 1, and overwrites what another client has written since its first try took effect.
+"""
+
+
 def status_of(error: BaseException) -> int:
     """The exit status of a command that ends with this error."""
-    for kind, status in ((ConfigError, MISUSED), (Standing, OPEN), (Unreachable, UNREACHABLE)):
+    for kind, status in STATUS_OF_ERROR:
         if isinstance(error, kind):
             return status
     return FAILED
@@ -86,7 +98,9 @@ STATUSES: Table = {
     "top": SHOWS,
     "cluster safe": _asks("safe: a crash loses nothing", "not safe, or rejected"),
     "cluster restart": _asks(
-        "all are restarted, and the cluster is safe", "rejected, or a member was not restarted", "not in time"
+        "all are restarted, and the cluster is safe",
+        "rejected, or a member was not restarted",
+        "not in time, or unknown whether a member was restarted",
     ),
     "cluster watch": _reads("ended by Ctrl-C", "rejected"),
     "cluster baseline show": SHOWS,
@@ -98,7 +112,7 @@ STATUSES: Table = {
     "analyse": _reads("no damage and no missing update found", "a file is damaged, or an update is missing"),
     "plan": _asks("a plan is shown", "rejected"),
     "zone list": SHOWS,
-    "zone show": {**SHOWS, FAILED: "unknown zone, or rejected"},
+    "zone show": {**SHOWS, FAILED: "no such zone, or rejected"},
     "map list": SHOWS,
     "map show": SHOWS,
     "zone explain": _LOCAL,
@@ -108,8 +122,8 @@ STATUSES: Table = {
     "metastore watch": _asks("ended by Ctrl-C", "the cluster has no metastore, or rejected"),
     "metastore status": _asks("the metastore has a leader", "it has none, or rejected"),
     "transactions list": SHOWS,
-    "transactions show": {**SHOWS, FAILED: "unknown transaction, or rejected"},
-    "transactions kill": _asks("rolled back", "unknown transaction, or rejected"),
+    "transactions show": {**SHOWS, FAILED: "no such transaction, or rejected"},
+    "transactions kill": _asks("rolled back", "no such transaction, or rejected", IN_DOUBT),
     "load": _asks("all rows are stored", "some rows are not stored"),
     "read": SHOWS,
     "changes": _asks("all changes read (--once), or ended by Ctrl-C", "the stream failed"),
@@ -122,8 +136,8 @@ STATUSES: Table = {
         "could not be compared: other clients wrote, or entries expired",
     ),
     "data get": _KEY,
-    "data put": CHANGES,
-    "data remove": _asks("removed", "the key had no value, or rejected"),
+    "data put": _asks("stored", "rejected, or with --if-absent: the key has a value", IN_DOUBT),
+    "data remove": _asks("removed", "the key had no value, or rejected", IN_DOUBT),
     "data keys": SHOWS,
     "data size": SHOWS,
     "data scan": SHOWS,

@@ -6,12 +6,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from queue import Empty, Queue
 
 from holdfast.cli.answers import MemberResult
 from holdfast.core.model.member_status import MemberStatus
-from holdfast.errors import HoldfastError, Standing, Unknown, Unreachable
+from holdfast.errors import HoldfastError, Standing
 
 TELL_S = 1.0
 """Least time between two lines about one member."""
@@ -36,15 +35,6 @@ class Progress:
                 print(f"{member}: {line}", file=sys.stderr, flush=True)
 
 
-@contextmanager
-def given_up() -> Iterator[None]:
-    """For orders that are cancelled at the timeout: report a timeout as a failure."""
-    try:
-        yield
-    except Standing as late:
-        raise Unknown(str(late)) from late
-
-
 def still_here(status: MemberStatus) -> str:
     left = status.partitions.primaries + status.partitions.backups
     why = status.leave_blocker
@@ -64,12 +54,8 @@ def together(
     def one(member: str, give: Give) -> None:
         try:
             remark = give(progress=lambda status: lines.tell(member, progress(status)))
-        except Standing as standing:
-            results.put(MemberResult(member=member, result="accepted", message=str(standing)))
-        except Unreachable as silent:
-            results.put(MemberResult(member=member, result="unreachable", message=str(silent)))
         except (HoldfastError, OSError) as failed:
-            results.put(MemberResult(member=member, result="failed", message=str(failed)))
+            results.put(MemberResult.of_error(member, failed))
         else:
             results.put(MemberResult(member=member, result="done", message=remark or done))
 

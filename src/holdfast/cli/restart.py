@@ -18,7 +18,7 @@ from holdfast.cli.query_commands import answers_of_members
 from holdfast.cli.status import find_member
 from holdfast.client.operator import act
 from holdfast.core.model.member_status import ListedMember, MemberStatus
-from holdfast.errors import Denied, HoldfastError, Refused, Standing
+from holdfast.errors import Denied, HoldfastError, Refused
 
 LOOK_S = 0.2
 STEPS = """For each member, one after the other:
@@ -56,12 +56,12 @@ class _Rolling:
             )
             self._until(name, lambda: self._missing_reason(row), deadline_s)
             self._until(name, self._unsafe_reason, deadline_s)
-        except (_Late, Standing) as late:
+        except _Late as late:
             return MemberResult(member=name, result="accepted", message=str(late))
         except Denied:
             raise
         except HoldfastError as failed:
-            return MemberResult(member=name, result="failed", message=str(failed))
+            return MemberResult.of_error(name, failed)
         return MemberResult(member=name, result="done", message="restarted")
 
     def _until(self, name: str, reason: Any, deadline_s: float) -> None:

@@ -224,9 +224,10 @@ class Client:
     def execute(self, request: Request, *, idempotent: bool = False) -> Value:
         """Carry out one operation; a member that does not own the partition forwards it.
 
-        Raises a Refused if it was certainly not applied, Unknown if it may have been. Temporary rejections are
-        retried until the timeout. Unknown outcomes are retried for reads, with `idempotent` (doing it twice
-        equals once), and for writes that the cluster recognizes by their id (`retry_unknown`).
+        Raises a Refused if it was certainly not applied, Unknown if it may have been, and Unreachable for a read that
+        no member answers. Temporary rejections are retried until the timeout. Unknown outcomes are retried for reads,
+        with `idempotent` (doing it twice equals once), and for writes that the cluster recognizes by their id
+        (`retry_unknown`).
         """
         if request.op not in READS and request.op not in WHOLE and not request.id:
             # All tries of a write have one id. Example: PUT_IF_ABSENT is applied as id 7 on member 1, which
@@ -252,6 +253,8 @@ class Client:
             else:
                 again = isinstance(trouble, PASSING)
             if not again or not retries.sleep():
+                if isinstance(trouble, Unknown) and request.op in READS:
+                    raise Unreachable(f"no answer: {trouble}") from trouble
                 if doubt is None or doubt is trouble or request.op in READS:
                     raise trouble
                 raise Unknown(f"{doubt}; then: {trouble}") from trouble

@@ -100,7 +100,7 @@ def _late(action: OperatorAction, address: Address) -> HoldfastError:
     late = f"{address} has not responded in time"
     if isinstance(action, OperatorQuery):
         return Unreachable(late)
-    if action.declared.sent_once:
+    if action.declared.sent_once or action.declared.withdrawn:
         return Unknown(f"{late}; the command may be done, or not: check before you repeat it")
     return Standing(f"{late}; it may still carry out the command: check holdfast status")
 

@@ -27,9 +27,9 @@ async function ask(path, options = {}) {
   return fetch(new URL(path, base), { ...options, headers, credentials: "omit", cache: "no-store" });
 }
 
-async function answer(response) {
+async function answer(response, accepted = []) {
   const text = await response.text();
-  if (response.ok || response.status === 409) {
+  if (response.ok || accepted.includes(response.status)) {
     try { return JSON.parse(text); } catch { /* words */ }
   }
   throw new Refused(response.status, text.trim() || response.statusText);
@@ -37,16 +37,28 @@ async function answer(response) {
 
 export const get = async (path) => answer(await ask(path));
 
-export const post = async (path, content) => answer(await ask(path, {
+export const post = async (path, content, accepted = []) => answer(await ask(path, {
   method: "POST", body: JSON.stringify(content), headers: { "content-type": "application/json" },
-}));
+}), accepted);
 
 /** The answers of all members to a query (`GET /v1/actions` lists them): `{at_ms, members: [{uuid, name, answer, error}]}`. */
 export const queryAll = async (name) => get(new URL(`../../v1/queries/${name}?member=all`, base));
 
-/** Carry out an operator action (`GET /v1/actions` lists them), with `member` and `timeout_ms` as options. */
-export const act = async (name, fields, options = {}) =>
-  post(new URL(`../../v1/actions/${name}?${new URLSearchParams(options)}`, base), fields);
+export const REJECTED = 409;
+const UNKNOWN = 504;
+
+/** Carry out an operator action (`GET /v1/actions` lists them), with `member` and `timeout_ms` as options. Answers
+ * `{result, message}`. Without a response the result is unknown: the member may have received the request.
+ */
+export async function act(name, fields, options = {}) {
+  const path = new URL(`../../v1/actions/${name}?${new URLSearchParams(options)}`, base);
+  try {
+    return await post(path, fields, [REJECTED, UNKNOWN]);
+  } catch (error) {
+    const certain = error instanceof Refused && error.status < 500;
+    return { result: certain ? "rejected" : "unknown", message: error.message, answered: error instanceof Refused };
+  }
+}
 
 /** Hear what happens, for ever: `heard(name, data)`, and `live(yes)` when that begins and ends. */
 export async function listen(heard, live, state) {

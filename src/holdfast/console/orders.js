@@ -9,6 +9,20 @@ const LOOK_MS = 700;
 
 const held = (status) => (status?.partitions ? status.partitions.primaries + status.partitions.backups : null);
 
+const OUTCOMES = {
+  accepted: "accepted, not finished; the cluster continues",
+  rejected: "rejected",
+  unknown: "unknown whether it was done; look before you repeat it",
+};
+
+/** Show what became of an action. `done`: the text for an action that is done. */
+function report(say, found, done, subject = "") {
+  if (found.result === "done") return void say(done(found), "good", 1);
+  const outcome = OUTCOMES[found.result];
+  const words = subject ? outcome : outcome[0].toUpperCase() + outcome.slice(1);
+  say(`${subject}${words}: ${found.message}`, "bad");
+}
+
 /** Let a member give its partitions away and leave. */
 export async function drain(member, known) {
   const { name, uuid } = member;
@@ -36,16 +50,10 @@ export async function drain(member, known) {
     }
   };
   follow();
-  try {
-    const { result, message } = await act("drain", {}, { member: uuid, timeout_ms: ORDER_MS });
-    over = true;
-    if (result === "done") say(`${name} has left${message && message !== "left" ? `: ${message}` : ""}`, "good", 1);
-    else say(`${name}: ${result === "accepted" ? "accepted, not finished" : "rejected"}: ${message}`, "bad");
-  } catch (error) {
-    over = true;
-    if (self && !error.status) say(`${name} has gone, and this page with it: open the page of another member`, "good", 1);
-    else say(`${name} was not drained: ${error.message}`, "bad");
-  }
+  const found = await act("drain", {}, { member: uuid, timeout_ms: ORDER_MS });
+  over = true;
+  if (self && found.answered === false) say(`${name} has gone, and this page with it: open the page of another member`, "good", 1);
+  else report(say, found, ({ message }) => `${name} has left${message && message !== "left" ? `: ${message}` : ""}`, `${name}: `);
   dispatchEvent(new Event("holdfast-ask"));
 }
 
@@ -65,13 +73,7 @@ export async function changeState(state) {
   });
   if (!yes) return;
   const say = notice(`The cluster is being made ${state}`);
-  try {
-    const { result, message } = await act("state", { state }, { timeout_ms: 30000 });
-    if (result === "done") say(`The cluster is ${state}`, "good");
-    else say(`${result === "accepted" ? "Accepted, not finished" : "Rejected"}: ${message}`, "bad");
-  } catch (error) {
-    say(`The cluster stays as it was: ${error.message}`, "bad");
-  }
+  report(say, await act("state", { state }, { timeout_ms: 30000 }), () => `The cluster is ${state}`);
   dispatchEvent(new Event("holdfast-ask"));
 }
 

@@ -1,6 +1,6 @@
 // The views. Each is made when it is chosen, and told when something has changed.
 
-import { post } from "./door.js";
+import { REJECTED, post } from "./door.js";
 import { bytes, card, clock, count, make, Rows } from "./elements.js";
 import { askSafe, changeState, drain, stateNames, verifyCopies } from "./orders.js";
 import { colourName, legend, OwnershipNow, OwnershipOverTime, rowsAt, span } from "./ownership.js";
@@ -333,7 +333,7 @@ function entry(known) {
     event.preventDefault();
     result.replaceChildren(make("p.quiet", {}, "Asking"));
     try {
-      const told = await post("entry", { map: map.value, key: key.value, kind: kind.value });
+      const told = await post("entry", { map: map.value, key: key.value, kind: kind.value }, [REJECTED]);
       const names = (told.replicas ?? []).map((uuid) => named(known, uuid));
       const facts = make("dl.facts", {}, make("dt", {}, "Partition"), make("dd", {}, String(told.partition)),
         make("dt", {}, "Owner"), make("dd", {}, names[0] ?? "nobody"), make("dt", {}, "Backups"), make("dd", {}, names.slice(1).join(", ") || "none"));
