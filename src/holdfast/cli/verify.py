@@ -5,45 +5,36 @@ from __future__ import annotations
 import functools
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from holdfast.cli.exit_statuses import DONE, FAILED, OPEN
+from holdfast.cli.comparison_answers import Compared, Repaired
+from holdfast.cli.exit_statuses import OPEN
 from holdfast.cli.operator_command import Call, operator_command
 from holdfast.cli.paths import LocalPath
-from holdfast.cli.rendering import tell_json
+from holdfast.cli.rendering import print_shown
 from holdfast.cli.spark import SparkSettings, optional_spark, show_progress, spark_job
 from holdfast.client.blocking import Client
 from holdfast.client.holdings import check_maps
-from holdfast.client.replica_questions import EntryCopy
-from holdfast.core.store.replica_comparison import Finding
 from holdfast.errors import ConfigError, Denied, HoldfastError, Unreachable
-from holdfast.replica_comparison.comparison_report import KeyFinding, Report, readable
+from holdfast.replica_comparison.comparison_report import Report
 from holdfast.replica_comparison.files_source import FilesSource
-from holdfast.replica_comparison.key_differences import find_differences, value_of
+from holdfast.replica_comparison.key_differences import find_differences
 from holdfast.replica_comparison.live import verify
-from holdfast.replica_comparison.repair import RepairOutcome, RepairPlan, Strategy, carry_out, make_plans
+from holdfast.replica_comparison.repair import RepairOutcome, Strategy, carry_out, make_plans
 from holdfast.replica_comparison.sources import Access, ListedSource, find_keys, verify_source
 from holdfast.replica_comparison.zone_repair import ReplicaRebuild, plan_rebuilds, rebuild
 from holdfast.version import __version__
 
 ANSWER_S = 20.0
 TELL_S = 1.0
-SHOWN = 40
-KEYS_SHOWN = 20
-MAPS_SHOWN = 5
 REBUILD_LOOKS = 10
 REBUILD_PAUSE_S = 1.0
-WIDTH = 140
-"""Width of a table without a terminal, so that it is not folded at 80 columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +91,7 @@ def verify_command(
     folders: tuple[Path, ...],
     spark: SparkSettings | None,
     keys: bool,
-) -> int:
+) -> Compared:
     r"""Compare every backup with its primary, the replicas of zones with each other, and the partition tables of all
     members. Changes nothing.
 
@@ -129,11 +120,7 @@ def verify_command(
     else:
         with _unchecked():
             report = _compare(scope, members, keys=keys)
-    if scope.call.as_json:
-        tell_json(report)
-    else:
-        _show(report)
-    return _status(report)
+    return Compared(report)
 
 
 @operator_command(name="repair")
@@ -156,7 +143,7 @@ def repair_command(
     strategy: Strategy,
     tie: str | None,
     dry_run: bool,
-) -> int:
+) -> Repaired:
     r"""Find copies that differ, as `holdfast verify` does, repair them, and verify again.
 
     \b
@@ -179,20 +166,13 @@ def repair_command(
         report = _verify(client, scope)
         plans = list(make_plans(client, report, strategy, tie=bool(tie)))
         rebuilds = list(plan_rebuilds(report, tie=bool(tie)))
+        repaired = Repaired(report, plans, rebuilds, dry_run=dry_run)
         if not scope.call.as_json:
-            _show(report)
-            if plans or not rebuilds:
-                _show_plans(plans, report, dry_run=dry_run)
-            _show_rebuilds(rebuilds, report, dry_run=dry_run)
-        outcome, after = RepairOutcome(), report
+            print_shown(repaired.intentions())
         if not dry_run and not all([*(plan.left for plan in plans), *(one.left for one in rebuilds)]):
-            outcome = carry_out(client, plans, progress=_Progress("repaired").tell)
-            after = _rebuild(client, scope, rebuilds, outcome)
-    if scope.call.as_json:
-        tell_json(_plain_repair(report, plans, rebuilds, outcome, after, dry_run=dry_run))
-    elif (plans or rebuilds) and not dry_run:
-        _show_outcome(plans, outcome, after)
-    return _status(after)
+            repaired.outcome = carry_out(client, plans, progress=_Progress("repaired").tell)
+            repaired.after = _rebuild(client, scope, rebuilds, repaired.outcome)
+    return repaired
 
 
 def _rebuild(client: Client, scope: Scope, rebuilds: list[ReplicaRebuild], outcome: RepairOutcome) -> Report:
@@ -294,203 +274,3 @@ class _Progress:
         self._at_s = time.monotonic()
         again = f"; the rest is looked at again ({looks})" if looks > 1 else ""
         print(f"{decided} of {total} partitions {self._done}{again}", file=sys.stderr, flush=True)
-
-
-def _status(report: Report) -> int:
-    return FAILED if report.differs else DONE if report.sound else OPEN
-
-
-# -- output
-
-
-def _print(table: Table) -> None:
-    Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False).print(table)
-
-
-def _show(report: Report) -> None:
-    shown = sorted(
-        (finding for finding in report.findings if finding.verdict != "equal"),
-        key=lambda one: (one.verdict == "older", bool(one.zone)),
-    )
-    if shown:
-        table = Table(
-            "partition", "map", "verdict", "replica", "holds", "reference", "holds", "reason", box=None
-        )
-        for one in shown[:SHOWN]:
-            table.add_row(*map(Text, _row(one, report)))
-        _print(table)
-        if len(shown) > SHOWN:
-            click.echo(f"… and {len(shown) - SHOWN} more")
-        click.echo("(term/counter of the last update; of zones the counter, at this index of the log)")
-    for row in report.tables[:SHOWN]:
-        what = f"partition {row.partition}" if row.partition >= 0 else "something in the rows"
-        click.echo(
-            f"the table of {report.name(row.member)} differs in {what}: "
-            f"version {row.version} instead of {row.expected_version}"
-        )
-    for member in report.unreachable_members:
-        click.echo(f"{report.name(member)} did not return its partition table")
-    _show_keys(report)
-    for damage in report.damage[:SHOWN]:
-        click.echo(f"not everything could be read: {damage}")
-    for name, zone in report.maps_without_zone.items():
-        click.echo(f"map {name} lives in zone {zone}, which does not exist: there is nothing to compare")
-    if report.zones_unknown:
-        click.echo(f"zones could not be compared: {report.zones_unknown}")
-    for zone, partitions in report.zones.items():
-        found = [one for one in report.findings if one.zone == zone and one.map]
-        copies = sum(not one.undecided for one in found)
-        names = sorted({one.map for one in found})
-        maps = f"{len(names)} maps ({', '.join(names[:MAPS_SHOWN])}{'…' if len(names) > MAPS_SHOWN else ''})"
-        click.echo(f"zone {zone}: {partitions} partitions, {maps}, {copies} copies compared")
-    click.echo(_summary(report))
-
-
-def _row(one: Finding, report: Report) -> Sequence[str]:
-    place = f"{one.zone} {one.partition}" if one.zone else str(one.partition)
-    verdict = _kind(one)
-    member = report.name(one.member) + (" (leader)" if one.leads else "")
-    if not one.reference_digest:
-        return place, one.map, verdict, member or "none", "", report.name(one.reference), "", one.reason
-    holds = _holds(one.term, one.counter, one.entries, one.index)
-    expected = _holds(one.reference_term, one.reference_counter, one.reference_entries, one.index)
-    return place, one.map, verdict, member, holds, report.name(one.reference), expected, one.reason
-
-
-def _holds(term: int, counter: int, entries: int, index: int) -> str:
-    point = f"{counter} at {index}" if index else f"{term}/{counter}"
-    return f"{point}, {entries} entries"
-
-
-def _kind(finding: Finding) -> str:
-    kinds = {"counter": finding.counter_conflict, "content": finding.content_conflict}
-    kind = " and ".join(name for name, so in kinds.items() if so)
-    return f"{finding.verdict} ({kind})" if kind else finding.verdict
-
-
-def _summary(report: Report) -> str:
-    counters = sum(1 for finding in report.findings if finding.counter_conflict)
-    contents = sum(1 for finding in report.findings if finding.content_conflict)
-    conflicts = (
-        f"{counters} counter conflicts, {contents} content conflicts, {len(report.tables)} different rows"
-    )
-    sources = f" of {', '.join(report.sources)}" if report.sources else ""
-    return f"{report.summary()}{sources}; {conflicts}"
-
-
-def _show_keys(report: Report) -> None:
-    groups: dict[tuple[int, str, str], list[KeyFinding]] = {}
-    for one in report.keys:
-        groups.setdefault((one.partition, one.map, one.text), []).append(one)
-    for (partition, name, text), held in list(groups.items())[:KEYS_SHOWN]:
-        words = [
-            f"{report.name(one.member)} {f'has {one.value_bytes} bytes' if one.held else 'has none'}"
-            for one in held
-        ]
-        click.echo(f"partition {partition}, map {name}, key {text}: {', '.join(words)}")
-    if len(groups) > KEYS_SHOWN:
-        click.echo(f"… and {len(groups) - KEYS_SHOWN} more keys (all of them: --json)")
-    if report.keys_open:
-        click.echo(
-            f"the keys of {report.keys_open} maps in partitions never stood still, or could not be read"
-        )
-
-
-def _show_rebuilds(rebuilds: list[ReplicaRebuild], report: Report, *, dry_run: bool) -> None:
-    would = "would be" if dry_run else "will be"
-    for one in rebuilds[:SHOWN]:
-        where = f"partition {one.partition} of zone {one.zone}: {report.name(one.member)}"
-        first = " It leads: its leadership goes to another member first." if one.leads else ""
-        click.echo(
-            f"{where} is left alone: {one.left}"
-            if one.left
-            else f"{where} {would} rebuilt from its leader's state.{first}"
-        )
-
-
-def _show_plans(plans: list[RepairPlan], report: Report, *, dry_run: bool) -> None:
-    names = report.names
-    if not plans:
-        click.echo(f"nothing to repair: {report.copies} copies were compared")
-        return
-    would = "would be" if dry_run else "will be"
-    for plan in plans[:SHOWN]:
-        words = [f"{len(plan.writes)} keys {would} written to {names.get(plan.owner)}"] if plan.writes else []
-        words += [f"{names.get(member)} {would} refilled" for member in plan.refill if not plan.left]
-        words += [f"{len(plan.ties)} keys without a majority: left alone"] if plan.ties else []
-        words += [f"left alone: {plan.left}"] if plan.left and not plan.ties else []
-        click.echo(f"partition {plan.partition}: {'; '.join(words)}")
-    if len(plans) > SHOWN:
-        click.echo(f"… and {len(plans) - SHOWN} partitions more")
-    if dry_run:
-        writes, refills = _volume(plans)
-        click.echo(f"dry run: {writes} keys would be written, {refills} copies refilled")
-
-
-def _volume(plans: list[RepairPlan]) -> tuple[int, int]:
-    doing = [plan for plan in plans if not plan.left]
-    return sum(len(plan.writes) for plan in doing), sum(len(plan.refill) for plan in doing)
-
-
-def _show_outcome(plans: list[RepairPlan], outcome: RepairOutcome, after: Report) -> None:
-    for failed in outcome.failed[:SHOWN]:
-        click.echo(f"failed: {failed}")
-    left = sum(1 for plan in plans if plan.left or plan.ties)
-    click.echo(
-        f"{outcome.written} keys written, {outcome.overtaken} overtaken by newer writes, {outcome.refilled} copies "
-        f"refilled, {left} partitions left alone, {len(outcome.failed)} failures"
-    )
-    if after.conflicts:
-        _show(after)
-    else:
-        click.echo(f"now: {_summary(after)}")
-
-
-# -- for scripts
-
-
-def _plain_repair(
-    report: Report,
-    plans: list[RepairPlan],
-    rebuilds: list[ReplicaRebuild],
-    outcome: RepairOutcome,
-    after: Report,
-    *,
-    dry_run: bool,
-) -> dict[str, Any]:
-    return {
-        "dry_run": dry_run,
-        "before": report.plain(),
-        "plans": [
-            {
-                "partition": plan.partition,
-                "primary": plan.owner,
-                "refill": plan.refill,
-                "writes": [
-                    {
-                        "map": write.map,
-                        "key": readable(write.key),
-                        "stored": write.key.hex(),
-                        "seen": _plain_value(write.seen),
-                        "right": _plain_value(write.right),
-                    }
-                    for write in plan.writes
-                ],
-                "ties": [{"map": name, "key": readable(key), "stored": key.hex()} for name, key in plan.ties],
-                "skip_reason": plan.left,
-            }
-            for plan in plans
-        ],
-        "outcome": asdict(outcome),
-        "after": after.plain(),
-        "rebuilds": [
-            {"zone": one.zone, "partition": one.partition, "member": one.member, "leads": one.leads}
-            | {"skip_reason": one.left}
-            for one in rebuilds
-        ],
-    }
-
-
-def _plain_value(entry: EntryCopy | None) -> str | None:
-    value = value_of(entry)
-    return value.hex() if value is not None else None

@@ -6,7 +6,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Annotated, get_args
 
 import msgspec
 
@@ -16,6 +16,9 @@ from holdfast.core.store.replica_comparison import Finding, Verdict
 from holdfast.wire.values import Serialized, from_stored
 
 TEXT_MAX = 200
+
+Hex = Annotated[bytes, msgspec.Meta(extra_json_schema={"contentEncoding": "base16"})]
+"""Bytes that are hexadecimal digits in JSON."""
 
 
 class Total(msgspec.Struct, frozen=True):
@@ -33,7 +36,7 @@ class KeyFinding(msgspec.Struct, frozen=True):
 
     partition: int
     map: str
-    key: bytes
+    key: Hex
     """In its stored form."""
     text: str
     """The key as its writer knows it, if it is of a common type."""
@@ -43,7 +46,7 @@ class KeyFinding(msgspec.Struct, frozen=True):
     """0 if there is no value."""
     digest: str
     """Digest of key and value, 16 hexadecimal digits; empty if there is no value."""
-    value: bytes = b""
+    value: Hex = b""
     """Only of a comparison in this process; Spark does not gather values."""
 
 
@@ -70,33 +73,37 @@ class Notes:
     """Names of maps in files, whether they were compared or not."""
 
 
-@dataclass(slots=True)
-class Report:
-    findings: list[Finding] = field(default_factory=list)
-    """All of a comparison in this process; of one on Spark those that are not equal, wrong ones first."""
-    totals: list[Total] = field(default_factory=list)
+class ComparisonFigures(msgspec.Struct, kw_only=True):
+    """A comparison without its findings."""
+
+    totals: list[Total] = []
     """Counts over all replicas."""
     partitions: int = 0
     """Partitions of the cluster that were looked at; 0 for files."""
-    zones: dict[str, int] = field(default_factory=dict)
+    zones: dict[str, int] = {}
     """Zones that were looked at, with the number of partitions."""
-    maps_without_zone: dict[str, str] = field(default_factory=dict)
+    maps_without_zone: dict[str, str] = {}
     """Maps in a zone that does not exist, with its name: there is nothing to compare."""
     zones_unknown: str = ""
     """Why it is unknown which zones there are; empty: it is known."""
-    tables: list[TableFinding] = field(default_factory=list)
+    tables: list[TableFinding] = []
     unreachable_members: tuple[str, ...] = ()
     """Members that did not return their table."""
-    keys: list[KeyFinding] = field(default_factory=list)
+    keys: list[KeyFinding] = []
     keys_open: int = 0
     """Maps in partitions whose differing keys could not be found, because they never stood still."""
-    damage: list[str] = field(default_factory=list)
+    damage: list[str] = []
     """Files or members that could not be read."""
-    sources: list[str] = field(default_factory=list)
+    sources: list[str] = []
     """Directories or listed members that were compared; empty: all members of the cluster."""
-    names: dict[str, str] = field(default_factory=dict)
+    names: dict[str, str] = {}
     """Member -> its address or name, for people."""
     seconds: float = 0.0
+
+
+class Report(ComparisonFigures, kw_only=True):
+    findings: list[Finding] = []
+    """All of a comparison in this process; of one on Spark those that are not equal, wrong ones first."""
 
     def count(self, verdict: Verdict) -> int:
         """Replicas (of a map in a partition) with this verdict."""
@@ -151,27 +158,6 @@ class Report:
         return "\n".join(
             [self.summary(), *self.damage[:20], *(describe(finding, self.names) for finding in wrong[:20])]
         )
-
-    def plain(self) -> dict[str, Any]:
-        """For `--json`: without the replicas that are equal."""
-        fields = {name: getattr(self, name) for name in self.__slots__ if name not in ("findings", "seconds")}
-        fields |= {"sound": self.sound, "copies": self.copies, "entries": self.entries}
-        fields["seconds"] = round(self.seconds, 3)
-        fields["keys"] = [
-            {**msgspec.structs.asdict(key), "key": key.key.hex(), "value": key.value.hex()}
-            for key in self.keys
-        ]
-        fields["findings"] = [
-            {
-                **msgspec.structs.asdict(finding),
-                "counter_conflict": finding.counter_conflict,
-                "content_conflict": finding.content_conflict,
-            }
-            for finding in self.findings
-            if finding.verdict != "equal"
-        ]
-        plain: dict[str, Any] = msgspec.to_builtins(fields)
-        return plain
 
 
 def describe(finding: Finding, names: dict[str, str]) -> str:

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Literal
 
+import msgspec
+
 from holdfast.actions.refill import Refill
 from holdfast.client import action_messages
 from holdfast.client.blocking import Client
@@ -74,8 +76,7 @@ class RepairPlan:
     """Why the partition is skipped; empty: it is repaired."""
 
 
-@dataclass(slots=True)
-class RepairOutcome:
+class RepairOutcome(msgspec.Struct):
     """Results of repairs."""
 
     refilled: int = 0
@@ -84,7 +85,7 @@ class RepairOutcome:
     """Keys brought to their primary."""
     overtaken: int = 0
     """Keys that clients have written meanwhile: their value stays."""
-    failed: list[str] = field(default_factory=list)
+    failed: list[str] = []
 
 
 # -- what is to be done
