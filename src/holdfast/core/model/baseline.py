@@ -1,9 +1,9 @@
 """The baseline: the members that own data, and its history.
 
-It lists consistent ids. Without a baseline every present member that is not lite owns data. The baseline is
-part of the view, so it changes for all members at once, and members with files store it. Each change adds an
-end to its history: a hash of the previous end and of the change. Either one of two
-histories is the beginning of the other, or they have branched: each side has decided something without the other.
+It lists consistent ids. Without a baseline every present member that is not lite owns data. It is part of the
+view. Each change adds an end to its history: a hash of the previous end and of the change. Either one of two
+histories is the beginning of the other, or they have branched: each side has decided something without the
+other.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 HISTORY_KEPT = 64
-"""Remembered changes. A member that was away for more of them counts as one of another history."""
+"""A member that was away for more changes counts as one of another history."""
 HASH_DIGITS = 16
 FIXED = -1
-"""Value of `adjust_ms`: not adjusted automatically."""
+"""Value of `adjust_ms`."""
 
 
 class BaselineMember(msgspec.Struct, frozen=True, array_like=True):
@@ -25,17 +25,17 @@ class BaselineMember(msgspec.Struct, frozen=True, array_like=True):
     group: str = ""
     """At its last presence."""
     away: bool = False
-    """Whether it has gone without giving its partitions away: its places are kept."""
+    """It has gone without giving its partitions away: its places are kept."""
 
 
 class Baseline(msgspec.Struct, frozen=True, array_like=True):
     members: tuple[BaselineMember, ...]
     """Sorted by consistent id."""
     adjust_ms: int = FIXED
-    """Time without changes of the members after which the present members become the baseline; FIXED: never."""
+    """The present members become the baseline this long after the last change of members; FIXED: never."""
     changes: int = 0
     history: tuple[str, ...] = ()
-    """Ends of the history after the last changes, newest last."""
+    """Newest last."""
 
     @property
     def point(self) -> str:
@@ -50,19 +50,19 @@ class Baseline(msgspec.Struct, frozen=True, array_like=True):
         return tuple(member for member in self.members if member.away)
 
     def changed(self, members: Iterable[BaselineMember], adjust_ms: int, why: str) -> Baseline:
-        """The baseline after a change; `why` is part of the history too."""
+        """`why` is part of the history too."""
         found = tuple(sorted(members, key=lambda member: member.consistent_id))
         said = (self.history[-1:], [member.consistent_id for member in found], adjust_ms, why)
         end = hashlib.sha256(msgspec.json.encode(said)).hexdigest()[:HASH_DIGITS]
         return Baseline(found, adjust_ms, self.changes + 1, (*self.history, end)[-HISTORY_KEPT:])
 
     def continued(self, here: Collection[str]) -> Baseline:
-        """The same members, after only those in `here` decided how the cluster continues."""
+        """Only those in `here` decided how the cluster continues."""
         return self.changed(self.members, self.adjust_ms, f"went on with {sorted(here)}")
 
 
 def is_beginning(one: Baseline | None, other: Baseline | None) -> bool:
-    """Whether the history of `other` begins with that of `one`, as far as it is remembered."""
+    """As far as the history is remembered."""
     if one is None:
         return True
     if other is None or one.changes > other.changes:

@@ -9,8 +9,6 @@ from holdfast.core.model.records import Record
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Request for the changes after one update up to another."""
-
     map: str
     partition: int
     after: int
@@ -23,11 +21,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class ChangesSince:
-    """All changes of entries up to the update `upto`, with their terms."""
+    """All changes of entries up to the update `upto`."""
 
     upto: int
     records: list[tuple[int, Record]] = field(default_factory=list)
     why: str = ""
-    """The reason why there are none and will be none here; empty: ask again (streams/G-4)."""
+    """Why there are none and will be none here; empty: ask again (streams/G-4)."""
     term: int = 0
-    """The term of the update `upto`."""

@@ -1,8 +1,7 @@
-"""Decisions: the answer of an operation and the updates that it makes, found without changing anything.
+"""Decisions: the answer of an operation and the updates that it makes.
 
-A decision is a pure function of a state and a request. The replication engine chooses when to decide: a primary decides
-at once, a Raft group when the order of the log is known. Then every replica applies the updates, and the caller gets
-the answer.
+A decision is a pure function of a state and a request. A primary decides at once, a Raft group when the order
+of the log is known. Every replica applies the updates.
 """
 
 from __future__ import annotations
@@ -27,13 +26,11 @@ class Update(msgspec.Struct, frozen=True, gc=False):
     """The event for listeners; None: none, or one for all entries."""
     map: str = ""
     transaction: bytes = b""
-    """The transaction that it belongs to, for change streams."""
 
 
 class Decision(msgspec.Struct, frozen=True):
     answer: Value = None
     updates: Sequence[Update] = ()
-    """In this order. Empty: nothing changes."""
     used: Sequence[bytes] = ()
     """Entries that count as used now; only the deciding member needs to know."""
     applied_answers: bool = False
@@ -41,17 +38,16 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Wait(NamedTuple):
-    """The state has to change first: the request is decided again then, or at the end of its wait."""
+    """The request is decided again when the state has changed, or at the end of its wait."""
 
     ms: int
-    """Longest wait, counted from when the request came."""
+    """From when the request came."""
     answer: bytes | None = None
     """The answer if it still has to wait then."""
     refused: str = ""
-    """The reason if it is rejected then, instead of answered; empty: it is answered."""
+    """Why it is rejected then; empty: it is answered."""
     waiter: bytes = b""
-    """The transaction that waits, if one does."""
+    """The waiting transaction."""
     holder: bytes = b""
-    """The transaction that it waits for, if it waits for one."""
     key: tuple[str, bytes] = ("", b"")
-    """The map and the key that `holder` has locked."""
+    """What `holder` has locked."""

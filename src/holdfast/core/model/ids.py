@@ -9,7 +9,7 @@ from typing import Any, NewType
 from holdfast.config.addresses import format_address
 
 MemberId = NewType("MemberId", str)
-"""A member's UUID as text. It names one life of a process, wherever that listens."""
+"""A UUID as text, of one life of a process."""
 
 
 PartitionId = int
@@ -28,11 +28,11 @@ METASTORE_GROUP: GroupNumber = GROUPS_FROM
 
 
 Token = int
-"""Names a request or a subscription of the world outside. The engine chooses it, and knows the caller."""
+"""Names a request or a subscription of a client; the engine chooses it."""
 
 
 def group_of(zone: int, partition: PartitionId) -> GroupNumber:
-    """The group of a zone's partition. Zones are numbered from 1."""
+    """Zones are numbered from 1."""
     assert zone > 0, "number 0 is the metastore's"
     return GROUPS_FROM + (zone << 16) + partition
 
@@ -55,7 +55,6 @@ class Address:
 
     @classmethod
     def of_clients(cls, member: Mapping[str, Any]) -> Address:
-        """The client port of a member in a status."""
         return cls(member["host"], member["client_port"])
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
-"""Entries of a member's journal, a closed set, and the content of a checkpoint.
+"""Entries of a member's journal, and the content of a checkpoint.
 
-The journal is one sequence of groups of entries, shared by all partitions of the member. A group is one *block*; its
-number in the sequence (1, 2, 3…) is its *lsn*. Earlier entries are durable before later ones.
+The journal is one sequence of *blocks*, groups of entries of all partitions. The number of a block (1, 2, 3…)
+is its *lsn*. Earlier entries are durable before later ones.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from holdfast.core.model.views import PlainView, View
 
 
 class Wrote(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
-    """This member's copy has applied these records, of the primary of this term, in this order."""
+    """This copy has applied these records of the primary of this term, in this order."""
 
     partition: int
     term: int
     records: list[Record]
     wall_ms: int = 0
-    """When, in milliseconds since 1970 by this member's clock: times to live count from then. 0: unknown."""
+    """Milliseconds since 1970 by this member's clock: times to live count from then. 0: unknown."""
 
 
 class WrotePuts(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
@@ -42,13 +42,11 @@ class WrotePuts(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
 
 
 class TableAssignments(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """These assignments are applied here."""
-
     rows: list[tuple[int, Assignment]]
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """This view is installed here; it describes the members in the assignments."""
+    """The view in force, which describes the members in the assignments."""
 
     view: View
 
@@ -61,14 +59,14 @@ def seen(view: PlainView) -> Seen:
 
 
 def level_of(entries: Iterable[Entry]) -> int:
-    """The highest feature level of the views in these entries; later entries may be of it."""
+    """Later entries may be of this feature level."""
     views: list[PlainView] = [entry.view for entry in entries if type(entry) is Seen]
     # A view of the first level is written as a PlainView.
     return max((view.level for view in views if isinstance(view, View)), default=LOWEST)
 
 
 class Began(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """An empty copy of the partition begins here; earlier content is void."""
+    """An empty copy begins here; earlier content is void."""
 
     partition: int
     epoch: int
@@ -82,7 +80,7 @@ class Dropped(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 class Checkpointed(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """This file has the content of the partition, with every record of the blocks up to `lsn`."""
+    """This file has every record of the blocks up to `lsn`."""
 
     partition: int
     lsn: int
@@ -99,7 +97,7 @@ class GroupWrote(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False):
 
 
 class Meta(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """Identity of the journal: the first entry of each segment, followed by the newest assignments and view."""
+    """The first entry of each segment, followed by the newest assignments and view."""
 
     store: str
     incarnation: int
@@ -112,7 +110,7 @@ Entry = Wrote | WrotePuts | TableAssignments | Seen | Began | Dropped | Checkpoi
 
 
 class MapSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    """One map in a partition at one moment. Columns have one length; the last three are empty if all values are 0."""
+    """One map in a partition. Columns have one length; the last three are empty if all values are 0."""
 
     name: str
     lineage: list[tuple[int, int]]
@@ -121,13 +119,13 @@ class MapSnapshot(msgspec.Struct, frozen=True, array_like=True):
     keys: list[bytes]
     values: list[bytes]
     ttls_ms: list[int] = []
-    """Rest of the times to live."""
+    """Remaining."""
     max_idles_ms: list[int] = []
     key_hashes: list[int] = []
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):
-    """The journalled maps of one partition's copy at one moment."""
+    """The journalled maps of one partition's copy."""
 
     partition: int
     epoch: int
@@ -135,4 +133,4 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     requests: bytes = b""
     """Recently applied requests (`store.request_ids`)."""
     wall_ms: int = 0
-    """When, in milliseconds since 1970 by this member's clock; 0: unknown."""
+    """Milliseconds since 1970 by this member's clock; 0: unknown."""

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from mmh3 import mmh3_32_sintdigest as murmur3
 
 SEED = 0x01000193
-"""Seed of the 32-bit murmur3 in the Hazelcast protocol."""
 
 TYPE_ID_BYTES = 4
 """A serialised key begins with its type id, which is not hashed."""
@@ -16,17 +15,14 @@ LOWEST_INT32 = -(2**31)
 
 
 def partition_of(key: bytes, key_hash: int, partition_count: int) -> int:
-    """The partition, 0 .. `partition_count` - 1, of a serialised key.
-
-    `key` is a 4-byte type id and the payload, without a hash word. `key_hash` is the hash word that came with it, as
-    signed int32: a key with a partitioning strategy carries the hash of something else than its payload. 0: the client
-    set none.
+    """`key` is a 4-byte type id and the payload. `key_hash` is the hash word that came with it, as signed
+    int32: a key with a partitioning strategy carries the hash of something else than its payload. 0: the
+    client set none.
     """
     return index_of(key_hash or murmur3(key[TYPE_ID_BYTES:], SEED), partition_count)
 
 
 def partitions_of(keys: Iterable[bytes], partition_count: int) -> list[int]:
-    """The partitions of many keys without hash words."""
     return [
         abs(found) % partition_count if (found := murmur3(key[TYPE_ID_BYTES:], SEED)) != LOWEST_INT32 else 0
         for key in keys
@@ -34,7 +30,7 @@ def partitions_of(keys: Iterable[bytes], partition_count: int) -> list[int]:
 
 
 def index_of(key_hash: int, partition_count: int) -> int:
-    """The partition of a signed int32 hash. The lowest int32 has no absolute value in int32, and goes to 0."""
+    """The lowest int32 has no absolute value in int32, and goes to 0."""
     if key_hash == LOWEST_INT32:
         return 0
     return abs(key_hash) % partition_count

@@ -39,13 +39,12 @@ CHANGES_MAPS: Final = 4
 ZONE_COUNTERS: Final = 5
 ZONE_CUTS: Final = 5
 ZONE_REPAIRS: Final = 5
-"""From this level on a replica of a zone can be rebuilt from its leader's state."""
+"""A replica of a zone can be rebuilt from its leader's state."""
 SHARED_GROUPS: Final = 5
-"""From this level on maps can live in zones with fewer partitions than the cluster."""
+"""Maps can live in zones with fewer partitions than the cluster."""
 STARTS_METASTORE: Final = 6
-"""From this level on a metastore can be started in a running cluster, and its founding is part of the view."""
+"""The founding of the metastore is part of the view."""
 MOVES_MAPS: Final = 7
-"""From this level on maps can be moved between engines."""
 
 SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3, 4: 3, 5: 4, 6: 4, 7: 4}
 """Level -> format of journal segments."""
@@ -66,7 +65,7 @@ OF_THIS_BUILD: Final = FeatureLevels(LOWEST, HIGHEST)
 
 
 def common(everyone: Iterable[FeatureLevels]) -> int:
-    """The highest level that all of these support; 0: none."""
+    """0: none."""
     known = list(everyone)
     highest = min((levels.highest for levels in known), default=0)
     return highest if all(levels.can(highest) for levels in known) else 0

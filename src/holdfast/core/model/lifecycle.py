@@ -1,6 +1,7 @@
-"""State machines as tables: states and steps of a thing, and the handling of a message by its situation.
+"""State machines as tables, and the handling of a message by its situation.
 
-A step that is not in its table is a bug, and raises an error that names it. `docs/states.md` shows the tables.
+A step that is not in its table is a bug, and raises an error that names it. `docs/states.md` shows the
+tables.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ class Lifecycle(Generic[State, Step]):
     table: Mapping[tuple[State, Step], State]
 
     def after(self, state: State, step: Step) -> State:
-        """The next state. Raises InvariantBroken if the state has no such step."""
+        """Raises InvariantBroken if the state has no such step."""
         found = self.table.get((state, step))
         if found is None:
             raise InvariantBroken(f"{self.of}: {step.value!r} cannot happen when it is {state.value!r}")
         return found
 
     def picture(self) -> str:
-        """The table as a state diagram in Mermaid's language."""
+        """A state diagram in Mermaid's language."""
         lines = ["stateDiagram-v2", f"    [*] --> {_word(self.begins)}"]
         steps: dict[tuple[State, State], list[str]] = {}
         for (state, step), after in self.table.items():
@@ -45,42 +46,36 @@ class Lifecycle(Generic[State, Step]):
 
 @unique
 class Handling(StrEnum):
-    """The fate of a message."""
-
     TAKEN = "taken"
     WAITS = "waits"
-    """Kept, and handled again when the table or the view has changed."""
+    """Until the table or the view has changed."""
     REFUSED = "refused"
-    """The sender gets the reason, so that it does not wait for an answer."""
+    """The sender gets the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case(Generic[Situation]):
-    """A situation that a message may meet on arrival."""
-
     finds: str
     applies: Callable[[Situation], bool]
     handling: Handling
     why: Callable[[Situation], str] = lambda situation: ""
-    """The reason, for the sender."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cases(Generic[Situation]):
-    """Handling of one kind of message: that of the first case that applies, else it is taken."""
+    """The first case that applies handles the message; else it is taken."""
 
     of: str
     cases: tuple[Case[Situation], ...]
 
     def judge(self, situation: Situation) -> tuple[Handling, str]:
-        """The handling of the message, and the reason for its sender."""
         for case in self.cases:
             if case.applies(situation):
                 return case.handling, case.why(situation)
         return Handling.TAKEN, ""
 
     def listing(self) -> str:
-        """The cases as a Markdown table, in the order in which they are checked."""
+        """A Markdown table, in the order in which cases are checked."""
         rows = [("finds", "and is"), ("---", "---")]
         rows += [(case.finds, case.handling) for case in self.cases]
         rows.append(("nothing of these", Handling.TAKEN))

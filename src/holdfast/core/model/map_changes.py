@@ -1,17 +1,17 @@
 """Settings of maps that an operator has changed while the cluster runs (`holdfast map set`).
 
-They are part of the view, so all members change them together, members with files write them down, and a member that
-joins gets them. A changed setting wins over the members' configuration files.
+They are part of the view, and win over the members' configuration files.
 
-- model/C-1: The number of copies changes in steps, each a view of its own. `Copies` has what each step may rely
-  on: `backups` and `copies` are proven, and failover relies on them; primaries wait for `waits` sync backups; `holds`
-  copies hold the map. A new order lowers what failover and writes rely on at once, and raises `holds`. When every
-  member has proved that its replicas hold the map, writes wait for the new number of backups; when every member has
-  proved it once more, failover relies on it, and copies that are not needed any more are dropped.
+- model/C-1: The number of copies changes in steps, each a view of its own. `Copies` has what each step may
+  rely on: `backups` and `copies` are proven, and failover relies on them; primaries wait for `waits` sync
+  backups; `holds` copies hold the map. A new order lowers what failover and writes rely on at once, and
+  raises `holds`. When every member has proved that its replicas hold the map, writes wait for the new number
+  of backups; when every member has proved it once more, failover relies on it, and copies that are not needed
+  any more are dropped.
 
-Example: map `m` has 1 backup, and replica index 2 of partition 7 exists for another map. `map set m backups=2` cannot
-count index 2 as a copy of `m` at once: it holds nothing of `m`. If failover relied on it, a crash of the first two
-members would make it the primary, and all entries of `m` in partition 7 were lost. If writes waited for it at once,
+Example: map `m` has 1 backup, and replica index 2 of partition 7 exists for another map. `map set m
+backups=2` cannot count index 2 as a copy of `m` at once: it holds nothing of `m`. If failover relied on it, a
+crash of the first two members would lose all entries of `m` in partition 7. If writes waited for it at once,
 they would wait until it was filled.
 """
 
@@ -29,20 +29,18 @@ from holdfast.config.sharing import encoded_key
 from holdfast.core.model.map_moves import MapMove, MovePhase
 
 CHANGEABLE = frozenset(key.name for key in keys_of("maps", MapSettings) if key.in_use)
-"""Keys of a map that can be changed at run time."""
 CHANGED_MAPS_MAX = 256
-"""Limit of maps with changed settings: every view contains them."""
+"""Every view contains them."""
 
 
 class Copies(msgspec.Struct, frozen=True, array_like=True):
-    """The number of copies of a map, and how far each use of them may rely on it (model/C-1)."""
+    """How far each use of the copies of a map may rely on them (model/C-1)."""
 
     backups: int
     """Sync backups that failover relies on."""
     copies: int
-    """Copies, with the owner's and those of async backups, that failover relies on."""
+    """Including the owner's and those of async backups."""
     waits: int
-    """Sync backups that a write waits for."""
     holds: int
     """Copies that hold the map, and get its updates."""
 
@@ -51,7 +49,6 @@ class Copies(msgspec.Struct, frozen=True, array_like=True):
         return cls(chosen.backups, chosen.copies, chosen.backups, chosen.copies)
 
     def ordered(self, backups: int, copies: int) -> Copies:
-        """After an order for these numbers."""
         return Copies(
             min(self.backups, backups),
             min(self.copies, copies),
@@ -60,7 +57,7 @@ class Copies(msgspec.Struct, frozen=True, array_like=True):
         )
 
     def advanced(self, backups: int, copies: int) -> Copies:
-        """After every member has proved what the present step wants."""
+        """After every member has proved the present step."""
         if self.waits < backups:
             return replace(self, waits=backups)
         return Copies(backups, copies, backups, copies)
@@ -73,9 +70,8 @@ class MapChange(msgspec.Struct, frozen=True, array_like=True):
     copies: Copies | None = None
     """None: the number of copies was not changed."""
     zone: str | None = None
-    """The zone that the map was moved to, empty: out of zones; None: it is where the configuration says."""
+    """Empty: out of zones; None: where the configuration says."""
     move: MapMove | None = None
-    """The move that is under way."""
 
     @property
     def done(self) -> bool:
@@ -91,12 +87,12 @@ class MapChange(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def home(self) -> str | None:
-        """Where the map is served: a zone, or empty; None: where the configuration says."""
+        """A zone, or empty; None: where the configuration says."""
         return self.move.home if self.move is not None else self.zone
 
     @property
     def destination(self) -> str | None:
-        """The same when the move has ended."""
+        """`home`, when the move has ended."""
         if self.move is None or self.move.phase is MovePhase.CANCELLING:
             return self.home
         return self.move.target
@@ -109,8 +105,6 @@ class MapChange(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MapChanges(msgspec.Struct, frozen=True, array_like=True):
-    """All changed settings of maps, by name."""
-
     version: int = 0
     changes: tuple[MapChange, ...] = ()
 
@@ -122,7 +116,7 @@ class MapChanges(msgspec.Struct, frozen=True, array_like=True):
         return all(change.done for change in self.changes)
 
     def ordered(self, settings: Settings, name: str, values: Mapping[str, int]) -> MapChanges:
-        """After an order about this map. `settings`: as configured, without changes."""
+        """`settings`: without changes."""
         known = self.find(name)
         merged = {**(known.values if known is not None else {}), **values}
         copies = known.copies if known is not None else None
@@ -141,7 +135,7 @@ class MapChanges(msgspec.Struct, frozen=True, array_like=True):
         return MapChanges(self.version + 1, tuple(changes))
 
     def moving(self, name: str, move: MapMove | None, zone: str | None = None) -> MapChanges:
-        """With this move of a map. `move`: None if it has ended, and the map lives in `zone`."""
+        """`move`: None if it has ended, and the map lives in `zone`."""
         known = self.find(name) or MapChange(name, {})
         new = replace(known, move=move, zone=known.zone if move is not None else zone)
         others = [change for change in self.changes if change.name != name]
@@ -150,15 +144,13 @@ class MapChanges(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def moves(self) -> dict[str, MapMove]:
-        """The moves that are under way, by map."""
         return {change.name: change.move for change in self.changes if change.move is not None}
 
     def advanced(self) -> MapChanges:
-        """After every member has proved what the present steps want."""
+        """After every member has proved the present steps."""
         return MapChanges(self.version, tuple(change.advanced() for change in self.changes))
 
     def copies_of(self, settings: Settings, name: str) -> Copies:
-        """The copies of a map, in their present step."""
         for found in (name,) if name in settings.maps else (name, DEFAULT_MAP):
             change = self.find(found)
             if change is not None and change.copies is not None:
@@ -175,17 +167,13 @@ class MapChanges(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MapOrder(msgspec.Struct, frozen=True):
-    """An order of an operator about a map."""
-
     name: str
     values: Mapping[str, int] = {}
     to: str | None = None
-    """The zone that it is to move to, empty: out of zones; None: it is not to move."""
+    """The zone to move to, empty: out of zones; None: it does not move."""
     cancels: bool = False
-    """Whether its move is to be cancelled."""
 
     def is_in(self, changes: MapChanges) -> bool:
-        """Whether these changes have what it wants."""
         known = changes.find(self.name)
         if self.cancels:
             move = known.move if known is not None else None
@@ -195,7 +183,7 @@ class MapOrder(msgspec.Struct, frozen=True):
         return known is not None and self.values.items() <= known.values.items()
 
     def applied(self, settings: Settings, changes: MapChanges) -> MapChanges:
-        """These changes with the order. `settings`: as configured, without changes."""
+        """`settings`: without changes."""
         known = changes.find(self.name)
         if self.cancels and known is not None and known.move is not None:
             return changes.moving(self.name, replace(known.move, phase=MovePhase.CANCELLING))
@@ -206,7 +194,7 @@ class MapOrder(msgspec.Struct, frozen=True):
 
 
 def target_of(settings: Settings, changes: MapChanges, name: str) -> MapSettings:
-    """The settings of a map when all changes are complete."""
+    """When all changes are complete."""
     chosen = settings.map(name)
     for found in (name,) if name in settings.maps else (DEFAULT_MAP, name):
         change = changes.find(found)
@@ -218,7 +206,7 @@ def target_of(settings: Settings, changes: MapChanges, name: str) -> MapSettings
 
 
 def home_of(settings: Settings, changes: MapChanges, name: str) -> str:
-    """Where a map is served: a zone; empty: the partitions with a primary and backups."""
+    """A zone; empty: the partitions with a primary and backups."""
     change = changes.find(name)
     if change is not None and change.home is not None:
         return change.home
@@ -230,7 +218,6 @@ def targets(settings: Settings, changes: MapChanges) -> Settings:
 
 
 def maps_in_force(settings: Settings, changes: MapChanges) -> dict[str, MapSettings]:
-    """The settings for requests and replicas, by configured name."""
     return {
         name: replace(
             chosen,
@@ -243,7 +230,7 @@ def maps_in_force(settings: Settings, changes: MapChanges) -> dict[str, MapSetti
 
 
 def proven_maps(settings: Settings, changes: MapChanges) -> dict[str, MapSettings]:
-    """The settings that failover may rely on, by configured name."""
+    """What failover may rely on."""
     return {
         name: replace(
             chosen,
@@ -261,8 +248,8 @@ def _each(settings: Settings, changes: MapChanges) -> list[tuple[str, MapSetting
 
 
 def without_changed(shared: Mapping[str, str], changes: MapChanges) -> dict[str, str]:
-    """Shared settings, as they are compared when a process joins, without those changed at run time. A
-    process that has no table for a changed map takes the other keys of that map from `default`.
+    """Shared settings, as they are compared when a process joins. If it has no table for a changed map, it
+    takes the other keys of that map from `default`.
     """
     found = dict(shared)
     usual = f"maps.{DEFAULT_MAP}."

@@ -28,7 +28,6 @@ import msgspec
 from holdfast.core.model.operations import Outcome, Status
 
 CLOSED = Outcome(Status.MOVED, None, "the map is being moved, and is served elsewhere in a moment")
-"""The answer to a request on a map that is paused, or not filled: it was not applied."""
 NOT_DUE = Outcome(Status.FAILED, None, "the move of the map is in another phase")
 
 
@@ -48,33 +47,30 @@ class MovePhase(IntEnum):
 
 
 class MapMove(msgspec.Struct, frozen=True, array_like=True):
-    """The move of one map, as the view has it."""
-
     number: int
-    """Names the move: the version of the changes that began it. Later moves have higher numbers."""
+    """The version of the changes that began it."""
     source: str
     """A zone; empty: the partitions with a primary and backups."""
     target: str
     phase: MovePhase = MovePhase.COPYING
     round: int = 0
-    """How many times the switch was begun. It begins again if the partitions are not paused and filled in time."""
+    """The switch begins again if the partitions are not paused and filled in time."""
     why: str = ""
     """Why it is cancelled; empty: an operator wants that."""
 
     @property
     def home(self) -> str:
-        """Where the map is served."""
         return self.target if self.phase in (MovePhase.MOVED, MovePhase.CLEANING) else self.source
 
 
 @unique
 class MarkKind(IntEnum):
     PAUSED = 1
-    """In the source: nothing reads or changes the map here."""
+    """The source: nothing reads or changes the map here."""
     FILLING = 2
-    """In the target: entries are missing."""
+    """The target: entries are missing."""
     FILLED = 3
-    """In the target: it has all that the paused source has."""
+    """The target: it has all that the paused source has."""
 
 
 class MoveMark(msgspec.Struct, frozen=True, array_like=True):
@@ -83,60 +79,57 @@ class MoveMark(msgspec.Struct, frozen=True, array_like=True):
     number: int
     kind: MarkKind
     round: int = 0
-    """Round of the switch in which it was paused or filled."""
     attempt: int = 0
-    """In the target: number of the attempt to fill it. Each leader of the source begins its own, with nothing."""
+    """In the target. Each leader of the source begins its own attempt, with nothing."""
     applied: int = 0
-    """In the target: how many fills of this attempt were applied."""
+    """In the target: applied fills of this attempt."""
 
 
 # -- steps: the values of `Op.MOVE` requests
 
 
 class PauseMap(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """To the source: answer no more requests on the map here."""
-
     number: int
     round: int
 
 
 class ResumeMap(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """To the source: remove the pause of this round, or of an earlier one."""
+    """Remove the pause of this round, or of an earlier one."""
 
     number: int
     round: int
 
 
 class FillMap(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """To the target: entries of the source, as they are now. The first fill of an attempt removes what is there."""
+    """Entries of the source. The first fill of an attempt removes what is there."""
 
     number: int
     attempt: int
     place: int
-    """Number of the fill in its attempt, from 0. One that comes twice is applied once."""
+    """Its place in the attempt, from 0. One that comes twice is applied once."""
     keys: list[bytes]
     values: list[bytes | None]
     """None: the entry was removed."""
     ttls_ms: list[int] = []
-    """Remaining times to live, 0: for ever. Empty: all 0."""
+    """0: for ever. Empty: all 0."""
     max_idles_ms: list[int] = []
     key_hashes: list[int] = []
     round: int = 0
-    """Round of the switch, if this is the last fill of a paused source; 0: more follow."""
+    """The last fill of a paused source; 0: more follow."""
     time_ms: int = 0
-    """Calendar of the sender when the times were computed: the way here takes some of them."""
+    """Calendar of the sender: the way here takes some of the times."""
     above: int = 0
     """The target numbers its updates above this (model/M-3)."""
 
 
 class AskFill(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """To the target: which mark is there?"""
+    """Which mark does the target have?"""
 
     number: int
 
 
 class EndMove(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """To both: forget the mark of this move or an earlier one, and, unless the map is to be kept, its entries."""
+    """To both: forget the mark of this move or an earlier one, and the entries, unless they are to be kept."""
 
     number: int
     keep: bool
@@ -146,8 +139,6 @@ MoveStep = PauseMap | ResumeMap | FillMap | AskFill | EndMove
 
 
 class MoveAnswer(msgspec.Struct, frozen=True, array_like=True):
-    """Answer to a step."""
-
     mark: MoveMark | None = None
     """After the step."""
     refused: str = ""
@@ -175,8 +166,6 @@ def decode_move_answer(data: bytes) -> MoveAnswer:
 
 
 class MovesInForce(Protocol):
-    """The moves of maps in the view."""
-
     def is_due(self, name: str, step: MoveStep) -> bool:
         """Whether a leader here may take this step now."""
 
@@ -185,8 +174,6 @@ class MovesInForce(Protocol):
 
 
 class NoMoves:
-    """For a member that knows of none."""
-
     def is_due(self, name: str, step: MoveStep) -> bool:
         return False
 
@@ -212,7 +199,7 @@ def is_due(move: MapMove | None, step: MoveStep) -> bool:
 
 
 def step_problem(step: MoveStep) -> str:
-    """The fault of a step, in words; empty if it has none."""
+    """Empty if it has none."""
     if step.number <= 0:
         return "moves have numbers from 1 on"
     if isinstance(step, PauseMap | ResumeMap) and step.round <= 0:

@@ -1,7 +1,6 @@
-"""The status of a member, as every carrier answers it: the query `status`, its commands, HTTP and the console.
+"""The status of a member, for the query `status`, its commands, HTTP and the console.
 
-Members and clients of different builds exchange it as a map: a reader ignores fields that it does not know, so a field
-that is added later needs a default.
+Builds exchange it as a map: a reader ignores unknown fields, so a field that is added later needs a default.
 """
 
 from __future__ import annotations
@@ -38,12 +37,10 @@ class ListedMember(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def door(self) -> Address:
-        """Its address for clients."""
         return Address(self.host, self.client_port)
 
     @property
     def label(self) -> str:
-        """Its name, with the address for clients."""
         return f"{self.name} ({format_address(self.host, self.client_port)})"
 
 
@@ -187,7 +184,6 @@ class MetastoreReplica(msgspec.Struct, frozen=True, kw_only=True):
     history_bytes: Annotated[int, column("history", "bytes")]
 
     def role(self, name: str) -> str:
-        """The part of the member with this name."""
         return "leads" if self.leader == name else "votes" if name in self.voters else "learns"
 
 

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 ANSWER_BYTES: Final = 1 << 20
-"""Approximate bytes of keys and values in one answer; ask again for the rest."""
+"""Approximate bytes of keys and values; ask again for the rest."""
 
 
 class KeyAnswer(msgspec.Struct, frozen=True):

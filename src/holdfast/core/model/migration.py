@@ -23,10 +23,10 @@ from enum import StrEnum, unique
 import msgspec
 
 ReplicaList = tuple[str | None, ...]
-"""Members by replica index; None is an empty index."""
+"""By replica index; None is an empty index."""
 
 NONE = -1
-"""The index that a participant does not have."""
+"""No index."""
 
 
 @unique
@@ -39,7 +39,7 @@ class MigrationKind(StrEnum):
 
 
 class Migration(msgspec.Struct, frozen=True, array_like=True):
-    """A change of one partition's assignment: `destination` gets index `destination_new`, from `source` if any.
+    """`destination` gets index `destination_new` of one partition, from `source` if any.
 
     Raises ValueError if the indices contradict each other.
     """
@@ -72,7 +72,7 @@ class Migration(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def kind(self) -> MigrationKind:
-        """The form; a migration with both shifts counts as SHIFT UP."""
+        """With both shifts: SHIFT UP."""
         if self._exchanges:
             return MigrationKind.EXCHANGE
         if self.destination_current != NONE:
@@ -83,7 +83,7 @@ class Migration(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def increment(self) -> int:
-        """Number of indices that change their owner; success raises the partition's version by it."""
+        """Indices that change their owner; success raises the partition's version by it."""
         return len({self.destination_new, self.source_new, self.destination_current} - {NONE})
 
     @property
@@ -95,7 +95,7 @@ class Migration(msgspec.Struct, frozen=True, array_like=True):
         return self.destination_new == 0
 
     def apply_to(self, row: ReplicaList) -> ReplicaList:
-        """The replicas after this migration. Raises ValueError if it was not planned for this assignment."""
+        """Raises ValueError if it was not planned for this assignment."""
         self._check(row)
         slots = list(row)
         if self.destination_current != NONE:
@@ -106,7 +106,6 @@ class Migration(msgspec.Struct, frozen=True, array_like=True):
         return tuple(slots)
 
     def _check(self, row: ReplicaList) -> None:
-        """Raise ValueError, naming the index, unless the migration fits this assignment."""
         highest = max(self.destination_new, self.destination_current, self.source_new)
         if highest >= len(row):
             raise ValueError(f"{self} does not fit: slot {highest} is beyond the {len(row)} slots of {row}")

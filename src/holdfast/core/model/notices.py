@@ -1,8 +1,7 @@
 """Notices: reports of one machine of this member to others.
 
-A machine calls `Outbox.notify` and does not know the receivers. The member calls those in its table
-(`core.member.NOTICES`) at once, before `notify` returns, in the order of the table. Facts about single
-requests or batches are not sent in this way, because of the cost.
+`Outbox.notify` calls the receivers in the table `core.member.NOTICES` at once, in its order. Facts about
+single requests or batches are not sent in this way, because of the cost.
 """
 
 from __future__ import annotations
@@ -19,28 +18,25 @@ from holdfast.core.model.views import View
 
 @dataclass(frozen=True, slots=True)
 class ViewInstalled:
-    """Another view is in force."""
-
     old: View | None
     new: View | None
     """None: this member was removed."""
     admitted: bool
-    """Whether this member is in the new view."""
     gone: frozenset[MemberId]
-    """Other members of the old view that are not in the new one, or in a later life."""
+    """Other members of the old view that are gone, or in a later life."""
     came: frozenset[MemberId]
     """Other members that are new, or in a new life."""
 
 
 @dataclass(frozen=True, slots=True)
 class BeatHeard:
-    """A heartbeat was accepted; knowledge about its sender may have changed."""
+    """A heartbeat was accepted."""
 
     sender: MemberId
     life: int
     view: int
     applied: int
-    """The last round of the table that the sender has applied in that view."""
+    """The last round of the table that the sender has applied."""
     known: int
     """The last round that all have applied, as far as the sender knows."""
 
@@ -57,12 +53,12 @@ class DiskRoomChanged:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRoomChanged:
-    """The memory of some member has more or less room than before."""
+    """Of some member."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilesHeardOf:
-    """Facts about members' files have changed enough to be stored; they are in this view."""
+    """These facts about members' files are to be stored, in this view."""
 
     view: View
 
@@ -72,7 +68,7 @@ class FilesHeardOf:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentChanged:
-    """The assignment of a partition has changed: committed, and applied here."""
+    """Committed, and applied here."""
 
     partition: PartitionId
     old: Assignment
@@ -81,7 +77,7 @@ class AssignmentChanged:
 
 @dataclass(frozen=True, slots=True)
 class TableCurrent:
-    """The newest table is here, for the first time since this member joined or returned."""
+    """For the first time since this member joined or returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +85,14 @@ class TableGathered:
     """This member is master and knows the newest table, or a new view has come while it is master."""
 
     active: tuple[tuple[Migration, int], ...]
-    """Migrations of an earlier master, and the version that each started from."""
+    """Migrations of an earlier master, and the version from which each started."""
     staying: frozenset[MemberId]
     """Members of both views, in one life."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundCommitted:
-    """On the master: a round with these partitions is committed."""
+    """On the master."""
 
     partitions: tuple[PartitionId, ...]
 
@@ -114,7 +110,7 @@ class RoundDurable:
 
 @dataclass(frozen=True, slots=True)
 class CopyDurable:
-    """The copy of a partition, as it was at this version of its assignment, is durable."""
+    """The copy, as it was at this version of its assignment."""
 
     partition: PartitionId
     version: int
@@ -130,56 +126,52 @@ class ReplicaDiffers:
 
 @dataclass(frozen=True, slots=True)
 class LeadershipTaken:
-    """This member is the primary of a partition, and every replica has the same content."""
+    """Every replica has the same content as this new primary."""
 
     partition: PartitionId
 
 
 @dataclass(frozen=True, slots=True)
 class ServingBegan:
-    """Requests on a partition are accepted here."""
-
     partition: PartitionId
 
 
 @dataclass(frozen=True, slots=True)
 class HandoverBegan:
-    """A partition moves to another primary, which lacks only the last chunk: writes stop."""
+    """The new primary lacks only the last chunk: writes stop."""
 
     partition: PartitionId
 
 
 @dataclass(frozen=True, slots=True)
 class HandoverEnded:
-    """The partition stays: its migration was aborted."""
+    """The migration was aborted."""
 
     partition: PartitionId
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionDrained:
-    """No write of a partition waits for a backup any more. Sent only while its handover waits for that."""
+    """No write waits for a backup any more. Sent only while a handover waits for that."""
 
     partition: PartitionId
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaWhole:
-    """A record has made a staging replica complete."""
-
     partition: PartitionId
 
 
 @dataclass(frozen=True, slots=True)
 class RecordsTaken:
-    """Records of a partition were applied as its backup. Sent only while a summary waits for them."""
+    """As a backup. Sent only while a summary waits for them."""
 
     partition: PartitionId
 
 
 @dataclass(frozen=True, slots=True)
 class BacklogChanged:
-    """Reading from clients, or accepting writes, has to stop or may resume."""
+    """Stop or resume reading from clients, or accepting writes."""
 
 
 # -- Raft groups
@@ -187,8 +179,6 @@ class BacklogChanged:
 
 @dataclass(frozen=True, slots=True)
 class GroupsWritten:
-    """A batch of writes of this member's Raft replicas is durable."""
-
     batch: int
 
 
@@ -197,7 +187,7 @@ class GroupsWritten:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointEnded:
-    """The checkpoint with this ticket is durable; or, if not `well`, there was no room for it."""
+    """It is durable; or, if not `well`, there was no room for it."""
 
     ticket: int
     well: bool
@@ -205,7 +195,9 @@ class CheckpointEnded:
 
 @dataclass(frozen=True, slots=True)
 class MapEmptied:
-    """A client has destroyed a map, and every backup of this partition, which is led here, has removed its entries."""
+    """A client has destroyed it, and every backup of this partition, which is led here, has removed its
+    entries.
+    """
 
     partition: PartitionId
     name: str
@@ -213,14 +205,14 @@ class MapEmptied:
 
 @dataclass(frozen=True, slots=True)
 class MapMarked:
-    """On a primary: what a partition knows of the moves of maps has changed (model/M-2)."""
+    """On a primary: the mark of a move has changed (model/M-2)."""
 
     partition: PartitionId
 
 
 @dataclass(frozen=True, slots=True)
 class MapForgotten:
-    """This member has forgotten an empty map in this partition."""
+    """In this partition."""
 
     partition: PartitionId
     name: str

@@ -7,7 +7,7 @@ from holdfast.core.model.operations import Op, Request
 
 
 def part_name(name: str) -> str:
-    """The name of a service; no client's map can have it."""
+    """No map of a client can have it."""
     return SERVICE_PREFIX + name
 
 

@@ -1,7 +1,7 @@
-"""Operations on a map or a service, a closed set, as requests travel between members, and their answers.
+"""Operations on maps and services, as requests travel between members, and their answers.
 
-Keys and values are *serialised bytes without the 4-byte partition-hash word* of Hazelcast's `Data`: a big-endian int32
-type id and the payload. Two keys are equal when these bytes are.
+Keys and values are *serialised bytes without the 4-byte partition-hash word* of Hazelcast's `Data`: a
+big-endian int32 type id and the payload. Two keys are equal when these bytes are.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ READS = frozenset(
         Op.ASK,
     }
 )
-"""Operations that change nothing, so that they may be repeated."""
+"""They may be repeated."""
 
 GROWING = frozenset(
     {
@@ -89,7 +89,7 @@ GROWING = frozenset(
         Op.FILL,
     }
 )
-"""Operations that may need more memory; also replacing a value, because the new one may be longer."""
+"""A longer value may need memory, too."""
 
 WHOLE = frozenset(
     {
@@ -104,15 +104,14 @@ WHOLE = frozenset(
         Op.DESTROY,
     }
 )
-"""Operations on every entry of the partitions in the request."""
+"""On every entry of the partitions in the request."""
 
 MOVING = frozenset({Op.FILL, Op.MOVE})
-"""Steps of the move of a map. `expected` = the engine that they are for: a zone, or nothing for the partitions with a
+"""Steps of the move of a map. `expected` = their engine: a zone, or nothing for the partitions with a
 primary. The map may live in the other one.
 """
 
 BETWEEN_MEMBERS = frozenset({Op.TRANSACT, Op.SETTLE, Op.PIN, *MOVING})
-"""Operations that no client can request."""
 
 CLEARING = frozenset({Op.CLEAR, Op.EVICT_ALL, Op.DESTROY})
 
@@ -124,7 +123,7 @@ DEFAULT_TTL = -1
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True):
-    """One operation. `partitions` has one element for a keyed operation, any number for a `WHOLE` one."""
+    """`partitions`: one for a keyed operation, any number for a `WHOLE` one."""
 
     op: Op
     map: str
@@ -138,24 +137,21 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
     key_hash: int = 0
     """The partition-hash word of the key as signed int32; 0: the client set none."""
     id: bytes = b""
-    """Names this request of this caller, also when it is repeated, so that it is applied once. Empty: it will
-    not be repeated. Only for operations on one partition that change something.
+    """Names this request also when it is repeated, so that it is applied once. Empty: not repeated. Only for
+    changes in one partition.
     """
 
 
 MAP_NAME_MAX = 1024
-"""Longest map name in characters. The empty name stands for the request's map in records and for all maps of
-the partition in the journal, so a map has at least one character; `wire/hazelcast/layouts.py` renames the
-empty one.
+"""In characters. The empty name stands for the request's map in records and for all maps in the journal, so a
+map has at least one character; `wire/hazelcast/layouts.py` renames the empty one.
 """
 REQUEST_ID_BYTES_MAX = 64
 LIFETIME_MS_MAX = 2**53
 
 
 def request_problem(request: Request, partition_count: int) -> str:
-    """The fault of a request, as text; empty if it has none. Names, limits and the partition of a key are not
-    checked.
-    """
+    """Empty if it has none. Names, limits and the partition of a key are not checked."""
     if not all(
         DEFAULT_TTL <= lifetime <= LIFETIME_MS_MAX for lifetime in (request.ttl_ms, request.max_idle_ms)
     ):
@@ -176,7 +172,7 @@ def request_problem(request: Request, partition_count: int) -> str:
 
 @unique
 class Status(IntEnum):
-    """The three answers of a request (design rule 11); a rejection has one of several reasons."""
+    """The three answers of a request (design rule 11), with reasons of rejections."""
 
     OK = 0
     UNKNOWN = 1
@@ -184,39 +180,35 @@ class Status(IntEnum):
     MOVED = 2
     """Rejected: this member does not serve the partition."""
     NOT_READY = 3
-    """Rejected: no member could serve the partition within the call timeout."""
+    """No member could serve the partition within the call timeout."""
     CLOSING = 4
-    """Rejected: the member is shutting down."""
     TOO_LARGE = 5
-    """Rejected: key or value above the limit."""
     PASSIVE = 6
-    """Rejected: the operator has made the cluster passive; it accepts no change until it is active again."""
+    """No changes until the operator makes the cluster active again."""
     NO_ROOM = 7
-    """Rejected: the disk of a member that would have to store the write is full."""
+    """The disk of a member that would have to store the write is full."""
     NO_DATA_MEMBER = 8
-    """Rejected: the cluster has only lite members."""
     FAILED = 9
-    """Rejected: an error inside the member, which has changed nothing."""
+    """An internal error, which has changed nothing."""
     NO_MEMORY = 10
-    """Rejected: the memory of a member that would have to store the write is nearly full."""
+    """The memory of a member that would have to store the write is nearly full."""
     LOST = 11
-    """Rejected: partitions of the map are lost, and its `loss_policy` does not ignore that."""
+    """Partitions of the map are lost, and its `loss_policy` does not ignore that."""
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
-    """The answer to a request. `value` counts only with status OK; otherwise `detail` is the reason."""
+    """`value` counts only with status OK; otherwise `detail` is the reason."""
 
     status: Status
     value: Value = None
     detail: str = ""
     position: tuple[int, int] = (0, 0)
-    """Term and counter of the map's last update that the response has seen in this partition; only for maps
-    that are read from backups.
+    """Term and counter of the map's last update that the answer has seen; only for maps that are read from
+    backups.
     """
 
 
 def too_long(answer_bytes: int) -> str:
-    """Error text for an answer with more bytes of entries than this."""
     return (
         f"the answer would have more than {answer_bytes} bytes of keys and values (limits.answer_bytes); "
         "ask for fewer entries at a time"
@@ -228,12 +220,12 @@ def bytes_of(value: Value) -> int:
 
 
 Done = Callable[[Outcome], None]
-"""Called exactly once with the answer; possibly before the call that took the request returns."""
+"""Called exactly once, possibly before the call that took the request returns."""
 
 
 @unique
 class EventKind(IntEnum):
-    """Kind of an event, numbered like the listener flags of the client protocol."""
+    """Numbered like the listener flags of the client protocol."""
 
     ADDED = 1
     REMOVED = 2
@@ -243,24 +235,23 @@ class EventKind(IntEnum):
     EVICT_ALL = 32
     CLEAR_ALL = 64
     INVALIDATED = 256
-    """For near caches, which must drop their entries: all of a partition has changed, or has another primary."""
+    """Near caches must drop all entries of a partition: all have changed, or it has another primary."""
     DESTROYED = 512
-    """For members: the map is destroyed; its listeners get no later events."""
+    """For members: the listeners of the map get no later events."""
 
 
 class EntryEvent(msgspec.Struct, frozen=True, array_like=True):
-    """One change of one entry (or of a whole map: `count` entries and no key), for listeners."""
+    """One change of one entry, or of a whole map: `count` entries and no key."""
 
     kind: EventKind
     map: str
     member: str
-    """UUID of the member on which it happened."""
+    """On which it happened."""
     key: bytes | None = None
     value: bytes | None = None
     old: bytes | None = None
     count: int = 1
     key_hash: int = 0
     sequence: int = 0
-    """The map's update counter in this partition after the change; 0 if the event is not of one partition."""
+    """The map's update counter; 0 if the event is not of one partition."""
     term: int = 0
-    """The term of the primary that numbered it."""

@@ -12,44 +12,38 @@ from holdfast.core.model.migration import Migration
 from holdfast.core.model.partition_table import Assignment
 
 Number = tuple[int, int]
-"""View of a piece of news, and its number in that view."""
+"""View, and number in that view."""
 NO_PROCESS: Number = (0, 0)
 
 
 @unique
 class Kind(StrEnum):
     STARTED = "started"
-    """A process of migrations was planned."""
     COMPLETED = "completed"
     FAILED = "failed"
     FINISHED = "finished"
-    """The process has ended: everything is done, or the rest was planned again."""
+    """Everything is done, or the rest was planned again."""
     LOST = "lost"
-    """Copies of a partition are gone with their members."""
 
 
 class Loss(msgspec.Struct, frozen=True, array_like=True):
-    """The loss in one partition."""
-
     partition: int
     lost_backups: int
-    """Number of lost backups besides the owner; 0: the first backup has become the owner."""
+    """Besides the owner; 0: the first backup has become the owner."""
     all_lost: bool
-    """Whether no present member has a copy with every map."""
+    """No present member has a copy with every map."""
     maps: list[str]
-    """Configured maps that lost their entries of this partition; `default` stands for all others."""
+    """Configured maps that lost their entries; `default` stands for all others."""
     begun_anew: bool = False
-    """Whether the partition continues empty, because `partitions.lost` is `accept`; else it waits for a copy."""
+    """It continues empty, because `partitions.lost` is `accept`; else it waits for a copy."""
 
     def concerns(self, name: str, configured: Container[str]) -> bool:
-        """Whether entries of this map are gone; `configured`: maps with their own settings."""
+        """`configured`: maps with their own settings."""
         return (name if name in configured else DEFAULT_MAP) in self.maps
 
 
 class News(msgspec.Struct, frozen=True, array_like=True):
-    """One piece of news. The numbers of a process count migrations; `elapsed_ms` is the master's clock
-    since its start.
-    """
+    """Numbers of a process count migrations; `elapsed_ms` is the master's clock since its start."""
 
     number: Number
     """Ascending."""
@@ -62,19 +56,17 @@ class News(msgspec.Struct, frozen=True, array_like=True):
     elapsed_ms: int = 0
     migration: Migration | None = None
     version: int = 0
-    """Version of the partition's assignment after the migration, or its failure."""
+    """Of the assignment after the migration, or its failure."""
     loss: Loss | None = None
     took_ms: int = 0
-    """Duration of this migration, by the clock of the master that requested it; 0: unknown."""
+    """By the clock of the master that requested it; 0: unknown."""
 
     @property
     def remaining(self) -> int:
         return max(0, self.planned - self.completed - self.failed)
 
     def agrees_with(self, newest: Sequence[Assignment]) -> bool:
-        """Whether it is true with these newest assignments, even if no member has applied it. A migration is
-        completed only by its assignment.
-        """
+        """Whether it is true with these newest assignments: a migration is completed only by its assignment."""
         if self.kind is not Kind.COMPLETED or self.migration is None:
             return True
         return newest[self.migration.partition].version == self.version

@@ -22,28 +22,27 @@ VERSION_MASK = (1 << 63) - 1
 
 
 class Assignment(msgspec.Struct, frozen=True, array_like=True):
-    """The assignment of one partition. Version 0: never assigned."""
+    """Version 0: never assigned."""
 
     version: int = 0
     replicas: tuple[MemberId | None, ...] = ()
     epoch: int = 0
-    """Raised when the partition was declared lost and began again empty."""
+    """Raised when the partition began again empty after a loss."""
     behind: tuple[MemberId, ...] = ()
     """Backups that are named but incomplete: they were missing while the table was frozen."""
     lost: tuple[str, ...] = ()
-    """Configured maps whose entries of this partition were declared lost, in order, until the operator resets
-    them. Only those that do not ignore it (`maps.*.loss_policy`); `default` stands for all that are not
-    configured.
+    """Configured maps with a declared loss, sorted, until the operator resets it. Only those that do not
+    ignore it (`maps.*.loss_policy`); `default` stands for all that are not configured.
     """
 
     @property
     def owner(self) -> MemberId | None:
-        """The primary, or None before the first assignment."""
+        """None before the first assignment."""
         return self.replicas[0] if self.replicas else None
 
     @property
     def holding(self) -> tuple[MemberId | None, ...]:
-        """The replicas in sync: without those that are behind (DESIGN rule 4)."""
+        """Without the replicas that are behind (DESIGN rule 4)."""
         if not self.behind:
             return self.replicas
         return tuple(None if member in self.behind else member for member in self.replicas)
@@ -52,7 +51,7 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True):
         return self.replicas.index(member) if member in self.replicas else -1
 
     def changed(self, replicas: tuple[MemberId | None, ...], *, extra: int = 0) -> Assignment:
-        """The assignment after a change: the version grows by one for each index that differs, plus `extra`."""
+        """The version grows by one for each index that differs, plus `extra`."""
         width = max(len(replicas), len(self.replicas))
         before = self.replicas + (None,) * (width - len(self.replicas))
         after = replicas + (None,) * (width - len(replicas))
@@ -62,15 +61,15 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True):
         return Assignment(self.version + max(1, slots) + extra, replicas, self.epoch, behind, self.lost)
 
     def losing(self, maps: Iterable[str]) -> Assignment:
-        """The assignment with these maps added to `lost` (migration/M-7)."""
+        """See migration/M-7."""
         return structs.replace(self, lost=tuple(sorted({*self.lost, *maps})))
 
 
 def survivors(
     replicas: tuple[Name | None, ...], present: Collection[Name]
 ) -> tuple[tuple[Name | None, ...], int | None]:
-    """The replicas without absent members, with the survivor of lowest index promoted, and that one's former
-    index (None without a survivor).
+    """Without absent members, and the survivor of lowest index promoted; with its former index (None: no
+    survivor).
     """
     slots = [member if member in present else None for member in replicas]
     hottest = next((slot for slot, member in enumerate(slots) if member is not None), None)
@@ -85,7 +84,6 @@ class Table:
     def __init__(self, partition_count: int) -> None:
         self.rows = [Assignment()] * partition_count
         self._versions = 0
-        """The sum of all versions."""
 
     @property
     def assigned(self) -> bool:
@@ -93,9 +91,7 @@ class Table:
 
     @property
     def version(self) -> int:
-        """The sum of all versions in 63 bits: different after every change, and higher except after an
-        overflow.
-        """
+        """In 63 bits: different after every change, and higher except after an overflow."""
         return self._versions & VERSION_MASK
 
     @property
@@ -105,8 +101,8 @@ class Table:
         return int(mmh3.hash64(packed, signed=False)[0]) if self.assigned else 0
 
     def apply(self, partition: int, row: Assignment) -> Assignment | None:
-        """Apply a newer assignment; returns the previous one, or None if it was not newer. Raises
-        InvariantBroken if an equal version names other replicas: there are two histories.
+        """Returns the previous assignment, or None if this one is not newer. Raises InvariantBroken if an
+        equal version names other replicas: there are two histories.
         """
         old = self.rows[partition]
         if row.version < old.version:

@@ -1,10 +1,11 @@
 """Versions of the member protocol that this build supports.
 
-The version covers everything below the messages: frames, packets of links, the encoding. The content of
-messages depends on the feature level (`core.model.levels`). Two members use the highest common version.
+It covers frames, packets of links and the encoding; the content of messages depends on the feature level
+(`core.model.levels`). Two members use the highest common version.
 
-| version | content | |---------|---------| | 1 | frames of a length, a kind and a packet or message; messages
-in MessagePack |
+| version | content |
+|---------|---------|
+| 1 | frames of a length, a kind and a packet or message; messages in MessagePack |
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ class ProtocolRange(NamedTuple):
 
 
 def common_version(one: ProtocolRange, other: ProtocolRange) -> int:
-    """The highest common version; 0: none."""
+    """0: none."""
     highest = min(one.highest, other.highest)
     return highest if highest >= max(one.lowest, other.lowest) else 0
 
 
 def protocol_mismatch(here: ProtocolRange, there: ProtocolRange) -> str:
-    """The reason why two builds have no common version, with advice."""
+    """Why two builds have no common version, with advice."""
     older, newer = ("there", "here") if there.highest < here.highest else ("here", "there")
     return (
         f"there is {there}, and here {here}: they have no version in common. Start a version {older} that is closer to "

@@ -14,34 +14,29 @@ import msgspec
 from holdfast.core.model.ids import MILLISECOND
 
 FOREVER = 0
-"""No time to live, no maximum idle time."""
 JournalMode = Literal["off", "sync", "lazy"]
-"""Modes of a map: not journalled; durable before its updates count as held; or durable some time later."""
+"""Not journalled; durable before its updates count as held; or durable some time later."""
 
 
 @unique
 class Change(IntEnum):
-    """Kinds of updates, a closed set."""
-
     SET = 1
     REMOVE = 2
     EXPIRY = 3
     """Set a new time to live for a key; its value stays."""
     CLEAR = 4
     CALL = 5
-    """An update of a service: its share applies `value`."""
+    """A service applies `value`."""
     PIN = 6
-    """Nothing changes, but each live copy keeps the present content of the map (`core.primary_backup.cuts`). `key` is
-    the id of the cut, `ttl_ms` its lease.
+    """Each live copy keeps the present content of the map (`core.primary_backup.cuts`). `key` is the id of
+    the cut, `ttl_ms` its lease.
     """
     BEGIN = 7
-    """The map begins again, empty, at this counter: replicas drop its earlier content
-    (`core.state_transfer.forgetting`).
-    """
+    """The map begins again, empty: replicas drop its earlier content (`core.state_transfer.forgetting`)."""
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One update of one map (or service) in one partition, with its update counter."""
+    """One update of one map (or service) in one partition."""
 
     map: str
     counter: int
@@ -52,19 +47,18 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     max_idle_ms: int = FOREVER
     key_hash: int = 0
     request: bytes = b""
-    """In the last record of a request with an id: its mark (`core.store.request_ids`). In a map with a change stream
+    """In the last record of a request with an id: its mark (`core.store.request_ids`). With a change stream
     the name of a transaction precedes it.
     """
     old: bytes | None = None
-    """In a map with a change stream: the former value; None: there was none."""
+    """The former value, in a map with a change stream; None: there was none."""
     time_ms: int = 0
-    """In a map with a change stream: when, in milliseconds since 1970 by the primary's clock."""
+    """With a change stream: milliseconds since 1970 by the primary's clock."""
 
 
 def after_wait(record: Record, waited_ns: int) -> Record:
-    """The record with the rest of its time to live after a wait, by this member's clock. Example: update 19
-    gives an entry 60 s, and waits 25 s for update 18. Applied with 60 s, the entry would end 85 s after it
-    was written.
+    """The record with the rest of its time to live. Example: update 19 gives an entry 60 s, and waits 25 s
+    for update 18. Applied with 60 s, the entry would end 85 s after it was written.
     """
     if not record.ttl_ms or record.change is Change.PIN:
         return record
@@ -72,22 +66,20 @@ def after_wait(record: Record, waited_ns: int) -> Record:
 
 
 def rest_of(ttl_ms: int, waited_ns: int) -> int:
-    """The rest of a time to live after a wait; at least 1 ms, because 0 means no end."""
+    """At least 1 ms, because 0 means no end."""
     return max(1, ttl_ms - waited_ns // MILLISECOND) if ttl_ms else ttl_ms
 
 
 class Puts(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Consecutive plain stores in one map and partition: the same as SET records with only a key and a value.
-
-    They are sent, applied and remembered together, without an object for each (`primary_backup.packed_puts_cy` has an
-    example).
+    """Consecutive plain stores in one map and partition, sent and applied without an object for each: SET
+    records with only a key and a value (`primary_backup.packed_puts_cy` has an example).
     """
 
     map: str
     start: int
     """They are the updates start + 1, start + 2…"""
     sizes: bytes
-    """For each store the bytes of its key and of its value: two u32, little-endian."""
+    """For each store the bytes of its key and its value: two u32, little-endian."""
     data: bytes
 
     @property
@@ -100,7 +92,7 @@ class Puts(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def whole(self) -> bool:
-        """Whether the sizes fit the data; to be checked for puts from elsewhere."""
+        """Whether the sizes fit the data."""
         sizes = self.sizes
         return len(sizes) % PAIR_BYTES == 0 and sum(_numbers_in(sizes)) == len(self.data)
 
@@ -123,15 +115,13 @@ class Puts(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 PACKED_MOST = 4096
-"""A value of so many bytes travels as a record: one object that message, tail and state share."""
+"""A longer value travels as a record: one object that message, tail and state share."""
 PAIR_BYTES = 8
-"""Bytes of the sizes of one key and one value."""
 Recorded = Record | Puts
-"""One update, or several consecutive ones."""
 
 
 def pair_lengths(sizes: bytes | bytearray) -> list[int]:
-    """For each store: bytes of key and value together."""
+    """Of key and value together."""
     numbers = _numbers_in(sizes)
     return list(map(add, numbers[::2], numbers[1::2]))
 
@@ -152,7 +142,7 @@ def pack_puts(name: str, start: int, keys: Sequence[bytes], values: Sequence[byt
 
 
 def as_puts(records: Sequence[Record]) -> Puts | None:
-    """Pack consecutive records of one map; None if one of them has more than a key and a value, or is large."""
+    """None if a record has more than a key and a value, or is large."""
     put = Change.SET
     keys: list[bytes] = []
     values: list[bytes] = []
@@ -176,7 +166,6 @@ def as_puts(records: Sequence[Record]) -> Puts | None:
 
 
 def one_by_one(updates: Iterable[Recorded]) -> list[Record]:
-    """The updates as single records."""
     found: list[Record] = []
     for update in updates:
         if isinstance(update, Record):

@@ -1,4 +1,4 @@
-"""How people see a field of a result: title, unit and colour, kept in the field's own metadata.
+"""Title, unit and colour of a field of a result, kept in its metadata.
 
 ```python
 class Zone(msgspec.Struct):
@@ -21,19 +21,15 @@ Unit = Literal["", "count", "bytes", "ms", "s", "percent"]
 
 
 class Column(NamedTuple):
-    """The appearance of one field."""
-
     title: str
     unit: Unit = ""
     right: bool = False
-    """Align to the right, as numbers are."""
     fold: bool = False
-    """Break long texts into lines; otherwise a cell stays on one line."""
+    """Break long texts into lines."""
     styles: Mapping[object, str] = {}
-    """Colours of particular values, as rich names them."""
+    """By value, as rich names them."""
 
     def text(self, value: object) -> str:
-        """The value for people."""
         match value:
             case None | msgspec.UNSET:
                 return ""
@@ -56,13 +52,13 @@ def column(
     styles: Mapping[object, str] | None = None,
     about: str | None = None,
 ) -> msgspec.Meta:
-    """Metadata of a field that tables show. `about` describes the field in the JSON schema."""
+    """`about` describes the field in the JSON schema."""
     shown = Column(title, unit, right or bool(unit), fold, styles or {})
     return msgspec.Meta(description=about, extra={"column": shown})
 
 
 def columns_of(kind: type[msgspec.Struct]) -> dict[str, Column]:
-    """The columns of a struct by field, in order; a field without `column` is for programs only."""
+    """In order; a field without `column` is for programs only."""
     info = msgspec.inspect.type_info(kind)
     assert isinstance(info, msgspec.inspect.StructType)
     found: dict[str, Column] = {}
@@ -74,7 +70,7 @@ def columns_of(kind: type[msgspec.Struct]) -> dict[str, Column]:
 
 
 def duration(seconds: float) -> str:
-    """A time for people, in its two largest units: `3d4h`, `2m5s`, `1.5s`, `250ms`."""
+    """The two largest units: `3d4h`, `2m5s`, `1.5s`, `250ms`."""
     if seconds < 1:
         return f"{seconds * 1000:.0f}ms" if seconds else "0s"
     if seconds < 10:
@@ -88,7 +84,7 @@ def duration(seconds: float) -> str:
 
 
 def size(number: float) -> str:
-    """A number of bytes for people: `512 B`, `1.5 MiB`."""
+    """`512 B`, `1.5 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(number) < 1024:
             return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"

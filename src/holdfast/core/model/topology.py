@@ -7,9 +7,9 @@ import msgspec
 
 class TopologyVersion(msgspec.Struct, frozen=True, order=True, array_like=True):
     major: int = 0
-    """The number of the view: members joined or left, or the operator changed the state of the cluster."""
+    """Of the view: members joined or left, or the operator changed the state of the cluster."""
     minor: int = 0
-    """The version of the partition table: partitions moved."""
+    """Of the partition table."""
 
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}"
@@ -19,10 +19,10 @@ UNKNOWN_TOPOLOGY = TopologyVersion()
 
 
 class MappedOn(msgspec.Struct, frozen=True, array_like=True):
-    """The topology by which the coordinator of a transaction found a partition."""
+    """How the coordinator of a transaction found a partition."""
 
     topology: TopologyVersion
     row: int
-    """The version of the partition's assignment there."""
+    """Version of the assignment there."""
     holds: bool = False
-    """Whether the transaction already holds locks anywhere: then it continues, wherever partitions have moved."""
+    """The transaction already holds locks anywhere: it continues, wherever partitions have moved."""

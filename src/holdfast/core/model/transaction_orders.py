@@ -14,12 +14,10 @@ from holdfast.core.model.transactions import EntryKey, TransactionId
 
 
 class BeginTransaction(msgspec.Struct, frozen=True, tag=1, array_like=True):
-    """The response has its id."""
-
     timeout_ms: int = 0
-    """Time after which it is rolled back; 0: `transactions.timeout_ms`."""
+    """0: `transactions.timeout_ms`."""
     optimistic: bool = False
-    """Lock nothing before the commit: if anything that it has read has changed by then, it is rolled back."""
+    """Lock nothing before the commit: it is rolled back if anything that it has read has changed by then."""
     repeatable: bool = False
     """If not optimistic: lock entries that are read, too."""
     label: str = ""
@@ -27,7 +25,7 @@ class BeginTransaction(msgspec.Struct, frozen=True, tag=1, array_like=True):
 
 
 class OperateIn(msgspec.Struct, frozen=True, tag=2, array_like=True):
-    """An operation in the transaction: visible to it at once, to others after the commit."""
+    """Visible to the transaction at once, to others after the commit."""
 
     transaction: TransactionId
     request: Request
@@ -42,13 +40,13 @@ class CommitTransaction(msgspec.Struct, frozen=True, tag=3, array_like=True):
 class RollBackTransaction(msgspec.Struct, frozen=True, tag=4, array_like=True):
     transaction: TransactionId
     why: str = ""
-    """The reason for its owner; empty: the owner rolls it back itself."""
+    """Empty: its owner rolls it back itself."""
 
 
 class HoldCommits(msgspec.Struct, frozen=True, tag=6, array_like=True):
     """Let no transaction of several partitions begin to commit, for at most `ms`. Answered when those that
-    had begun are done, with the number of the view and the number of members. For a cut that shows each
-    transaction whole.
+    had begun are done, with the numbers of the view and of members. For a cut that shows each transaction
+    whole.
     """
 
     hold: bytes
@@ -56,15 +54,14 @@ class HoldCommits(msgspec.Struct, frozen=True, tag=6, array_like=True):
 
 
 class ResumeCommits(msgspec.Struct, frozen=True, tag=7, array_like=True):
-    """End a hold. Answered in the same way if no commit has begun since `HoldCommits`; otherwise as not done."""
+    """Answered in the same way if no commit has begun since `HoldCommits`; otherwise as not done."""
 
     hold: bytes
 
 
 class StoreTogether(msgspec.Struct, frozen=True, tag=8, array_like=True):
-    """Store entries of one map in a separate transaction and commit it. It takes no locks beforehand and
-    waits for none: if another transaction has locked one of the entries, it is rolled back. Without entries:
-    would the map take part?
+    """Store entries of one map in a transaction and commit it. It waits for no lock: it is rolled back if
+    another transaction has locked an entry. Without entries: would the map take part?
     """
 
     map: str
@@ -72,11 +69,11 @@ class StoreTogether(msgspec.Struct, frozen=True, tag=8, array_like=True):
     values: list[bytes]
     ttl_ms: int = DEFAULT_TTL
     ttls_ms: list[int] = []
-    """One for each entry, instead of `ttl_ms`."""
+    """By entry, instead of `ttl_ms`."""
     label: str = ""
 
     def problem(self) -> str:
-        """The fault of the request; empty if it has none."""
+        """Empty if it has none."""
         if len(self.values) != len(self.keys) or len(self.ttls_ms) not in (0, len(self.keys)):
             return "all columns have one value for each key"
         if len(self.keys) > TOGETHER_MAX:
@@ -104,20 +101,18 @@ TransactionOrder = (
 
 HOLD_MS_MAX = 30_000
 TOGETHER_MAX = 10_000
-"""Limit of entries: more would keep a member busy for too long."""
+"""More would keep a member busy for too long."""
 
 
 @unique
 class TransactionFate(IntEnum):
     DONE = 0
     NOT_DONE = 1
-    """The operation was not done; the transaction continues."""
+    """The transaction continues."""
     ROLLED_BACK = 2
-    """Nothing of the transaction was or will be done."""
     UNKNOWN = 3
-    """It is not known yet whether it has committed; either way it takes effect as a whole."""
+    """It may have committed; it takes effect as a whole."""
     NOT_ACTIVE = 4
-    """There is no such transaction here, or it has ended."""
 
 
 class RunningTransaction(msgspec.Struct, frozen=True, array_like=True):
@@ -129,24 +124,20 @@ class RunningTransaction(msgspec.Struct, frozen=True, array_like=True):
     optimistic: bool
     label: str
     keys: list[EntryKey]
-    """Entries that it has locked or written; the first of them."""
+    """Some that it has locked or written."""
     entries: int
-    """Their number."""
     partitions: list[int]
     topology: TopologyVersion = UNKNOWN_TOPOLOGY
-    """The topology of its first lock; `0.0` before."""
+    """Of its first lock; `0.0` before."""
 
 
 class LockWait(msgspec.Struct, frozen=True, array_like=True):
-    """A transaction waits for another one."""
-
     waiter: TransactionId
     owner: MemberId
-    """The coordinator of the waiting one."""
+    """Of the waiting one."""
     holder: TransactionId
     key: EntryKey
     since_ms: int
-    """Duration of the wait."""
 
 
 class TransactionAnswer(msgspec.Struct, frozen=True, array_like=True):

@@ -1,8 +1,8 @@
 """The parts of transactions: locks, writes, branches, and the steps that change them.
 
-A transaction has a *branch* in each partition in which it holds locks or writes. The coordinator sends each branch its
-steps. The primary of the partition carries them out like any other request, so its backups, its journal and the next
-primary know their effect.
+A transaction has a *branch* in each partition in which it holds locks or writes. The primary carries out the
+steps of the coordinator like any other request, so its backups, its journal and the next primary know their
+effect.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ TransactionId = bytes
 """16 bytes, unique."""
 TRANSACTION_ID_BYTES = 16
 EntryKey = tuple[str, bytes]
-"""A map and a key in it."""
 KEYS_MAX = 100_000
-"""Entries that one transaction may lock, read or write."""
+"""That one transaction may lock, read or write."""
 
 
 class TransactionalWrite(msgspec.Struct, frozen=True, array_like=True):
@@ -40,7 +39,7 @@ class TransactionalWrite(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ValueSeen(msgspec.Struct, frozen=True, array_like=True):
-    """A value that an optimistic transaction has read, and must find again when it is prepared."""
+    """An optimistic transaction must find it again when it is prepared."""
 
     map: str
     key: bytes
@@ -49,23 +48,21 @@ class ValueSeen(msgspec.Struct, frozen=True, array_like=True):
 
 @unique
 class BranchState(IntEnum):
-    """State of a transaction in a partition, besides its locks."""
+    """Besides locks."""
 
     PREPARED = 1
-    """Its writes are stored, and the entries are locked until the outcome is known."""
+    """Its writes are stored, and the entries locked until the outcome is known."""
     COMMITTED = 2
-    """Its writes are applied."""
     ROLLED_BACK = 3
-    """Its writes will not be applied: a prepare is rejected."""
+    """A prepare is rejected."""
 
 
 class TransactionBranch(msgspec.Struct, frozen=True, array_like=True):
     state: BranchState
     owner: MemberId
     participants: list[int]
-    """All partitions in which it is prepared."""
+    """All prepared partitions."""
     writes: list[TransactionalWrite] = []
-    """While it is prepared."""
 
 
 class KeyLock(msgspec.Struct, frozen=True, array_like=True):
@@ -77,7 +74,7 @@ class KeyLock(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LockKeys(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Lock entries, or wait for them. Answered with their values."""
+    """Answered with their values."""
 
     transaction: TransactionId
     owner: MemberId
@@ -87,9 +84,8 @@ class LockKeys(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class PrepareBranch(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Store these writes durably for a later commit. `locked`: the transaction holds the locks of its writes;
-    otherwise they are taken now, without waiting. If this is the only participant, the writes are applied at
-    once (one phase).
+    """Store these writes durably for a later commit. `locked`: the transaction holds their locks; otherwise
+    they are taken now, without waiting. For the only participant the writes are applied at once (one phase).
     """
 
     transaction: TransactionId
@@ -102,13 +98,13 @@ class PrepareBranch(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class CommitBranch(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """All branches are prepared: apply the writes of this one, and release its locks."""
+    """All branches are prepared."""
 
     transaction: TransactionId
 
 
 class RollBackBranch(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Release what the transaction holds here. `fence`: also reject a later prepare."""
+    """`fence`: also reject a later prepare."""
 
     transaction: TransactionId
     owner: MemberId
@@ -117,7 +113,7 @@ class RollBackBranch(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class AskBranch(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """The state of the branch. Asking fences it: a branch that is not prepared never will be."""
+    """Asking fences the branch: if it is not prepared, it never will be."""
 
     transaction: TransactionId
     owner: MemberId
@@ -125,7 +121,7 @@ class AskBranch(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 class ForgetBranches(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """All branches of these transactions know the outcome: no member will ask again."""
+    """All their branches know the outcome: no member will ask again."""
 
     transactions: list[TransactionId]
 
@@ -134,12 +130,12 @@ TransactionStep = LockKeys | PrepareBranch | CommitBranch | RollBackBranch | Ask
 
 
 def begins(step: TransactionStep) -> bool:
-    """Whether the step begins something (`Op.TRANSACT`) rather than ending it (`Op.SETTLE`)."""
+    """With `Op.TRANSACT` rather than `Op.SETTLE`."""
     return isinstance(step, LockKeys | PrepareBranch)
 
 
 def step_problem(step: TransactionStep, partition_count: int) -> str:
-    """The fault of a step, in words; empty if it has none."""
+    """Empty if it has none."""
     names = step.transactions if isinstance(step, ForgetBranches) else [step.transaction]
     if any(len(name) != TRANSACTION_ID_BYTES for name in names):
         return f"the id of a transaction has {TRANSACTION_ID_BYTES} bytes"
@@ -162,21 +158,18 @@ def step_problem(step: TransactionStep, partition_count: int) -> str:
 class StepFate(IntEnum):
     DONE = 0
     NOT_HELD = 1
-    """The transaction does not hold the locks that it should."""
     CHANGED = 2
-    """An entry has changed since the transaction read it."""
+    """Since the transaction read it."""
     LOCKED = 3
-    """Another transaction has locked an entry, and the step may not wait any longer."""
+    """By another transaction, and the step may not wait any longer."""
     OVER = 4
-    """The transaction has been rolled back here."""
     PREPARED = 5
     COMMITTED = 6
     ROLLED_BACK = 7
-    """PREPARED, COMMITTED and ROLLED_BACK answer `AskBranch`."""
+    """This and the two before answer `AskBranch`."""
     REFUSED = 8
-    """It cannot be done; `why` is the reason."""
     REMAP = 9
-    """It was mapped by a topology in which the partition had another primary: map it again."""
+    """The partition had another primary in the topology of the step: map it again."""
 
 
 class StepResult(msgspec.Struct, frozen=True, array_like=True):
@@ -185,7 +178,7 @@ class StepResult(msgspec.Struct, frozen=True, array_like=True):
     why: str = ""
     holder: TransactionId = b""
     row: int = 0
-    """For `REMAP`: the version of the assignment with which the primary took over."""
+    """For `REMAP`: the version with which the primary took over."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -222,18 +215,16 @@ _BRANCH = b"T"
 
 
 def lock_key(name: str, key: bytes) -> bytes:
-    """The key under which the lock of an entry is stored."""
     encoded = name.encode()
     return _LOCK + len(encoded).to_bytes(2, "big") + encoded + key
 
 
 def locks_of_map(name: str) -> bytes:
-    """The common prefix of the keys of a map's locks."""
     return lock_key(name, b"")
 
 
 def entry_of(kept: bytes) -> EntryKey | None:
-    """The entry whose lock has this key; None: it is not the key of a lock."""
+    """None: this is not the key of a lock."""
     if kept[:1] != _LOCK:
         return None
     end = 3 + int.from_bytes(kept[1:3], "big")
@@ -245,5 +236,5 @@ def branch_key(transaction: TransactionId) -> bytes:
 
 
 def transaction_of(kept: bytes) -> TransactionId | None:
-    """The transaction whose branch has this key; None: it is not the key of a branch."""
+    """None: this is not the key of a branch."""
     return kept[1:] if kept[:1] == _BRANCH else None

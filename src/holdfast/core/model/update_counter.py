@@ -1,17 +1,18 @@
-"""The update counter: which updates of one map in one partition a copy holds (I2; 004 "Update counter structure").
+"""The update counter: which updates of one map in one partition a copy holds (I2; 004 "Update counter
+structure").
 
 The primary numbers updates 1, 2, 3…; a range `(start, count)` means the numbers start + 1 … start + count.
 
 - model/K-1: Every number up to the low watermark is applied; it never falls.
-- model/K-2: Numbers applied above it are kept as ranges, merged where they touch; each begins above the low watermark +
-  1.
+- model/K-2: Numbers applied above it are kept as ranges, merged where they touch; each begins above the low
+  watermark + 1.
 - model/K-3: The high watermark is the highest number that was handed out or applied, and never below either.
 - model/K-4: Applying a range that is applied in part is an error.
 
-Example: a copy has applied 1..16, so lwm = hwm = 16. Update 18 arrives: lwm stays 16, ranges = [(17, 1)], hwm = 18. The
-gap (16, 1) means that update 17 is missing: it may still be on its way, or was lost with a crash. Update 17 arrives: it
-joins lwm with the range, so lwm = 18 and there are no ranges. Copies with equal counters and lineages hold equal
-content, so two members compare counters instead of entries.
+Example: a copy has applied 1..16, so lwm = hwm = 16. Update 18 arrives: lwm stays 16, ranges = [(17, 1)], hwm
+= 18. The gap (16, 1) means that update 17 is missing: it may still be on its way, or was lost with a crash.
+Update 17 arrives: it joins lwm with the range, so lwm = 18 and there are no ranges. Copies with equal
+counters and lineages hold equal content.
 
 The primary applies in order, and a live backup keeps a record that leaves a gap until the missing one arrives
 (primary_backup/B-2). So gaps occur only in a copy that is being filled or was read from disk.
@@ -26,7 +27,6 @@ import msgspec
 from holdfast.errors import CounterBroken
 
 GAPS_MAX = 10_000
-"""More ranges than this are an error."""
 VERSION = 1
 
 
@@ -35,16 +35,14 @@ class UpdateCounter:
 
     def __init__(self, lwm: int = 0) -> None:
         self.lwm = lwm
-        """Low watermark: every update up to this number is applied."""
         self.hwm = lwm
-        """High watermark: no number above it was handed out or applied."""
         self._starts: list[int] = []
         self._counts: list[int] = []
 
     # -- the primary
 
     def next(self) -> int:
-        """Hand out the next number; its update is applied at once, so nothing else may be pending."""
+        """Its update is applied at once, so no other may be pending."""
         number = self.hwm + 1
         if number != self.lwm + 1:
             raise CounterBroken(f"number {number} cannot be applied before those after {self.lwm}")
@@ -52,7 +50,7 @@ class UpdateCounter:
         return number
 
     def reserve(self, count: int) -> int:
-        """Hand out `count` numbers for updates that may be applied later; returns the start of their range."""
+        """The updates may be applied later; returns the start of their range."""
         if count < 1:
             raise ValueError(f"{count} numbers cannot be reserved")
         start = self.hwm
@@ -63,8 +61,8 @@ class UpdateCounter:
     # -- every copy
 
     def update(self, start: int, count: int = 1) -> bool:
-        """Mark this range as applied; returns False if it was before. Raises CounterBroken if only a part
-        was, or if there are too many gaps.
+        """Returns False if it was applied before. Raises CounterBroken if only a part was, or if there are
+        too many gaps.
         """
         if count < 1 or start < 0:
             raise ValueError(f"({start}, {count}) is no range")
@@ -88,7 +86,7 @@ class UpdateCounter:
         return True
 
     def _insert(self, start: int, end: int) -> bool:
-        """Add a range above the low watermark, merged with ranges that it touches."""
+        """Merge it with ranges that it touches."""
         starts, counts = self._starts, self._counts
         after = bisect_right(starts, start)
         if after:
@@ -119,8 +117,8 @@ class UpdateCounter:
         return True
 
     def set_absolute(self, value: int) -> bool:
-        """Mark everything up to `value` as applied, as the source of the content states; returns False if it
-        was before. Raises CounterBroken if a range lies across the value.
+        """Everything up to `value` is applied, as the source of the content states; returns False if it was
+        before. Raises CounterBroken if a range lies across the value.
         """
         if value <= self.lwm:
             return False
@@ -139,9 +137,7 @@ class UpdateCounter:
         return True
 
     def finalise(self) -> list[tuple[int, int]]:
-        """Close the gaps, because the missing updates will never come; returns them as ranges (004 "Crash
-        recovery").
-        """
+        """Close the gaps, because the missing updates will never come; returns them (004 "Crash recovery")."""
         closed = self.gaps()
         assert self.lwm <= self.highest_applied, "the low watermark does not fall (model/K-1)"
         self.lwm = self.hwm = self.highest_applied
@@ -165,7 +161,7 @@ class UpdateCounter:
         return not self._starts
 
     def gaps(self) -> list[tuple[int, int]]:
-        """The numbers missing below the highest applied one, as ranges."""
+        """As ranges."""
         found = []
         reached = self.lwm
         for start, count in zip(self._starts, self._counts, strict=True):
@@ -180,12 +176,12 @@ class UpdateCounter:
         return bool(after) and number <= self._starts[after - 1] + self._counts[after - 1]
 
     def encode(self) -> bytes:
-        """The applied numbers. The high watermark is left out: numbers that were only handed out are void."""
+        """Without the high watermark: numbers that were only handed out are void."""
         return msgspec.msgpack.encode((VERSION, self.lwm, self._starts, self._counts))
 
     @classmethod
     def decode(cls, data: bytes) -> UpdateCounter:
-        """Raises CounterBroken for invalid bytes."""
+        """Raises CounterBroken."""
         try:
             version, lwm, starts, counts = msgspec.msgpack.decode(
                 data, type=tuple[int, int, list[int], list[int]]
@@ -211,7 +207,7 @@ class UpdateCounter:
         return other
 
     def __eq__(self, other: object) -> bool:
-        """Whether two copies hold the same updates; numbers that were only handed out do not count."""
+        """Numbers that were only handed out do not count."""
         if not isinstance(other, UpdateCounter):
             return NotImplemented
         return (self.lwm, self._starts, self._counts) == (other.lwm, other._starts, other._counts)

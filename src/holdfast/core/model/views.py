@@ -16,14 +16,14 @@ from holdfast.core.model.metastore_founding import MetastoreFounding
 
 @unique
 class ClusterState(StrEnum):
-    """The state that the operator has set. It is part of the view, so all members change it together.
+    """Set by the operator. It is part of the view.
 
-    | state        | may join                             | migrations | promotion | entry operations |
-    |--------------|--------------------------------------|------------|-----------|------------------| |
-    ACTIVE       | any process                          | yes        | yes       | all              | |
-    NO_MIGRATION | any process                          | no         | yes       | all              | | FROZEN
-    | members that left since the freeze   | no         | no        | all              | | PASSIVE      |
-    members that left since the freeze   | no         | no        | reads            |
+    | state        | may join                           | migrations | promotion | entry operations |
+    |--------------|------------------------------------|------------|-----------|------------------|
+    | ACTIVE       | any process                        | yes        | yes       | all              |
+    | NO_MIGRATION | any process                        | no         | yes       | all              |
+    | FROZEN       | members that left since the freeze | no         | no        | all              |
+    | PASSIVE      | members that left since the freeze | no         | no        | reads            |
     """
 
     ACTIVE = "active"
@@ -33,12 +33,12 @@ class ClusterState(StrEnum):
 
     @property
     def migrates(self) -> bool:
-        """Whether partitions may move and lost copies be restored."""
+        """Partitions may move, and lost copies be restored."""
         return self is ClusterState.ACTIVE
 
     @property
     def frozen(self) -> bool:
-        """Whether the partition table stays as it is, including the places of missing members."""
+        """The table keeps the places of missing members."""
         return self in (ClusterState.FROZEN, ClusterState.PASSIVE)
 
     @property
@@ -48,55 +48,49 @@ class ClusterState(StrEnum):
 
 @unique
 class Intent(StrEnum):
-    """A member's desired state; each heartbeat carries it until it is reached."""
+    """Each heartbeat carries it until it is reached."""
 
     NONE = ""
     LEAVE = "leave"
-    """To leave as soon as its partitions are safe elsewhere."""
+    """As soon as its partitions are safe elsewhere."""
     LITE = "lite"
-    """To own nothing any more, and stay."""
+    """Own nothing any more, and stay."""
     DATA = "data"
 
 
 @unique
 class Room(IntEnum):
-    """Free memory of a member."""
-
     PLENTY = 0
     LITTLE = 1
-    """Writes of clients that need more are rejected; the rest is reserved for backups and migrations."""
+    """Writes of clients that need more are rejected: the rest is for backups and migrations."""
     NONE = 2
-    """No migration towards it begins either: the rest is for records of its primaries, which it cannot
-    reject.
-    """
+    """No migration towards it begins: the rest is for records of its primaries, which it cannot reject."""
 
 
 class FilesProof(msgspec.Struct, frozen=True):
-    """Facts that files prove when they are opened (`core.membership.known_files`)."""
+    """Found when files are opened (`core.membership.known_files`)."""
 
     token: str = ""
-    """Token of the life that begins now: the UUID of the first member that opened them for it."""
+    """Of the life that begins now: the UUID of the first member that opened them for it."""
     before: str = ""
-    """Token of the life before; empty: there was none, or it had no token."""
+    """Of the life before; empty: there was none, or it had no token."""
     reached: int = 0
-    """The last block of their journal when that life began."""
+    """Last block of their journal when that life began."""
     cut: bool = False
-    """Whether something up to its end was unreadable then."""
+    """Something before it was unreadable then."""
 
 
 class FilesSeen(msgspec.Struct, frozen=True, array_like=True):
-    """The last known state of some files."""
-
     incarnation: int
     token: str
     reached: int = 0
-    """The last durable block of their journal."""
+    """Last durable block of their journal."""
 
 
 class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
     uuid: MemberId
     life: int
-    """Number of its admissions; what was sent to an earlier life has no effect on a later one."""
+    """What was sent to an earlier life has no effect on a later one."""
     host: str
     port: int
     client_host: str
@@ -104,30 +98,29 @@ class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
     name: str
     lite: bool = False
     group: str = ""
-    """Host, zone or own group: two copies of a partition never share one. Empty: its own group."""
+    """Host, zone or own group: two copies of a partition never share one."""
     store: str = ""
-    """The UUID of its files; empty: it has none."""
+    """UUID of its files; empty: it has none."""
     incarnation: int = 0
-    """Number of the life of its files; lives that no cluster has admitted do not count."""
+    """Life of its files; lives that no cluster has admitted do not count."""
     returns: bool = False
-    """Whether its files have data, and it will report them."""
+    """Its files have data, and it will report them."""
     proof: FilesProof = FilesProof()
     behind: bool = False
     attributes: dict[str, str] = {}
-    """Set by its operator: filters of zones use them, and clients see them."""
+    """For filters of zones, and clients see them."""
     levels: FeatureLevels = FeatureLevels()
-    """The feature levels that its build supports."""
     version: str = ""
 
     @property
     def node(self) -> str:
-        """Its name as a replica of Raft groups: its files, where it keeps any, else the member itself."""
+        """As a replica of Raft groups: its files, or the member itself."""
         return self.store or self.uuid
 
     @property
     def consistent_id(self) -> str:
-        """Its name in all its lives: its configured name, else the id of its files, else its UUID, which ends
-        with the process. A name that was made of its address does not count (`runtime.node`).
+        """Its configured name, else the id of its files, else its UUID, which ends with the process. A name
+        made of its address does not count (`runtime.node`).
         """
         given = self.name != format_address(self.client_host, self.client_port)
         return (self.name if given else "") or self.store or self.uuid
@@ -137,50 +130,46 @@ class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
 
 
 def built(info: MemberInfo, version: str) -> MemberInfo:
-    """The same member, of this build, with this version."""
     return msgspec.structs.replace(info, levels=OF_THIS_BUILD, version=version)
 
 
 class PlainView(msgspec.Struct, frozen=True, array_like=True):
-    """A view of a cluster without a baseline, in the older written form."""
+    """Without a baseline, in the older written form."""
 
     number: int
     cluster_id: str
     members: list[MemberInfo]
     left: list[MemberId] = []
-    """Members of the previous view that have left gracefully with this one."""
+    """Members of the previous view that left gracefully."""
     state: ClusterState = ClusterState.ACTIVE
     ending: bool = False
-    """Whether all members are to leave: the cluster is being shut down."""
+    """The cluster is being shut down."""
     missing: list[MemberInfo] = []
-    """Members that have gone while the table was frozen, and are not back."""
+    """They have gone while the table was frozen."""
     stores: dict[str, FilesSeen] = {}
-    """The last known state of all files that were ever in the cluster."""
+    """The last known state of all files ever in the cluster."""
     recovering: bool = False
-    """Whether the cluster was stopped as a whole, and its table is still to be found in members' files."""
+    """The cluster was stopped as a whole, and its table is still to be found in files."""
 
 
 class View(PlainView, frozen=True, array_like=True):
     """The agreed list of members, oldest first; the oldest is the master."""
 
     baseline: Baseline | None = None
-    """The members that own data; None: all present ones."""
+    """None: all present members own data."""
     level: int = LOWEST
-    """The feature level in force, for everything that members send and write (`core.model.levels`)."""
     maps: MapChanges = MapChanges()
-    """Settings of maps that were changed at run time."""
     metastore: MetastoreFounding | None = None
-    """None: the cluster has no metastore, or is at a feature level below `STARTS_METASTORE`."""
+    """None: no metastore, or a feature level below `STARTS_METASTORE`."""
 
     def is_outside(self, info: MemberInfo) -> bool:
-        """Whether this member owns nothing because it is not in the baseline (membership/B-3)."""
+        """It owns nothing (membership/B-3)."""
         return self.baseline is not None and info.consistent_id not in self.baseline.ids
 
     def may_hold(self, info: MemberInfo) -> bool:
-        """Whether this member may hold partitions: not lite, not outside the baseline."""
         return not info.lite and not self.is_outside(info)
 
     @property
     def baseline_point(self) -> str:
-        """The end of the history of the baseline; empty: there is no baseline."""
+        """Empty: no baseline."""
         return self.baseline.point if self.baseline is not None else ""

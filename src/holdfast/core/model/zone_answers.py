@@ -9,7 +9,6 @@ import msgspec
 from holdfast.core.model.member_status import ZoneStatus
 
 NEVER: Final = "never"
-"""Written form of a timer that never runs out."""
 
 
 class AssignmentsTold(msgspec.Struct, frozen=True):
@@ -23,10 +22,9 @@ class ReplicaTold(msgspec.Struct, frozen=True):
     node: str
     state: str
     index: int
-    """Index of the last entry of its log."""
     learner: bool
     lag: int = 0
-    """How many more entries the leader's log had when the two members answered."""
+    """Further entries in the leader's log when the two answered."""
 
 
 class ZonePartitionTold(msgspec.Struct, frozen=True):
@@ -38,7 +36,6 @@ class ZonePartitionTold(msgspec.Struct, frozen=True):
     pending: list[AssignmentsTold]
     planned: AssignmentsTold | None
     replicas: list[ReplicaTold] = []
-    """Replicas of the members that have answered."""
 
 
 class LeaderTold(msgspec.Struct, frozen=True, array_like=True):
@@ -63,7 +60,6 @@ class ZoneChanged(msgspec.Struct, frozen=True):
     partitions: int
     replicas: int
     warnings: list[str] = []
-    """Consequences that the operator may not want."""
 
 
 class ZoneList(msgspec.Struct, frozen=True):
@@ -77,7 +73,6 @@ class ZoneDetails(msgspec.Struct, frozen=True):
 
     zone: ZoneStatus
     members: dict[str, str]
-    """Node -> name of the member."""
     partitions: list[ZonePartitionTold]
 
 
@@ -87,6 +82,5 @@ class KnownLeaders(msgspec.Struct, frozen=True):
     node: str
     """The member's node."""
     members: dict[str, str]
-    """Node -> name of the member."""
     leaders: list[LeaderTold]
     troubles: list[TroubleTold]

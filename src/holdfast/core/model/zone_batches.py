@@ -1,4 +1,4 @@
-"""Batches of operations of one read buffer on maps of a zone, without an object for each operation."""
+"""Batches of operations of one read buffer on maps of a zone."""
 
 from __future__ import annotations
 
@@ -12,21 +12,19 @@ ZoneWrite = tuple[str, bytes, bytes | None, int, int]
 
 @dataclass(slots=True)
 class ZoneBatch:
-    """Writes to apply, and reads to confirm, in partitions of one zone that this member leads."""
+    """For partitions of one zone that this member leads."""
 
     zone: int
     writes: list[tuple[int, list[ZoneWrite]]] = field(default_factory=list)
-    """Each partition once, with its writes in the order in which they came."""
+    """In the order in which they came; each partition once."""
     reads: list[int] = field(default_factory=list)
-    """Partitions that were read, each once: the answers count when it is confirmed that this member has led
-    them since.
-    """
+    """Each once: the answers count when it is confirmed that this member has led them since."""
 
 
 @dataclass(slots=True)
 class ZoneBatchDone:
     former: list[tuple[int, list[bytes | None]]] = field(default_factory=list)
-    """By partition: the former values of applied writes."""
+    """By partition, of applied writes."""
     failed: list[tuple[int, Outcome]] = field(default_factory=list)
     unconfirmed: Outcome | None = None
     """Why the reads do not count; None: they do."""
