@@ -19,7 +19,7 @@ from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.spark.rows.bad_rows import BadRow
 from holdfast.spark.rows.column_schemas import StoredSchema, store_schema
 from holdfast.spark.rows.stored import json_data, long_data
-from holdfast.spark.source.member_changes import GridHistory
+from holdfast.spark.source.member_changes import GridHistory, Head
 from holdfast.spark.source.micro_batches import HoldfastStreamReader, stream_columns
 from holdfast.spark.source.offsets import BadOffset, Place
 from holdfast.spark.source.stream_options import StreamOptions
@@ -57,6 +57,13 @@ def later(running: MemoryCluster) -> None:
             member.now += LATER_NS
 
     running.do(pass_by)
+
+
+def test_the_gaps_of_a_head_end_before_its_place() -> None:
+    lineage = ((3, 0), (0, 50), (2, 1029), (0, 1040), (1, 2000))
+    assert Head(Place(1, 2009), 0, lineage).gaps == ((50, 1030), (1040, 2001))
+    assert Head(Place(2, 1035), 0, lineage).gaps == ((50, 1030),)
+    assert Head(Place(3, 40), 0, lineage).gaps == ()
 
 
 def test_entries_whose_time_ends_meanwhile_are_in_a_batch_that_is_read_again(

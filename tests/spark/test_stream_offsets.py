@@ -51,6 +51,22 @@ def test_an_offset_survives_its_json() -> None:
     assert Offset.of_json(json.loads(json.dumps(end.to_json()))) == end
 
 
+@pytest.mark.parametrize(
+    ("rows", "counter"), [(0, 40), (7, 47), (10, 50), (11, 1031), (12, 1032), (15, 2003), (16, 2003)]
+)
+def test_updates_of_a_moved_map_are_counted_without_the_gaps(rows: int, counter: int) -> None:
+    """Updates 41 to 50, 1031 to 1032, and 2001 to 2003."""
+    told = Backlog(Place(1, 40), Place(3, 2003), 2000, 15, ((50, 1030), (1032, 2000)))
+    assert told.counter_after(rows) == counter
+    assert ends({("m", 0): told}, Limit(rows)) == ({("m", 0): counter} if rows else {})
+
+
+def test_a_batch_goes_over_a_gap_without_further_updates() -> None:
+    told = Backlog(Place(1, 50), Place(3, 1030), 1030, 0, ((50, 1030),))
+    assert ends({("m", 0): told}, Limit()) == {("m", 0): 1030}
+    assert ends({("m", 0): told}, Limit(10)) == {("m", 0): 1030}
+
+
 def test_what_is_at_its_beginning_takes_no_room() -> None:
     assert Offset("c", ("m",), {("m", 5): BEGINNING}).to_json()["maps"] == {"m": {}}
     assert offset().at(("m", 5)) == BEGINNING

@@ -8,6 +8,11 @@ stands at update 17 of term 3. Member 1, the primary, dies; member 2 takes over 
 update 18. Member 2 knows that update 17 of term 3 lies in its own history, and sends 18, 19, ... If update 17
 had been lost with member 1, update 17 of member 2 would be of term 4: the histories differ, and the reader gets
 ChangesGone instead of a silent gap.
+
+It survives `holdfast map move`, too. Then the numbers of updates have a gap, and heads report where (`Head.switches`):
+update 17 of term 3 was the last one at the former place, and readers of it go on after update 1099511627806 of term 2.
+The updates in between copied the map. Changes before the gap are asked of all members, as those that had the map before
+retain them for a while.
 """
 
 from __future__ import annotations
@@ -25,6 +30,8 @@ ROUNDS = 8
 """All members must say in so many consecutive rounds that they do not have a change, before it counts as gone: while
 partitions move or a primary takes over, there are moments in which no member can answer.
 """
+MOVED_BY = 1 << 40
+"""The numbers of updates differ by no less when a map has moved between them."""
 BYTES_MAX = 1 << 20
 """An answer ends with the change that reaches this size."""
 
@@ -100,7 +107,8 @@ def read_changes(
     """The changes after update `after` up to update `upto`: in order, each once, none missing.
 
     `upto` is at most a reported head, and `upto_term` its term (`Head.term_at`), by which any member knows
-    whether it has that update; without it the primary is asked for the term.
+    whether it has that update; without it the primary is asked for the term. The last answer has the position that was
+    reached, also if there are no changes, because the map was moved.
 
     Raises: ChangesGone if no member has all of the changes any more, or update `after` is not in the present history;
     NotReady if a member that may have them cannot be asked for `timeout_s` since the last progress.
@@ -110,29 +118,24 @@ def read_changes(
         if after and not 0 < upto_term == after_term:
             _check_history(client, map_name, partition, after, after_term, upto, timeout_s)
         return found
-    reader = _Reader(client, map_name, partition, upto, upto_term, bytes_max)
-    retries = BlockingRetries(timeout_s)
-    refusals = 0
-    fresh = False
-    while True:
-        answer = reader.round(after, after_term, fresh=fresh)
-        if answer is not None:
-            found.append(answer)
-            after, after_term = answer.upto, answer.term
-            if after >= upto:
-                return found
-            retries.progressed()
-            refusals, fresh = 0, False
-            continue
-        refusals = refusals + 1 if reader.refused else 0
-        if refusals >= ROUNDS:
-            raise ChangesGone(map_name, partition, after, upto, reader.why)
-        if not retries.sleep():
-            raise NotReady(
-                f"map {map_name!r}, partition {partition}: changes after update {after} cannot be read for "
-                f"{timeout_s:g} s: {reader.why}"
-            )
-        fresh = True
+    reader = _Reader(client, map_name, partition, bytes_max, timeout_s)
+    if upto - after >= MOVED_BY:
+        head = heads(client, map_name, [partition], timeout_s=timeout_s)[partition]
+        if not head.follows(after, after_term):
+            raise ChangesGone(map_name, partition, after, upto, _not_in_history(head, after, after_term))
+        while (switch := head.switch_after(after)) is not None and switch.start <= upto:
+            if after < switch.end:
+                found += reader.read(after, after_term, switch.end, switch.end_term)
+            after, after_term = switch.start, switch.start_term
+            found.append(_nothing(after, after_term))
+    if after < upto:
+        found += reader.read(after, after_term, upto, upto_term)
+    return found
+
+
+def _nothing(upto: int, term: int) -> own.Changes:
+    """No changes up to this update."""
+    return own.Changes(0, upto, [], [], b"", [], own.ColumnBatch.of([], []), bytes(4), b"", term=term)
 
 
 def _check_history(
@@ -141,26 +144,54 @@ def _check_history(
     """Nothing is new, unless updates that were read are lost. Ask the primary whether they are in its history."""
     head = heads(client, map_name, [partition], timeout_s=timeout_s)[partition]
     if not head.follows(after, after_term):
-        why = (
-            f"update {after} of term {after_term} is not of the history that leads to update {head.counter} "
-            f"of term {head.term}"
-        )
-        raise ChangesGone(map_name, partition, after, upto, why)
+        raise ChangesGone(map_name, partition, after, upto, _not_in_history(head, after, after_term))
+
+
+def _not_in_history(head: own.Head, after: int, after_term: int) -> str:
+    history = f"the history that leads to update {head.counter} of term {head.term}"
+    return f"update {after} of term {after_term} is not of {history}"
 
 
 class _Reader:
     def __init__(
-        self, client: Client, map_name: str, partition: int, upto: int, upto_term: int, bytes_max: int
+        self, client: Client, map_name: str, partition: int, bytes_max: int, timeout_s: float
     ) -> None:
         self._client = client
         self._map = map_name
         self._partition = partition
-        self._upto = upto
-        self._upto_term = upto_term
         self._bytes_max = bytes_max
+        self._timeout_s = timeout_s
+        self._upto = self._upto_term = 0
         self.refused = False
         """Whether all members of a fresh table said in the last round that they do not have the changes."""
         self.why = ""
+
+    def read(self, after: int, after_term: int, upto: int, upto_term: int) -> list[own.Changes]:
+        """The changes in a part of the history without a move. `upto_term`: 0: not known."""
+        self._upto, self._upto_term = upto, upto_term
+        found: list[own.Changes] = []
+        retries = BlockingRetries(self._timeout_s)
+        refusals = 0
+        fresh = False
+        while True:
+            answer = self.round(after, after_term, fresh=fresh)
+            if answer is not None:
+                found.append(answer)
+                after, after_term = answer.upto, answer.term
+                if after >= upto:
+                    return found
+                retries.progressed()
+                refusals, fresh = 0, False
+                continue
+            refusals = refusals + 1 if self.refused else 0
+            if refusals >= ROUNDS:
+                raise ChangesGone(self._map, self._partition, after, upto, self.why)
+            if not retries.sleep():
+                raise NotReady(
+                    f"map {self._map!r}, partition {self._partition}: changes after update {after} cannot be read "
+                    f"for {self._timeout_s:g} s: {self.why}"
+                )
+            fresh = True
 
     def round(self, after: int, after_term: int, *, fresh: bool) -> own.Changes | None:
         """The next changes, from any member that has them; None if none can answer now."""

@@ -48,6 +48,8 @@ TRANSACTIONS_MAP: Final = INTERNAL + "transactions"
 """In each partition: the locks of transactions, and what they have prepared and decided."""
 MOVES_MAP: Final = INTERNAL + "moves"
 """In each partition: what it knows of maps that are being moved (`core.model.map_moves`)."""
+SWITCHES_MAP: Final = INTERNAL + "switches"
+"""In each partition: where the change streams of moved maps go on (`core.model.map_moves.StreamSwitch`)."""
 SERVICE_PREFIX: Final = INTERNAL + "service:"
 """Prefix of the names of services in records and counters."""
 

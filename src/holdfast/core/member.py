@@ -213,7 +213,7 @@ class Member:
             transactions=self.transactions,
         )
         self.changes.attach(self.picture.copies)
-        self.moves.attach(self.picture.copies)
+        self.moves.attach(self.picture.copies, self.changes)
 
     # -- the contract
 
@@ -271,6 +271,7 @@ class Member:
         if new is None or new.maps == maps.changes:
             return
         # Before the change, too: maps that were left over would be taken for filled ones.
+        self.changes.on_moves(new.maps.moves)
         self._keep_maps()
         maps.change(new.maps, self.out, first=notice.old is None)
         self._keep_maps()

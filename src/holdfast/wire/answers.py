@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from enum import IntEnum, unique
+from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 
@@ -275,6 +277,17 @@ class CutHeld(msgspec.Struct, frozen=True, array_like=True, tag=76):
     """
 
 
+class Switch(NamedTuple):
+    """Where a map was moved to another place: its updates go on with another number."""
+
+    end: int
+    """The last update before the move."""
+    end_term: int
+    start: int
+    """A reader of that goes on after this update."""
+    start_term: int
+
+
 class Head(msgspec.Struct, frozen=True, array_like=True):
     """The last safe update of one map in one partition."""
 
@@ -286,7 +299,16 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     since: int
     """The primary has every later change in memory; its journal, or other members, may go back further."""
     lineage: list[tuple[int, int]] = []
-    """Terms of the updates: from the counter start + 1 on, of this term; ascending."""
+    """Terms of the updates: from the counter start + 1 on, of this term; ascending. Term 0 where the map was moved: a
+    reader who has read update `start` goes on after the first update of the next item.
+    """
+
+    def switch_after(self, counter: int) -> Switch | None:
+        """The first move of the map after this update; None: it has not been moved since."""
+        for (gap, end), (term, start) in pairwise(self.lineage):
+            if not gap and start >= counter:
+                return Switch(end, self.term_at(end), start + 1, term)
+        return None
 
     def term_at(self, counter: int) -> int:
         """The term of an update up to this head; 0 if there is none of this number."""

@@ -16,7 +16,8 @@ from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.records import Change, Record
-from holdfast.core.streams.change_streams import Reach, term_of
+from holdfast.core.store.replica import term_of
+from holdfast.core.streams.change_streams import Reach
 from holdfast.server import change_questions
 from holdfast_lab.check import streamed_changes as changes
 from holdfast_lab.check.linearizability import FOREVER, Call

@@ -19,6 +19,7 @@ from holdfast.core.model.map_moves import (
     MoveStep,
     PauseMap,
     ResumeMap,
+    StreamSwitch,
     decode_move_answer,
 )
 from holdfast.core.model.records import Change, Record
@@ -297,3 +298,41 @@ def test_it_observes_nothing_after_its_end(bench: Bench) -> None:
     assert state.observers
     bench.transfer.end()
     assert not state.observers
+
+
+# -- change streams
+
+
+@pytest.mark.rule("model/M-4")
+def test_the_last_fill_has_the_switch_of_a_change_stream() -> None:
+    bench = Bench()
+    bench.transfer.streamed = True
+    bench.set("a", "1")
+    held = bench.source.maps[NAME]
+    held.enter(3)
+    held.updates.next()
+    bench.until(Stage.CLOSE)
+    bench.phase(MovePhase.SWITCHING, 1)
+    bench.set("a", "2")
+    held.updates.next()
+    fills = [step for step in bench.until(Stage.FILLED) if isinstance(step, FillMap)]
+    assert [fill.switch for fill in fills] == [StreamSwitch(2, [(3, 0)])]
+
+
+def test_a_partition_without_updates_has_a_switch_too() -> None:
+    bench = Bench()
+    bench.transfer.streamed = True
+    bench.until(Stage.CLOSE)
+    bench.phase(MovePhase.SWITCHING, 1)
+    fills = [step for step in bench.until(Stage.FILLED) if isinstance(step, FillMap)]
+    assert [fill.switch for fill in fills] == [StreamSwitch(0, [])]
+
+
+def test_an_expired_entry_ends_in_the_target_if_there_is_a_change_stream() -> None:
+    """Readers have not got its removal."""
+    bench = Bench()
+    bench.transfer.streamed = True
+    bench.set("a", "1", ttl_ms=1)
+    bench.now_ns += 2 * MILLISECOND
+    bench.until(Stage.CLOSE)
+    assert bench.target.maps[NAME].state.expiries[b"a"].ttl_ms == 1

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.config import MOVES_MAP
+from holdfast.config import MOVES_MAP, SWITCHES_MAP
 from holdfast.core.model.map_moves import (
+    COUNTERS,
     AskFill,
     EndMove,
     FillMap,
@@ -15,12 +16,14 @@ from holdfast.core.model.map_moves import (
     MoveStep,
     PauseMap,
     ResumeMap,
+    StreamSwitch,
     decode_move_answer,
 )
-from holdfast.core.model.records import Record
+from holdfast.core.model.records import Change, Record
 from holdfast.core.model.transactions import KeyLock, encode, lock_key
-from holdfast.core.operations.move_steps import LOCKED, SUPERSEDED, decide_move
-from holdfast.core.store.move_marks import is_closed, mark_in
+from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.operations.move_steps import LOCKED, NOT_FORGOTTEN, SUPERSEDED, decide_move
+from holdfast.core.store.move_marks import is_closed, kept_switch, mark_in, switch_in
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast_lab.sim.ablations.switching import ablated
 
@@ -151,3 +154,81 @@ def test_times_to_live_are_shorter_by_the_time_on_the_way() -> None:
     expiries = one.copy.maps[NAME].state.expiries
     assert {key: expiry.ttl_ms for key, expiry in expiries.items()} == {b"a": 3000}
     assert MOVES_MAP in one.copy.maps
+
+
+# -- change streams
+
+
+SWITCH = StreamSwitch(50, [(3, 0)])
+ABOVE = 50 + COUNTERS
+
+
+def count(one: One, step: MoveStep, opened_at: int = ABOVE) -> list[Change]:
+    """Carry out a step and count updates, as an engine does; returns those of the map."""
+    decision = decide_move(one.copy.maps, NAME, step, 0, 0, opened_at)
+    for update in decision.updates:
+        if update.map not in one.copy.maps:
+            one.copy.open(update.map).updates = UpdateCounter(opened_at if update.map == NAME else 0)
+        held = one.copy.maps[update.map]
+        held.enter(2)
+        held.apply(Record(update.map, held.updates.next(), update.change, update.key, update.value), 0)
+    return [update.change for update in decision.updates if update.map == NAME]
+
+
+def fill(place: int, keys: list[bytes], *, last: bool = False, attempt: int = 1) -> FillMap:
+    switch = SWITCH if last else None
+    return FillMap(
+        NUMBER, attempt, place, keys, [b"v"] * len(keys), round=int(last), above=ABOVE, switch=switch
+    )
+
+
+@pytest.mark.rule("operations/V-4")
+@pytest.mark.parametrize("filled", [0, 1, 2])
+@pytest.mark.parametrize("changed", [0, 1, 2])
+def test_a_switch_names_the_last_update_after_the_last_fill(filled: int, changed: int) -> None:
+    one = One()
+    count(one, fill(0, [b"a", b"b"][:filled]))
+    assert kept_switch(one.copy.maps, NAME) is None
+    changes = count(one, fill(1, [b"b", b"c"][:changed], last=True))
+    assert changes == ([Change.SET] * changed if filled or changed else [Change.CLEAR])
+    switch = switch_in(one.copy.maps, NAME)
+    assert switch == StreamSwitch(50, [(3, 0)], one.copy.maps[NAME].counter)
+    assert switch is not None
+    assert switch.start == ABOVE + (filled + changed or 1)
+
+
+@pytest.mark.rule("operations/V-4")
+def test_a_later_last_fill_or_another_attempt_replaces_the_switch() -> None:
+    one = One()
+    count(one, fill(0, [b"a"], last=True))
+    count(one, fill(1, [b"a"]))
+    count(one, fill(2, [b"b"], last=True))
+    switch = kept_switch(one.copy.maps, NAME)
+    assert switch is not None and switch.start == ABOVE + 3
+    count(one, fill(0, [b"a"], last=True, attempt=2))
+    switch = kept_switch(one.copy.maps, NAME)
+    assert switch is not None and switch.start == ABOVE + 5, "the map was cleared"
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_switch_is_forgotten_with_the_entries(keep: bool) -> None:
+    one = One()
+    count(one, fill(0, [b"a"], last=True))
+    count(one, EndMove(NUMBER, keep))
+    assert (kept_switch(one.copy.maps, NAME) is not None) is keep
+    assert one.copy.maps[SWITCHES_MAP].counter == (1 if keep else 2)
+
+
+@pytest.mark.rule("model/M-3")
+def test_a_map_that_was_here_before_is_forgotten_first() -> None:
+    """Its updates would have lower numbers than those of the source."""
+    one = One()
+    held = one.copy.open(NAME)
+    held.changes = 1000
+    held.apply(Record(NAME, held.updates.next(), Change.SET, b"old", b"v"), 0)
+    step = FillMap(NUMBER, 1, 0, [b"a"], [b"v"], above=COUNTERS + 2)
+    decision = decide_move(one.copy.maps, NAME, step, 0, 0)
+    assert decode_move_answer(decision.answer).refused == NOT_FORGOTTEN  # type: ignore[arg-type]
+    assert [update.change for update in decision.updates] == [Change.CLEAR]
+    one.copy.forget(NAME)
+    assert not decode_move_answer(decide_move(one.copy.maps, NAME, step, 0, 0).answer).refused  # type: ignore[arg-type]

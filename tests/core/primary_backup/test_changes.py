@@ -113,6 +113,24 @@ def test_an_update_is_told_when_its_sync_backup_holds_it_and_async_ones_are_not_
     assert primary.lane.unfinished(0), "the second of the async backup"
 
 
+@pytest.mark.rule("map_moves/V-4")
+def test_a_copy_is_settled_when_all_its_updates_are_safe() -> None:
+    primary = Primary()
+    assert primary.changes.is_settled(NAME, primary.copy), "without the map"
+    settled = []
+    for step in ("open", "closed", "sent", "acknowledged"):
+        if step == "open":
+            primary.write("a")
+        elif step == "closed":
+            primary.lane.close_batch(lambda known: None)
+        elif step == "sent":
+            sent = primary.sent()
+        else:
+            primary.acknowledge(BEN, sent[BEN])
+        settled.append(primary.changes.is_settled(NAME, primary.copy))
+    assert settled == [False, False, False, True]
+
+
 def test_an_older_batch_may_hold_a_newer_update() -> None:
     primary = Primary(
         one=MapSettings(backups=1), two=MapSettings(backups=2), m=MapSettings(changes_bytes=9999)

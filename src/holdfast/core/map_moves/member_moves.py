@@ -8,6 +8,8 @@
   new master gets them too.
 - map_moves/V-3: Copying leaves time to clients: a member copies at most `PARALLEL` partitions at a time, and each rests
   after a fill for as long as the fill took. Nothing rests while the map is paused.
+- map_moves/V-4: The last fill of a map with a change stream waits until all updates of the paused primary are safe
+  (streams/G-1). Otherwise the switch could name an update that only this primary has, and readers would wait for it.
 
 Example for the second part of map_moves/V-2: member 3 has not installed the view with `MOVED`, and becomes primary of
 partition 7, whose copy of the map has been emptied already. It would answer a get with "absent", though the map has the
@@ -86,6 +88,16 @@ class EngineCopies(Protocol):
         """All of these, with their engines."""
 
 
+class Streams(Protocol):
+    """The change streams of maps."""
+
+    def streams(self, name: str) -> bool:
+        """Whether the map has a change stream."""
+
+    def is_settled(self, name: str, copy: PartitionCopy) -> bool:
+        """Whether all updates of the map in this copy with a primary, which this member is, are safe."""
+
+
 class Submits(Protocol):
     def submit(self, request: Request, asker: Asker) -> None:
         """Carry out a request wherever it is served."""
@@ -134,6 +146,7 @@ class MemberMoves:
         self._near_caches = near_caches
         self._views = views
         self._copies: EngineCopies
+        self._streams: Streams
         self._master = MoveMaster(out, membership, partitions)
         self._submits = submits
         self._homes = homes
@@ -155,8 +168,9 @@ class MemberMoves:
         self._due_ns = 0
         self._sweeps = 0
 
-    def attach(self, copies: EngineCopies) -> None:
+    def attach(self, copies: EngineCopies, streams: Streams) -> None:
         self._copies = copies
+        self._streams = streams
 
     def wanted(self, changes: MapChanges) -> MapChanges:
         """On the master: these changes, with the next phase of a move that can go on."""
@@ -280,7 +294,8 @@ class MemberMoves:
                     del self._transfers[name, partition]
                 continue
             if transfer is None:
-                transfer = self._transfers[name, partition] = PartitionTransfer(name, partition)
+                transfer = PartitionTransfer(name, partition, streamed=self._streams.streams(name))
+                self._transfers[name, partition] = transfer
             begins = transfer.stage is Stage.ASKING
             if begins and copying >= PARALLEL:
                 continue
@@ -295,7 +310,7 @@ class MemberMoves:
         if self._is_held_up((name, partition, move.source), (name, partition, move.target)):
             return False
         led = self._copies.led_in(move.source, partition)
-        if led is None:
+        if led is None or not self._may_send(move, transfer, led.copy):
             return False
         times = Times(led.now_ns, self._out.now_ns, self._out.wall_ms())
         stage = transfer.stage
@@ -307,6 +322,12 @@ class MemberMoves:
             source = isinstance(step, PauseMap | ResumeMap)
             self._send(name, partition, step, move.source if source else move.target)
         return step is not None
+
+    def _may_send(self, move: MapMove, transfer: PartitionTransfer, copy: PartitionCopy) -> bool:
+        """map_moves/V-4."""
+        if move.source or not transfer.streamed or transfer.stage is not Stage.PAUSED:
+            return True
+        return self._streams.is_settled(transfer.name, copy)
 
     def _is_held_up(self, *places: tuple[str, int, str]) -> bool:
         """Whether a step is under way there, or was not done a moment ago."""

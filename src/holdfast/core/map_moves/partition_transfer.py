@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.map_moves import (
     COUNTERS,
+    LINEAGE_MAX,
     AskFill,
     FillMap,
     MapMove,
@@ -32,10 +33,11 @@ from holdfast.core.model.map_moves import (
     MoveStep,
     PauseMap,
     ResumeMap,
+    StreamSwitch,
 )
 from holdfast.core.store.entry_mapping import Entries
 from holdfast.core.store.map_state import MapState
-from holdfast.core.store.move_marks import mark_in
+from holdfast.core.store.move_marks import mark_in, stream_lineage
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 
@@ -73,9 +75,11 @@ class Stage(IntEnum):
 class PartitionTransfer:
     """Implements `store.state.Observer`."""
 
-    def __init__(self, name: str, partition: int) -> None:
+    def __init__(self, name: str, partition: int, *, streamed: bool = False) -> None:
+        """`streamed`: the map has a change stream."""
         self.name = name
         self.partition = partition
+        self.streamed = streamed
         self.stage = Stage.ASKING
         self.problem = ""
         """Why the move cannot go on; empty: it can."""
@@ -120,14 +124,16 @@ class PartitionTransfer:
             return self._fill
         if self.stage is Stage.ASKING:
             return AskFill(move.number)
-        return self._next_of(move, mark if paused else None, times)
+        return self._next_of(move, mark if paused else None, copy, times)
 
     def stage_in(self, move: MapMove) -> Stage:
         """The stage in the present round of the switch (map_moves/T-3)."""
         present = move.phase is MovePhase.SWITCHING and move.round == self._round
         return self.stage if present else min(self.stage, Stage.CLOSE)
 
-    def _next_of(self, move: MapMove, pause: MoveMark | None, times: Times) -> MoveStep | None:
+    def _next_of(
+        self, move: MapMove, pause: MoveMark | None, copy: PartitionCopy, times: Times
+    ) -> MoveStep | None:
         if self.stage is Stage.PAUSED and (pause is None or pause.round != move.round):
             # Another member leads and has applied it: ask again a little later.
             self.stage = Stage.CLOSE
@@ -135,7 +141,7 @@ class PartitionTransfer:
         if self.stage is Stage.FILLED:
             return None
         if self.stage is Stage.PAUSED:
-            return self._next_fill(move, times, last=True)
+            return self._next_fill(move, times, self._switch(copy))
         changed = self._fold()
         if self.stage is Stage.CLOSE:
             if move.phase is MovePhase.SWITCHING:
@@ -145,7 +151,12 @@ class PartitionTransfer:
         elif not self._keys and changed <= CLOSE_KEYS:
             self.stage = Stage.CLOSE
             return None
-        return self._next_fill(move, times, last=False)
+        return self._next_fill(move, times)
+
+    def _switch(self, copy: PartitionCopy) -> StreamSwitch:
+        """The switch of the change stream, while the source is paused (model/M-4)."""
+        end = self._held.counter if self._held is not None else 0
+        return StreamSwitch(end, stream_lineage(copy.maps, self.name)[-LINEAGE_MAX:])
 
     def _is_observed(self, copy: PartitionCopy) -> bool:
         """Whether the copy has the state that this transfer observes (map_moves/T-1)."""
@@ -158,8 +169,8 @@ class PartitionTransfer:
             self._state.fold()
         return len(self._changed)
 
-    def _next_fill(self, move: MapMove, times: Times, *, last: bool) -> FillMap:
-        """The next fill. `last`: the source is paused, and this may be the last one."""
+    def _next_fill(self, move: MapMove, times: Times, switch: StreamSwitch | None = None) -> FillMap:
+        """The next fill. `switch`: the source is paused, and this may be the last one."""
         self._fold()
         fill = FillMap(
             move.number, self._attempt, self._place, [], [], time_ms=times.wall_ms, above=self._above
@@ -167,8 +178,8 @@ class PartitionTransfer:
         zoned, size = bool(move.target), 0
         while size < FILL_BYTES and len(fill.keys) < FILL_KEYS and (key := self._next_key()) is not None:
             size += self._add(fill, key, times.now_ns, zoned)
-        if last and not self._keys and not self._changed:
-            fill = replace(fill, round=move.round)
+        if switch is not None and not self._keys and not self._changed:
+            fill = replace(fill, round=move.round, switch=switch if self.streamed else None)
         if not any(fill.ttls_ms):
             fill.ttls_ms.clear()
         if not any(fill.max_idles_ms):
@@ -190,7 +201,10 @@ class PartitionTransfer:
         value = state.entries.get(key) if state is not None else None
         ttl_ms = max_idle_ms = 0
         if state is not None and value is not None and (expiry := state.expiries.get(key)) is not None:
-            if expiry.deadline_ns() <= now_ns:
+            if expiry.deadline_ns() <= now_ns and self.streamed:
+                # It ends in the target, so that its removal is a change that readers get.
+                ttl_ms = 1
+            elif expiry.deadline_ns() <= now_ns:
                 value = None
             else:
                 ttl_ms, max_idle_ms = expiry.remaining_ttl_ms(now_ns), expiry.max_idle_ms

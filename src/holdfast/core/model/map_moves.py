@@ -12,7 +12,11 @@ view, so all members agree on it.
   So replicas, journals, snapshots and later leaders have it, like the locks of transactions.
 - model/M-3: The update counters of the target begin far above those of the source. Otherwise the position of a change
   stream in the source could be taken for one in the target, because terms of both engines are small numbers, and the
-  reader would miss changes. So it is rejected, and the reader begins again with a snapshot.
+  reader would miss changes.
+- model/M-4: The last fill has the *switch* of the map's change stream: the last update of the paused source, and the
+  history that leads to it. The target keeps it, with the number of its own last update by then, in the map
+  `SWITCHES_MAP` of the partition. So a reader who has read the last update of the source goes on after the fills, which
+  repeat what it has read. Without a switch its position is rejected, and it begins again with a snapshot.
 
 Example: `orders` moves into zone `z`. Partition 7 has the mark `FILLING` in its group of `z` while its entries arrive,
 then the mark `PAUSED` in its copies with a primary, and `FILLED` in the group when the last changes have come.
@@ -33,6 +37,8 @@ NOT_DUE = Outcome(Status.FAILED, None, "the move of the map is in another phase"
 
 COUNTERS = 1 << 40
 """A source makes fewer updates than this during a move (model/M-3)."""
+LINEAGE_MAX = 64
+"""Most terms in a switch. Older positions are rejected."""
 
 
 @unique
@@ -85,6 +91,17 @@ class MoveMark(msgspec.Struct, frozen=True, array_like=True):
     """In the target: applied fills of this attempt."""
 
 
+class StreamSwitch(msgspec.Struct, frozen=True, array_like=True):
+    """Where the change stream of a moved map goes on (model/M-4)."""
+
+    end: int
+    """Number of the last update of the source; 0: there was none."""
+    lineage: list[tuple[int, int]]
+    """Terms of the updates up to it, as in `Replica.lineage`. Term 0: there are no updates to read."""
+    start: int = 0
+    """Number of the last update of the target when it was filled, from which readers go on; set by the target."""
+
+
 # -- steps: the values of `Op.MOVE` requests
 
 
@@ -120,6 +137,8 @@ class FillMap(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """Calendar of the sender: the way here takes some of the times."""
     above: int = 0
     """The target numbers its updates above this (model/M-3)."""
+    switch: StreamSwitch | None = None
+    """In the last fill of a map with a change stream (model/M-4)."""
 
 
 class AskFill(msgspec.Struct, frozen=True, array_like=True, tag=4):
@@ -148,10 +167,11 @@ class MoveAnswer(msgspec.Struct, frozen=True, array_like=True):
 _encoder = msgspec.msgpack.Encoder()
 _steps: msgspec.msgpack.Decoder[MoveStep] = msgspec.msgpack.Decoder(MoveStep)
 decode_mark = msgspec.msgpack.Decoder(MoveMark).decode
+decode_switch = msgspec.msgpack.Decoder(StreamSwitch).decode
 _answers = msgspec.msgpack.Decoder(MoveAnswer)
 
 
-def encode_move(thing: MoveStep | MoveAnswer | MoveMark) -> bytes:
+def encode_move(thing: MoveStep | MoveAnswer | MoveMark | StreamSwitch) -> bytes:
     return _encoder.encode(thing)
 
 
@@ -208,9 +228,22 @@ def step_problem(step: MoveStep) -> str:
         return ""
     if min(step.attempt - 1, step.place, step.round, step.time_ms, step.above) < 0:
         return "attempts are counted from 1, fills and rounds from 0"
+    if step.switch is not None and (problem := _switch_problem(step.switch, step.round)):
+        return problem
     sizes = [len(column) for column in (step.ttls_ms, step.max_idles_ms, step.key_hashes) if column]
     if any(size != len(step.keys) for size in (len(step.values), *sizes)):
         return "the columns of a fill have different lengths"
     if any(not 0 <= one <= 2**53 for one in (*step.ttls_ms, *step.max_idles_ms)):
         return "lifetimes of a fill are out of range"
     return "hash words are int32" if any(not -(2**31) <= one < 2**31 for one in step.key_hashes) else ""
+
+
+def _switch_problem(switch: StreamSwitch, number: int) -> str:
+    if not number or switch.start:
+        return "only the last fill has a switch, which the target completes"
+    if len(switch.lineage) > LINEAGE_MAX:
+        return f"a switch has {LINEAGE_MAX} terms at most"
+    starts = [start for _, start in switch.lineage]
+    if min([switch.end, *starts, *(term for term, _ in switch.lineage)]) < 0 or starts != sorted(starts):
+        return "terms of a switch follow each other"
+    return ""

@@ -5,6 +5,9 @@ Both engines decide them alike, as all updates of a step are one batch.
 - operations/V-1: A pause holds until the source is resumed in a later phase, also under later leaders.
 - operations/V-2: The target applies the fills of the newest attempt, each once and in order. A fill of a former leader
   of the source, however late, changes nothing.
+- operations/V-4: A switch is written with the last fill, and names the last update of the target after it: a copy with
+  the mark `FILLED` has the switch. It is forgotten with the map's entries. The map exists then, even if it is empty, so
+  that its next updates have higher numbers under each later leader.
 - operations/V-3: No map is paused while a transaction has locked one of its entries: a prepared branch will be applied.
 
 Example for operations/V-2: leader 1 of the source sends fill 5 of attempt 1 and hangs. Leader 2 begins attempt 2, which
@@ -15,9 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.config import MOVES_MAP
+from msgspec.structs import replace
+
+from holdfast.config import MOVES_MAP, SWITCHES_MAP
 from holdfast.core.model.decisions import Decision, Update
 from holdfast.core.model.map_moves import (
+    COUNTERS,
     AskFill,
     EndMove,
     FillMap,
@@ -27,21 +33,25 @@ from holdfast.core.model.map_moves import (
     MoveStep,
     PauseMap,
     ResumeMap,
+    StreamSwitch,
     encode_move,
 )
 from holdfast.core.model.records import Change
 from holdfast.core.operations.transaction_branches import TransactionBranches
-from holdfast.core.store.move_marks import mark_in
+from holdfast.core.store.move_marks import kept_switch, mark_in
 from holdfast.core.store.replica import MapReplica
 
 LOCKED = "a transaction has locked an entry"
 SUPERSEDED = "a newer attempt fills it"
+NOT_FORGOTTEN = "the map has lived here before, and is not forgotten yet"
 
 
 def decide_move(
-    maps: Mapping[str, MapReplica], name: str, step: MoveStep, now_ns: int, wall_ms: int
+    maps: Mapping[str, MapReplica], name: str, step: MoveStep, now_ns: int, wall_ms: int, opened_at: int = 0
 ) -> Decision:
-    """Decide a step about map `name` in a copy with these maps. `wall_ms`: the calendar."""
+    """Decide a step about map `name` in a copy with these maps. `wall_ms`: the calendar. `opened_at`: the counter of
+    the map if this step opens it, before its first update.
+    """
     mark = mark_in(maps, name)
     if mark is not None and mark.number > step.number:
         return _refused(mark, "a later move is under way")
@@ -50,7 +60,7 @@ def decide_move(
     if isinstance(step, EndMove):
         return _end(maps, name, mark, step)
     if isinstance(step, FillMap):
-        return _fill(maps, name, mark, step, wall_ms)
+        return _fill(maps, name, mark, step, wall_ms, opened_at)
     if isinstance(step, PauseMap):
         if TransactionBranches(maps, now_ns).guards(name):
             return _refused(mark, LOCKED)
@@ -67,7 +77,12 @@ def _round(mark: MoveMark | None, step: PauseMap) -> int:
 
 
 def _fill(
-    maps: Mapping[str, MapReplica], name: str, mark: MoveMark | None, step: FillMap, wall_ms: int
+    maps: Mapping[str, MapReplica],
+    name: str,
+    mark: MoveMark | None,
+    step: FillMap,
+    wall_ms: int,
+    opened_at: int,
 ) -> Decision:
     known = mark if mark is not None and mark.number == step.number else None
     if known is not None and known.kind is MarkKind.PAUSED:
@@ -81,12 +96,40 @@ def _fill(
     if step.attempt > attempt:
         if step.place:
             return _refused(mark, "its first fill has not come")
+        if known is None and _is_left_over(maps.get(name), step):
+            return Decision(encode_move(MoveAnswer(mark, NOT_FORGOTTEN)), _emptying(maps, name))
         updates += _emptying(maps, name)
     elif step.place < applied:
         return _answer(mark)
     elif step.place > applied:
         return _refused(mark, "a fill before it is missing")
-    return Decision(encode_move(MoveAnswer(new)), [*updates, *_entries(maps, name, step, wall_ms)])
+    updates += _entries(maps, name, step, wall_ms)
+    if step.switch is not None:
+        updates += _switching(maps, name, step.switch, updates, opened_at)
+    return Decision(encode_move(MoveAnswer(new)), updates)
+
+
+def _is_left_over(held: MapReplica | None, step: FillMap) -> bool:
+    """Whether a copy from before, with a change stream, would number its updates below those of the source (model/M-3).
+    Its leader forgets it in a moment.
+    """
+    return held is not None and held.changes > 0 and 0 < held.updates.highest_applied < step.above - COUNTERS
+
+
+def _switching(
+    maps: Mapping[str, MapReplica],
+    name: str,
+    switch: StreamSwitch,
+    updates: list[Update],
+    opened_at: int,
+) -> list[Update]:
+    """operations/V-4."""
+    held = maps.get(name)
+    own = sum(1 for update in updates if update.map == name)
+    opening = [Update(Change.CLEAR, map=name)] if held is None and not own else []
+    before = held.updates.highest_applied if held is not None else opened_at
+    kept = encode_move(replace(switch, start=before + own + len(opening)))
+    return [*opening, Update(Change.SET, name.encode(), kept, map=SWITCHES_MAP)]
 
 
 def _entries(maps: Mapping[str, MapReplica], name: str, step: FillMap, wall_ms: int) -> list[Update]:
@@ -115,6 +158,8 @@ def _end(maps: Mapping[str, MapReplica], name: str, mark: MoveMark | None, step:
     if mark is None:
         return _answer(None)
     updates = [] if step.keep else _emptying(maps, name)
+    if not step.keep and kept_switch(maps, name) is not None:
+        updates.append(Update(Change.REMOVE, name.encode(), map=SWITCHES_MAP))
     return Decision(encode_move(MoveAnswer()), [*updates, _removal(name)])
 
 

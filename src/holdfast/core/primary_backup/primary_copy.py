@@ -19,7 +19,14 @@ from typing import TypeVar
 from holdfast.config import MOVES_MAP, TRANSACTIONS_MAP, Settings
 from holdfast.core.model.decisions import Decision, Wait
 from holdfast.core.model.ids import MILLISECOND, MemberId
-from holdfast.core.model.map_moves import CLOSED, NOT_DUE, EndMove, MovesInForce, decode_move_step
+from holdfast.core.model.map_moves import (
+    CLOSED,
+    NOT_DUE,
+    EndMove,
+    MovesInForce,
+    decode_move_answer,
+    decode_move_step,
+)
 from holdfast.core.model.notices import MapEmptied, MapMarked
 from holdfast.core.model.object_names import part_name, target
 from holdfast.core.model.operations import (
@@ -44,14 +51,14 @@ from holdfast.core.model.transactions import (
     encode,
 )
 from holdfast.core.operations.map_operations import decide, decide_whole, merge
-from holdfast.core.operations.move_steps import decide_move
+from holdfast.core.operations.move_steps import NOT_FORGOTTEN, decide_move
 from holdfast.core.operations.transaction_branches import TransactionBranches, wait_for_lock
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.clearings import Clearings
 from holdfast.core.primary_backup.lane import Awaited, Lane
 from holdfast.core.replication_engine import Decided, ReplicationEngineDelegate, ShareDone
 from holdfast.core.store.map_state import MapState
-from holdfast.core.store.move_marks import is_closed, number_above
+from holdfast.core.store.move_marks import counter_when_opened, is_closed, number_above
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import AnyReplica
 
@@ -161,6 +168,8 @@ class PrimaryCopy:
             "each update has one record, or opens its map, too"
         )
         position = self._position(copy, request)
+        if request.op in MOVING:
+            done = self._forgetting_moved(request, value, done)
         if not decision.updates:
             self._rest_on(copy, request)
             answer = Outcome(Status.OK, value, position=position)
@@ -170,7 +179,6 @@ class PrimaryCopy:
             lane.remember(copy, request.id, value, before)
         if request.op in MOVING:
             self._out.notify(MapMarked(partition))
-            done = self._forgetting_moved(request, done)
         lane.close_batch(lambda known: done(self._told(known, value, position)))
 
     def _moving_reason(self, copy: PartitionCopy, step: TransactionStep) -> str:
@@ -189,10 +197,14 @@ class PrimaryCopy:
                 return f"the map {name!r} is being moved: roll the transaction back"
         return ""
 
-    def _forgetting_moved(self, request: Request, done: Decided) -> Decided:
-        """Forget a map that has moved away, where every backup has acknowledged that."""
+    def _forgetting_moved(self, request: Request, value: Value, done: Decided) -> Decided:
+        """Forget a map that has moved away, where every backup has acknowledged that; or one that moves here again
+        before that was done.
+        """
         step = decode_move_step(request.value)
-        if not isinstance(step, EndMove) or step.keep:
+        left = isinstance(step, EndMove) and not step.keep
+        assert isinstance(value, bytes), "steps of a move have answers"
+        if not left and decode_move_answer(value).refused != NOT_FORGOTTEN:
             return done
 
         def ended(outcome: Outcome | Wait) -> None:
@@ -252,8 +264,12 @@ class PrimaryCopy:
             service = copy.services.get(part_name(name))
             return service.state.decide(request) if service is not None else Decision()
         if op in MOVING:
+            step_of_move = decode_move_step(request.value)
+            opened_at = counter_when_opened(copy, step_of_move)
+            # `Lane.open` begins a map above others with a BEGIN record.
+            opened_at += opened_at > 0
             return decide_move(
-                copy.maps, name, decode_move_step(request.value), self._out.now_ns, self._out.wall_ms()
+                copy.maps, name, step_of_move, self._out.now_ns, self._out.wall_ms(), opened_at
             )
         if op is Op.TRANSACT or op is Op.SETTLE:
             step = decode_step(request.value)

@@ -76,6 +76,14 @@ class CopyLookup:
         replica = self._zones.replica(name, partition)
         return _of(replica, partition) if replica is not None else None
 
+    def held_in(self, engine: str, partition: int) -> FoundCopy | None:
+        """The copy of an engine on this member, whatever its role."""
+        if not engine:
+            copy = self._local.held.get(partition)
+            return FoundCopy(copy, self._out.now_ns) if copy is not None else None
+        replica = self._zones.replica_in(engine, partition)
+        return _of(replica, partition) if replica is not None else None
+
     def outside_zones(self, partition: int) -> PartitionCopy | None:
         """The copy of all maps and services that live in no zone."""
         return self._local.held.get(partition)

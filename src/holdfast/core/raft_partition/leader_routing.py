@@ -240,14 +240,14 @@ class LeaderRouting:
         """The same, if this member leads its group and has applied all that earlier leaders acknowledged."""
         return self._if_led(self.replica(name, partition))
 
-    def led_in(self, zone: str, partition: int) -> ZonePartition | None:
-        """The same for a zone, whatever map is meant."""
+    def replica_in(self, zone: str, partition: int) -> ZonePartition | None:
+        """The replica on this member of a zone, whatever map is meant."""
         number = self._by_name.get(zone)
-        return (
-            self._if_led(self._zones[number].replication.partitions.get(partition))
-            if number is not None
-            else None
-        )
+        return self._zones[number].replication.partitions.get(partition) if number is not None else None
+
+    def led_in(self, zone: str, partition: int) -> ZonePartition | None:
+        """The same, if this member leads its group and has applied all that earlier leaders acknowledged."""
+        return self._if_led(self.replica_in(zone, partition))
 
     def _if_led(self, replica: ZonePartition | None) -> ZonePartition | None:
         if replica is None or not replica.leads or not self._groups.current(replica.number):

@@ -33,7 +33,7 @@ from holdfast.core.operations.map_operations import decide, decide_whole
 from holdfast.core.operations.move_steps import decide_move
 from holdfast.core.raft_partition.partition_snapshot import pieces_of, restore
 from holdfast.core.store.entry_mapping import NewEntries
-from holdfast.core.store.move_marks import is_closed, marks_in, number_above
+from holdfast.core.store.move_marks import counter_when_opened, is_closed, marks_in, number_above
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 from holdfast.core.store.request_ids import mark_of
@@ -129,7 +129,8 @@ class StateMachine:
     def _move(self, copy: PartitionCopy, request: Request, term: int) -> Value:
         """Apply a step of the move of a map."""
         step = decode_move_step(request.value)
-        decision = decide_move(copy.maps, request.map, step, self.now_ns(), self.time_ms)
+        opened_at = counter_when_opened(copy, step)
+        decision = decide_move(copy.maps, request.map, step, self.now_ns(), self.time_ms, opened_at)
         if decision.updates:
             number_above(copy, request.map, step)
         for update in decision.updates:

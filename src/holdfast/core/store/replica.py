@@ -12,6 +12,7 @@ the records. The state knows nothing of this and only applies updates; so every 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from holdfast.core.model.records import PAIR_BYTES, Change, JournalMode, Puts, Record, Recorded
@@ -218,6 +219,11 @@ class Replica(Generic[S]):
             self.tail = base.tail.copy()
         assert self.counter == base.counter, "the replica holds exactly what the base does"
         assert self.remembered_from <= self.counter, "the tail has held updates only"
+
+
+def term_of(lineage: Sequence[tuple[int, int]], counter: int) -> int:
+    """The term of an update; 0: there is none."""
+    return next((term for term, start in reversed(lineage) if start < counter), 0)
 
 
 MapReplica = Replica[MapState]

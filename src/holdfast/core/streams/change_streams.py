@@ -16,11 +16,14 @@ An update is reported with its partition, term and counter, the entry's former v
   it.
 - streams/G-4: The answer is complete and in order, from the tail or the journal; or it is empty with the reason. An
   empty answer without a reason may be retried: the next update is not safe yet, or this member is busy.
+- streams/G-5: A map that was moved has one history with a gap: updates of the source up to its last one, and updates
+  of the target after the last fill (`store.move_marks.stream_lineage`). A reader goes over the gap by itself, from the
+  last update before it to the first one after it. Changes before the gap come from retained tails (`retained_changes`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import NamedTuple, Protocol
@@ -30,13 +33,16 @@ from holdfast.core.effects import ReadHistory
 from holdfast.core.events import HistoryRead
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.ids import SECOND
+from holdfast.core.model.map_moves import MapMove, StreamSwitch
 from holdfast.core.model.records import Change, Record
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.ack_batch import AckBatch
 from holdfast.core.primary_backup.lane import Lane
+from holdfast.core.store.move_marks import stream_lineage, switch_in
 from holdfast.core.store.partition_copy import PartitionCopy
-from holdfast.core.store.replica import MapReplica
+from holdfast.core.store.replica import MapReplica, term_of
 from holdfast.core.store.tail import size_of
+from holdfast.core.streams.retained_changes import HasCopy, RetainedChanges
 
 JOURNAL_RECORDS = 16_384
 """Most updates per read of the journal."""
@@ -64,7 +70,9 @@ class Reach:
     since: int
     """All later changes are in memory here."""
     lineage: list[tuple[int, int]]
-    """Terms of the updates up to it, ascending; each from the counter `start + 1` on."""
+    """Terms of the updates up to it, ascending by counter; each from the counter `start + 1` on. Term 0: the gap of a
+    map that was moved (streams/G-5).
+    """
 
 
 class _Ahead(NamedTuple):
@@ -72,11 +80,6 @@ class _Ahead(NamedTuple):
     of: PartitionCopy | None
     """The copy at the time of the read."""
     since_ns: int
-
-
-class HasCopy(Protocol):
-    @property
-    def copy(self) -> PartitionCopy: ...
 
 
 class CopyFinder(Protocol):
@@ -88,6 +91,8 @@ class CopyFinder(Protocol):
 
     def held(self, name: str, partition: int) -> HasCopy | None: ...
 
+    def held_in(self, engine: str, partition: int) -> HasCopy | None: ...
+
 
 class ChangeStreams:
     def __init__(self, settings: Settings, out: Outbox, lane: Lane, *, journal: bool) -> None:
@@ -97,6 +102,7 @@ class ChangeStreams:
         self._lane = lane
         self._finder: CopyFinder
         self._journal = journal
+        self._retained = RetainedChanges(settings.partitions.count)
         self._tickets = 0
         self._ahead: dict[tuple[str, int], _Ahead] = {}
         self._reads: dict[int, tuple[Asked, Lineage, OnChanges]] = {}
@@ -107,14 +113,25 @@ class ChangeStreams:
     def streams(self, name: str) -> bool:
         return bool(self._settings.map(name).changes_bytes)
 
+    # -- moves of maps
+
+    def on_moves(self, moves: Mapping[str, MapMove]) -> None:
+        """A view with these moves is about to be installed."""
+        followed = {name: move for name, move in moves.items() if self.streams(name)}
+        self._retained.on_moves(followed, self._finder, self._out.now_ns)
+
+    def is_settled(self, name: str, copy: PartitionCopy) -> bool:
+        """Whether all updates of the map in this copy with a primary, which this member is, are safe (streams/G-1)."""
+        held = copy.maps.get(name)
+        if held is None:
+            return True
+        return self._safe(copy.partition, held, self._unsent(name).get(copy.partition)) == held.counter
+
     # -- heads
 
     def heads(self, name: str, partitions: Iterable[int]) -> tuple[dict[int, Reach], list[int]]:
         """The heads of the partitions that are served here, and the other partitions."""
-        unsent: dict[int, int] = {}
-        for partition, of, update in self._lane.unsent:
-            if of.name == name and isinstance(update, Record) and update.change is not Change.CALL:
-                unsent.setdefault(partition, update.counter)
+        unsent = self._unsent(name)
         found: dict[int, Reach] = {}
         moved: list[int] = []
         in_zone = self._finder.in_zone(name)
@@ -128,11 +145,27 @@ class ChangeStreams:
                 found[partition] = Reach(0, 0, 0, [])
                 continue
             counter = held.counter if in_zone else self._safe(partition, held, unsent.get(partition))
-            lineage = [(term, start) for term, start in held.proven_lineage() if start < counter]
+            switch = switch_in(led.copy.maps, name)
+            if switch is not None and counter < switch.start:
+                moved.append(partition)
+                continue
+            lineage = [
+                (term, start) for term, start in stream_lineage(led.copy.maps, name) if start < counter
+            ]
             tail = held.tail
             since = tail.start if tail is not None and tail.start <= counter <= tail.end else counter
+            if switch is not None:
+                since = max(since, switch.start)
             found[partition] = Reach(counter, lineage[-1][0] if lineage else 0, since, lineage)
         return found, moved
+
+    def _unsent(self, name: str) -> dict[int, int]:
+        """By partition: the first update of the map that has not been sent."""
+        unsent: dict[int, int] = {}
+        for partition, of, update in self._lane.unsent:
+            if of.name == name and isinstance(update, Record) and update.change is not Change.CALL:
+                unsent.setdefault(partition, update.counter)
+        return unsent
 
     def _safe(self, partition: int, held: MapReplica, unsent: int | None) -> int:
         """The last safe update (streams/G-1). Unsent updates are not in the tail either.
@@ -152,22 +185,28 @@ class ChangeStreams:
 
     def ask(self, asked: Asked, done: OnChanges) -> None:
         """Report changes; `done` is called once, now or after a read of the journal."""
+        retained = self._retained.find(asked)
+        if retained is not None:
+            done(_answer(asked, retained.some(asked.after, asked.upto, asked.bytes_max)))
+            return
         found = self._finder.held(asked.map, asked.partition)
         held = found.copy.maps.get(asked.map) if found is not None else None
         upto, why = asked.upto, ""
-        if held is None:
+        if found is None or held is None:
             done(ChangesSince(asked.after, why="this member has nothing of this map and partition"))
             return
         led = self._finder.led(asked.map, asked.partition)
-        if found is not None and led is not None and led.copy is found.copy:
+        if led is not None and led.copy is found.copy:
             upto = min(upto, self.heads(asked.map, [asked.partition])[0][asked.partition].counter)
         elif asked.upto_term == 0:
             why = "this member is not the primary, and the term of the last update is not named"
-        lineage = held.proven_lineage()
+        lineage, switch = stream_lineage(found.copy.maps, asked.map), switch_in(found.copy.maps, asked.map)
         if asked.after and not _leads_to(lineage, held.counter, asked.after, asked.after_term):
             why = f"update {asked.after} of term {asked.after_term} is not of the history that is held here"
         elif asked.upto_term and not _leads_to(lineage, held.counter, asked.upto, asked.upto_term):
             why = f"update {asked.upto} of term {asked.upto_term} is not held here"
+        elif switch is not None and asked.after < switch.start:
+            why = _before_move(switch)
         if why or upto <= asked.after:
             done(ChangesSince(asked.after, why=why))
             return
@@ -215,6 +254,7 @@ class ChangeStreams:
     def sweep(self) -> None:
         """Drop updates that are no longer requested, or whose copy is gone."""
         before_ns = self._out.now_ns - AHEAD_NS
+        self._retained.sweep(self._out.now_ns)
         for key, ahead in list(self._ahead.items()):
             if ahead.since_ns <= before_ns or self._copy(*key) is not ahead.of:
                 del self._ahead[key]
@@ -222,6 +262,11 @@ class ChangeStreams:
     @property
     def ahead_bytes(self) -> int:
         return sum(size_of(record) for ahead in self._ahead.values() for _, record in ahead.records)
+
+    @property
+    def retained_bytes(self) -> int:
+        """Memory of changes from before moves of maps."""
+        return self._retained.bytes
 
     def _read(self, asked: Asked, upto: int, lineage: Lineage, done: OnChanges) -> None:
         if len(self._reads) >= READS_MAX:
@@ -273,8 +318,11 @@ def _leads_to(lineage: Lineage, counter: int, update: int, term: int) -> bool:
     return 0 < update <= counter and term_of(lineage, update) == term
 
 
-def term_of(lineage: Lineage, counter: int) -> int:
-    return next((term for term, start in reversed(lineage) if start < counter), 0)
+def _before_move(switch: StreamSwitch) -> str:
+    return (
+        f"the map was moved here after update {switch.end}, and goes on from update {switch.start}: changes before the "
+        "move are remembered for an hour, by members that had the map then and have not restarted, up to changes_bytes"
+    )
 
 
 def _answer(asked: Asked, records: Sequence[tuple[int, Record]]) -> ChangesSince:

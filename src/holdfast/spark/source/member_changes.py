@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 from holdfast.client.ahead import Wanted, read_ahead
@@ -38,7 +39,18 @@ class Head:
     since: int = 0
     """The primary has every change after this update in memory."""
     lineage: tuple[tuple[int, int], ...] = ()
-    """Terms of the updates as (term, start), ascending: updates from start + 1 on are of that term."""
+    """Terms of the updates as (term, start), ascending: updates from start + 1 on are of that term. Term 0: the gap
+    of a map that was moved (`own.Head.lineage`).
+    """
+
+    @property
+    def gaps(self) -> tuple[tuple[int, int], ...]:
+        """Moves of the map up to the head: the last update before each, and the one after which it goes on."""
+        return tuple(
+            (end, start + 1)
+            for (gap, end), (_, start) in pairwise(self.lineage)
+            if not gap and start < self.place.counter
+        )
 
     def term_of(self, counter: int) -> int:
         """Term of an update up to the head; 0 if there is none."""

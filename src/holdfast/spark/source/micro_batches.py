@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from holdfast.client.blocking import Client
+from holdfast.client.change_reader import MOVED_BY
 from holdfast.errors import ChangesGone, ConfigError
 from holdfast.spark.rows.changed import (
     INSERT,
@@ -190,7 +191,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = {
             (piece.map, piece.partition): min(piece.end.counter, ROWS_OF_ENTRIES)
             if piece.start is None
-            else piece.end.counter - piece.start.counter
+            else (piece.end.counter - piece.start.counter) % MOVED_BY
             for piece in todo
         }
         parts = self._options.options.tasks or min(TASKS_MAX, -(-sum(rows.values()) // ROWS_PER_TASK))
@@ -269,7 +270,9 @@ def plan(history: History, start: Offset, maps: Sequence[str], heads: dict[At, H
             raise _diverged(at, place, f"the last update is {last.counter} there")
         if head.term_of(place.counter) != place.term:
             raise _diverged(at, place, f"that update is of term {head.term_of(place.counter)} there")
-        backlogs[at] = Backlog(place, last, head.since, last.counter - place.counter)
+        gaps = tuple(gap for gap in head.gaps if gap[0] >= place.counter)
+        rows = last.counter - place.counter - sum(start - end for end, start in gaps)
+        backlogs[at] = Backlog(place, last, head.since, rows, gaps)
     told = {at: heads[at].place_of(counter) for at, counter in ends(backlogs, limit).items()}
     return moved_on(start, told)
 

@@ -189,6 +189,22 @@ class Backlog:
     """The primary has every change after this update."""
     rows: int
     """Estimated rows: updates, or entries where these come first."""
+    gaps: tuple[tuple[int, int], ...] = ()
+    """Moves of the map since the start: the last update before each, and the one after which it goes on."""
+
+    def counter_after(self, rows: int) -> int:
+        """The counter so many updates after the start. After all of them it is the head, also if that is behind a gap
+        without further updates.
+        """
+        assert self.start is not None, "entries are not counted by updates"
+        if rows >= self.rows:
+            return self.head.counter
+        counter = self.start.counter
+        for end, start in self.gaps:
+            if rows <= end - counter:
+                break
+            counter, rows = start, rows - (end - counter)
+        return counter + rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,9 +237,7 @@ def ends(backlogs: Mapping[At, Backlog], limit: Limit) -> dict[At, int]:
         found[at] = behind[at].head.counter
         budget -= behind[at].rows
     for at, rows in _fair(parts, max(budget, for_parts), _turn(behind)).items():
-        start = behind[at].start
-        assert start is not None, at
-        found[at] = start.counter + rows
+        found[at] = behind[at].counter_after(rows)
     return found
 
 

@@ -29,8 +29,9 @@ def _applies_what_comes(
     mark: MoveMark | None,
     step: FillMap,
     wall_ms: int,
+    opened_at: int,
 ) -> Decision:
-    decision: Decision = truth(maps, name, mark, step, wall_ms)
+    decision: Decision = truth(maps, name, mark, step, wall_ms, opened_at)
     if decision.updates:
         return decision
     return Decision(decision.answer, move_steps._entries(maps, name, step, wall_ms))
