@@ -1,10 +1,10 @@
-"""Decisions about one partition of a zone: may its target change, and what do its leader and its replicas do next (J5)?
+"""Decisions about one partition of a zone: may its target change, and what do its replicas do next (J5)?
 
 Pure functions of the partition's keys in the metastore and of what this member knows about its replica.
 
 - zones/A-12: The target (the head of `pending`) may be replaced only while no leader has locked it, and a group enters
   the joint configuration only after its leader has locked the target. So no node is ever in a group that no assignments
-  name. This holds for both adjustments, because the setting of a zone may be altered at any moment.
+  name. This holds for both adjustments, because the setting may be altered at any moment.
 - zones/A-13: A lock has the term of its leader. A later leader takes it over; an earlier one can neither take nor
   release it.
 - zones/A-14: A replica is destroyed only when no assignments name it, its group is not moving, and the configuration
@@ -14,8 +14,8 @@ Pure functions of the partition's keys in the metastore and of what this member 
 - zones/A-23: When a reset is complete, every replica of an older generation is destroyed, whatever it holds. If the
   assignments name it, it joins again, empty. A leader of an older generation neither moves its group nor reports it.
   Example: of {A, B, C} only A is left, and the zone is reset to {A}. Then B and C come back with their files. They are
-  a majority of the old configuration, could elect a leader, and would serve and accept writes beside A. Terms cannot
-  decide between the two groups, since both count on. The generation can: A has the token of the reset, B and C do not.
+  a majority of the old configuration, and could elect a leader and accept writes beside A. Terms do not decide between
+  the two groups, since both rise. The generation does: only A has the token of the reset.
 - zones/A-16: A new leader brings the group to the head of `pending`, or reports that the group is there. So it
   completes whatever its predecessor had begun.
 """
@@ -43,7 +43,7 @@ def try_catch_up_finish(
 
 
 def change_failed(keys: PartitionKeys, *, term: int) -> PartitionKeys:
-    """The leader of this term failed to change the group: its target may be replaced again (zones/A-13)."""
+    """The target may be replaced again (zones/A-13)."""
     if keys.lock is None or keys.lock.term > term:
         return keys
     return msgspec.structs.replace(keys, lock=None)
@@ -54,7 +54,7 @@ def cancellable(keys: PartitionKeys) -> bool:
 
 
 def cancelled(keys: PartitionKeys, *, token: int, pending_revision: int) -> PartitionKeys:
-    """The change with `token` was cancelled: the waiting target becomes current. No effect if `token` is outdated."""
+    """The waiting target becomes current. No effect if `token` is outdated."""
     if token != pending_revision or not cancellable(keys):
         return keys
     assert keys.planned is not None, "something waits"
@@ -62,7 +62,7 @@ def cancelled(keys: PartitionKeys, *, token: int, pending_revision: int) -> Part
 
 
 def without_doubted(keys: PartitionKeys, configuration: Configuration) -> PartitionKeys:
-    """Adjust a target that names replicas in doubt, for the leader of the group with this configuration.
+    """Adjust a target that names replicas in doubt.
 
     A doubtful replica outside the group may join empty, so it is no longer in doubt. One inside the group would never
     catch up: the target drops it, unless the target is locked; `switch_append` brings it back afterwards.
@@ -94,7 +94,7 @@ class LeaderDuty(StrEnum):
 def leader_duty(
     keys: PartitionKeys, configuration: Configuration, *, pending_revision: int, cancels: bool
 ) -> LeaderDuty:
-    """The leader's next duty (zones/A-16). The keys must come from a linearizable read."""
+    """See zones/A-16. The keys must come from a linearizable read."""
     if not keys.pending:
         return LeaderDuty.NOTHING
     head = keys.pending[0]
@@ -129,9 +129,9 @@ class ReplicaDuty(StrEnum):
 class LocalCopy:
     running: bool
     configuration: Configuration
-    """The newest configuration that the replica knows; empty: none."""
+    """The newest one that the replica knows; empty: none."""
     generation: int = 0
-    """Token of the last reset that the replica took part in."""
+    """Token of its last reset."""
 
 
 def replica_duty(
@@ -142,7 +142,7 @@ def replica_duty(
     stable_revision: int,
     pending_revision: int,
 ) -> ReplicaDuty:
-    """The duty of this member towards its replica; `copy` is None if it has none."""
+    """`copy`: None if it has no replica."""
     stable, head = keys.stable or Assignments(), keys.pending[0] if keys.pending else None
     if head is not None and head.force:
         return _under_force(me, head, copy, pending_revision)

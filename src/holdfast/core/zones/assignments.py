@@ -1,4 +1,4 @@
-"""Assignments of a zone's partition: which node holds a replica in which role, now, next and after that (J2).
+"""Assignments of a zone's partition: nodes and roles, now, next and after that (J2).
 
 How a replica moves: `stable` is {A, B, C}, and D replaces C in the zone. A trigger writes {A, B, D} to `pending`. The
 leader of the group sends D the log while D has no vote yet: with A, B and an empty D as voters, and B down, nothing
@@ -14,18 +14,18 @@ from collections.abc import Collection
 import msgspec
 
 Node = str
-"""A member, by its name."""
+"""A member's name."""
 
 
 class Assignments(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Replicas of one partition, by role. Compare with `same`, which ignores the timestamp."""
+    """Compare with `same`, which ignores the timestamp."""
 
     peers: tuple[Node, ...] = ()
-    """Voters of the partition's group."""
+    """Voters."""
     learners: tuple[Node, ...] = ()
-    """Replicas that follow the log and have no vote."""
+    """Without a vote."""
     force: bool = False
-    """Put in force without a vote of the majority: a reset."""
+    """A reset: in force without a vote of the majority."""
     from_reset: bool = False
     """The second phase of a reset."""
     ts: int = 0
@@ -44,7 +44,6 @@ class Assignments(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
         return flags and self.same_nodes(other)
 
     def restricted(self, nodes: Collection[Node]) -> Assignments:
-        """The part of these assignments that is on the given nodes."""
         return msgspec.structs.replace(
             self,
             peers=tuple(node for node in self.peers if node in nodes),
@@ -52,7 +51,7 @@ class Assignments(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
         )
 
     def with_(self, other: Assignments) -> Assignments:
-        """The union of both; a node in both keeps the role that it has here."""
+        """A node in both keeps the role that it has here."""
         return msgspec.structs.replace(
             self,
             peers=tuple(sorted({*self.peers, *(n for n in other.peers if n not in self.nodes)})),
@@ -64,7 +63,7 @@ class Assignments(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
 
 
 class ChainLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Earlier assignments of a partition, with the term and index of its group's configuration at that time."""
+    """Earlier assignments, with the term and index of the group's configuration at that time."""
 
     assignments: Assignments
     term: int = -1
@@ -72,32 +71,30 @@ class ChainLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TargetLock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A leader is about to join the target of a pending entry, which may not be replaced any more."""
+    """A leader is about to join the target, which may not be replaced any more."""
 
     revision: int
     """Of the pending entry."""
     term: int
-    """Term of that leader."""
+    """Of that leader."""
 
 
 class PartitionKeys(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """All that the metastore holds about one partition of a zone."""
+    """The metastore's keys of one partition of a zone."""
 
     stable: Assignments | None = None
-    """The assignments in force."""
+    """In force."""
     pending: tuple[Assignments, ...] = ()
-    """The targets of the group: it moves to the first, then to the next."""
+    """Targets of the group, one after the other."""
     planned: Assignments | None = None
-    """The target after those."""
     trigger: int | None = None
     """Revision of the newest event that was taken into account."""
     switch_reduce: Assignments | None = None
-    """Replicas to remove from the group for a while, because they lost their data."""
+    """Replicas that lost their data, to remove from the group for a while."""
     switch_append: Assignments | None = None
-    """Replicas to add back."""
     chain: tuple[ChainLink, ...] = ()
     """Only with high availability: the assignments since the last change that gave up no replica."""
     lock: TargetLock | None = None
-    """Set while the group joins the head of `pending`, which must not change then."""
+    """The group joins the head of `pending`, which must not change then."""
     generation: int = 0
-    """Token of the last completed reset; replicas of older generations are destroyed. 0: no reset yet."""
+    """Token of the last completed reset; replicas of older generations are destroyed. 0: none."""

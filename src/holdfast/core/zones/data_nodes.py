@@ -26,12 +26,10 @@ from holdfast.core.zones.descriptors import NEVER, ClusterTopology, DataNodesEnt
 from holdfast.core.zones.zone_keys import KeysRead, encoded, zone_key
 
 HISTORY_MOST: Final = 32
-"""Older entries are dropped: only the last one has an effect, the others are for operators."""
+"""Only the last one has an effect, the others are for operators."""
 
 
 class NodesTimer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Members that have joined, or left, and take effect when the timer expires."""
-
     since_ms: int
     wait_s: int
     nodes: tuple[Node, ...]
@@ -57,7 +55,7 @@ class DataNodes(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
 
     @property
     def next_ms(self) -> int | None:
-        """When the next timer expires; None: no timer runs."""
+        """None: no timer runs."""
         due = [timer.due_ms for timer in (self.up, self.down) if timer is not None]
         return min((one for one in due if one is not None), default=None)
 
@@ -65,7 +63,7 @@ class DataNodes(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
 def topology_changed(
     data: DataNodes, settings: ZoneSettings, alive: Collection[Node], at_ms: int
 ) -> DataNodes:
-    """`alive` are the present members that pass the zone's filter (zones/A-11)."""
+    """`alive`: present members that pass the zone's filter (zones/A-11)."""
     latest = data.latest
     come = frozenset(alive) - latest
     gone = latest - frozenset(alive)
@@ -78,8 +76,8 @@ def topology_changed(
 
 
 def _merged(timer: NodesTimer | None, nodes: frozenset[Node], at_ms: int, wait_s: int) -> NodesTimer | None:
-    # With a node that the timer did not have it starts again. Otherwise it keeps its start, but not one in the future:
-    # the clock of the member that started it may have been ahead.
+    # A new node restarts the timer. Otherwise it keeps its start, but not one in the future: the clock of the member
+    # that started it may have been ahead.
     if not nodes:
         return None
     names = tuple(sorted(nodes))
@@ -89,7 +87,7 @@ def _merged(timer: NodesTimer | None, nodes: frozenset[Node], at_ms: int, wait_s
 
 
 def timers_run_out(data: DataNodes, at_ms: int) -> DataNodes:
-    """Apply the timers that are due by now, the earlier one first (zones/A-10)."""
+    """The earlier timer first (zones/A-10)."""
     while (due := data.next_ms) is not None and due <= at_ms:
         nodes, up, down = data.latest, data.up, data.down
         if up is not None and up.due(due):
@@ -110,19 +108,19 @@ def _with(
 
 
 def filter_altered(data: DataNodes, alive: Collection[Node], at_ms: int) -> DataNodes:
-    """The filter was altered, or an operator wants exactly these nodes: at once, without timers."""
+    """Also for an operator who wants exactly these nodes: at once, without timers."""
     return DataNodes(_with(data.history, frozenset(alive), at_ms))
 
 
 def gone_given_up(data: DataNodes, alive: Collection[Node], at_ms: int) -> DataNodes:
-    """An operator gives up all absent nodes: they are no data nodes any more, and return as new ones."""
+    """An operator gives up all absent nodes: they return as new ones."""
     assert alive, "somebody can hold the partitions"
     left = data.latest & frozenset(alive) or frozenset(alive)
     return DataNodes(_with(data.history, left, at_ms), data.up)
 
 
 def leavers_gone(data: DataNodes, leaving: Collection[Node], at_ms: int) -> DataNodes:
-    """Remove members that want to leave, unless no other data node is left."""
+    """Unless no other data node is left."""
     left = data.latest - frozenset(leaving)
     if not left:
         return data
@@ -135,14 +133,14 @@ def successors(
     topology: ClusterTopology,
     places: Mapping[Node, MemberPlace],
 ) -> dict[Node, Node]:
-    """Data nodes that have gone -> the members that replace them (zones/A-28)."""
+    """By node that has gone (zones/A-28)."""
     at = {places[node]: node for node in sorted(settings.taken(topology)) if node in places}
     gone = sorted(data.latest - topology.nodes)
     return {node: at[places[node]] for node in gone if node in places and places[node] in at}
 
 
 def gone_replaced(data: DataNodes, by: Mapping[Node, Node], at_ms: int) -> DataNodes:
-    """Replace data nodes by their successors at once, without timers."""
+    """At once, without timers."""
     if not by:
         return data
     left = (data.latest - by.keys()) | frozenset(by.values())
@@ -150,7 +148,7 @@ def gone_replaced(data: DataNodes, by: Mapping[Node, Node], at_ms: int) -> DataN
 
 
 def waits_altered(data: DataNodes, settings: ZoneSettings, at_ms: int) -> DataNodes:
-    """Apply altered wait times, counted from the start of each timer."""
+    """Wait times count from the start of each timer."""
     up, down = data.up, data.down
     if up is not None:
         up = msgspec.structs.replace(up, wait_s=settings.scale_up_s)

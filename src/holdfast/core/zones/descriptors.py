@@ -1,4 +1,4 @@
-"""Description of a zone: its partitions and replicas, the members it may use, and how long it waits for them."""
+"""Description of a zone: its partitions and replicas, its members, and how long it waits for them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from holdfast.core.zones.assignments import Node
 from holdfast.core.zones.transitions import Consistency
 
 NEVER: Final = (1 << 31) - 1
-"""Seconds of a timer that never expires."""
 SCALE_DOWN_S: Final = 300
-"""`scale_down_s` of a new zone. `ZoneSettings` keeps NEVER as its default: stored zones leave out what equals it."""
+"""For new zones. `ZoneSettings` keeps NEVER as its default: stored zones leave out what equals it."""
 PARTITIONS_MOST: Final = 65_000
 REPLICAS_MOST: Final = 64
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
@@ -22,12 +21,12 @@ NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 @unique
 class Adjustment(StrEnum):
-    """How to handle a new target while the voters of the current one still catch up."""
+    """A new target comes while the voters of the current one still catch up."""
 
     REPLACE = "replace"
-    """Replace the current target; nodes in both keep their progress."""
+    """Nodes in both targets keep their progress."""
     CANCEL = "cancel"
-    """Cancel the current change, then start the next one."""
+    """Cancel, then start the next one."""
 
 
 @unique
@@ -35,7 +34,7 @@ class PlacementKind(StrEnum):
     RENDEZVOUS = "rendezvous"
     """Each partition on its own: a member that joins or leaves moves the least data; loads are roughly even."""
     EVEN = "even"
-    """All partitions together: loads differ by at most one, and more replicas move."""
+    """Loads differ by at most one, and more replicas move."""
 
 
 class ZoneRefused(ValueError):
@@ -45,26 +44,26 @@ class ZoneRefused(ValueError):
 class DataMember(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     node: Node
     group: str = ""
-    """Its host, rack or availability zone; empty: a group of its own."""
+    """Host, rack or availability zone; empty: its own group."""
     attributes: dict[str, str] = {}
 
 
 class MemberPlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Name and address of a member. A member with those of one that has gone is its successor (zones/A-28)."""
+    """A member with the place of one that has gone is its successor (zones/A-28)."""
 
     name: str
     address: str
-    """Host and port for other members."""
+    """For other members."""
 
 
 class ClusterTopology(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The members of a view, written by the leader of the metastore's group."""
+    """Written by the leader of the metastore's group."""
 
     view: int = 0
     members: tuple[DataMember, ...] = ()
     """Sorted by name."""
     leaving: tuple[Node, ...] = ()
-    """Members that want to leave; they keep their replicas until others hold them. Sorted."""
+    """They keep their replicas until others hold them. Sorted."""
 
     @property
     def nodes(self) -> frozenset[Node]:
@@ -76,16 +75,16 @@ class ZoneSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     partitions: int = 25
     replicas: int = 1
     quorum: int | None = None
-    """Voters that must be present for the zone to work; None: the usual number for so many replicas."""
+    """Voters that must be present for the zone to work; None: as usual for so many replicas."""
     filter: dict[str, tuple[str, ...]] = {}
-    """Attribute -> accepted values. A member is used if every attribute has an accepted value."""
+    """Attribute -> accepted values; all must match."""
     scale_up_s: int = 0
-    """How long to wait for further members after one has joined."""
+    """Wait for further members after one has joined."""
     scale_down_s: int = NEVER
-    """How long to wait for a member that has gone to come back. New zones get `SCALE_DOWN_S`."""
+    """Wait for a member that has gone to come back. New zones get `SCALE_DOWN_S`."""
     consistency: Consistency = Consistency.STRONG
     reset_after_s: int = 0
-    """With high availability: wait so long for a majority before a reset. NEVER: only an operator resets."""
+    """With high availability: wait for a majority before a reset. NEVER: only an operator resets."""
     adjustment: Adjustment = Adjustment.REPLACE
     placement: PlacementKind = PlacementKind.RENDEZVOUS
 
@@ -95,7 +94,7 @@ class ZoneSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
 
     @property
     def consensus(self) -> int:
-        """Number of voters; the other replicas are learners."""
+        """Voters; the other replicas are learners."""
         return min(2 * self.voters_needed - 1, self.replicas)
 
     def takes(self, member: DataMember) -> bool:
@@ -118,7 +117,7 @@ class DataNodesEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def usual_quorum(replicas: int) -> int:
-    """The default quorum. Zones survive two faults from five replicas on."""
+    """Zones survive two faults from five replicas on."""
     if replicas == 1:
         return 1
     return 2 if replicas < 5 else 3
@@ -131,7 +130,7 @@ def quorums(replicas: int) -> range:
 
 
 def checked(settings: ZoneSettings) -> list[str]:
-    """Warnings for the operator. Raises ZoneRefused if the settings are invalid."""
+    """Returns warnings. Raises ZoneRefused."""
     name, replicas = settings.name, settings.replicas
     if not NAME.fullmatch(name):
         raise ZoneRefused(f"{name!r} is not a valid zone name: letters, digits, '_', '-' and '.', 64 at most")
@@ -164,7 +163,7 @@ def checked(settings: ZoneSettings) -> list[str]:
 
 
 def node_filter(text: str) -> dict[str, tuple[str, ...]]:
-    """Parse a filter such as `region=eu|us, storage=ssd`. Raises ZoneRefused."""
+    """For example `region=eu|us, storage=ssd`. Raises ZoneRefused."""
     found: dict[str, tuple[str, ...]] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         attribute, equals, values = (word.strip() for word in part.partition("="))

@@ -1,4 +1,4 @@
-"""Dry run of zone events: steps from a file, applied one after the other, without a cluster."""
+"""Dry run of zone events: steps from a file, without a cluster."""
 
 from __future__ import annotations
 
@@ -107,14 +107,13 @@ EVENTS_OF: dict[str, type[UpdatePending | ConfApplied | ReduceChanged | Reset]] 
     "reduce_changed": ReduceChanged,
     "reset": Reset,
 }
-"""Kinds of steps, by their `op`."""
 
 
 class ExplainStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     op: str
     event: dict[str, Any]
     before: PartitionKeys | None = None
-    """Keys before the step; None: those after the previous step."""
+    """None: those after the previous step."""
 
 
 class NotAStep(ValueError): ...

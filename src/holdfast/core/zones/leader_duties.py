@@ -1,4 +1,4 @@
-"""Duties of a member towards the groups that it leads: it changes their peers and reports completed changes.
+"""A member changes the peers of the groups that it leads, and reports completed changes.
 
 - zones/A-20: Only the member that leads a group changes its peers and reports completions, and it decides by what it
   has read from the metastore's leader, never by its own copy, which may be old.
@@ -43,16 +43,16 @@ from holdfast.core.zones.zone_keys import KeysRead, changes_to, encoded, part_ke
 from holdfast.core.zones.zone_ports import Part, ZoneGroups
 
 CHANGES_AT_ONCE: Final = 32
-"""Groups of one leader that may change their peers at the same time (zones/A-24)."""
+"""See zones/A-24."""
 
 
 @dataclass(slots=True)
 class _GroupReport:
-    """Notices of a group about its change that are not processed yet."""
+    """Notices of a change that are not processed yet."""
 
     applied: ChangeApplied | None = None
     caught_up: int = 0
-    """Token of the target that has caught up and may join; 0: none."""
+    """Token of the target that may join; 0: none."""
     failed: bool = False
 
 
@@ -61,9 +61,9 @@ class LeaderDuties:
         self._groups = groups
         self._queue = queue
         self._changing: dict[Part, int] = {}
-        """Groups that are changing their peers, with the term in which this member leads them."""
+        """With the term in which this member leads them."""
         self._queued: dict[Part, None] = {}
-        """Groups that wait for their turn to change, in order."""
+        """In order."""
         self._reports: dict[Part, _GroupReport] = {}
 
     def on_notice(self, part: Part, notice: GroupNotice) -> None:
@@ -83,7 +83,7 @@ class LeaderDuties:
             case ChangeFailed(_, why):
                 self._changed(part)
                 if self._groups.term(part) is None:
-                    return  # Who leads now knows better.
+                    return  # The present leader knows better.
                 report.failed = True
                 self._queue.failed(work, why)
         self._queue.wake(work)
@@ -97,7 +97,6 @@ class LeaderDuties:
 
     @property
     def rests(self) -> bool:
-        """Whether no group here changes its peers, or waits for its turn."""
         return not (self._changing or self._queued)
 
     def forget(self, part: Part) -> None:
@@ -108,7 +107,7 @@ class LeaderDuties:
             del self._reports[part]
 
     def group(self, work: ZoneWork, step: WorkStep, read: KeysRead) -> None:
-        """Bring a group to the state that the metastore demands (zones/A-20)."""
+        """See zones/A-20."""
         part = work[1:]
         term, copy = self._groups.term(part), self._groups.copy(part)
         zone = read.value(zone_key(part[0], "descriptor"), ZoneDescriptor)
@@ -148,7 +147,7 @@ class LeaderDuties:
         revision: int,
         read: KeysRead,
     ) -> bool:
-        """Write a completed change to the metastore. Returns whether there was one."""
+        """Write a completed change; False: there is none."""
         part = work[1:]
         notice = self._reports[part].applied
         if notice is None or notice.configuration.token != revision:
@@ -205,11 +204,11 @@ class LeaderDuties:
         if answer is ChangeAnswer.BUSY:
             self._queue.again_in(step, RETRY_MS)
         elif answer in (ChangeAnswer.STARTED, ChangeAnswer.REPLACED):
-            # The group reports the outcome. If that report is lost, this step runs again.
+            # The group reports the outcome. If the report is lost, this step runs again.
             self._queue.again_in(step, RETRY_MOST_MS)
 
     def _may_change(self, part: Part, term: int) -> bool:
-        """Whether this group may change its peers now; otherwise it is queued (zones/A-24)."""
+        """Otherwise the group is queued (zones/A-24)."""
         if part not in self._changing and len(self._changing) >= CHANGES_AT_ONCE:
             self._queued[part] = None
             return False
@@ -221,7 +220,7 @@ class LeaderDuties:
             self._change_next()
 
     def _change_next(self) -> None:
-        """Wake as many queued groups as may change now; those that need no change leave the queue."""
+        """Groups that need no change leave the queue."""
         for part in list(self._queued)[: CHANGES_AT_ONCE - len(self._changing)]:
             del self._queued[part]
             self._queue.wake((WorkKind.GROUP, *part))
@@ -230,7 +229,7 @@ class LeaderDuties:
         report = self._reports.setdefault(part, _GroupReport())
         if step.then == "agree":
             term, token, report.caught_up = self._groups.term(part), report.caught_up, 0
-            # The target may have been lost again (a new leader, a cancelled change): then look at the group once more.
+            # A new leader or a cancelled change may have lost the target again: look at the group once more.
             if term is not None and self._groups.agree_change(part, term, token):
                 return
         self._queue.wake((WorkKind.GROUP, *part))

@@ -1,4 +1,4 @@
-"""The Raft groups of this member as the zone controller sees them: by partition of a zone, not by group number."""
+"""The Raft groups of this member by partition of a zone."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from holdfast.core.zones.zone_ports import Part
 
 
 class LocalZoneGroups:
-    """Implements `ZoneGroups`. Methods for leaders raise ProposalRefused on others."""
+    """Methods for leaders raise ProposalRefused on others."""
 
     def __init__(self, groups: GroupHost, routing: LeaderRouting) -> None:
         self._groups = groups
         self._routing = routing
         self._unusable: set[Part] = set()
-        """Replicas whose files cannot be used. Kept, so that each is reported once."""
+        """Their files cannot be used. Each is reported once."""
 
     def copy(self, part: Part) -> LocalCopy | None:
-        """The replica of a partition here, running or not."""
+        """Running or not."""
         number = group_of(*part)
         hosted = self._groups.hosted.get(number)
         if hosted is not None:
             return LocalCopy(not hosted.halted, hosted.group.configuration, hosted.group.generation)
         if part in self._unusable:
-            # As if it ran: the controller then does not start it again and again.
+            # The controller does not start it again and again.
             return LocalCopy(True, Configuration())
         if number not in self._groups.journal.found:
             return None
@@ -43,12 +43,10 @@ class LocalZoneGroups:
         return LocalCopy(False, kept.log().configuration, kept.hard.generation)
 
     def copies(self) -> Sequence[Part]:
-        """All partitions with a replica here, sorted."""
         numbers = {*self._groups.hosted, *self._groups.journal.found} - {METASTORE_GROUP}
         return [place_of(number) for number in sorted(numbers)]
 
     def found(self, part: Part, configuration: Configuration) -> None:
-        """Start a new group, or this member's part of it."""
         self._start(part, configuration)
 
     def join(self, part: Part) -> None:
@@ -66,44 +64,39 @@ class LocalZoneGroups:
             self._unusable.add(part)
 
     def halt(self, part: Part) -> None:
-        """Stop the replica and keep its data."""
+        """Keep its data."""
         self._groups.halt(group_of(*part))
 
     def destroy(self, part: Part) -> None:
-        """Stop the replica and delete its data."""
+        """Delete its data, too."""
         number = group_of(*part)
         self._unusable.discard(part)
         self._groups.stop(number)
         self._routing.end(number)
 
     def has_leader(self, part: Part) -> bool:
-        """Whether the replica here knows the leader."""
         return self._groups.lead(group_of(*part)) is not None
 
     def in_doubt(self, part: Part) -> bool:
-        """Whether the replica in the files cannot run."""
         return part in self._unusable
 
     def term(self, part: Part) -> int | None:
-        """The term in which this member leads; None: it does not."""
+        """None: this member does not lead."""
         return self._groups.term(group_of(*part))
 
     def change_peers(self, part: Part, term: int, target: Assignments, token: int) -> ChangeAnswer:
-        """See `Group.change_peers`; it asks before new voters join (zones/A-12)."""
+        """The group asks before new voters join (zones/A-12)."""
         number = group_of(*part)
         return self._groups.running(number).change_peers(
             term, target.peers, target.learners, token, asks=True
         )
 
     def agree_change(self, part: Part, term: int, token: int) -> bool:
-        """See `Group.agree_change`."""
         return self._groups.running(group_of(*part)).agree_change(term, token)
 
     def cancel_change(self, part: Part, term: int, token: int) -> bool:
-        """See `Group.cancel_change`."""
         return self._groups.running(group_of(*part)).cancel_change(term, token)
 
     def reset(self, part: Part, voters: Sequence[Node], token: int) -> ChangeAnswer:
-        """See `Group.reset`."""
-        # The token is a revision of the metastore. Revisions rise, and nearly always faster than the terms of a group.
+        # Revisions of the metastore rise nearly always faster than the terms of a group.
         return self._groups.running(group_of(*part)).reset(voters, token, term=token)

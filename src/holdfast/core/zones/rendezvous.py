@@ -1,8 +1,8 @@
 """Placement of a zone's partitions: by rendezvous hashing, or by the even layout.
 
-With rendezvous each partition ranks the nodes by a hash of partition and node; the first ones hold it, and the first
-of these are voters. The result depends only on which nodes there are, and a node that joins or leaves moves only its
-own replicas. The even layout depends on the previous layout, so the metastore keeps it under a key.
+With rendezvous each partition ranks the nodes by a hash of both; the first ones hold it, and the first of these are
+voters. A node that joins or leaves moves only its own replicas. The even layout depends on the previous one, so the
+metastore keeps it.
 
 - zones/A-9: The placement of a partition depends only on the metastore, so every member calculates the same one.
 """
@@ -32,7 +32,6 @@ def ranked(nodes: Collection[Node], partition: int) -> list[Node]:
 
 
 def in_roles(order: Sequence[Node], settings: ZoneSettings) -> Assignments:
-    """The first nodes of `order`, as voters and learners."""
     chosen = order[: settings.replicas]
     voters = settings.consensus
     return Assignments(tuple(sorted(chosen[:voters])), tuple(sorted(chosen[voters:])))
@@ -43,7 +42,7 @@ class EvenLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sorted."""
     replicas: int
     rows: tuple[tuple[Node, ...], ...]
-    """The nodes of each partition, voters first."""
+    """By partition, voters first."""
 
     def fits(self, nodes: Collection[Node], settings: ZoneSettings) -> bool:
         return self.replicas == settings.replicas and self.nodes == tuple(sorted(nodes))
@@ -52,7 +51,7 @@ class EvenLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def even_layout(
     before: EvenLayout | None, topology: ClusterTopology, nodes: Collection[Node], settings: ZoneSettings
 ) -> EvenLayout:
-    """The layout for these nodes. It moves as few replicas as possible away from the layout before."""
+    """Move as few replicas as possible away from the layout before."""
     group_of = {member.node: member.group for member in topology.members}
     rows: list[tuple[Node | None, ...]] = [(None,) * settings.replicas] * settings.partitions
     if before is not None:
@@ -73,7 +72,7 @@ def preference(nodes: Collection[Node], partition: int, layout: EvenLayout | Non
 def placed(
     nodes: Collection[Node], partition: int, settings: ZoneSettings, layout: EvenLayout | None = None
 ) -> Assignments:
-    """The nodes and roles for the partition (zones/A-9)."""
+    """See zones/A-9."""
     return in_roles(preference(nodes, partition, layout), settings)
 
 
@@ -82,7 +81,7 @@ def placed_by(read: KeysRead, zone: ZoneDescriptor, partition: int, nodes: Colle
 
 
 def initial_changes(zone: ZoneDescriptor, topology: ClusterTopology) -> list[PutKey]:
-    """Keys to write for a new zone: the first assignments of all partitions, and the layout."""
+    """The first assignments of all partitions, and the layout."""
     settings = zone.settings
     nodes = settings.taken(topology)
     changes: list[PutKey] = []

@@ -1,11 +1,10 @@
-"""Duties of a member towards its own replicas of zones: it starts, stops and destroys them as the keys demand.
+"""A member starts, stops and destroys its replicas of zones as the keys demand.
 
 - zones/A-26: At most `STARTS_AT_ONCE` new groups may be without a leader at a time; the next ones start when these have
   elected one, or after `START_MS`. If a new zone of 271 partitions started all groups at once on slow machines, each
   would miss the heartbeats of the others, elections would follow elections, and the members would serve nothing else.
-- zones/A-27: At most `LOOKS_AT_ONCE` replicas are examined in one step, so that work for other maps is done in between,
-  however many partitions the zones have. A tick examines no more than that, in turn; a changed key its partition at
-  once.
+- zones/A-27: At most `LOOKS_AT_ONCE` replicas are examined in one step, so that work for other maps is done in between.
+  A tick examines no more than that, in turn; a changed key its partition at once.
 - zones/A-22: A replica in doubt is removed from its group first (`switch_reduce`). It joins again, empty, when that is
   done, or when the leader of the group says that the replica is not in it.
 """
@@ -26,9 +25,9 @@ from holdfast.core.zones.zone_keys import IDS_KEY, KeysRead, changes_to, part_ke
 from holdfast.core.zones.zone_ports import Part, ZoneGroups, ZoneStore
 
 LOOKS_AT_ONCE: Final = 32
-"""Replicas of zones that are examined in one step (zones/A-27)."""
+"""See zones/A-27."""
 STARTS_AT_ONCE: Final = 32
-"""New groups here that may be without a leader at a time."""
+"""See zones/A-26."""
 START_MS: Final = 5_000
 """A new group delays others for at most so long."""
 
@@ -43,16 +42,13 @@ class ReplicaDuties:
         self._queue = queue
         self._duties = duties
         self._starting: dict[Part, int] = {}
-        """New groups without a leader yet -> until when they delay others."""
+        """New groups without a leader -> until when they delay others."""
         self._to_look: dict[Part, None] = {}
-        """Partitions whose replica here is to be examined, in order (zones/A-27)."""
+        """To be examined, in order (zones/A-27)."""
         self._unsettled: dict[Part, None] = {}
-        """Partitions whose replica may get another duty without a change of any key; first, what was examined least
-        recently.
-        """
+        """Their replica may get another duty without a change of any key; the least recently examined first."""
         self._reported: set[Part] = set()
-        """Replicas in doubt that were seen in `switch_reduce`. When they are in it no more, the group has removed or
-        reset them.
+        """Replicas in doubt that were seen in `switch_reduce`. When they leave it, the group has removed or reset them.
         """
 
     def on_tick(self) -> None:
@@ -64,7 +60,7 @@ class ReplicaDuties:
         self.look_at(list(self._unsettled)[:LOOKS_AT_ONCE])
 
     def doubt(self, work: ZoneWork, step: WorkStep, read: KeysRead) -> None:
-        """Remove a replica in doubt from its group, or start it again (zones/A-22)."""
+        """Remove it from its group, or start it again (zones/A-22)."""
         part = work[1:]
         if not self._groups.in_doubt(part):
             self._queue.forget(work)
@@ -87,7 +83,7 @@ class ReplicaDuties:
         self, part: Part, keys: PartitionKeys, copy: LocalCopy | None, read: KeysRead
     ) -> ReplicaDuty:
         if part[0] > (read.value(IDS_KEY, int) or 0):
-            # This member's copy of the metastore is older than the zone: missing keys do not mean that it was dropped.
+            # This copy of the metastore is older than the zone: missing keys do not mean that it was dropped.
             return ReplicaDuty.NONE if copy is None else ReplicaDuty.RUN
         return replica_duty(
             self._me,
@@ -98,7 +94,7 @@ class ReplicaDuties:
         )
 
     def _begin_group(self, part: Part, stable: Assignments) -> None:
-        """Start a group, or this member's part of it, if there is a place (zones/A-26)."""
+        """If there is a place (zones/A-26)."""
         if len(self._starting) < STARTS_AT_ONCE:
             self._starting[part] = self._queue.now + START_MS
             self._groups.found(
@@ -107,7 +103,6 @@ class ReplicaDuties:
 
     @property
     def rests(self) -> bool:
-        """Whether all replicas here are as the keys demand."""
         return not (self._starting or self._unsettled or self._to_look)
 
     @property
@@ -115,7 +110,7 @@ class ReplicaDuties:
         return bool(self._to_look)
 
     def look_at(self, parts: Iterable[Part]) -> None:
-        """Queue these replicas and examine the first ones; `has_more` tells whether others wait (zones/A-27)."""
+        """Examine the first ones now; `has_more` tells whether others wait (zones/A-27)."""
         self._to_look.update(dict.fromkeys(sorted(parts)))
         for part in list(self._to_look)[:LOOKS_AT_ONCE]:
             del self._to_look[part]

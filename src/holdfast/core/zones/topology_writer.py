@@ -34,7 +34,7 @@ from holdfast.errors import RequestError
 
 
 class TopologyWriter:
-    """Reads the topology in the metastore, and replaces it if it is outdated. One request at a time."""
+    """One request at a time."""
 
     def __init__(self, status: MembershipStatus, metastore: Metastore, groups: GroupHost) -> None:
         self._status = status
@@ -42,39 +42,34 @@ class TopologyWriter:
         self._groups = groups
         self._leading = False
         self._ticket: int | None = None
-        """Of the pending read or invoke."""
         self._stale = False
-        """Whether the members have changed since its topology was made."""
+        """The members have changed since the topology was made."""
 
     @property
     def leads(self) -> bool:
-        """Whether this member leads the metastore's group."""
         return self._leading and self._groups.term(METASTORE_GROUP) is not None
 
     def on_leading(self, term: int | None) -> None:
-        """This member began or ceased to lead the metastore's group."""
         self._leading = term is not None
         self.on_members()
 
     def on_members(self) -> None:
-        """The view or the wishes of its members have changed."""
+        """The view or the intents of its members have changed."""
         self._stale = True
         if self.leads and self._status.view is not None and self._ticket is None:
             self._ticket = self._metastore.read([TOPOLOGY_KEY, PLACES_KEY], self)
 
     def on_read(self, ticket: int, entries: list[MetastoreEntry], revision: int) -> None:
-        """Write the present topology if the one that was read is outdated."""
         self._ticket = None
         self._write(entries, revision)
 
     def on_invoked(self, ticket: int, invoked: Invoked) -> None:
-        """Read again if the condition failed, or the members have changed since."""
+        """The condition failed, or the members have changed since."""
         self._ticket = None
         if self._stale or not invoked.answer:
             self.on_members()
 
     def on_failed(self, ticket: int, error: RequestError) -> None:
-        """Read again."""
         self._ticket = None
         self.on_members()
 
@@ -106,7 +101,7 @@ class TopologyWriter:
         return ClusterTopology(view.number, tuple(members), tuple(leaving))
 
     def _places(self, view: View, known: dict[Node, MemberPlace]) -> dict[Node, MemberPlace]:
-        """The places of all members, and of those that have gone and are still data nodes of a zone (zones/A-28)."""
+        """Of all members, and of those that have gone and are still data nodes of a zone (zones/A-28)."""
         entries = self._metastore.scan(ZONE_PREFIX)
         zones = sorted({named[0] for entry in entries if (named := zone_of(entry.key)) is not None})
         read = KeysRead(entries)

@@ -48,7 +48,6 @@ class Result(StrEnum):
 
 
 Transition = tuple[Result, PartitionKeys]
-"""The outcome of an event, and the keys after it."""
 
 
 class NoVoters(ValueError):
@@ -57,12 +56,12 @@ class NoVoters(ValueError):
 
 @unique
 class Consistency(StrEnum):
-    """Reaction of a zone to the loss of most voters of a partition."""
+    """After the loss of most voters of a partition."""
 
     STRONG = "strong"
-    """Wait for them, or for an operator; lose nothing."""
+    """Wait for them, or for an operator."""
     HIGH_AVAILABILITY = "ha"
-    """Continue with the remaining replicas; lose what only the others had."""
+    """Lose what only the others had."""
 
 
 def _set(keys: PartitionKeys, **changes: object) -> PartitionKeys:
@@ -85,10 +84,10 @@ def update_pending(
     alive: Collection[Node] = (),
     replaces: bool = False,
 ) -> Transition:
-    """The members or the settings have changed, and the placement is now `calculated`. Raises NoVoters.
+    """`calculated`: the placement for the changed members or settings. Raises NoVoters.
 
     With high availability the target contains only `alive` nodes and those that are stable already. `replaces`: an
-    unlocked target is replaced at once instead of being completed first (see `adjusting`).
+    unlocked target is replaced instead of being completed first (see `adjusting`).
     """
     target = calculated
     if consistency is Consistency.HIGH_AVAILABILITY:
@@ -112,7 +111,7 @@ def update_pending(
         return Result.PLANNED_KEY_REMOVED_EQUALS_PENDING, _set(keys, planned=None)
     graceful = len(keys.pending) == 1 and not (keys.pending[0].force or keys.pending[0].from_reset)
     if replaces and keys.lock is None and graceful:
-        # `switch_append` belonged to the old target: the new one was calculated with those replicas in view.
+        # `switch_append` belonged to the old target: the new one takes those replicas into account.
         return Result.PENDING_KEY_UPDATED, _set(keys, pending=(target,), planned=None, switch_append=None)
     return Result.PLANNED_KEY_UPDATED, _set(keys, planned=target)
 
@@ -120,12 +119,12 @@ def update_pending(
 def configuration_applied(
     keys: PartitionKeys, *, applied: Assignments, calculated: Assignments, term: int, index: int
 ) -> Transition:
-    """A group reports its configuration `applied`; `calculated` is what its placement would be now.
+    """`calculated`: the placement as of now.
 
     Example of reduce and append: of the stable {A, B, C}, C loses its files. `switch_reduce` is {C}, and the group
     moves to {A, B}. When {A, B} is applied, C is out of the group: `switch_append` becomes {C}, and `pending` {A, B,
-    C}. C joins with an empty replica, and when {A, B, C} is applied nothing is left to do. Had C simply started empty
-    inside the group, it could vote for a leader that lacks an entry which C had acknowledged before.
+    C}. C joins with an empty replica. Had C simply started empty inside the group, it could vote for a leader that
+    lacks an entry which C had acknowledged before.
     """
     if not keys.pending or not keys.pending[0].same_nodes(applied):
         return Result.IGNORED_NOT_PENDING, keys
@@ -161,8 +160,8 @@ def configuration_applied(
 
 
 def _linked(chain: tuple[ChainLink, ...], link: ChainLink, head: Assignments) -> tuple[ChainLink, ...]:
-    """The chain after this link: a graceful change starts a new chain, a forced one extends it, and the second phase
-    of a reset replaces the last link. A zone without high availability keeps no chain.
+    """A graceful change starts a new chain, a forced one extends it, and the second phase of a reset replaces the last
+    link. A zone without high availability keeps no chain.
     """
     if not chain:
         return chain
@@ -179,7 +178,7 @@ def reduce_changed(
     event_ts: int,
     assignments_ts: int,
 ) -> Transition:
-    """Remove replicas that have lost their data from the group, before they may return. Raises NoVoters."""
+    """Remove replicas that have lost their data, before they may return. Raises NoVoters."""
     if not reduce.nodes or keys.pending or not _newer(keys, event_ts):
         return Result.NOOP, keys
     pending = calculated.restricted(calculated.nodes - reduce.nodes)
@@ -206,29 +205,28 @@ class LocalReplica(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log_index: int = 0
     learner: bool = False
     voters: tuple[Node, ...] = ()
-    """Voters of the configuration that it knows, sorted; empty: it did not report one."""
+    """Voters of its configuration, sorted; empty: not reported."""
     outgoing: tuple[Node, ...] = ()
-    """The old voters, if that configuration is joint; sorted."""
+    """The old voters of a joint configuration; sorted."""
     token: int = 0
-    """Token of that configuration."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResetRequest:
     manual: bool
-    """Whether an operator requested it."""
+    """By an operator."""
     alive: frozenset[Node]
     alive_data_nodes: frozenset[Node]
     """Present nodes that may hold replicas of the zone."""
     replicas_of: Mapping[Node, LocalReplica]
     placement_order: Sequence[Node]
-    """Nodes in the order in which the placement prefers them for this partition."""
+    """As the placement prefers them for this partition."""
     quorum: int
     replicas: int
     consensus: int
-    """Number of voters among the replicas."""
+    """Voters among the replicas."""
     pending_newer: bool
-    """Whether `pending` is newer than the request for this reset."""
+    """`pending` is newer than the request."""
     event_ts: int
     assignments_ts: int
 
@@ -237,9 +235,9 @@ def reset(keys: PartitionKeys, request: ResetRequest) -> Transition:
     """Continue without the lost majority of voters, in two phases (zones/A-5).
 
     Example: of the voters {A, B, C, D, E}, C, D and E are lost; the log of A ends at 90, that of B at 80. Phase one
-    (`pending`, forced) is {A} alone: each replica adopts a forced configuration without a vote, and a single replica
-    has no other one to contradict. It is A, because entries 81 to 90 may be committed. Phase two (`planned`,
-    `from_reset`) is {A, B}: an ordinary change of peers, in which B gets from A what it lacks.
+    (`pending`, forced) is {A} alone: a replica adopts a forced configuration without a vote, so no second one may
+    contradict it. It is A, because entries 81 to 90 may be committed. Phase two (`planned`, `from_reset`) is {A, B}: an
+    ordinary change of peers, in which B gets from A what it lacks.
     """
     holding = {
         node
@@ -251,7 +249,7 @@ def reset(keys: PartitionKeys, request: ResetRequest) -> Transition:
     if request.manual and keys.pending and keys.lock is not None:
         joining, there = keys.pending[0], keys.pending[0].restricted(holding)
         enough = enough and 2 * len(there.peers) > len(joining.peers)
-        # A replica of the target may be the only complete one: the old voters may have left the group already.
+        # A replica of the target may be the only complete one, if the old voters have left the group.
         kept = kept.with_(there)
     in_force = _in_force(holding, request)
     if in_force is not None:
@@ -284,16 +282,16 @@ def reset(keys: PartitionKeys, request: ResetRequest) -> Transition:
 
 
 def _in_force(holding: Collection[Node], request: ResetRequest) -> Configuration | None:
-    """The newest configuration that a replica with data has reported (zones/A-29); None: no replica has."""
+    """Reported by a replica with data (zones/A-29); None: by none."""
     reported = [request.replicas_of[node] for node in sorted(holding) if request.replicas_of[node].voters]
     if not reported:
-        return None  # Members of an older build report none.
+        return None  # Older builds report none.
     newest = max(reported, key=lambda replica: (replica.token, replica.log_index))
     return Configuration(frozenset(newest.voters), frozenset(newest.outgoing))
 
 
 def _placed(kept: Assignments, request: ResetRequest) -> Assignments:
-    """The replicas after the reset, in the roles that the placement gives them."""
+    """In the roles that the placement gives."""
     chosen = set(kept.nodes)
     if request.manual:
         usable = (request.alive_data_nodes & request.alive) - chosen
@@ -305,7 +303,7 @@ def _placed(kept: Assignments, request: ResetRequest) -> Assignments:
 
 
 def _most_advanced(nodes: frozenset[Node], holding: Collection[Node], request: ResetRequest) -> Node:
-    """The node with the longest log; ties, and nodes without data, are decided by name."""
+    """The longest log; ties, and nodes without data, are decided by name."""
     candidates = sorted(nodes & set(holding)) or sorted(nodes)
     longest = max(_index(node, request) for node in candidates)
     return next(node for node in candidates if _index(node, request) == longest)

@@ -5,16 +5,14 @@ Each step reads keys, applies a transition and writes it with one guarded invoke
 - zones/A-17: A piece of work has at most one step in progress; an answer to an older step has no effect.
 - zones/A-19: A failed step is retried for ever, with growing delays; every ten failures the failure handler is called.
 - zones/A-24: The number of metastore answers that may be outstanding is limited, and so is the number of this member's
-  groups that change their peers (`leader_duties`): moving replicas leaves room for requests. Groups go before
-  triggers.
+  groups that change their peers (`leader_duties`): moving replicas leaves room for requests. Groups go before triggers.
 - zones/A-31: Up to `WORKS_AT_ONCE` pieces of work of one kind share a read, and then one invoke with the guards of all.
   Work that is woken while all answers are outstanding gathers for the next read. If the guard of a shared invoke fails,
   each piece of work is read and written alone, so that one that always loses holds up no other.
 
 Example for zones/A-31: a zone of 271 partitions gets another replica. The triggers read 16 partitions at a time, and
-write their 16 `pending` with one revision, instead of 271. The pieces concern different partitions and read the same
-revision, so it is as if they were written one after the other. Partition 7 has changed since the read: the invoke
-changes nothing, and each of the 16 is tried again with an invoke of its own; only that of 7 may fail again.
+write their 16 `pending` with one revision, instead of 271. If partition 7 has changed since the read, the invoke
+changes nothing, and each of the 16 is tried again with its own; only that of 7 may fail again.
 """
 
 from __future__ import annotations
@@ -38,15 +36,14 @@ RETRY_MS: Final = 200
 """After the first failure; it doubles with each further one."""
 RETRY_MOST_MS: Final = 10_000
 ANSWER_MS: Final = 2_000
-"""Timeout for an answer of the metastore or of a member."""
 ANSWERS_AT_ONCE: Final = 2
-"""Outstanding answers of the metastore."""
+"""Of the metastore."""
 WORKS_AT_ONCE: Final = 16
-"""Pieces of work that share one answer."""
+"""They share one answer."""
 REPORT_AFTER: Final = 10
 """Consecutive failures until the failure handler is called."""
 IDLE_MS: Final = 1 << 62
-"""Due time of work that waits only to be woken."""
+"""Work waits only to be woken."""
 
 
 @unique
@@ -58,21 +55,21 @@ class WorkKind(StrEnum):
 
 
 ZoneWork = tuple[WorkKind, int, int]
-"""Kind, zone, and partition (-1: none)."""
+"""Partition -1: none."""
 
 
 @dataclass(slots=True)
 class WorkStep:
     due_ms: int
     ticket: int | None = None
-    """The outstanding answer, which other work may share."""
+    """Other work may share the outstanding answer."""
     alone: bool = False
-    """Whether it shares no answer, because the guard of its last shared invoke failed."""
+    """The guard of its last shared invoke failed."""
     then: str = ""
     """Purpose of the outstanding invoke."""
     attempts: int = 0
     why: str = ""
-    """Reason of the last failure."""
+    """Of the last failure."""
 
 
 class WorkQueue:
@@ -81,17 +78,17 @@ class WorkQueue:
         self._groups = groups
         self._world = world
         self.now = 0
-        """In ms; set by each event that reaches the controller."""
+        """In ms."""
         self.steps: dict[ZoneWork, WorkStep] = {}
         self.of_ticket: dict[int, list[ZoneWork]] = {}
-        """Work by outstanding ticket; never empty."""
+        """Never empty."""
         self.woken: set[ZoneWork] = set()
-        """Work to run before it is due; a subset of `steps`."""
+        """To run before it is due; a subset of `steps`."""
         self._writes: list[tuple[ZoneWork, KeysRead, Sequence[KeyWrite]]] = []
-        """Writes of work that shared a read."""
+        """Of work that shared a read."""
 
     def answered(self, ticket: int) -> list[tuple[ZoneWork, WorkStep]]:
-        """The steps that waited for this answer; none: it is outdated (zones/A-17)."""
+        """None: the answer is outdated (zones/A-17)."""
         found = []
         for work in self.of_ticket.pop(ticket, ()):
             step = self.steps[work]
@@ -114,7 +111,6 @@ class WorkQueue:
             self._give_back(work, step)
 
     def _give_back(self, work: ZoneWork, step: WorkStep) -> None:
-        """The step no longer waits for its answer."""
         if step.ticket is None:
             return
         sharing = self.of_ticket[step.ticket]
@@ -138,7 +134,7 @@ class WorkQueue:
             if step.ticket is not None:
                 continue
             if step.attempts and self.now < step.due_ms < IDLE_MS:
-                self.woken.discard(work)  # It has failed; wait until it is due.
+                self.woken.discard(work)  # After a failure, wait until it is due.
             elif self._is_idle(work):
                 self.forget(work)
             elif not batch or self._shares(batch, work, step):
@@ -150,7 +146,7 @@ class WorkQueue:
             self._read(batch)
 
     def _shares(self, batch: list[ZoneWork], work: ZoneWork, step: WorkStep) -> bool:
-        """Whether this work may share a read with the batch (zones/A-31)."""
+        """See zones/A-31."""
         alone = step.alone or self.steps[batch[0]].alone
         return not alone and work[0] is batch[0][0] and len(batch) < WORKS_AT_ONCE
 
@@ -160,7 +156,7 @@ class WorkQueue:
         self._await(batch, self._store.read(list(keys)))
 
     def _is_idle(self, work: ZoneWork) -> bool:
-        """Whether this member does not have this work, or no longer."""
+        """This member does not have this work, or no longer."""
         if work[0] in (WorkKind.DATA_NODES, WorkKind.TRIGGER):
             return not self._store.leads
         return work[0] is WorkKind.GROUP and self._groups.term(work[1:]) is None
@@ -175,12 +171,12 @@ class WorkQueue:
     def write(
         self, work: ZoneWork, step: WorkStep, read: KeysRead, changes: Sequence[KeyWrite], then: str = ""
     ) -> None:
-        """Write what a step has decided from its read; `go` sends it, with the others of that read."""
+        """`go` sends it, with the others of that read."""
         step.then = then
         self._writes.append((work, read, changes))
 
     def _write(self) -> None:
-        """Send the writes that the last read has led to as one invoke (zones/A-31)."""
+        """As one invoke (zones/A-31)."""
         writes, self._writes = self._writes, []
         if writes:
             read = writes[0][1].again()
@@ -189,13 +185,13 @@ class WorkQueue:
             self._await([work for work, _, _ in writes], self._store.invoke(read.guarded(changes)))
 
     def lost(self, works: Sequence[tuple[ZoneWork, WorkStep]]) -> None:
-        """The guard of the invoke of this work failed: read again (zones/A-31)."""
+        """The guard failed: read again (zones/A-31)."""
         for work, step in works:
             step.alone = len(works) > 1
             self.wake(work)
 
     def failed(self, work: ZoneWork, why: str) -> None:
-        """Retry a failed step later (zones/A-19)."""
+        """See zones/A-19."""
         step = self.step(work)
         step.attempts += 1
         step.why = why
@@ -206,7 +202,7 @@ class WorkQueue:
 
     @property
     def troubles(self) -> list[tuple[int, int, int, str]]:
-        """Repeatedly failing work: zone, partition (-1: all), attempts, reason."""
+        """Zone, partition (-1: all), attempts, reason."""
         return [
             (work[1], work[2], step.attempts, step.why)
             for work, step in sorted(self.steps.items())
@@ -218,7 +214,7 @@ class WorkQueue:
 
     @property
     def rests(self) -> bool:
-        """Whether nothing is woken or outstanding, or due soon."""
+        """Nothing is woken, outstanding, or due soon."""
         soon_ms = self.now + RETRY_MOST_MS
         return not (
             self.woken or self.of_ticket or any(step.due_ms <= soon_ms for step in self.steps.values())

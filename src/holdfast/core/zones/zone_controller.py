@@ -1,4 +1,4 @@
-"""Controller of a member for all zones: it follows the metastore, drives triggers and groups, and runs replicas.
+"""Controller of a member for all zones.
 
 All work is driven by state, not by events: a changed key, a notice of a group or a timer only says which keys to read
 again (`work_queue`). The member that leads the metastore's group runs `zone_triggers` and `zone_resets`; the leader of
@@ -34,7 +34,7 @@ class ZoneController:
         self.replicas = ReplicaDuties(me, store, groups, self.queue, self.leading)
 
     def begin(self, now_ms: int) -> None:
-        """Once the metastore is here: examine all replicas, also those that an earlier process has left on disk."""
+        """The metastore is here: examine all replicas, also those that an earlier process has left on disk."""
         self.queue.now = now_ms
         parts = {part for part in map(part_of_entry, self._store.scan(b"zones/part/")) if part is not None}
         self.replicas.look_at(parts | set(self._groups.copies()))
@@ -68,7 +68,7 @@ class ZoneController:
         self.leading.on_notice(part, notice)
 
     def on_tick(self, now_ms: int) -> None:
-        """Called about ten times a second while there is work (`rests`), and twice a second otherwise."""
+        """About ten times a second while there is work (`rests`), and twice a second otherwise."""
         self.queue.now = now_ms
         self.triggers.on_tick()
         self.replicas.on_tick()
@@ -77,7 +77,7 @@ class ZoneController:
         self.queue.go()
 
     def on_read(self, ticket: int, entries: Sequence[MetastoreEntry], revision: int) -> None:
-        """The metastore's leader answered a read (zones/A-17)."""
+        """See zones/A-17."""
         read = KeysRead(entries, revision)
         for work, step in self.queue.answered(ticket):
             self._run(work, step, read.again())
@@ -111,12 +111,12 @@ class ZoneController:
 
     @property
     def has_more(self) -> bool:
-        """Whether to call `go_on`, in a step of its own (zones/A-27)."""
+        """Call `go_on` in a step of its own (zones/A-27)."""
         return self.replicas.has_more
 
     @property
     def rests(self) -> bool:
-        """Whether no tick could further any work soon."""
+        """No tick could further any work soon."""
         return self.queue.rests and self.replicas.rests and self.leading.rests
 
     def go_on(self, now_ms: int) -> None:
@@ -124,7 +124,7 @@ class ZoneController:
         self.replicas.look_at(())
 
     def _forget_zone(self, number: int) -> None:
-        """The zone was dropped: keep only the work for replicas in doubt here."""
+        """Keep only the work for replicas in doubt."""
         for work in [one for one in self.queue.steps if one[1] == number and one[0] is not WorkKind.DOUBT]:
             self.queue.forget(work)
         self.resets.forget_zone(number)

@@ -1,11 +1,11 @@
-"""Zones on one member: runs the zone controller, and connects it with the metastore, the groups and other members.
+"""Connects the zone controller with the metastore, the groups and other members.
 
 - zones/Z-2: A member does not leave while the assignments of a zone name it, unless all members leave.
 - zones/Z-3: No replica is started or destroyed before this member's copy of the metastore is known to be as new as the
-  leader's was. After a restart it is an older one: with revisions up to 90 of 100 a partition of which this member
-  holds the only copy may look unassigned.
+  leader's was. After a restart it is older: by revision 90 of 100 a partition may look unassigned whose only copy is
+  here.
 - zones/Z-4: The leader of a group transfers its leadership to the member that the partition table names as the owner of
-  the partition, if that member votes and has the whole log. Clients know nothing of groups and go to the owner first.
+  the partition, if that member votes and has the whole log. Clients go to the owner first.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ from holdfast.core.zones.zone_ports import Part
 from holdfast.errors import RequestError
 
 TICK_NS = 100 * MILLISECOND
-"""Interval of ticks while there is work; otherwise `sweep` calls twice a second."""
+"""While there is work; otherwise `sweep` calls twice a second."""
 HAND_OVER_NS = 1000 * MILLISECOND
-"""Interval of the checks for zones/Z-4."""
+"""For zones/Z-4."""
 CATCHING_UP = 100
-"""A replica with so many committed entries to apply is catching up."""
+"""Committed entries to apply."""
 
 
 class ZoneHost:
-    """The zones on one member: `ZoneStore` and `ZoneWorld` of its controller. A part is a partition of a zone."""
+    """`ZoneStore` and `ZoneWorld` of its controller. A part is a partition of a zone."""
 
     def __init__(
         self,
@@ -71,9 +71,9 @@ class ZoneHost:
         self._out = out
         self._rows = rows
         self._looked_ns = 0
-        """Time of the last check for zones/Z-4."""
+        """For zones/Z-4."""
         self._to_hand_over: deque[GroupNumber] = deque()
-        """Groups that this check has not reached yet."""
+        """Not reached yet by this check."""
         self._standing = standing
         self._metastore = metastore
         self._groups = groups
@@ -82,18 +82,18 @@ class ZoneHost:
         self._controller = ZoneController(groups.me, self, self._replicas, self)
         self.topology = TopologyWriter(standing, metastore, groups)
         self._begun = False
-        """Whether this member's copy of the metastore is new enough to act (zones/Z-3)."""
+        """This copy of the metastore is new enough to act (zones/Z-3)."""
         self._beginning: int | None = None
         """Ticket of the read that confirms it."""
         self._ticking = False
         self._draws = 0
         self._time_ms = 0
         self._told_ns = out.now_ns
-        """The monotonic time of that."""
+        """Monotonic."""
         metastore.watch(self, prefix=ZONES)
 
     def _now_ms(self) -> int:
-        """Milliseconds since 1970. Rises even while the wall clock is set back."""
+        """Since 1970. Rises even while the wall clock is set back."""
         passed_ms = (self._out.now_ns - self._told_ns) // MILLISECOND
         self._told_ns += passed_ms * MILLISECOND
         self._time_ms = max(self._time_ms + passed_ms, self._out.wall_ms())
@@ -102,37 +102,33 @@ class ZoneHost:
     # -- `ZoneStore`
 
     def get(self, key: bytes) -> MetastoreEntry:
-        """This member's copy of the entry."""
         return self._metastore.get(key)
 
     def scan(self, prefix: bytes) -> Sequence[MetastoreEntry]:
-        """This member's copy of all existing keys with the prefix."""
         return self._metastore.scan(prefix)
 
     def read(self, keys: Sequence[bytes]) -> int:
-        """Read from the leader; returns a ticket for `on_read`."""
         return self._metastore.read(keys, self)
 
     def invoke(self, branch: Branch) -> int:
-        """Send an invoke; returns a ticket for `on_invoked`."""
         return self._metastore.invoke(branch, self)
 
     @property
     def leads(self) -> bool:
-        """Whether this member leads the metastore's group."""
+        """The metastore's group."""
         return self.topology.leads
 
     # -- notices of the metastore
 
     def on_watch_begins(self, revision: int) -> None:
-        """Its state has arrived, perhaps in place of another one."""
+        """The metastore's state has arrived, perhaps in place of another one."""
         zones = {}
         for entry in self._metastore.scan(ZONE_PREFIX):
             if (found := _descriptor(entry)) is not None:
                 zones[found.id] = found
         given = KeysRead([self._metastore.get(IDS_KEY)], revision).value(IDS_KEY, int) or 0
         for zone in self._routing.known:
-            # A zone that is missing was dropped, unless this state is older than the zone.
+            # The zone was dropped, unless this state is older than the zone.
             if zone not in zones and zone <= given:
                 self._routing.forget(zone)
         for zone, found in sorted(zones.items()):
@@ -144,7 +140,6 @@ class ZoneHost:
         self._tick_soon()
 
     def on_changes(self, revision: int, time_ms: int, changes: Sequence[KeyChange]) -> bool:
-        """Process a revision."""
         for before, after in changes:
             if (named := zone_of(after.key)) is None or named[1] != "descriptor":
                 continue
@@ -158,11 +153,10 @@ class ZoneHost:
         return True
 
     def on_leading(self, term: int | None) -> None:
-        """This member began or ceased to lead the metastore's group."""
+        """Of the metastore's group."""
         self.topology.on_leading(term)
 
     def on_read(self, ticket: int, entries: list[MetastoreEntry], revision: int) -> None:
-        """The leader answered a read."""
         if ticket == self._beginning:
             self._beginning, self._begun = None, True
             self._controller.begin(self._now_ms())
@@ -171,18 +165,17 @@ class ZoneHost:
             self._controller.on_read(ticket, entries, revision)
 
     def on_invoked(self, ticket: int, invoked: Invoked) -> None:
-        """An invoke was applied."""
         self._controller.on_invoked(ticket, invoked)
 
     def on_failed(self, ticket: int, error: RequestError) -> None:
-        """A request failed. The controller repeats its own requests after a while."""
+        """The controller repeats its own requests after a while."""
         if ticket == self._beginning:
             self._beginning = self._metastore.read([TOPOLOGY_KEY], self)
 
     # -- members that leave
 
     def can_leave(self, member: MemberId) -> bool:
-        """Whether no zone needs this member, by this member's copy of the metastore (zones/Z-2)."""
+        """By this member's copy of the metastore (zones/Z-2)."""
         info = self._standing.member(member)
         if info is None or not self._routing.known:
             return True
@@ -195,7 +188,7 @@ class ZoneHost:
         return not self.held_by(node_of(info))
 
     def leave_blocker(self, member: MemberId) -> str:
-        """The zones that need this member and the next step, or ""."""
+        """With the next step; empty: none."""
         info = self._standing.member(member)
         if info is None or self.can_leave(member):
             return ""
@@ -206,7 +199,7 @@ class ZoneHost:
         return f"partitions still have a replica here ({which}); they move to other members first"
 
     def held_by(self, node: Node) -> int:
-        """The number of partitions whose assignments name this node."""
+        """Partitions whose assignments name this node."""
         return sum(self._held(node).values())
 
     def _held(self, node: Node) -> dict[int, int]:
@@ -226,7 +219,6 @@ class ZoneHost:
     # -- replicas
 
     def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
-        """The leader or the configuration of a group with a replica here has changed."""
         if self._begun and not isinstance(notice, LeadChanged):
             self._controller.on_notice(self._now_ms(), place_of(number), notice)
         self._tick_soon()
@@ -234,19 +226,17 @@ class ZoneHost:
     # -- `ZoneWorld`, and other members
 
     def jitter(self, most_ms: int) -> int:
-        """A part of this time that differs by member and by call."""
+        """It differs by member and by call."""
         self._draws += 1
         word = blake2b(f"{self._groups.me}/{self._draws}".encode(), digest_size=8).digest()
         return int.from_bytes(word, "big") % max(1, most_ms)
 
     def ask_replicas(self, node: Node, zone: int) -> None:
-        """Ask a member for the states of its replicas."""
         member = self._groups.member(node)
         if member is not None:
             self._out.send(member, ZoneStatesAsked(zone))
 
     def on_states_asked(self, sender: MemberId, message: ZoneStatesAsked) -> None:
-        """Send the states of the replicas here to another member."""
         replicas: list[tuple[int, str, int, bool]] = []
         configurations: list[tuple[int, list[str], list[str], int]] = []
         for number, hosted in sorted(self._groups.hosted.items()):
@@ -268,7 +258,6 @@ class ZoneHost:
         self._out.send(sender, ZoneStates(message.zone, replicas, configurations))
 
     def on_states(self, sender: MemberId, message: ZoneStates) -> None:
-        """Process the states of another member's replicas."""
         info = self._standing.member(sender)
         if info is not None:
             known = {
@@ -282,7 +271,6 @@ class ZoneHost:
             self._controller.on_replicas(node_of(info), message.zone, states)
 
     def failing(self, part: Part, attempts: int, why: str) -> None:
-        """Log a partition on which the controller makes no progress."""
         self._out.note(
             "zone partition is stuck",
             "error",
@@ -294,7 +282,6 @@ class ZoneHost:
 
     @property
     def troubles(self) -> list[TroubleTold]:
-        """Work of this member that fails repeatedly, for the status."""
         return [TroubleTold(*trouble) for trouble in self._controller.queue.troubles]
 
     # -- time
@@ -311,7 +298,7 @@ class ZoneHost:
         self._tick()
 
     def sweep(self) -> None:
-        """Called about twice a second: the ticks of zones at rest."""
+        """About twice a second: the ticks of zones at rest."""
         if not self._ticking and (self._routing.known or self._replicas.copies()):
             self._tick()
 
@@ -325,7 +312,6 @@ class ZoneHost:
         self._tick_soon()
 
     def on_more(self) -> None:
-        """Continue with the replicas that the last step did not reach."""
         if self._begun:
             self._controller.go_on(self._now_ms())
         self._tick_soon()
@@ -350,7 +336,6 @@ class ZoneHost:
 
 
 def _descriptor(entry: MetastoreEntry) -> ZoneDescriptor | None:
-    """The zone that an entry describes, if it describes one."""
     named = zone_of(entry.key)
     if named is None or named[1] != "descriptor" or not entry.exists:
         return None

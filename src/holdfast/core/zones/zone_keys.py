@@ -27,7 +27,6 @@ from holdfast.core.metastore.invoke import AllOf, If, Leaf, MetastoreEntry, PutK
 from holdfast.core.zones.assignments import Assignments, ChainLink, PartitionKeys, TargetLock
 
 FORMAT: Final = 1
-"""Version of the values."""
 REMEMBERED: Final = 8_192
 """Cached values, and partitions with cached keys: the same ones are read again and again."""
 
@@ -52,13 +51,13 @@ class _Versioned(msgspec.Struct):
 
 
 def encoded(value: object) -> bytes:
-    """The value as stored; equal values have equal bytes."""
+    """Equal values have equal bytes."""
     inner = msgspec.json.encode(value, order="sorted")
     return b'{"of":%b,"v":%d}' % (inner, FORMAT)
 
 
 def decoded(data: bytes, kind: type[Value]) -> Value:
-    """The stored value, which may be shared: do not modify it. Raises UnknownFormat."""
+    """It may be shared: do not modify it. Raises UnknownFormat."""
     found: Value = _decoded(data, cast("Any", kind))
     return found
 
@@ -94,7 +93,7 @@ def part_key(zone: int, partition: int, field: str) -> bytes:
 
 
 def zone_of(key: bytes) -> tuple[int, str] | None:
-    """The zone and the field of a key; None for other keys."""
+    """Zone and field."""
     if not key.startswith(ZONE_PREFIX):
         return None
     number, _, field = key.removeprefix(ZONE_PREFIX).partition(b"/")
@@ -102,7 +101,7 @@ def zone_of(key: bytes) -> tuple[int, str] | None:
 
 
 def part_of(key: bytes) -> tuple[int, int, str] | None:
-    """The zone, the partition and the field of a key; None for other keys."""
+    """Zone, partition and field."""
     if not key.startswith(PART_PREFIX):
         return None
     zone, partition, field = key.removeprefix(PART_PREFIX).split(b"/")
@@ -113,24 +112,22 @@ def part_of(key: bytes) -> tuple[int, int, str] | None:
 
 
 class KeysRead:
-    """Entries of one read. It records which of them the caller used, so that its write is guarded by them
-    (zones/A-6).
-    """
+    """Records which entries the caller used, so that its write is guarded by them (zones/A-6)."""
 
     def __init__(self, entries: Iterable[MetastoreEntry], revision: int = 0) -> None:
-        """Keys without an entry do not exist. `revision` of the read; 0: unknown."""
+        """Keys without an entry do not exist. `revision`: 0: unknown."""
         self._entries = {entry.key: entry for entry in entries}
         self._looked: dict[bytes, MetastoreEntry] = {}
         self.revision = revision
 
     def again(self) -> KeysRead:
-        """The same entries, none of them used yet."""
+        """None of the entries is used yet."""
         read = KeysRead((), self.revision)
         read._entries = self._entries
         return read
 
     def use_all(self, reads: Iterable[KeysRead]) -> None:
-        """Use what these have used, which share its entries (`again`): they are to be guarded together."""
+        """`reads` share its entries (`again`), and are to be guarded together."""
         for read in reads:
             for key in read.used:
                 self.entry(key)
@@ -140,18 +137,18 @@ class KeysRead:
         return list(self._looked)
 
     def entry(self, key: bytes) -> MetastoreEntry:
-        """The entry of a key, which guards the write from now on."""
+        """The entry guards the write from now on."""
         found = self._entries.get(key) or MetastoreEntry(key)
         self._looked[key] = found
         return found
 
     def value(self, key: bytes, kind: type[Value]) -> Value | None:
-        """The value of a key; None: it has none. Raises UnknownFormat."""
+        """Raises UnknownFormat."""
         data = self.entry(key).value
         return None if data is None else decoded(data, kind)
 
     def guarded(self, changes: Sequence[KeyWrite]) -> If:
-        """An invoke that makes the changes if all used entries are unchanged (answer 1), else none (answer 0)."""
+        """Make the changes if all used entries are unchanged (answer 1), else none (answer 0)."""
         still = tuple(unchanged(self._looked[key]) for key in sorted(self._looked))
         return If(AllOf(still), Leaf(tuple(changes), 1), Leaf())
 
@@ -169,7 +166,7 @@ PART_FIELDS: Final[dict[str, tuple[str, Any]]] = {
     "lock": ("lock", TargetLock),
     "generation": ("generation", int),
 }
-"""Field name in keys -> field of `PartitionKeys`, and its type."""
+"""Field in keys -> field of `PartitionKeys`, and its type."""
 
 
 @lru_cache(REMEMBERED)
@@ -178,7 +175,7 @@ def part_keys(zone: int, partition: int) -> tuple[bytes, ...]:
 
 
 def partition_keys(read: KeysRead, zone: int, partition: int) -> PartitionKeys:
-    """The keys of a partition that were read. Raises UnknownFormat."""
+    """Raises UnknownFormat."""
     found = {
         name: read.value(key, kind)
         for key, (name, kind) in zip(part_keys(zone, partition), PART_FIELDS.values(), strict=True)
@@ -187,7 +184,7 @@ def partition_keys(read: KeysRead, zone: int, partition: int) -> PartitionKeys:
 
 
 def changes_to(zone: int, partition: int, before: PartitionKeys, after: PartitionKeys) -> list[KeyWrite]:
-    """The writes that turn `before` into `after`; empty values are removed."""
+    """Empty values are removed."""
     changes: list[KeyWrite] = []
     for field, (name, _) in PART_FIELDS.items():
         now, then = getattr(before, name), getattr(after, name)

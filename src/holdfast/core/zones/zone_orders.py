@@ -1,9 +1,9 @@
-"""Orders of operators about zones: each becomes one guarded invoke, which is retried if others changed the keys first.
+"""Orders of operators about zones: guarded invokes, retried if others changed the keys first.
 
-- zones/Z-5: An order is decided by what the metastore's leader knew after the order arrived, and is applied only if
-  the keys are still the same. It is applied once, or rejected with a reason.
-- zones/Z-6: The members of a zone are not chosen before the metastore knows the current view. When a cluster has just
-  formed, or a member has just joined, it does not know it yet.
+- zones/Z-5: An order is decided by what the metastore's leader knew after the order arrived, and is applied only if the
+  keys are still the same. It is applied once, or rejected with a reason.
+- zones/Z-6: The members of a zone are not chosen before the metastore knows the current view. Just after a cluster has
+  formed, or a member has joined, it does not.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ from holdfast.core.zones.zone_view import ZoneView
 from holdfast.errors import NotReady, Refused, RequestError, TooLarge
 
 TRIES: Final = 8
-"""How often an order starts again because of concurrent writes."""
+"""Attempts against concurrent writes."""
 STATES_NS: Final = 1500 * MILLISECOND
-"""Timeout for members to report their replicas."""
+"""For reports of replicas."""
 MEMBERS_NS: Final = 10_000 * MILLISECOND
-"""Timeout of orders that wait until the metastore knows the view."""
+"""Until the metastore knows the view."""
 PARTITIONS_MOST: Final = 6000
-"""Of a zone: more could not be dropped in one invoke."""
+"""More could not be dropped in one invoke."""
 
 
 class Decide(Protocol):
     def __call__(self) -> tuple[Branch, object] | None:
-        """The invoke of an order, and its answer once that is applied; None: a question, which it has answered."""
+        """The invoke, and its answer once that is applied; None: a question, which it has answered."""
 
 
 @dataclass(slots=True)
@@ -78,13 +78,11 @@ class _Given:
     """zones/Z-6."""
     tries: int = 0
     answer: object = None
-    """The answer once the outstanding invoke is applied."""
+    """Once the invoke is applied."""
 
 
 @dataclass(slots=True)
 class _Showing:
-    """A zone that is shown once the members have reported their replicas."""
-
     zone: int
     reply: ReplyTarget
     answer: ZoneDetails
@@ -109,15 +107,15 @@ class ZoneOrders:
         self._view = view
         self._given: dict[Ticket, _Given] = {}
         self._early: list[_Given] = []
-        """Orders that wait until the metastore knows the view (zones/Z-6)."""
+        """They wait until the metastore knows the view (zones/Z-6)."""
         self._showing: list[_Showing] = []
 
     def create(self, name: str, settings: Mapping[str, object], reply: ReplyTarget) -> None:
-        """Create a zone with these of the `ZoneSettings`. Answered by a `ZoneChanged`."""
+        """Answered by a `ZoneChanged`."""
         self._begin(partial(self._create, name, settings), reply, needs_members=True)
 
     def alter(self, name: str, settings: Mapping[str, object], reply: ReplyTarget) -> None:
-        """Change these of the `ZoneSettings`. Answered by a `ZoneChanged`."""
+        """Answered by a `ZoneChanged`."""
         self._begin(partial(self._alter, name, settings), reply, needs_members=True)
 
     def rename(self, name: str, wanted: str, reply: ReplyTarget) -> None:
@@ -152,13 +150,13 @@ class ZoneOrders:
         self._look(_Given(decide, reply, self._out.now_ns, needs_members))
 
     def _look(self, given: _Given) -> None:
-        """Read from the leader first: then this member's metastore is as new as any answer given before."""
+        """Read from the leader first: then this copy is as new as any answer given before."""
         self._given[self._metastore.read((), self)] = given
 
     # -- answers of the metastore
 
     def on_read(self, ticket: Ticket, entries: list[MetastoreEntry], revision: int) -> None:
-        """This member's metastore is now new enough (zones/Z-5)."""
+        """This copy is now new enough (zones/Z-5)."""
         given = self._given.pop(ticket)
         if given.needs_members and not self._knows_members():
             self._early.append(given)
@@ -173,7 +171,6 @@ class ZoneOrders:
             given.reply(error)
 
     def on_invoked(self, ticket: Ticket, invoked: Invoked) -> None:
-        """The invoke was applied, or its guard failed."""
         given = self._given.pop(ticket)
         if invoked.answer:
             given.reply(given.answer)
@@ -191,12 +188,12 @@ class ZoneOrders:
     # -- orders
 
     def _knows_members(self) -> bool:
-        """Whether the metastore knows this member's view (zones/Z-6)."""
+        """See zones/Z-6."""
         known = self._read().value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
         return self._membership.view is None or known.view >= self._membership.view.number
 
     def _read(self, *names: str) -> KeysRead:
-        """The keys of the zones with these names, and those that any order may need."""
+        """With the keys that any order may need."""
         keys = [*creation_keys(ZoneSettings("")), *(name_key(name) for name in names)]
         for zone in self._view.zones():
             if zone.settings.name in names:
@@ -293,7 +290,7 @@ def _add(replicas: dict[int, list[ReplicaTold]], node: NodeId, message: ZoneStat
 
 
 def _lagging(one: ZonePartitionTold, replicas: list[ReplicaTold]) -> list[ReplicaTold]:
-    """The replicas with their lag behind the leader, if that has reported."""
+    """Their lag behind the leader, if that has reported."""
     led = next((replica.index for replica in replicas if replica.node == one.leader), 0)
     return [msgspec.structs.replace(replica, lag=max(0, led - replica.index)) for replica in replicas]
 
@@ -306,8 +303,8 @@ def _must_be_droppable(settings: ZoneSettings) -> None:
 
 
 def _reset(read: KeysRead, name: str, partitions: Sequence[int], now_ms: int) -> If:
-    """Reset a zone. Absent members lose their place as data nodes; otherwise the next member to join would trigger a
-    move to them, which would wait for them for ever.
+    """Absent members lose their place as data nodes; otherwise the next member to join would trigger a move to them,
+    which would wait for ever.
     """
     zone = found_zone(read, name)
     count = zone.settings.partitions

@@ -1,4 +1,4 @@
-"""Interfaces of the zone controller to its member: the metastore, the Raft groups, and the rest."""
+"""Interfaces of the zone controller to its member."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class ZoneStore(Protocol):
 
 
 class ZoneGroups(Protocol):
-    """The Raft groups of this member. Methods for leaders raise ProposalRefused on others."""
+    """Methods for leaders raise ProposalRefused on others."""
 
     def copy(self, part: Part) -> LocalCopy | None: ...
 
     def copies(self) -> Sequence[Part]:
-        """All partitions with a replica here, sorted."""
+        """Sorted."""
 
     def found(self, part: Part, configuration: Configuration) -> None:
         """Start a new group, or this member's part of it."""
 
     def join(self, part: Part) -> None:
-        """Run a replica with the data it has; without data it waits for a leader."""
+        """Use the data that is here; without data wait for a leader."""
 
     def halt(self, part: Part) -> None:
         """Stop the replica and keep its data."""
@@ -53,13 +53,13 @@ class ZoneGroups(Protocol):
         """Stop the replica and delete its data."""
 
     def in_doubt(self, part: Part) -> bool:
-        """Whether the replica here cannot run because its files may lack entries that it has acknowledged."""
+        """Its files may lack entries that it has acknowledged."""
 
     def has_leader(self, part: Part) -> bool:
         """Whether the replica here knows the leader."""
 
     def term(self, part: Part) -> int | None:
-        """The term in which this member leads; None: it does not."""
+        """None: this member does not lead."""
 
     def change_peers(self, part: Part, term: int, target: Assignments, token: int) -> ChangeAnswer: ...
 
@@ -78,6 +78,6 @@ class ZoneWorld(Protocol):
         """A random part of this time."""
 
     def ask_replicas(self, node: Node, zone: int) -> None:
-        """Ask a member for the states of its replicas; the answer, if any, goes to `on_replicas`."""
+        """The answer, if any, goes to `on_replicas`."""
 
     def failing(self, part: Part, attempts: int, why: str) -> None: ...

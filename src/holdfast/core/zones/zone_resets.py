@@ -31,11 +31,11 @@ class ZoneResets:
         self._world = world
         self._queue = queue
         self._states: dict[int, dict[Node, Mapping[int, LocalReplica]]] = {}
-        """Zone -> reported states of its replicas."""
+        """By zone."""
         self._asked: dict[int, int] = {}
         """Zone -> time of the last query."""
         self._short_since: dict[int, int] = {}
-        """Zone with high availability -> since when one of its partitions has no quorum."""
+        """Zone with high availability -> since when a partition has no quorum."""
 
     def reset(
         self,
@@ -45,7 +45,7 @@ class ZoneResets:
         wanted: RecoveryRequest,
         read: KeysRead,
     ) -> tuple[Result, PartitionKeys] | None:
-        """The keys after a reset; None: not all members have reported yet (zones/A-21)."""
+        """None: not all members have reported yet (zones/A-21)."""
         settings = zone.settings
         topology = read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
         asked = read.entry(zone_key(zone.id, "recovery")).revision
@@ -69,7 +69,7 @@ class ZoneResets:
             asked,
         )
         result, after = reset(before, request)
-        # A replica that is still in doubt after this will report itself again.
+        # A replica that is still in doubt will report itself again.
         return result, msgspec.structs.replace(after, switch_reduce=None, switch_append=None)
 
     def _gathered(
@@ -87,7 +87,7 @@ class ZoneResets:
         return states if whole or self._queue.now - since >= ANSWER_MS else None
 
     def watch_quorums(self, zone: ZoneDescriptor | None) -> None:
-        """Request a reset of a zone with high availability if a quorum has been absent for too long."""
+        """Reset a zone with high availability if a quorum is absent for too long."""
         if zone is None or zone.settings.consistency is not Consistency.HIGH_AVAILABILITY:
             return
         settings, number = zone.settings, zone.id

@@ -1,4 +1,4 @@
-"""Triggers: the leader of the metastore's group adjusts assignments to the members and to the settings of zones.
+"""Triggers adjust assignments to the members and to the settings of zones.
 
 - zones/A-18: Only the leader of the metastore's group runs triggers. After its election it runs all of them, which
   makes up for any that its predecessor lost.
@@ -66,7 +66,6 @@ class ZoneTriggers:
         return sorted(one[0] for one in found if one is not None and one[1] == "descriptor")
 
     def on_tick(self) -> None:
-        """Run all triggers after an election, and check quorums."""
         leads = self._store.leads
         if leads and not self._led:
             for zone in self.zones():
@@ -77,7 +76,7 @@ class ZoneTriggers:
                 self._resets.watch_quorums(local_descriptor(self._store, zone))
 
     def wake_zone(self, zone: int, field: str) -> None:
-        """A key of the zone that its triggers depend on has changed (zones/A-18)."""
+        """A key on which its triggers depend has changed (zones/A-18)."""
         if not self._store.leads:
             return
         if field in ("descriptor", "topology", "up", "down"):
@@ -141,11 +140,11 @@ class ZoneTriggers:
         nodes: frozenset[Node],
         read: KeysRead,
     ) -> PartitionKeys:
-        """The keys after the trigger. Its timestamp is the newest revision of the keys that it depends on."""
+        """The timestamp is the newest revision of the keys on which it depends."""
         settings = zone.settings
         layout = read.value(zone_key(zone.id, "layout"), EvenLayout)
         if settings.placement is PlacementKind.EVEN and not (layout and layout.fits(nodes, settings)):
-            return before  # The layout is updated first, which wakes this trigger again.
+            return before  # The layout comes first, and wakes this trigger again.
         calculated = placed_by(read, zone, partition, nodes)
         if before.switch_reduce is not None and before.stable is not None and not before.pending:
             return self._reduced(
@@ -157,13 +156,13 @@ class ZoneTriggers:
         topology = read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
         causes = [zone_key(zone.id, field) for field in ("descriptor", "history", "layout")]
         if settings.consistency is Consistency.HIGH_AVAILABILITY:
-            causes.append(TOPOLOGY_KEY)  # The target is what is present of it.
+            causes.append(TOPOLOGY_KEY)  # The target is its present part.
         elif before.stable is not None and _loses_majority(before.stable, calculated, topology.nodes):
             return before
         event = max(read.entry(key).revision for key in causes)
         asked = read.entry(zone_key(zone.id, "recovery")).revision
         if settings.consistency is Consistency.HIGH_AVAILABILITY and before.trigger == asked:
-            # The reset was the last event. Once it is done, rerun the trigger that it has overwritten or overtaken.
+            # Once the reset is done, rerun the trigger that it has overwritten or overtaken.
             event = event if before.pending else read.revision
         if before.trigger is None and event <= _oldest(read, zone, partition):
             return before
@@ -183,7 +182,7 @@ class ZoneTriggers:
         return after
 
     def _reduced(self, before: PartitionKeys, calculated: Assignments, revision: int) -> PartitionKeys:
-        """Remove replicas in doubt from the group. If no voter would be left, an operator has to decide."""
+        """If no voter would be left, an operator has to decide."""
         assert before.switch_reduce is not None, "somebody is in doubt"
         try:
             _, after = reduce_changed(
@@ -199,7 +198,7 @@ class ZoneTriggers:
 
 
 def _loses_majority(stable: Assignments, target: Assignments, present: frozenset[Node]) -> bool:
-    """Whether a majority of the voters is present now, and would not be with this target (zones/A-30)."""
+    """The voters have a majority now, and would not with this target (zones/A-30)."""
     return _has_majority(stable, present) and not _has_majority(target, present)
 
 
@@ -214,6 +213,5 @@ def local_descriptor(store: ZoneStore, zone: int) -> ZoneDescriptor | None:
 
 
 def _oldest(read: KeysRead, zone: ZoneDescriptor, partition: int) -> int:
-    """The revision that wrote the current `stable` assignments of a partition."""
     entry = read.entry(part_key(zone.id, partition, "stable"))
     return entry.revision

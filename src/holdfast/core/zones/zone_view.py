@@ -28,7 +28,7 @@ from holdfast.core.zones.zone_keys import (
 )
 
 REPLACED_AFTER_S = 60
-"""Suggested `scale_down_s`, so that other members replace one that is gone."""
+"""Suggested `scale_down_s`."""
 
 
 class ZoneView:
@@ -40,7 +40,6 @@ class ZoneView:
         self._groups = groups
         self._routing = routing
         self._seen: tuple[Keyspace, int] | None = None
-        """Keyspace and revision that the cached values belong to."""
         self._zones: list[ZoneDescriptor] = []
         self._partitions: dict[int, list[PartitionKeys]] = {}
 
@@ -73,7 +72,7 @@ class ZoneView:
         return known
 
     def leader(self, zone: int, partition: int) -> tuple[int, NodeId] | None:
-        """The term and the leader of a partition; None: unknown, or not a present member."""
+        """None: unknown, or not a present member."""
         number = group_of(zone, partition)
         known = self._routing.leader(number)
         info = self._membership.member(known[1]) if known is not None else None
@@ -94,7 +93,6 @@ class ZoneView:
         return found
 
     def summary(self, zone: ZoneDescriptor) -> ZoneStatus:
-        """The zone, and how many of its partitions are not as they should be."""
         names = self.names()
         parts = self.partitions(zone)
         return ZoneStatus(
@@ -144,7 +142,7 @@ class ZoneView:
         return {node_of(info): info.name for info in self._membership.members()}
 
     def unsafe_reason(self) -> str:
-        """The first zone in which a crash could lose data or availability now; empty: none."""
+        """A crash could lose data or availability in a zone now; empty: none."""
         here = self.names().keys()
         for zone in self.zones():
             parts = self.partitions(zone)
@@ -162,7 +160,7 @@ class ZoneView:
         return ""
 
     def recovery_advice(self) -> str:
-        """The first zone that has lost a majority, with advice; empty: none, as far as is known here."""
+        """For the first zone that has lost a majority; empty: none, as far as is known here."""
         for zone in self.zones():
             lost = self._lost(zone, self.partitions(zone), self.names().keys())
             if lost:
@@ -170,7 +168,7 @@ class ZoneView:
         return ""
 
     def _advice(self, zone: ZoneDescriptor, parts: Sequence[PartitionKeys], here: AbstractSet[NodeId]) -> str:
-        """Advice for replicas on absent members; empty: nothing to do."""
+        """For replicas on absent members; empty: nothing to do."""
         if self._lost(zone, parts, here):
             return _reset_advice(zone)
         named = [one for keys in parts for one in (keys.stable, *keys.pending) if one is not None]
@@ -188,7 +186,7 @@ class ZoneView:
         )
 
     def _lost(self, zone: ZoneDescriptor, parts: Sequence[PartitionKeys], here: AbstractSet[NodeId]) -> int:
-        """Number of leaderless partitions whose majority is absent or damaged."""
+        """Leaderless partitions whose majority is absent or damaged."""
         return sum(
             self.leader(zone.id, partition) is None and _lacks_majority(keys, here)
             for partition, keys in enumerate(parts)
@@ -199,7 +197,7 @@ class ZoneView:
 
 
 def _lacks_majority(keys: PartitionKeys, here: AbstractSet[NodeId]) -> bool:
-    """Whether too few of the group's voters, or of those that it is joining, are present and undamaged to decide."""
+    """Too few of the group's voters, or of those that it is joining, are present and undamaged."""
     whole = here - keys.switch_reduce.nodes if keys.switch_reduce is not None else here
     decide = [keys.stable] if keys.stable is not None else []
     if keys.pending and (keys.lock is not None or keys.pending[0].force):
@@ -225,7 +223,7 @@ def _lacking(parts: Sequence[PartitionKeys], here: Collection[NodeId]) -> int:
 
 
 def readable_settings(settings: ZoneSettings) -> dict[str, SettingValue]:
-    """The settings of a zone in readable form, without its name."""
+    """Without its name."""
     found: dict[str, SettingValue] = {
         "partitions": settings.partitions,
         "replicas": settings.replicas,
