@@ -1,4 +1,4 @@
-"""Faults that wait for a protocol message: just when it leaves, a member crashes, is paused or is cut off."""
+"""Faults that wait for a protocol message: when it leaves, a member crashes, is paused or is cut off."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ OCCASIONS: tuple[type[m.Message], ...] = (
     m.TableReport,
     m.TableStored,
 )
-"""Messages that an ambush may wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +39,11 @@ class Moment:
     sender: Process
     receiver: Process | None
     concerned: list[Process]
-    """Sender, receiver, and the members that new assignments name."""
+    """Sender, receiver, and members in new assignments."""
 
 
 class Ambush:
-    """Inspects every packet until the wanted one, or until `PATIENCE_NS` is over."""
+    """Inspects packets until the wanted one, or for `PATIENCE_NS`."""
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class Ambush:
             self._world.overhearing.remove(self._overhear)
 
     def _overhear(self, sender: Process, to: MemberId, packet: bytes) -> None:
-        # Messages are small in number and in fields, so the second byte of each is its tag.
+        # The second byte of each message is its tag.
         if len(packet) < HEADER.size + 2 or packet[HEADER.size + 1] != self._tag:
             return
         moment = self._moment(sender, to, decode(packet[HEADER.size :]))
@@ -95,7 +94,7 @@ class Ambush:
 
 
 def fills_next_primary(moment: Moment) -> bool:
-    """Whether a younger member, which will become primary of a partition, has received some of its content."""
+    """Whether a backup that will become primary of a partition has received some of its content."""
     message, source = moment.message, moment.receiver
     if not isinstance(message, m.Filled) or source is None or not message.sequence:
         return False
@@ -105,7 +104,7 @@ def fills_next_primary(moment: Moment) -> bool:
 
 
 def backups_beside(moment: Moment, cluster: Cluster) -> list[Process]:
-    """When a primary is asked to move its partition: its younger backups, without the destination."""
+    """Younger backups of a partition whose primary must move, without the destination."""
     message, source = moment.message, moment.receiver
     if not isinstance(message, m.MigrationRequest) or source is None or not message.migration.changes_primary:
         return []
@@ -125,7 +124,7 @@ def _younger(one: Process, other: Process) -> bool:
 
 
 def outvoted(moment: Moment) -> bool:
-    """Whether the members that new assignments name, with the offering master, are no quorum of its view."""
+    """Whether the master that offers assignments and the members in them lack a quorum of its view."""
     member = moment.sender.driver.member
     message, view = moment.message, member.picture.view
     if not isinstance(message, m.TableOffer) or view is None:
@@ -135,7 +134,7 @@ def outvoted(moment: Moment) -> bool:
 
 
 def new_owners(moment: Moment) -> list[tuple[int, Process]]:
-    """Each partition whose assignment will change, with its next primary if that is alive."""
+    """Partitions whose assignment will change, each with its next primary if alive."""
     if not isinstance(moment.message, m.TableOffer):
         return []
     rows = moment.sender.picture.assignments

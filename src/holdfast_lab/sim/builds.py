@@ -1,6 +1,7 @@
-"""Clusters of mixed builds: hosts get the newer or the older build, and the operator raises the level.
+"""Clusters of mixed builds: hosts change between an older and a newer build, and the operator raises the
+level.
 
-Choices come from a random stream of their own, so that runs with a single build do not change.
+Choices come from a separate random stream, so that runs with a single build do not change.
 """
 
 from __future__ import annotations
@@ -18,9 +19,8 @@ from holdfast_lab.sim.harm import Harm
 from holdfast_lab.sim.world import Process, World
 
 OLDER = FeatureLevels(LOWEST, LOWEST)
-"""A build that supports the first level only."""
 PATIENCE_NS = 2 * SECOND
-"""Interval at which the operator deals with members that are rejected for their build."""
+"""Interval at which the operator handles members rejected for their build."""
 
 
 def builds_drawn(seed: int, hosts: int) -> list[FeatureLevels]:
@@ -34,9 +34,9 @@ class Builds(Harm):
         super().__init__(seed, world, cluster, until_ns)
         self.random = random.Random(f"{seed}/builds of hosts")
         self._back = self.random.random() < 0.4
-        """Whether the older build is sometimes put back."""
+        """Whether hosts sometimes return to the older build."""
         self._raise_ns = self.random.randint(until_ns // 4, until_ns)
-        """When the operator begins to want the higher level."""
+        """From when on the operator wants the higher level."""
 
     def start(self) -> None:
         if self.cluster.mixed:
@@ -57,7 +57,7 @@ class Builds(Harm):
         self.world.after(self.random.randint(SECOND // 2, 3 * SECOND), self._next)
 
     def _put(self, index: int, build: FeatureLevels) -> None:
-        """Replace the build of a host: its process ends, in order or not, and another one starts with the new build."""
+        """End the host's process, gracefully or not, and start one with the new build."""
         process = self.world.processes.get(self.cluster.addresses[index])
         if process is None or process.dead:
             self.cluster.builds[index] = build
@@ -84,7 +84,7 @@ class Builds(Harm):
             self.world.after(SECOND, partial(self._when_dead, process))
 
     def _insist(self) -> None:
-        """Act as the operator: give rejected members the newer build, and raise the level where possible."""
+        """Upgrade rejected members, and raise the level where possible."""
         for process in self.cluster.living():
             if (
                 process.picture.refusal

@@ -1,6 +1,6 @@
-"""Conversion of requests to members into calls for the judges: one, or several, each on one key.
+"""Converts requests to members into calls for the judges: one or several, each on one key.
 
-Values are unique names. On the wire a name may be followed by padding whose length the name contains.
+Values are unique names. On the wire, padding may follow, whose length the name contains.
 """
 
 from __future__ import annotations
@@ -53,32 +53,32 @@ def key_of(raw: bytes) -> str:
 
 
 def wire_value(name: str) -> bytes:
-    """The value with this name: with as many bytes of padding as the name says after `~`."""
+    """The value, with as many bytes of padding as the name says after `~`."""
     _, _, size = name.partition("~")
     return name.encode() if not size else name.encode() + b" " + FILL * int(size)
 
 
 def name_of(value: Value) -> str | None:
     if isinstance(value, list):
-        value = value[0]  # An entry view.
+        value = value[0]  # Entry view.
     return value.split(b" ", 1)[0].decode() if isinstance(value, bytes) else None
 
 
 SHOWING = frozenset({"get", "put", "put_if_absent", "replace", "remove"})
-"""Operations whose answers name the previous value."""
+"""Operations that return the previous value."""
 WHOLE = core.CLEARING
-"""Operations on several members that are repeated for shares without an answer."""
+"""Operations on several members, repeated for unanswered shares."""
 
 
 @dataclass(slots=True)
 class Knowledge:
-    """Shared by all clients of a run: every call, and the writes that no answer has shown yet."""
+    """Shared by all clients of a run."""
 
     calls: list[Call] = field(default_factory=list)
     unseen: dict[str, None] = field(default_factory=dict)
     """Keys that may hold a value that no answer has shown, oldest first."""
     believed: dict[str, str | None] = field(default_factory=dict)
-    """Value of each key as far as answers tell; None: absent."""
+    """Values according to answers; None: absent."""
     locks: bool = False
     """Whether transactions lock entries, so that a try may have no effect."""
 
@@ -119,16 +119,13 @@ def _after(call: Call) -> str | bool | None | Untold:
 
 @dataclass(slots=True)
 class Asked:
-    """A request in flight, with its calls."""
-
     request: Request
     calls: list[Call]
     again: list[Call]
-    """Calls that may be repeated on its behalf until it is answered."""
+    """Calls that may be repeated until the request is answered."""
     knowledge: Knowledge
 
     def told(self, outcome: core.Outcome, now_ns: int) -> None:
-        """Record the answer, once."""
         done = outcome.status is Status.OK and not self._found_locked(outcome)
         if outcome.status is Status.UNKNOWN or (not done and self.request.op in WHOLE):
             return
@@ -140,13 +137,13 @@ class Asked:
             self._results(outcome.value)
             for call in self.calls:
                 if outcome.detail.startswith(REPEATED) and changed_nothing(call):
-                    # The value of an earlier try may have been read before it was lost with its primary.
+                    # An earlier try's value may have been read before it was lost with its primary.
                     call.outcome, call.end, call.result = Outcome.UNKNOWN, FOREVER, None
                 else:
                     self.knowledge.answered(call)
 
     def _found_locked(self, outcome: core.Outcome) -> bool:
-        """Whether this was a try without effect because a transaction had locked the entry, or may have."""
+        """Whether a try may have failed because a transaction had locked the entry."""
         tried = self.request.op in (Op.TRY_PUT, Op.TRY_REMOVE)
         return tried and self.knowledge.locks and outcome.value is False
 
@@ -173,7 +170,7 @@ def asked(
     names: Sequence[str] = (),
     expected: str | None = None,
 ) -> Asked:
-    """Record a request that is about to be sent. `names`: the values that it writes, one for each key."""
+    """Record a request about to be sent. `names`: values to write, one per key."""
     operation = NAMES[request.op]
     timed = operation in WRITES or operation == "set_ttl"
     ttl, idle = (

@@ -1,6 +1,8 @@
-"""Clocks of the hosts. Each host has a monotonic clock, which may be fast or slow, stand still while the host
-is suspended, and jump ahead, but never goes back; and a calendar, which may be set. Their total deviation
-limits the deviation of an entry's time to live.
+"""Clocks of the hosts.
+
+Each has a monotonic clock, which may run fast or slow, stop while the host is suspended, and jump ahead, but
+never goes back; and a calendar, which may be set. Their total deviation limits that of an entry's time to
+live.
 """
 
 from __future__ import annotations
@@ -12,19 +14,19 @@ from holdfast.core.model.ids import MILLISECOND, SECOND
 
 MILLION = 1_000_000
 DRIFT_PPM = 30_000
-"""Largest deviation of a clock's rate, in millionths."""
+"""Largest deviation of a clock's rate."""
 WALL_MS = 1_700_000_000_000
-"""Time at which a simulated world begins, in milliseconds since 1970."""
+"""Unix time at which a simulated world begins."""
 SKEW_MS = 60_000
-"""Largest initial deviation of a host's calendar."""
+"""Largest initial deviation of a calendar."""
 SYNCHRONISED_MS = 500
-"""The same for hosts with time synchronisation."""
+"""The same with time synchronisation."""
 UPTIME_NS = 30 * 24 * 3600 * SECOND
 """Longest uptime of a host when the world begins, which its monotonic clock shows."""
 
 
 class Clock:
-    """The two clocks of one host. Times of the world are true nanoseconds."""
+    """The two clocks of one host. World times are true nanoseconds."""
 
     def __init__(self, host: str, skew_ms: int = SKEW_MS) -> None:
         """`skew_ms`: largest initial deviation of its calendar."""
@@ -39,7 +41,7 @@ class Clock:
         return self._shown_ns + max(0, world_ns - self._since_ns) * self.ppm // MILLION
 
     def when(self, shown_ns: int) -> int:
-        """World time at which it will have this reading, if it is not disturbed."""
+        """World time at which an undisturbed clock will have this reading."""
         return self._since_ns - (self._shown_ns - shown_ns) * MILLION // self.ppm
 
     def wall_ms(self, world_ns: int) -> int:
@@ -57,25 +59,23 @@ class Clock:
         self._skew_ms += by_ms
 
     def drift(self, ppm: int, shown_ns: int) -> None:
-        """Set the rate, and the reading at the beginning of the world. Call before the clock is read."""
+        """Set rate and initial reading. Call before the clock is read."""
         self._shown_ns, self.ppm = shown_ns, ppm
 
 
 class Clocks:
-    """Clocks of all hosts, and the facts that judges need."""
-
     def __init__(self) -> None:
         self._of: dict[str, Clock] = {}
         self._drift: random.Random | None = None
         self.fastest_ppm = self.slowest_ppm = MILLION
         self.stood_ns = 0
-        """Total time that clocks have stood still: entries may end so much later."""
+        """Total time that clocks stopped: entries may end so much later."""
         self.skipped_ns = 0
         """Total of jumps ahead: entries may end so much sooner."""
         self.set_ahead_ns = 0
         """Total by which calendars were set ahead: after a restart from files, entries may end so much sooner."""
         self.set_back_ns = 0
-        """Total by which they were set back: so much later, but at most the whole time to live after the restart."""
+        """The same back: so much later, but at most the whole time to live after the restart."""
         self.skew_ms = SKEW_MS
         """Largest initial deviation of calendars. Set it before one is read."""
 
@@ -103,7 +103,7 @@ class Clocks:
         self.skipped_ns += by_ns
 
     def stand(self, host: str, world_ns: int, for_ns: int) -> None:
-        """The monotonic clock stands still for so long; processes of the host must stand still as well."""
+        """Stop the monotonic clock; processes of the host must stop as well."""
         self.of(host).stand(world_ns, for_ns)
         self.stood_ns += for_ns
 
@@ -115,13 +115,13 @@ class Clocks:
             self.set_back_ns -= by_ms * MILLISECOND
 
     def earliest_ns(self, ttl_ns: int, *, files: bool) -> int:
-        """How long after its write an entry with this time to live certainly exists, in true time. `files`:
-        whether it may have been read from a disk since.
+        """How long after its write an entry certainly exists, in true time. `files`: whether it may have been
+        read from a disk since.
         """
         early_ns = self.skipped_ns + (self.set_ahead_ns if files else 0)
         return max(0, (ttl_ns - early_ns) * MILLION // self.fastest_ppm)
 
     def latest_ns(self, ttl_ns: int, *, files: bool) -> int:
-        """How long after its write such an entry may exist at most, in true time, as far as clocks decide."""
+        """How long after its write it may exist at most, as far as clocks decide."""
         late_ns = self.stood_ns + (self.set_back_ns if files else 0)
         return (ttl_ns * MILLION) // self.slowest_ppm + late_ns

@@ -1,4 +1,4 @@
-"""The simulated cluster: its processes, the fault budget, and checks that see all members at once."""
+"""The simulated cluster: processes, fault budget, and checks that see all members at once."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ LOOK_NS = 250 * MILLISECOND
 """Interval at which the fault budget looks for lost members."""
 Journal = Literal["off", "sync", "lazy"]
 SETTLED_NS = 2 * SECOND
-"""How long a cluster must rest before the files of its members count as complete."""
+"""How long a cluster must be settled before its members' files count as complete."""
 
 FOUNDING_INDEX = 1
-"""Index of the first configuration in the log of a group."""
+"""Log index of a group's first configuration."""
 PARITY = "parity"
 PARITIES = ("even", "odd")
-"""Attribute of all members in runs with zones, for zone filters: whether the host's number is even or odd."""
+"""Attribute of members in runs with zones, for zone filters: parity of the host's number."""
 
 
 class Cluster:
-    """Hosts with one process each. A process that ended may be followed by another one, with a new UUID,
-    which keeps only the host's disk, if members keep files.
+    """Hosts with one process each. Its successor has a new UUID, and keeps only the host's disk, if there are
+    files.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class Cluster:
         named: bool = False,
         builds: Sequence[FeatureLevels] = (),
     ) -> None:
-        """`services`: makes the services of one member, in addition to maps. `lite`: hosts whose members hold no data.
-        `groups`: failure group of each host, if there are any. `named`: members always have the names of their hosts.
-        `builds`: feature levels of each host's build; none: all have this build.
+        """`services`: makes one member's services in addition to maps. `lite`: hosts whose members hold no
+        data. `groups`: failure group of each host. `named`: members always have their host's name. `builds`:
+        feature levels of each host's build; none: all have this build.
         """
         self.named = named or settings.partitions.placement == "rendezvous"
         self.world = world
@@ -87,27 +87,29 @@ class Cluster:
         self.settings = with_services(settings, services())
         self.addresses = [Address(f"host{index}", PORT) for index in range(hosts)]
         self.builds = list(builds) or [OF_THIS_BUILD for _ in self.addresses]
-        """Feature levels of each host's build, for every process that starts there."""
+        """By host, for its next processes."""
         self.mixed = bool(builds)
-        """Whether there are several builds, so that messages are checked for readability."""
+        """Whether to check that messages are readable by older builds."""
         self.everyone: list[Process] = []
-        """Every process that ever existed, dead ones included."""
+        """Including dead ones."""
         self.counts_copies = True
-        """Whether every partition must have the configured copies; false if a layout is made by hand."""
+        """Whether every partition must have the configured copies; false for layouts made by hand."""
         self.when_acknowledged: list[Callable[[], None]] = []
-        """Called once each when a primary has acknowledged the last write of a partition; faults wait for this."""
+        """Called once each when a primary has acknowledged the last write of a partition; faults wait for
+        this.
+        """
         self.disks = self._disks()
-        """Disks by host; empty if no files are kept."""
+        """By host; empty if no files are kept."""
         self.keeps = bool(self.disks) and all(
             entry.journal == "sync" for entry in settings.maps.values() if not entry.raft_zone
         )
         """Whether every acknowledged write is durable."""
         self._kept: dict[MemberId, int] = {}
-        """Host whose disk has all acknowledged copies of a member, by member."""
+        """By member: host whose disk has all its acknowledged copies."""
         self._nodes: dict[NodeId, tuple[int, Process]] = {}
-        """Host whose disk has a node's replicas of groups, and the last process with them, by node."""
+        """By node: host whose disk has its replicas of groups, and the last process with them."""
         self._wiped_ns = 0
-        """Beginning of the cluster, or the last loss of a disk."""
+        """Beginning of the cluster, or last loss of a disk."""
         self._dark_ns = 0
         """Last time at which all processes died at once."""
         self._calm_ns = 0
@@ -121,7 +123,7 @@ class Cluster:
         self.lost: list[tuple[int, int]] = []
         """Partitions whose copies were all destroyed on purpose, and when: only earlier writes may be lost."""
         self.zone_lost: list[tuple[int, int]] = []
-        """The same for maps in a zone: partitions whose group has lost its majority."""
+        """The same for Raft maps: partitions whose group has lost its majority."""
         self.when_up: list[Callable[[Process], None]] = []
         """Called for each process that has read its files, before it acts."""
         self.orders_wait = False
@@ -135,7 +137,6 @@ class Cluster:
         return [SimDisk(self.world, address.host, f"{self.world.seed}") for address in self.addresses]
 
     def start(self, index: int, *, bootstrap: bool = False, lite: bool = False) -> Process:
-        """Start a process on host `index`. `lite`, or a lite host: it holds no data."""
         address = self.addresses[index]
         born = len(self.everyone) + 1
         uuid = MemberId(f"{self.world.random.getrandbits(32):08x}-{born:04d}")
@@ -154,7 +155,7 @@ class Cluster:
             address.port,
             address.host,
             0,
-            # With rendezvous placement and in a baseline, members are identified by a lasting name.
+            # Rendezvous placement and baselines identify members by a lasting name.
             address.host if self.named else name,
             lite or index in self.lite,
             group,
@@ -191,7 +192,7 @@ class Cluster:
     def _opened(
         self, process: Process, identity: Identity
     ) -> tuple[Driver, Callable[[Callable[[], None]], None]]:
-        """Open the files of the disk. If the build cannot read them, install the one that wrote them, as an
+        """Open the disk's files. If the build cannot read them, install the one that wrote them, as an
         operator would.
         """
         try:
@@ -205,7 +206,7 @@ class Cluster:
     def _understood(
         self, member: Member, handle: Callable[[Event, int], list[Effect]], event: Event, now_ns: int
     ) -> list[Effect]:
-        """Let the member act, and check that it could read its message, and may write what it writes."""
+        """Handle an event, and check that the member could read it and may write what it writes."""
         if isinstance(event, Received | Heard):
             why = unreadable(event.message, member.picture.info.levels)
             self.world.failures += [f"{member.me}: {why}"] if why else []
@@ -239,13 +240,12 @@ class Cluster:
             disk.power_cut()
 
     def kill_everywhere(self) -> None:
-        """All processes are killed at the same moment."""
         self._dark_ns = self.world.now_ns
         for process in self.running():
             process.crash()
 
     def distrust(self, process: Process, *, wiped: bool) -> None:
-        """Do not count on anything that was written to this host's disk until now."""
+        """Do not count on anything written to this host's disk until now."""
         index = self.addresses.index(process.address)
         self._kept = {uuid: host for uuid, host in self._kept.items() if host != index}
         self._nodes = {node: of for node, of in self._nodes.items() if of[0] != index}
@@ -266,7 +266,7 @@ class Cluster:
         return [process.picture for process in self.living()]
 
     def leftovers(self) -> list[str]:
-        """Outdated state of members and their links. The cluster must be at rest."""
+        """Outdated state of members and links. The cluster must be at rest."""
         problems = leftovers.judge(self.pictures())
         for process in self.living():
             links = process.driver.links
@@ -279,12 +279,12 @@ class Cluster:
         return problems
 
     def migrations(self) -> int:
-        """Migrations that any master, dead ones included, has committed or aborted."""
+        """Migrations that any master, dead or alive, has committed or aborted."""
         masters = [process.picture.migrations() for process in self.everyone]
         return sum(master.completed + master.failed for master in masters)
 
     def _acknowledged(self, member: Member, told: Callable[[int], None], partition: int) -> None:
-        """The primary reports that every write of the partition is on its backups: check that (rule 2)."""
+        """A primary reports that its backups have every write of the partition: check that (rule 2)."""
         others = [other for other in self.pictures() if other.me != member.me]
         excused = {damage.member.me: damage.name for damage in self.damages if damage.partition == partition}
         self.world.failures += convergence.unequal(member.picture, others, partition, excused)
@@ -293,14 +293,16 @@ class Cluster:
             self.when_acknowledged.pop()()
 
     def _heard(self, settings: Settings, news: News) -> None:
-        """A partition continues without its content: allowed only if that was accepted, or nothing had a backup."""
+        """A partition continues without its content: allowed only if that was accepted, or nothing had a
+        backup.
+        """
         loss = news.loss
         if loss is None or not (loss.begun_anew or loss.maps):
             return
         if loss.all_lost and not loss.begun_anew:
-            return  # It waits.
+            return  # The partition waits.
         if not loss.begun_anew and loss.lost_backups + 1 < settings.holders():
-            return  # Only maps with fewer backups lost their content.
+            return  # Only maps with fewer backups lost content.
         if settings.partitions.lost != "accept" and not self.accepted:
             self.world.failures.append(
                 f"the operator has not accepted that partition {loss.partition} lost {loss.maps}"
@@ -308,9 +310,7 @@ class Cluster:
         self.lost.append((loss.partition, self.world.now_ns))
 
     def _changed(self, member: Member) -> None:
-        """Assignments or members have changed: check on the master that every partition could still lose as
-        many members as promised (rule 7).
-        """
+        """Check on the master that every partition could still lose as many members as promised (rule 7)."""
         self.moved_ns = self.world.now_ns
         if not self.counts_copies or not member.picture.is_master:
             return
@@ -318,7 +318,7 @@ class Cluster:
         spare, holders = self._spare(), self.settings.holders()
         if spare <= 0:
             return
-        # A member that was removed and is back counts as lost, but has a copy where a later assignment names it.
+        # A removed member that is back counts as lost, but has a copy where a later assignment names it.
         here = {other.me for other in self.members()} & {info.uuid for info in member.picture.members()}
         for partition, row in enumerate(member.picture.assignments):
             copies = len(here.intersection(row.replicas[:holders]))
@@ -346,7 +346,7 @@ class Cluster:
         self._losses.note(views, dead, self._gone())
 
     def _gone(self) -> set[MemberId]:
-        """Members that have left, or are about to: their copies are on the way to others."""
+        """Members that have left, or are about to: their copies are moving to others."""
         return {
             process.driver.member.me
             for process in self.everyone
@@ -356,12 +356,12 @@ class Cluster:
     def may_die(self, victim: Process, *, disk_too: bool = False) -> bool:
         """Whether the death of this process, and perhaps of its disk, stays within what must be survived.
 
-        The remaining members of the newest view, and of every view that was agreed to, must be a quorum. No
-        process may die while a view is being proposed, because its quorum is not known yet. And the data must
-        be safe: either every newest assignment of a partition, wherever it is known, names another replica that
-        lives or is on a lasting disk; or fewer members than a map has backups have died, or were removed, since
-        every partition had all its copies. No disk may be lost while a cluster that was stopped as a whole
-        comes back, because it waits for the files of all members.
+        The remaining members of the newest view, and of every agreed view, must be a quorum. No process may
+        die while a view is being proposed, because its quorum is not known yet. And the data must be safe:
+        either every newest assignment of a partition, wherever it is known, names another replica that lives
+        or is on a lasting disk; or fewer members than a map has backups have died, or were removed, since
+        every partition had all its copies. No disk may be lost while a stopped cluster comes back, because it
+        waits for the files of all members.
 
         Example: 3 members, one backup. Member 2 dies: allowed. Until its partitions have new copies, member 3
         must live, unless no partition has its only remaining copies on 2 and 3.
@@ -397,16 +397,16 @@ class Cluster:
         return all(is_quorum(view, alive) for view in views)
 
     def _on_disk(self, victim: Process, disk_too: bool) -> set[MemberId]:
-        """Members whose copies would be found on disks when the dead ones come back."""
+        """Members whose copies will be found on disks when the dead ones come back."""
         lost = self.addresses.index(victim.address) if disk_too else -1
         return {uuid for uuid, host in self._kept.items() if host != lost}
 
     def all_may_die(self) -> bool:
         """Whether all processes may die at once and come back with the content of the disks.
 
-        Every newest assignment must name a member whose disk lasts; and the files of all members of a view
-        that may be the last one must exist, so the cluster must have been settled for a while since the
-        beginning, or the last loss of a disk. Damage in memory may have been written to disk.
+        Every newest assignment must name a member whose disk lasts. The files of all members of a view that
+        may be the last one must exist, so the cluster must have been settled for a while since the beginning,
+        or the last loss of a disk. Damage in memory may have been written to disk.
         """
         self._look()
         everyone = self.members()
@@ -421,7 +421,7 @@ class Cluster:
 
     @property
     def has_groups(self) -> bool:
-        """Whether there is a metastore, and perhaps a zone, from the beginning or later."""
+        """Whether there is, or will be, a metastore and perhaps a zone."""
         chosen = self.settings.maps.values()
         return self.settings.metastore.voters > 0 or any(entry.raft_zone for entry in chosen)
 
@@ -436,8 +436,8 @@ class Cluster:
     def groups_survive(
         self, rest: Sequence[Process], *, lost: Process | None = None, disks: bool = True
     ) -> bool:
-        """Whether a majority of every group lives in these processes, or, with `disks`, is on a disk and will
-        come back. The disk of `lost` does not count.
+        """Whether a majority of every group lives in these processes, or, with `disks`, is on a disk other
+        than that of `lost` and will come back.
         """
         lasting = {
             node: process
@@ -455,8 +455,8 @@ class Cluster:
         return _survive(groups, there)
 
     def _founders_survive(self, rest: Sequence[Process]) -> bool:
-        """Whether these processes have a majority of those that a founding of the metastore names, until its group has
-        committed something: before, a founder may not have begun, so that it counts nowhere else.
+        """Whether these processes have a majority of the metastore's founders, until its group has committed
+        something: before, a founder may not have begun, so that it counts nowhere else.
         """
         groups = [process.picture.consensus.groups for process in self.living()]
         if any(
@@ -476,8 +476,8 @@ class Cluster:
     def groups_begun_within(self, core: Sequence[Process]) -> bool:
         """Whether one of these processes has a replica of each partition of a zone.
 
-        A partition may have none anywhere: the members of its first assignments may not know of them yet. Example: a
-        zone of one replica is created while its member is cut off.
+        A partition may have none anywhere, if the members of its first assignments do not know of them yet.
+        Example: a zone of one replica is created while its member is cut off.
         """
         hosts = [process.driver.member.picture.consensus.groups for process in core]
         keys = [process.driver.member.picture.consensus.metastore.scan(PART_PREFIX) for process in core]
@@ -485,7 +485,7 @@ class Cluster:
         return all(any(group_of(*part[:2]) in groups.hosted for groups in hosts) for part in parts)
 
     def _spare(self) -> int:
-        """How many more deaths a map with the fewest backups is promised to survive."""
+        """How many more deaths a map with the fewest backups must survive."""
         parting = {
             member.me
             for member in self.members()
@@ -494,7 +494,7 @@ class Cluster:
         return self._losses.spare(self.settings.holders(), self._group, parting, self._gone())
 
     def could_end_without(self, leaver: Process) -> bool:
-        """Whether the leaving members, with this one, could decide alone: cut off from the others, they would
+        """Whether the leaving members, with this one, have a quorum: cut off from the others, they would
         remove these, and end the cluster.
         """
         members = self.members()
@@ -503,8 +503,8 @@ class Cluster:
         return bool(views) and is_quorum(max(views, key=lambda view: view.number), leaving)
 
     def copies_elsewhere(self, everyone: list[Member], alive: set[MemberId], kept: set[MemberId]) -> bool:
-        """Whether each newest assignment of a partition, wherever `everyone` knows it, has a replica in sync on
-        one of `alive`, or of one of `kept`, whose copies are on a disk.
+        """Whether each newest assignment of a partition that `everyone` knows has a replica in sync on one of
+        `alive`, or on the disk of one of `kept`.
         """
         # Replicas with higher indexes hold nothing of maps with fewer backups.
         holders = self.settings.holders()
@@ -541,7 +541,8 @@ def settled_among(members: list[Member]) -> bool:
 
 
 def _survive(agreed: Sequence[GroupHost], there: Collection[NodeId]) -> bool:
-    """Whether every group keeps a majority of its voters, in every configuration that a voter among these members has.
+    """Whether every group keeps a majority of its voters, in every configuration that a voter among these
+    members has.
 
     `agreed`: groups of all members whose replicas live or are on lasting disks; `there`: the nodes that will
     exist. A node counts for a group only if it has a replica.
@@ -585,8 +586,8 @@ def agreed_views(member: Member) -> list[View]:
 def driver_of(
     process: Process, identity: Identity, settings: Settings, services: Sequence[Service]
 ) -> tuple[Driver, Callable[[Callable[[], None]], None]]:
-    """Make the member of a process from the contents of its host's disk (`process.disk`), with its journal there; also
-    returns how to register for the moment when it may act. Only here the simulator opens files.
+    """Make a member from the files on its host's disk; also returns how to register for the moment when it
+    may act. The simulator opens files only here.
     """
     recorder = process.world.recorder
     if process.disk is None:

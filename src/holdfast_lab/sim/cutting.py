@@ -1,8 +1,9 @@
-"""A client that takes cuts in a simulated run, reads them repeatedly from all holders, and judges the results.
+"""A client that takes cuts in a simulated run, reads them repeatedly from all holders, and judges the
+results.
 
-A cut shows the value of a key like a read that began when the cut was requested and ended when it was answered,
-so each is recorded as a call for the judge of linearizability. And every named holder must show the same, as
-long as it lives and is asked within the lease.
+A cut shows the value of a key like a read that began when the cut was requested and ended when it was
+answered: each is recorded as such a call for the judge of linearizability. And all holders must show the
+same, as long as they live and are asked within the lease.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ CLIENT = "cut"
 """Client of the calls that cuts answer. They are binding, because a cut waits for its backups."""
 LEASE_MS = 60_000
 PATIENCE_NS = 5 * SECOND
-"""How long a cut is requested until it is answered."""
+"""How long a cut is requested."""
 KEPT_NS = 15 * SECOND
 """How long after its beginning a cut is read."""
 KEYS_MAX = 30
-"""Most keys of a partition that are judged as reads; all are compared between holders."""
+"""Most keys of a partition that are judged as reads; holders are compared in all."""
 
 Content = dict[bytes, bytes]
 
@@ -47,7 +48,7 @@ class Mark:
     start: int
     end: int
     content: Content | None = None
-    """Contents at the first read."""
+    """At the first read."""
 
 
 @dataclass(slots=True)
@@ -106,7 +107,7 @@ class Cutter:
     # -- taking cuts
 
     def _take(self, cut: Cut) -> None:
-        """Ask the owners, as a member knows them, for partitions that are not cut yet; repeat until there are none."""
+        """Ask the owners, as a member knows them, for partitions that are not cut yet, until there are none."""
         left = [p for p in range(self.cluster.settings.partitions.count) if p not in cut.done]
         living = self.cluster.living()
         if not left or not self.running or self.world.now_ns > cut.begun_ns + PATIENCE_NS:
@@ -166,7 +167,7 @@ class Cutter:
     def _look(self, process: Process, cut: Cut, partition: int, name: str, mark: Mark) -> None:
         cuts = process.driver.member.copies.cuts
         if not self.running or self.world.now_ns > cut.begun_ns + KEPT_NS:
-            return  # The member was paused, and the cut is over.
+            return  # The member was paused past the end of the cut.
         pin = cuts.find(cut.id, partition, name)
         where = f"cut of map {name} in partition {partition}, update {mark.counter} of term {mark.term}"
         where += f", on {process.name}"
@@ -188,11 +189,11 @@ class Cutter:
             self.found.append(f"{where}: {keys[:5]} differ from what was read of it before")
 
     def _note(self, pin: Pin, partition: int, name: str, mark: Mark) -> None:
-        # A cut does not count as use, and only the primary knows the last use, so entries with an idle time are
-        # left out. So are probes of a map in a zone, which are not among the judged writes.
+        # A cut does not count as use, and only the primary knows the last use, so skip entries with an idle
+        # time. Skip probes of Raft maps too: they are not among the judged writes.
         entries = ((key_of(key), name_of(value)) for key, value in pin.content().items())
         content = {key: value for key, value in entries if key[0] not in (IDLE, PROBE)}
-        # Absent keys are endless: one is recorded only if an earlier cut has shown it.
+        # Record a key as absent only if an earlier cut has shown it: absent keys are endless.
         known = self._known.setdefault((partition, name), {})
         known |= dict.fromkeys(sorted(content))
         keys = list(known)

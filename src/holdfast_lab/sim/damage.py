@@ -15,8 +15,8 @@ from holdfast_lab.check import convergence
 from holdfast_lab.sim.world import Process
 
 KINDS = ("value", "entry lost", "entry added", "rot", "behind", "ahead")
-"""Kinds of damage: a changed value; a missing or an additional entry; memory that changed unnoticed; a copy
-that missed the last updates, or counts updates that never existed.
+"""rot: memory that changed unnoticed; behind: the copy missed the last updates; ahead: it counts updates that
+never existed.
 """
 MISSED = 3
 HARM = "harm"
@@ -38,9 +38,7 @@ class Damage:
 
 
 def spoil(living: Iterable[Process], known: list[Damage], draw: random.Random) -> Damage | None:
-    """Damage one copy on a backup, if there is one with entries, at most one of each partition; add it to the
-    known ones.
-    """
+    """Damage one copy with entries on a backup, at most one of each partition, and add it to `known`."""
     found = [
         (process, partition, held)
         for process in living
@@ -88,7 +86,7 @@ def _harm(held: MapReplica, kind: str, draw: random.Random) -> None:
 
 
 def mended(damage: Damage, primary: Member | None) -> bool:
-    """Whether the copy equals its primary's again, or is gone. False while that cannot be decided."""
+    """Whether the copy equals its primary's again, or is gone. False while undecided."""
     member, partition = damage.member, damage.partition
     if damage.process.dead or partition not in member.picture.held:
         return True

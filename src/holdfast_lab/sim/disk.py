@@ -1,9 +1,9 @@
-"""The disk of one simulated host: slow, forgetful, and sometimes faulty. It outlives the processes of its host.
+"""The disk of one simulated host: slow, forgetful, and sometimes faulty. It outlives the host's processes.
 
-Written data is visible at once, and durable after a sync. Submitted work of a process is lost with it, unless
-it was carried out. Of unsynced data a power cut keeps any part, sector by sector, in any state that a sector
-went through. Files that were created or put survive a power cut with their names; removed files may come back,
-unless a file was created, put or renamed since.
+Written data is visible at once, and durable after a sync. Submitted work is lost with its process, unless it
+was carried out. Of unsynced data, a power cut keeps any part, sector by sector, in any state that a sector
+went through. Created or put files survive a power cut with their names; removed files may come back, unless a
+file was created, put or renamed since.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from holdfast_lab.sim.clocks import SKEW_MS, WALL_MS
 from holdfast_lab.sim.world import Process, World
 
 SECTOR = 512
-"""Bytes that are written completely or not at all."""
+"""Unit of an atomic write."""
 LINES = ("journal", "checkpoint")
 MICROSECOND = 1000
 LATENCY_NS: dict[type[Deed], tuple[int, int]] = {
@@ -110,7 +110,7 @@ class _Line:
         self.present: Deed | None = None
         self.made: tuple[str, bytes] | None = None
         self.turn = 0
-        """Incremented with each deed, so that a timer cannot end another deed."""
+        """Incremented with each deed, so that a timer cannot end another one."""
         self.answers: deque[tuple[DeedsDone, Exception | None]] = deque()
 
     @property
@@ -148,7 +148,7 @@ class SimDisk:
     # -- faults and inspection
 
     def power_cut(self) -> None:
-        """Power failure of the host, whose process is dead already. Unsynced data may be lost."""
+        """Power failure of the host, whose process is already dead. Unsynced data may be lost."""
         assert self._door is None or self._door.process.dead, f"{self.name} is in use"
         self._end_of_process()
         for name in sorted(self._ghosts):
@@ -162,11 +162,11 @@ class SimDisk:
         self._trace("power cut")
 
     def fail_armed(self, may_fail: Callable[[], bool] | None) -> None:
-        """Let the next deed that makes something durable fail, if `may_fail` allows it at that moment. None disarms."""
+        """Fail the next deed that makes something durable, if `may_fail` allows it then. None disarms."""
         self._may_fail = may_fail
 
     def cut_armed(self, deeds: int, strike: Callable[[], None]) -> None:
-        """Call `strike` during a deed, so many deeds from now. 0 disarms."""
+        """Call `strike` during the deed after so many. 0 disarms."""
         self._cut_in, self._cut = deeds or None, strike
 
     def wipe(self) -> None:
@@ -235,7 +235,7 @@ class SimDisk:
                 self.world.after(self.random.randint(0, duration_ns), self._cut)
 
     def carry_out(self, deed: Deed, made: tuple[str, bytes] | None) -> None:
-        """Carry out a deed now. Raises DiskFull or DiskFailed."""
+        """Raises DiskFull or DiskFailed."""
         kind = type(deed).__name__
         if self.full and self._needs_room(deed):
             self._trace(f"no room for {kind}")
@@ -290,7 +290,7 @@ class SimDisk:
                 assert_never(deed)
 
     def _name(self, name: str, data: bytes) -> None:
-        """A file is durable with its name, and so are all earlier changes of names."""
+        """Make a file durable with its name, and all earlier changes of names with it."""
         self._files[name] = _File(data)
         self._ghosts.clear()
 
@@ -312,7 +312,7 @@ class SimDisk:
             self._do(deed, made)
 
     def _end_of_process(self) -> None:
-        """The process with the disk is dead: its current deed is carried out in part, its queued ones are not."""
+        """The process is dead: carry out its current deed in part, and drop the queued ones."""
         door, self._door = self._door, None
         if door is None:
             return
@@ -341,7 +341,7 @@ class SimDisk:
 
 
 class MountedDisk:
-    """Implements `engine.ports.Disk` for one process of the host."""
+    """Implements `engine.ports.Disk` for one process."""
 
     def __init__(self, disk: SimDisk, process: Process) -> None:
         self.disk = disk
@@ -394,7 +394,7 @@ class MountedDisk:
         self.disk.closed(self)
 
     def _next(self, line: _Line) -> None:
-        """Begin the next deed if the process is awake; its writing thread is paused with it."""
+        """Begin the next deed unless the process, and with it its writing thread, is paused."""
         process = self.process
         if process.dead or line.busy:
             return
@@ -439,7 +439,9 @@ class MountedDisk:
                 self._answer(line, None)
 
     def _answer(self, line: _Line, error: Exception | None) -> None:
-        """The first group of the line is complete; its callback runs in a turn of its own, in the order of the line."""
+        """The first group of the line is complete: run its callback in a turn of its own, in the order of the
+        line.
+        """
         _, done = line.groups.popleft()
         line.answers.append((done, error))
         process = self.process

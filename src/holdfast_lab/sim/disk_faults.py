@@ -1,6 +1,6 @@
 """Faults of runs with files: power failures, and slow, full, broken or lost disks.
 
-Choices that only such runs make come from a random stream of their own, so that runs without files do not change.
+Choices of such runs come from a separate random stream, so that runs without files do not change.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ AGAIN_NS = 250 * MILLISECOND
 SOON_NS = MILLISECOND
 """Delay between an acknowledgement and a power failure."""
 PATIENCE_NS = 500 * MILLISECOND
-"""How long a power failure waits for an acknowledgement. Disks are slow until then, so that much is not durable yet.
-"""
+"""How long a power failure waits for an acknowledgement. Disks are slow until then, so that little is durable."""
 SPOTS_MOST = 3
-"""Most places of one disk that rot at a time."""
+"""Most damaged places of one disk at a time."""
 
 
 class DiskFaults(Harm):
@@ -39,10 +38,9 @@ class DiskFaults(Harm):
         """`power_cuts`: least number of power failures of all hosts at once."""
         super().__init__(seed, world, cluster, until_ns)
         self.power_cuts_due = power_cuts
-        """How many of them are left."""
         self._disk_random = random.Random(f"{seed}/disk-faults")
         self._power = self._disk_random.choice([0.0, 0.3, 1.0])
-        """Share of deaths that are power failures of the host; the others are killed processes."""
+        """Share of deaths that are power failures; the others are killed processes."""
 
     def disk_kinds(self) -> list[str]:
         if not self.cluster.disks:
@@ -149,7 +147,7 @@ class DiskFaults(Harm):
         return disk
 
     def _fsync_error(self) -> None:
-        """Arm a failure of a later sync; the budget is checked again at that moment. The process must end then."""
+        """Fail a later sync if the budget allows it then. The process must end."""
         process = self._victim()
         if process is None:
             return

@@ -16,7 +16,7 @@ from holdfast_lab.sim.cluster import Cluster
 from holdfast_lab.sim.world import Process, World
 
 AT_A_TIME = 4
-"""Members that are asked at the same time for one key: one of them may be behind."""
+"""Members asked at the same time for one key: one of them may be behind."""
 AGAIN = 0.6
 """Probability that the same key is read next, where backups are read: a value that goes back is visible only
 between two writes.
@@ -75,6 +75,5 @@ class Reading:
         process.driver.execute(Request(op, name, [partition], wire_key(key)), told)
 
     def problems(self, calls: Sequence[Call], lost: Container[int] = ()) -> list[str]:
-        """Errors in the answers, except for lost partitions."""
         reads = [read for read in self.reads if self._partition(read.key) not in lost]
         return judge(calls, reads) + judge_versions(reads)

@@ -1,6 +1,4 @@
-"""Faults of a seed: a random selection at random times, so that no two seeds are alike. All end before the
-judgement.
-"""
+"""Random faults of a seed at random times. All end before the judgement."""
 
 from __future__ import annotations
 
@@ -30,11 +28,11 @@ from holdfast_lab.sim.memory_faults import MemoryFaults
 from holdfast_lab.sim.world import Process, World
 
 DEEDS = ("crash", "crash", "crash-both", "pause", "part", "cut-off", "cut-around", "cut-around")
-"""Effects of an ambush on the members that its moment concerns."""
+"""Effects of an ambush on its members."""
 
 
 class Faults(DiskFaults):
-    """Faults of one run. `counts` has the number of each kind."""
+    """`counts` has the number of each kind."""
 
     KINDS = (
         "crash",
@@ -55,7 +53,7 @@ class Faults(DiskFaults):
         "echo",
     )
     CONNECTED = ("crash", "crash-midstep", "replace", "drain", "join", "churn")
-    """Faults that disconnect no members: no pauses, losses or delays."""
+    """Faults without pauses, losses or delays."""
     ALONE = (
         *("join", "pause", "lossy", "slow", "echo", "state", "suspend", "clock-jump", "calendar"),
         *("power-cut-all", "kill-all", "disk-full", "slow-disk"),
@@ -83,7 +81,7 @@ class Faults(DiskFaults):
         """`surge`: lets clients write to one partition, all at once, through a process. `power_cuts`: least
         number of power failures of all hosts at once. `memory`: memory is short at times. `operator`: someone
         changes the state of the cluster and the roles of members. `connected`: only faults that disconnect no
-        members. `clocks`: clocks jump and stand still, and calendars are set.
+        members. `clocks`: clocks jump and stop, and calendars are set.
         """
         super().__init__(seed, world, cluster, until_ns, power_cuts)
         self._memory = (
@@ -100,7 +98,7 @@ class Faults(DiskFaults):
         if cluster.groups:
             self.kinds.append("group")
         self.core: set[str] | None = None
-        """Hosts that are healthy while all others stay broken."""
+        """Hosts that stay healthy while all others are broken."""
         self._state_wanted: ClusterState | None = None
         """State to which the operator returns the cluster, until it is reached."""
         self._insisting = False
@@ -115,7 +113,7 @@ class Faults(DiskFaults):
             self.kinds = [*self.CONNECTED, *(self.OPERATOR if operator else ())]
             world.weather.loss = world.weather.echo = 0.0
         if cluster.disks:
-            # A cluster that was stopped as a whole waits for every seed that is not known to be gone.
+            # A stopped cluster waits for every seed that is not known to be gone.
             world.weather.refusal = max(world.weather.refusal, 0.3)
 
     def start(self) -> None:
@@ -156,7 +154,7 @@ class Faults(DiskFaults):
             self.world.after(self.random.randint(0, SECOND), self._isolate)
 
     def _crash_midstep(self) -> None:
-        """Arm a crash in the middle of a later step; the budget is checked again at that moment."""
+        """Crash in the middle of a later step, if the budget allows it then."""
         process = self._victim()
         if process is None:
             return
@@ -164,7 +162,7 @@ class Faults(DiskFaults):
         process.crash_armed(count, lambda: self._kill(process, "crash-midstep"))
 
     def _crash_torn(self) -> None:
-        """Cut a process off from some others and crash it a moment later: its last messages reached only some."""
+        """Cut a process off from some others and crash it a moment later: only some receive its last messages."""
         process = self._victim()
         if process is None:
             return
@@ -242,7 +240,7 @@ class Faults(DiskFaults):
         process.clock_jumped()
 
     def _calendar(self) -> None:
-        """The calendar of a host is set, possibly while its process is down."""
+        """Set a host's calendar, possibly while its process is down."""
         host = self.random.choice(self.cluster.addresses).host
         by_ms = self.random.choice([-1, 1]) * self.random.choice([2_000, 60_000, 3_600_000])
         self._did("calendar", f"{host} by {by_ms / 1000:.0f} s")
@@ -300,7 +298,6 @@ class Faults(DiskFaults):
     # -- at a moment of a protocol
 
     def _ambush(self) -> None:
-        """Wait for a message, and strike the members that it concerns just when it leaves."""
         self._lie_in_wait(self.random.choice(OCCASIONS), lambda moment: True, self._strike)
 
     def _lie_in_wait(
@@ -310,8 +307,8 @@ class Faults(DiskFaults):
         Ambush(self.world, self.cluster, occasion, passing=passing, wanted=wanted, strike=strike)
 
     def _coup(self) -> None:
-        """Cut off the master and the members that its new assignments name, when it offers these: alone they
-        must not decide. Clients try to write there.
+        """Cut off the master that offers assignments, with the members in them: alone they must not decide.
+        Clients try to write there.
         """
 
         def strike(moment: Moment) -> None:
@@ -325,8 +322,8 @@ class Faults(DiskFaults):
         self._churn()
 
     def _starve(self) -> None:
-        """A primary moves, and messages of the old one to the new one, or to one of several backups, are lost:
-        writes stop, some unfinished, others waiting, when the migration is aborted.
+        """A primary moves, and messages of the old one to the new one, or to one of several backups, are
+        lost: writes stop, some unfinished, others waiting, when the migration is aborted.
         """
 
         def starve(source: Process, deaf: Process, partition: int) -> None:
@@ -434,7 +431,7 @@ class Faults(DiskFaults):
         self._for_a_while(better)
 
     def _echo(self) -> None:
-        """Packets sent now arrive again much later, perhaps at another life of the receiver."""
+        """Packets sent now arrive again much later, perhaps at a later life of the receiver."""
         weather = self.world.weather
         before = weather.echo
         weather.echo = self.random.choice([0.05, 0.3])

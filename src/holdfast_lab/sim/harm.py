@@ -20,14 +20,14 @@ class Harm:
         self.cluster = cluster
         self.until_ns = until_ns
         self.over = False
-        """Whether faults have ended; delayed ones do not strike any more."""
+        """After the end of faults, delayed ones strike no more."""
         self.counts: dict[str, int] = {}
         self._migrations_before: int | None = None
         self._migrations_after = 0
 
     @property
     def migrations(self) -> int:
-        """Migrations that ended, successfully or not, between the first fault and the end of faults."""
+        """Migrations that ended, successfully or not, while there were faults."""
         return self._migrations_after - (self._migrations_before or 0)
 
     def _did(self, kind: str, what: str) -> None:
@@ -65,7 +65,6 @@ class Harm:
         self.world.after(delay_ns, again)
 
     def _kill(self, process: Process | None, kind: str) -> None:
-        """Kill it if the budget allows that now."""
         if process is not None and not process.dead and not self.over and self.cluster.may_die(process):
             self._did(kind, process.name)
             self._die(process)

@@ -29,7 +29,7 @@ AGAIN_NS = 20 * MILLISECOND
 HEARD_NS = 10 * SECOND
 """Time until a loss is known: before that, stale members may still answer."""
 LAST = "the last look"
-"""Client that reads every key at the end. The cluster is at rest and connected then, so its reads are binding."""
+"""Client that reads every key at the end, with the cluster at rest and connected: its reads are binding."""
 MODES = (
     ("a call that changed something", False, False),
     ("a call that changed nothing", True, False),
@@ -52,7 +52,7 @@ def look(world: World, cluster: Cluster, keys: Keys, knowledge: Knowledge) -> li
 
     def told(key: str) -> None:
         del missing[key]
-        # Later, not at once: a member answers for its own partitions before the call returns.
+        # Later, because a member answers for its own partitions before the call returns.
         process.soon(ask)
 
     for _ in range(AT_A_TIME):
@@ -75,7 +75,7 @@ def _read(
 
     def told(outcome: core.Outcome) -> None:
         if outcome.status is not Status.OK:
-            # Only so many requests may wait for other members.
+            # The number of requests that wait for other members is limited.
             process.world.after(AGAIN_NS, partial(process.step, ask))
         else:
             call.end, call.outcome, call.result = process.world.now_ns, Outcome.DONE, name_of(outcome.value)
@@ -106,8 +106,8 @@ def clocks_of(cluster: Cluster) -> Clocks:
 
 
 def zone_clocks_of(cluster: Cluster) -> Clocks:
-    """The same for Raft maps, where the leader's calendar decides when an entry was written and when it ends; the next
-    leader's may be ahead or behind.
+    """The same for Raft maps, where the leader's calendar decides when an entry was written and when it ends;
+    the next leader's may be ahead or behind.
     """
     clocks, apart_ns = clocks_of(cluster), cluster.world.clocks.apart_ns
     return replace(clocks, early_ns=clocks.early_ns + apart_ns, late_ns=clocks.late_ns + apart_ns)
@@ -136,7 +136,7 @@ def judge_calls(
 ) -> list[str]:
     """Errors in the answers: keys whose history fits no register, with the kind of call that shows it; values
     seen after their time; reads of values that were never written. `lost`: partitions whose copies were all
-    destroyed, and when; `zone_lost`: of maps in a zone. `seen`: remaining times of entries in reads.
+    destroyed, and when; `zone_lost`: of Raft maps. `seen`: remaining times of entries in reads.
     """
     confirmed = {
         name
@@ -165,9 +165,8 @@ def judge_calls(
 
 
 def _parted(calls: list[Call], partitions: int, lost: Sequence[tuple[int, int]]) -> list[Call]:
-    """Splits the calls on keys of lost partitions into two histories: one until shortly before the loss, and
-    one after it, in which earlier writes may be there or not. Zones lose nothing: a majority of their voters
-    remains.
+    """Split the calls on keys of lost partitions into two histories: until shortly before the loss, and after
+    it, when earlier writes may be there or not. Zones lose nothing: a majority of their voters remains.
     """
     if not lost:
         return calls
@@ -193,7 +192,7 @@ def _parted(calls: list[Call], partitions: int, lost: Sequence[tuple[int, int]])
                     # It may have been applied after the loss, and after writes that followed the loss.
                     found.append(replace(doubtful, end=call.end, key=f"{call.key} after the loss"))
             elif call.outcome is Outcome.DONE and call.argument is not None:
-                # An earlier call leaves at most the value that it wrote, as if it had been a plain set.
+                # An earlier call leaves at most the value that it wrote, as a plain set would.
                 end = max(call.end, last[partition] + HEARD_NS)
                 written = replace(doubtful, operation="set", expected=None, end=end)
                 found.append(replace(written, key=f"{call.key} after the loss"))
@@ -201,7 +200,7 @@ def _parted(calls: list[Call], partitions: int, lost: Sequence[tuple[int, int]])
 
 
 def _of_key(key: str, calls: Sequence[Call]) -> str:
-    """Errors of one key. The weakest mode in which it fails is the most informative. Undecided keys are errors too."""
+    """Errors of one key, including an undecided history. The weakest mode that fails is the most informative."""
     try:
         if not judge(calls):
             return ""

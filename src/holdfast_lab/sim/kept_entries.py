@@ -1,8 +1,8 @@
 """Judge of Raft logs on disks: a committed entry that a node has acknowledged is there after every restart.
 
-Without this judge a lost entry shows only if the member fails because of it. With voters {1,2,3}, entry 31 on 1
-and 2, and 2 restarted without it, the leader sends 2 the commit index 31, and 2 fails with an IndexError: an
-accident, not a verdict. This judge knows what each node had acknowledged, and names the lost writes.
+Without this judge a lost entry shows only if the member fails because of it. With voters {1,2,3}, entry 31 on
+1 and 2, and 2 restarted without it, the leader sends 2 the commit index 31, and 2 fails with an IndexError.
+This judge knows what each node had acknowledged, and names the lost writes.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class _Acknowledged:
 
 
 class KeptEntries:
-    """Observes all groups. Only nodes with files are judged; others come back as different nodes."""
+    """Judges only nodes with files; others come back as different nodes."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
-        """`calls`: those of all clients, to describe lost writes."""
+        """`calls`: of all clients, to describe lost writes."""
         self._calls = calls
         self._acknowledged: dict[tuple[GroupNumber, str], _Acknowledged] = {}
         self._entries: dict[GroupNumber, list[RaftEntry]] = {}
@@ -81,7 +81,7 @@ class KeptEntries:
             known += log.entries_from(since, upto=log.committed)
 
     def started(self, member: MemberView) -> list[str]:
-        """A member has read its files and not acted yet: the acknowledged entries that are lost."""
+        """Lost acknowledged entries of a member that has read its files and not acted yet."""
         groups = member.consensus.groups
         problems: list[str] = []
         for number in groups.journal.found:

@@ -1,8 +1,7 @@
-"""Deliberate losses and lies, to test the judges: for one run, each replaces a method of the members, which
-know nothing of it.
+"""Deliberate losses and lies, to test the judges: each replaces a method of the members for one run.
 
-Where possible a lie is the same on all replicas, so that no comparison of copies finds it. Each has a random
-stream of its own, so that a seed with a lie is reproducible.
+Where possible a lie is the same on all replicas, so that no comparison of copies finds it. Each has its own
+random stream, so that a seed with a lie is reproducible.
 """
 
 # ruff: noqa: SLF001 - a lie sits where the truth does
@@ -52,7 +51,7 @@ from holdfast_lab.sim.replacing import Method, Replaced
 from holdfast_lab.sim.zone_runs import ZONED
 
 REPLAYED_MS = 5000
-"""A command that is applied so long after it was proposed is being applied again by a restart."""
+"""A command applied so long after its proposal is being applied again by a restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +62,8 @@ class Asked:
     request: Request
     now_ns: int
     decide: Callable[[Request], Decision]
-    """The correct decision function."""
 
     def truth(self) -> Decision:
-        """The correct decision."""
         return self.decide(self.request)
 
     @property
@@ -82,14 +79,12 @@ class Asked:
 
 
 class Liar(Replaced):
-    """Installs lies, and removes them again."""
-
     def __init__(self, name: str) -> None:
         super().__init__()
         self.random = random.Random(f"lie/{name}")
         self._copies: list[LocalReplicas] = []
         self._lost: set[tuple[str, bytes, bytes]] = set()
-        """Lost entries: map, key and value."""
+        """Map, key and value."""
 
     def begin(self, tell: Callable[[Liar], None]) -> None:
         self.replace(LocalReplicas, "__init__", self._register)
@@ -133,8 +128,8 @@ class Liar(Replaced):
         return found
 
     def lose(self, partition: int, name: str, keys: Iterable[bytes], *others: MapReplica) -> None:
-        """Remove entries from all copies, and these others, without an update. Copies that get them later, from
-        a disk or from a member that has come back, lose them too.
+        """Remove entries from all copies, and from `others`, without an update. Copies that get them later,
+        from a disk or a returned member, lose them too.
         """
         copies = [held for copy in self.everywhere(partition) if (held := copy.maps.get(name)) is not None]
         for held in [*copies, *others]:
@@ -511,7 +506,7 @@ def _ttl_restarts(liar: Liar) -> None:
 
 
 def _zone_ttl_restarts(liar: Liar) -> None:
-    """A command that is applied again after a restart counts as proposed when the first replica applies it again."""
+    """A command applied again after a restart counts as proposed at that moment."""
     given_ms: dict[tuple[int, int, bytes], int] = {}
 
     def carry_out(original: Method) -> Method:
@@ -616,7 +611,9 @@ def _near_cache_repeats(liar: Liar) -> None:
 
 
 def _stream_tells(times: int, name: str, liar: Liar) -> None:
-    """Report some changes of this map, or with "" of all maps, so many times: the same changes on every member."""
+    """Report some changes of this map, or with "" of all maps, so many times: the same changes on every
+    member.
+    """
 
     def told(original: Method) -> Method:
         def tells(asked: Any, records: Any) -> Any:
@@ -742,7 +739,6 @@ LIES: dict[str, Lie] = {
 
 @contextmanager
 def telling(names: Iterable[str]) -> Iterator[None]:
-    """Install these lies for the block."""
     liars = [(Liar(name), LIES[name]) for name in sorted(names)]
     try:
         for liar, lie in liars:

@@ -1,8 +1,8 @@
 """Entries with a time to live in runs with files: each has its own key, is written once, and is read
 repeatedly, before and after restarts of members.
 
-An entry view shows the remaining time, so every read is evidence for the judge (`holdfast_lab/check/times.py`),
-also of an entry that outlasts the run.
+An entry view shows the remaining time, so every read is evidence for the judge
+(`holdfast_lab/check/times.py`), also of an entry that outlasts the run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CLIENT = "lifetimes"
 TTLS_S = (20, 60, 120)
 """The shortest ends within a run, the longest outlasts most of its restarts."""
 FIRST_KEY = 1000
-"""The keys are `t1000`, `t1001`, …: the first letter names the map, and no other client uses these numbers."""
+"""Keys are `t1000`, `t1001`, …: the first letter names the map, and no other client uses these numbers."""
 ANSWERED_NS = 60 * SECOND
 AGAIN_NS = 100 * MILLISECOND
 
@@ -103,7 +103,7 @@ class Lifetimes:
             process.whenever_awake(partial(process.step, partial(self._read, process, key, lambda ok: None)))
 
     def _read(self, process: Process, key: str, done: Callable[[bool], None]) -> None:
-        """Ask for the entry view; `done` gets whether it was answered."""
+        """Read the entry view; `done` gets whether it was answered."""
         call = Call("get", key, self.world.now_ns, client=CLIENT)
 
         def answered(outcome: Outcome) -> None:
@@ -130,7 +130,9 @@ class Lifetimes:
             self._open.remove(call.key)
 
     def look(self) -> list[str]:
-        """Read all entries of a cluster at rest that may still exist. Returns errors if reads are not answered."""
+        """Read all entries of a cluster at rest that may still exist. Returns errors if reads are not
+        answered.
+        """
         process = self.random.choice(self.cluster.living())
         missing = dict.fromkeys(self._open)
 
@@ -141,7 +143,7 @@ class Lifetimes:
             if ok:
                 missing.pop(key, None)
             else:
-                # Only so many requests may wait for other members.
+                # The number of requests that wait for other members is limited.
                 self.world.after(AGAIN_NS, partial(ask, key))
 
         for key in list(missing):

@@ -1,7 +1,7 @@
 """Listeners of a simulated run, and the events that they must receive.
 
-Each listens on one member to changes of one map, or one of its keys, on all members, for some seconds or until
-the end. `holdfast_lab/check/heard_events.py` judges the events.
+Each listens on one member to changes of one map, or one of its keys, on all members, for some seconds or
+until the end. `holdfast_lab/check/heard_events.py` judges the events.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from holdfast_lab.sim.world import Process, World
 from holdfast_lab.sim.zone_runs import ZONED
 
 Way = Link[Message] | Process
-"""How a member sends events to a listener: over its link to the listener's member, which is another one after each new
-life of either; or directly, if both are in one process.
+"""How a member sends events to a listener: over its link to the listener's member, which changes with each
+life of either; or directly, within one process.
 """
 
 
@@ -56,8 +56,8 @@ class Registration:
         )
 
     def look(self, cluster: Cluster, now_ns: int) -> None:
-        """Record which members know of it. Earlier events of a member are certain once everything that it sent to the
-        listener's member has arrived: events in flight are lost with their sender.
+        """Record which members know of it. Earlier events of a member are certain once everything that it
+        sent to the listener's member has arrived: events in flight are lost with their sender.
         """
         living = [] if self.over or self.process.dead else cluster.living()
         ways = {process.driver.member.me: self._way(process) for process in living}
@@ -71,7 +71,7 @@ class Registration:
         self.whole.note(now_ns, known if whole else None, sure=all(_arrived(way) for way in known.values()))
 
     def _way(self, process: Process) -> Way | None:
-        """The member's way to the listener; None: the member does not know of it."""
+        """The member's way to the listener; None if it does not know of it."""
         if not self._is_known_to(process):
             return None
         return process if process is self.process else process.driver.links.get(self.process.driver.member.me)
@@ -84,8 +84,8 @@ class Registration:
         return together and mine.me in its.subscribers(self.map)
 
     def must_hear(self, offices: Offices, partition: int, call: Call) -> bool:
-        """Whether it certainly received a change in this partition during the call: from the primary, or, for a
-        cleared map, from the member that was asked.
+        """Whether it certainly received a change in this partition during the call: from the primary, or, for
+        a cleared map, from the member that was asked.
         """
         if call.result is UNTOLD:
             return self.whole.over(call.start, call.end) is not None

@@ -1,4 +1,6 @@
-"""The members that a cluster has lost since all partitions last had all their copies: a part of the fault budget."""
+"""The members that a cluster has lost since all partitions last had all their copies: a part of the fault
+budget.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,16 @@ from holdfast.core.model.views import View
 class LostMembers:
     """Counts how many more members a map with the fewest backups is promised to survive.
 
-    Example: members 1, 2 and 3, one backup, all partitions complete: one may die. Member 2 dies: none may, until the
-    cluster is settled again. If member 2 leaves instead, its copies go to 1 and 3 first, and one may still die.
+    Example: members 1, 2 and 3, one backup, all partitions complete: one may die. Member 2 dies: none may,
+    until the cluster is settled again. If member 2 leaves instead, its copies go to 1 and 3 first, and one
+    may still die.
     """
 
     def __init__(self) -> None:
         self._calm: set[MemberId] = set()
         """Data members when all partitions last had all their copies."""
         self._seen: set[MemberId] = set()
-        """Members seen since then."""
+        """Since then."""
         self._lost: set[MemberId] = set()
         """Those of them that died, or were removed though alive."""
         self._released: set[MemberId] = set()
@@ -29,14 +32,14 @@ class LostMembers:
         """Whether partitions could not move for a time: a member that left then left a gap."""
 
     def settled(self, members: Iterable[Member]) -> None:
-        """All partitions have all their copies."""
+        """Call when all partitions have all their copies."""
         members = list(members)
         self._calm = {member.me for member in members if not member.picture.info.lite}
         self._seen, self._lost = {member.me for member in members}, set()
         self._stood = False
 
     def note(self, views: Collection[View], dead: set[MemberId], gone: set[MemberId]) -> None:
-        """Look for losses. `gone`: members that have left, or are about to."""
+        """`gone`: members that have left, or are about to."""
         self._stood |= any(not view.state.migrates for view in views)
         if views:
             newest = max(views, key=lambda view: view.number)
@@ -50,8 +53,8 @@ class LostMembers:
     def spare(
         self, holders: int, group_of: Mapping[MemberId, str], parting: set[MemberId], gone: set[MemberId]
     ) -> int:
-        """How many members more may die. `holders`: copies of a partition that hold every backed-up map. `parting`:
-        members that are to leave or to become lite.
+        """How many members more may die. `holders`: copies of a partition that hold every backed-up map.
+        `parting`: members that are to leave or to become lite.
         """
         # Members that a view has released are gone, even before they know it.
         gone = gone | self._released

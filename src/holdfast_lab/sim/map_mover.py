@@ -29,7 +29,7 @@ class MapMover:
         self._random = random.Random(f"{world.seed}/map mover")
         self._wanted: MoveMap | None = None
         self._seen: dict[int, MovePhase] = {}
-        """By number: the furthest phase that was seen."""
+        """Furthest phase seen, by number."""
 
     def start(self) -> None:
         draw = self._random

@@ -1,7 +1,7 @@
 """Coverage of a campaign: each feature, fault, answer and rule has a mark, and a mark that a long campaign
 never hits is a gap.
 
-A new part of the simulator declares its mark here, in one line, and hits it where it happens:
+Declare the mark of a new part of the simulator here, in one line, and hit it where it happens:
 `world.marks.hit("lite members")`.
 """
 
@@ -14,7 +14,6 @@ from holdfast.core.model.operations import Status
 from holdfast_lab.sim.ablations.rules import DURABLE, RULES, TRANSACTIONAL, ZONED
 
 MARK = "mark_"
-"""Prefix of figures of marks."""
 RULE = "rule "
 ANSWER = "answer "
 FAULT = "fault "
@@ -57,7 +56,7 @@ FEATURES: dict[str, str] = {
 BUILDS: dict[str, str] = {
     "level raised": "the operator has raised the feature level, after all could do it",
 }
-"""Marks of runs with two builds."""
+"""Runs with two builds."""
 ZONES: dict[str, str] = {
     "zone of one replica": "a partition's group has a single replica",
     "zone of several replicas": "a group goes on while most of its voters do",
@@ -90,19 +89,19 @@ ZONES: dict[str, str] = {
     "map move: cleaning": "the old place forgets it",
     "map move: cancelling": "the operator has cancelled it",
 }
-"""Marks of runs with a map in a zone."""
+"""Runs with a map in a zone."""
 RESTARTS: dict[str, str] = {
     "time to live over a restart": "an entry view is read when the member that took the write has died",
     "zone: log over a restart": "what a node had acknowledged of a group is compared with its files",
 }
-"""Marks of runs with files."""
+"""Runs with files."""
 TRANSACTIONS: dict[str, str] = {
     "transaction committed": "and its application got the outcome",
     "transaction rolled back": "by a deadlock, a timeout, a conflict, or since a member had gone",
     "transaction in doubt": "its application got an unknown outcome",
     "transaction left alone": "its application went away",
 }
-"""Marks of runs with transactions."""
+"""Runs with transactions."""
 NETWORK_FAULTS = (
     "crash",
     "crash-midstep",
@@ -172,7 +171,6 @@ MARKS: dict[str, str] = (
     | PHASES
     | RULES_ASKED
 )
-"""Every mark with its meaning."""
 
 LOSSES_IGNORED = (
     "the maps of a campaign ignore losses; tests/lab/sim/test_loss_policies.py has some that do not"
@@ -198,14 +196,11 @@ NEED_DISKS = frozenset(
     }
     | {ANSWER + "NO_ROOM", RULE + "fill-durable", RULE + "failed-sync-stops", RULE + "damage-ends"}
 )
-"""Marks that only runs with files can hit."""
 
 
 class Marks(Counter[str]):
-    """Counts of what one run has exercised."""
-
     def hit(self, name: str, times: int = 1) -> None:
-        """Count a mark. Raises KeyError if it is not declared."""
+        """Raises KeyError if the mark is not declared."""
         if name not in MARKS:
             raise KeyError(f"no such mark: {name!r}; declare it in holdfast_lab.sim.marks")
         self[name] += times
@@ -224,8 +219,8 @@ def missing(
     transactions: bool = False,
 ) -> list[str]:
     """Marks without a hit that could have one. `disks`: some runs had files; `cuts_only`: all runs were about
-    power cuts, and had synchronous journals only; `zones`: a map was in a zone; `transactions`: applications
-    ran some.
+    power cuts, with synchronous journals only; `zones`: a map was in a zone; `transactions`: applications ran
+    some.
     """
     excused: Iterable[str] = {*NEVER, *(ZONES_HAVE_NOT if zones else ONLY_ZONES_HAVE)}
     if not transactions:
@@ -247,9 +242,7 @@ CUTS_HAVE_NOT = frozenset(
         *(name for name in PHASES if name.startswith(PHASE + "loss")),
     }
 )
-"""Marks that runs with power cuts do not hit."""
 ONLY_ZONES_HAVE = frozenset({*ZONES, "zone: log over a restart", *(RULE + name for name in ZONED)})
-"""Marks that only runs with zones hit."""
 ZONES_HAVE_NOT = frozenset(
     {
         "a hundred partitions or more",
@@ -259,6 +252,4 @@ ZONES_HAVE_NOT = frozenset(
         *(name for name in PHASES if name.startswith(PHASE + "loss")),
     }
 )
-"""Marks that runs with zones do not hit: members that lost a majority have no files, so none of an older generation
-of a group returns.
-"""
+"""Members that lost a majority have no files, so none of an older generation of a group returns."""

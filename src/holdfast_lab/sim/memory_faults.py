@@ -33,7 +33,6 @@ class MemoryFaults:
         did: Callable[[str, str], None],
         for_a_while: ForAWhile,
     ) -> None:
-        """`did` counts a fault."""
         self._random = random.Random(f"{seed}/memory")
         self._world = world
         self._cluster = cluster

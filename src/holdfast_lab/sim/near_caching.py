@@ -1,8 +1,8 @@
 """Clients with near caches in a simulated run, and the entries that they must not keep.
 
-In every second seed from 100 on two clients read some keys of one primary-copy map repeatedly. One of them
-compares its numbers with those of the members. At rest, cached entries must equal the map. Raft maps feed no
-near caches: a client that wants one must be rejected each time, or its entries would be outdated for ever.
+In every second seed from 100 on two clients read some keys of one primary-copy map repeatedly; one compares
+its numbers with those of the members. At rest, cached entries must equal the map. Raft maps feed no near
+caches: they must reject such a client each time, or its entries would stay outdated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast_lab.sim.zone_runs import ZONED
 
 REPAIR_NS = 7 * SECOND
 KEYS = 10
-"""Most keys of one near cache, so that each is read often."""
+"""Few, so that each key is read often."""
 
 
 class NearCaches:
@@ -42,7 +42,7 @@ class NearCaches:
             return  # Near caches take up to a fourth of a run's time.
         for map_name in sorted(keys):
             if map_name == ZONED and cluster.settings.map(ZONED).reads != "confirmed":
-                # A map that moves is outside zones at times, and could not move in again with near caches.
+                # A moving map is outside zones at times, and could not move back with near caches.
                 self._add(doors, map_name, REPAIR_NS)
         name = self.random.choice(sorted(keys.keys() - {ZONED}))
         for repair_ns in (0, REPAIR_NS):

@@ -1,7 +1,4 @@
-"""Observers of a simulated run, in addition to the clients: listeners, near caches, a reader of a change
-stream, a client that takes cuts, and readers of single entries. Their observations are judged against the
-clients' calls.
-"""
+"""Observers of a simulated run (listeners, near caches, readers), judged against the clients' calls."""
 
 from __future__ import annotations
 
@@ -26,7 +23,6 @@ from holdfast_lab.sim.world import World
 from holdfast_lab.sim.zone_runs import ZONED
 
 READ_KEYS = 8
-"""Number of keys that are read repeatedly."""
 
 
 class Observers:
@@ -121,8 +117,8 @@ class Observers:
             self.applications.look()
 
     def problems(self, calls: Sequence[Call], final: Mapping[str, str | None]) -> list[str]:
-        """Errors in the observations. `final`: values of keys at the end of the change stream; empty if the
-        run did not get so far.
+        """Errors in the observations. `final`: values of keys at the end of the change stream; empty if it
+        was not reached.
         """
         lost = self._lost(MAP)
         count = self.cluster.settings.partitions.count
@@ -143,7 +139,6 @@ class Observers:
         ]
 
     def _lost(self, name: str) -> set[int]:
-        """Partitions that were lost to a map."""
         lost = self.cluster.zone_lost if name == ZONED else self.cluster.lost
         return {partition for partition, _ in lost}
 

@@ -1,8 +1,8 @@
 """Phases after the faults of a run: a core of hosts must work alone; more members die than must be survived;
 backups are damaged. The end of each is judged.
 
-**Sufficient core.** Some hosts are healthy, all others stay broken: cut off, dead, or paused. The healthy
-ones are a core if the protocols promise that they can work alone:
+**Sufficient core.** Some hosts are healthy, all others stay cut off, dead, or paused. The healthy ones are a
+core if the protocols promise that they can work alone:
 
 - They are a quorum of the newest view, of each view that a member has agreed to, and of the newest that they
   know themselves, so only they can decide.
@@ -14,8 +14,8 @@ ones are a core if the protocols promise that they can work alone:
 - The cluster is not recovering from files, for it would wait for those of all members; and `quorum` is not
   `"any"`, since a core would not be a single cluster.
 
-Such a core must converge within LIVE_NS: a single view of its members, all partitions served with all
-possible copies, and an answer from every partition to a client of the core.
+Within LIVE_NS such a core must have a single view of its members, serve all partitions with all possible
+copies, and answer a client from every partition.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CHOICE_NS = 5 * SECOND
 """How long a core is searched for."""
 STEP_NS = 100 * MILLISECOND
 NAP_NS = 2 * SECOND
-"""Length of one pause of a paused process; pauses follow each other."""
+"""Length of one pause; pauses follow each other."""
 SAY_NS = 40 * SECOND
 """Time in which the cluster must report lost partitions."""
 AWAY_NS = (8 * SECOND, 20 * SECOND)
@@ -60,7 +60,7 @@ PROBES = "probes"
 
 
 class Phases:
-    """Phases of one run. Errors are added to the failures of the world."""
+    """Adds errors to the failures of the world."""
 
     def __init__(self, world: World, cluster: Cluster, faults: Faults) -> None:
         self.world = world
@@ -82,7 +82,7 @@ class Phases:
     # -- sufficient core
 
     def core(self) -> None:
-        """Let a core work alone, if there is one without all hosts."""
+        """Let a core work alone, if some hosts are not needed."""
         if self.faults.power_cuts_due or self.cluster.settings.cluster.quorum == "any":
             return
         chosen: list[Process] = []
@@ -142,8 +142,8 @@ class Phases:
         return core if len(core) < len(processes) else []
 
     def _keeps_groups(self, core: list[Process]) -> bool:
-        """Whether the core has a majority of the metastore's group and of each partition of a zone; and none of
-        these moves or is about to: it might need just its destinations.
+        """Whether the core has a majority of every group, and no group moves or is about to: it might need
+        just its destinations.
         """
         if not self.cluster.has_groups:
             return True
@@ -171,7 +171,7 @@ class Phases:
 
     def _break_others(self, core: set[str]) -> Callable[[], None]:
         """Cut the core off from all other hosts; some of their processes also die or are paused. Returns the
-        function that heals them.
+        undo function.
         """
         others = [address.host for address in self.cluster.addresses if address.host not in core]
         told: list[str] = []
@@ -263,7 +263,7 @@ class Phases:
         self.calm()
 
     def lose_zone(self) -> None:
-        """The majority of some groups dies, without files. These have no leader until the operator resets the zone."""
+        """The majority of some groups dies, without files: no leader until the operator resets the zone."""
         loss = ZoneLoss(self.world, self.cluster, random.Random(f"{self.world.seed}/zone loss phase"))
         if not self.calm() or not loss.strike():
             return
@@ -286,7 +286,9 @@ class Phases:
             self.cluster.start(index)
 
     def _accept(self, lost: list[int]) -> None:
-        """Before the operator accepts the loss, lost partitions must not be served, nor the cluster be called safe."""
+        """Until the operator accepts the loss, lost partitions must not be served, nor the cluster be called
+        safe.
+        """
         members = self.cluster.members()
         serving = [p for p in lost for member in members if member.picture.serves(p)]
         if serving:
@@ -300,8 +302,8 @@ class Phases:
         self.world.after(SECOND, partial(self._accept_again, process))
 
     def _accept_again(self, process: Process) -> None:
-        """Repeat the order until everything is served, like `runtime.control`: another holder may be found dead
-        after it.
+        """Repeat the order until everything is served, like `runtime.control`: another holder may be found
+        dead after it.
         """
         if not process.dead and process.driver.member.picture.unserved_reason():
             process.step(partial(process.driver.handle, ActionRequested(AcceptLoss())))
@@ -356,8 +358,8 @@ class Phases:
 
     @property
     def mend_ns(self) -> int:
-        """Time in which a damaged copy is repaired: replicas are compared once in each interval, and a copy is
-        recounted in every fourth of its 32 steps.
+        """Time in which a damaged copy is repaired: replicas are compared once in each interval, and a copy
+        is recounted in every fourth of its 32 steps.
         """
         settings = self.cluster.settings
         interval_ns = settings.replication.anti_entropy_ms * MILLISECOND
@@ -374,7 +376,9 @@ class Phases:
 
 
 class Probes:
-    """A client of a core: one write to each partition through one of its members, repeated until it is answered."""
+    """A client of a core: repeats one write to each partition, through one of its members, until it is
+    answered.
+    """
 
     def __init__(self, world: World, cluster: Cluster, hosts: set[str], draw: random.Random) -> None:
         self.world = world
@@ -384,7 +388,7 @@ class Probes:
         self.running = True
         count = cluster.settings.partitions.count
         self.open: dict[tuple[int, str], bytes] = {}
-        """Partitions of maps without an answer, each with a key."""
+        """Unanswered partitions of maps, each with a key."""
         maps = [PROBES, *(name for name, entry in cluster.settings.maps.items() if entry.raft_zone)]
         number = 0
         while len(self.open) < count * len(maps):
@@ -418,6 +422,6 @@ class Probes:
         process.whenever_awake(lambda: process.step(lambda: process.driver.execute(request, told)))
 
     def _ask_again(self, place: tuple[int, str]) -> None:
-        """The process has ended, for example after it was drained, and perhaps without an answer."""
+        """The process has ended, perhaps without an answer."""
         if place in self.open:
             self._ask(place)

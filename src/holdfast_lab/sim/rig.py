@@ -32,8 +32,6 @@ from holdfast_lab.sim.world import STRAIGHT, Process, World
 
 
 class Packet(NamedTuple):
-    """A packet that leaves."""
-
     sender: Process
     receiver: Process | None
     target: Address
@@ -75,13 +73,12 @@ class Rig:
         assert not self.world.failures, self.world.failures
 
     def until(self, reached: Callable[[], bool], seconds: float = 120, what: str = "") -> None:
-        """Run until this is so. Raises AssertionError, with `what`, if it is not after so many simulated seconds."""
+        """Run until `reached()`. Raises AssertionError, with `what`, after so many simulated seconds."""
         self.world.run_until(self.world.now_ns + round(seconds * SECOND), stop=reached)
         assert not self.world.failures, self.world.failures
         assert reached(), (what, convergence.judge(self.cluster.pictures()))
 
     def at_rest(self) -> bool:
-        """Whether the cluster is safe, no migration is under way, and no member is leaving."""
         return self.cluster.settled() and not any(
             member.under_way() or member.leaving for member in self.cluster.pictures()
         )
@@ -92,7 +89,7 @@ class Rig:
         return partition_of(wire_key(key), 0, self.settings.partitions.count)
 
     def ask(self, process: Process, op: Op, key: str, value: str = "", name: str = "") -> list[Outcome]:
-        """Send a request now; the answer comes into the list."""
+        """Send a request now; the answer is added to the list."""
         answers: list[Outcome] = []
         request = Request(op, name or self.MAP, [self.partition(key)], wire_key(key), value.encode())
         process.step(partial(process.driver.execute, request, answers.append))
@@ -118,7 +115,7 @@ class Rig:
         return STRAIGHT
 
     def seen(self, *kinds: type[Message]) -> list[Packet]:
-        """A list that grows by every packet of these kinds, repeats of the link included."""
+        """A list that grows by every packet of these kinds, including the link's repeats."""
         found: list[Packet] = []
 
         def tap(packet: Packet) -> None:
@@ -140,7 +137,7 @@ class Rig:
     def when(
         self, met: Callable[[Packet], bool], deed: Callable[[Packet], Sequence[int] | None]
     ) -> list[Packet]:
-        """Do this once, when the first such packet leaves; the packet comes into the list."""
+        """Call `deed` when the first such packet leaves, and add the packet to the list."""
         found: list[Packet] = []
 
         def tap(packet: Packet) -> Sequence[int] | None:

@@ -43,12 +43,12 @@ from holdfast_lab.sim.world import World
 from holdfast_lab.sim.zone_runs import ZoneOperator, ZoneWatch, keeping_log_entries
 
 CONVERGE_NS = 180 * SECOND
-"""Simulated time in which the cluster must recover after the faults have ended."""
+"""Simulated time for recovery after the faults."""
 ARRIVE_NS = 2 * SECOND
-"""Time for messages that are in flight at rest, such as the last offer of the table or the end of a connection."""
+"""Time for messages in flight at rest, such as the last table offer or the end of a connection."""
 CLIENTS = 3
 REMEMBERS = 1000
-"""Least number of remembered requests for short requests to be repeated by clients."""
+"""Least number of remembered requests for clients to repeat short requests."""
 WIRED = 0.7
 """Share of clients that use a protocol over connections; the others call members directly."""
 POWER_CUTS = 2
@@ -56,10 +56,13 @@ POWER_CUTS = 2
 TELL_NS = 100 * MILLISECOND
 """Longest pause of the writers to a service."""
 LOOK_NS = SECOND // 17
-"""Interval of looks: no multiple of the steps in which members compare replicas, which would always be in progress.
+"""Interval of looks: no multiple of the steps in which members compare replicas, which would always be in
+progress.
 """
 LATE_NS = 5 * SECOND
-"""Delay, beyond the tolerance for expired entries, before they are looked for: entries of seconds are gone then."""
+"""Delay, beyond the tolerance for expired entries, before they are looked for: entries of seconds are gone
+then.
+"""
 CAUGHT_UP_NS = 20 * SECOND
 """Time in which the change stream is read to its end."""
 GOES_ON = frozenset(
@@ -69,7 +72,7 @@ GOES_ON = frozenset(
 Example: a map whose last entry expired is forgotten some rounds of anti-entropy later.
 """
 LOOKS = 32
-"""Number of looks at leftovers before they count."""
+"""Looks at which leftovers must be present to count."""
 
 
 WITHOUT, TOLD_LIES, ENTRIES = "without", "lies", "log entries"
@@ -78,7 +81,7 @@ WITHOUT, TOLD_LIES, ENTRIES = "without", "lies", "log entries"
 
 @contextmanager
 def as_recorded(told: Mapping[str, str]) -> Iterator[None]:
-    """Let members be as recorded, for the block: with disabled rules, lies and short logs. Raises RecordBroken for
+    """Set up members as recorded, for the block: disabled rules, lies and short logs. Raises RecordBroken for
     unknown ones.
     """
     without, lies = (
@@ -118,10 +121,11 @@ def simulate(
 
     `without`: names of disabled rules. `lies`: names of installed lies. `story`: called with every notable
     step. `power_cuts`: all hosts lose power at once, at least twice, and maps are journalled synchronously.
-    `memory`: members have little or no memory at times. `zones`: one of the maps is in a zone. `transactions`:
-    applications run some. `asked`: counts for each rule the decisions it took part in, also if the run raises
-    an error. `record`: gets the bytes of a recording (`engine.recording`). `ways`: compiled parts of members;
-    with compiled tables a run is reproducible only in a process with the same hash secret (PYTHONHASHSEED).
+    `memory`: members have little or no memory at times. `zones`: one of the maps is in a zone.
+    `transactions`: applications run some. `asked`: counts for each rule the decisions it took part in, also
+    if the run raises an error. `record`: gets the bytes of a recording (`engine.recording`). `ways`: compiled
+    parts of members; with compiled tables a run is reproducible only in a process with the same hash secret
+    (PYTHONHASHSEED).
     """
     asked = Counter() if asked is None else asked
     shape = drawn(seed, journal, power_cuts=power_cuts, memory=memory, zones=zones, transactions=transactions)
@@ -182,7 +186,7 @@ def _run(
     for teller in tellers:
         teller.running = False
     if power_cuts:
-        # Once more before the clients stop: what is lost now is not written again.
+        # Before the clients stop: what is lost now is not written again.
         faults.power_cut_again()
         world.run_until(world.now_ns + CONVERGE_NS, stop=lambda: not faults.power_cuts_due)
     observers.pause()
@@ -191,7 +195,6 @@ def _run(
 
 
 def _cluster(world: World, shape: Shape) -> Cluster:
-    """The hosts of this shape, with their clocks; no process runs yet."""
     seed = world.seed
     if shape.clocks:
         world.clocks.err(random.Random(f"{seed}/clocks"))
@@ -310,7 +313,7 @@ def _judged(
     tellers: Sequence[Teller] = (),
     watch: ZoneWatch | None = None,
 ) -> Verdict:
-    """The second half: no more faults; clients end, the cluster must recover, and all data must be there."""
+    """After the faults: clients end, the cluster must recover, and all data must be there."""
     for client in clients:
         client.stop()
     calm_from = world.now_ns
@@ -372,8 +375,8 @@ def _look_at_all(
     known: list[str],
     observers: Observers | None = None,
 ) -> list[str]:
-    """Errors of a cluster at rest, in addition to known ones. Only without any, read all its data, and look for
-    leftovers when nothing is in progress any more.
+    """Errors of a cluster at rest, in addition to known ones. Only without any, read all its data, and look
+    for leftovers.
     """
     members = cluster.pictures()
     problems = convergence.judge(members) if members else ["no process lives"]
@@ -403,8 +406,8 @@ def _look_at_all(
 def _again_from_disk(
     world: World, cluster: Cluster, clients: list[Client], watch: ZoneWatch | None
 ) -> list[str]:
-    """Check that the files contain everything that was just judged: the power of all hosts fails, all restart,
-    and everything is checked again.
+    """Check that the files contain everything that was just judged: the power of all hosts fails, all
+    restart, and everything is checked again.
     """
     lazy = any(chosen.journal == "lazy" for chosen in cluster.settings.maps.values())
     if lazy and any(client.habits.idle for client in clients):

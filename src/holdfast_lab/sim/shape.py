@@ -1,8 +1,8 @@
-"""The shape of a seed: number and kind of hosts, settings, amount of data. It is drawn before the run begins,
-each part from a random stream of its own, and shown in one line of the story.
+"""The shape of a seed: hosts, settings, amount of data. It is drawn before the run, each part from its own
+random stream, and shown in one line of the story.
 
 Small shapes are common and large ones rare, so that seeds stay cheap. Limits and times are sometimes tiny or
-huge, so that effects of full buffers or slow answers happen in some seeds.
+huge, so that some seeds have full buffers or slow answers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from holdfast_lab.sim.transacting import with_transactions
 from holdfast_lab.sim.zone_runs import ZONED, start_voters_drawn, zone_drawn
 
 Journalling = Literal["off", "sync", "lazy", "mixed"]
-"""Journals of maps: `mixed` chooses one of the others for each seed."""
+"""`mixed` chooses one of the others for each seed."""
 Loss = Literal["", "accept", "operator", "return"]
 """Whether more members die than must be survived, and what follows: not at all; the settings accept the loss;
 the operator accepts it; or the holders come back with their disks.
@@ -51,8 +51,6 @@ MOVE_SEEDS, MOVES = 30_000, 0.7
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Cluster and data of one seed."""
-
     hosts: int
     """Hosts with a member from the beginning."""
     spare: int
@@ -62,7 +60,7 @@ class Shape:
     lite: tuple[int, ...] = ()
     """Hosts whose members hold no data, by index."""
     groups: tuple[str, ...] = ()
-    """Failure group of each host; empty: each member is its own group."""
+    """By host; empty: each member is its own group."""
     service_backups: int | None = None
     """Backups of the shares of a service; None: there are only maps."""
     keys: int = 20
@@ -80,7 +78,9 @@ class Shape:
     start_voters: int = 0
     """Voters of the metastore that the operator starts later; 0: it is there from the beginning."""
     log_entries: int = 0
-    """Applied entries that the log of a Raft group keeps: with few, states are sent instead. 0: as in production."""
+    """Applied entries that the log of a Raft group keeps: with few, states are sent instead. 0: as in
+    production.
+    """
     moves: bool = False
     """Whether the map in the zone moves out of it, and in again."""
     transactions: bool = False
@@ -121,7 +121,7 @@ class Shape:
         )
 
     def features(self) -> list[str]:
-        """Optional features of this run, by the names of their marks (`holdfast_lab.sim.marks`)."""
+        """Optional features of this run, by the names of their marks."""
         settings, maps = self.settings, self.settings.maps.values()
         limits = LimitSettings()
         found = {
@@ -162,7 +162,6 @@ class Shape:
 
     @property
     def _voters(self) -> int:
-        """Voters of the metastore, if there are as many members."""
         return self.start_voters or self.settings.metastore.voters
 
     def _zone_features(self) -> dict[str, bool]:
@@ -196,9 +195,8 @@ def drawn(
     zones: bool = False,
     transactions: bool = False,
 ) -> Shape:
-    """The shape of this seed. `power_cuts`: all hosts lose power at once, so every write must be durable.
-    `zones`: one of the maps is in a zone, and no more than its groups survive is destroyed. `transactions`: all
-    maps take part in some.
+    """`power_cuts`: all hosts lose power at once, so every write must be durable. `zones`: one of the maps is
+    in a zone, and no more than its groups survive is destroyed. `transactions`: all maps take part in some.
     """
     shape = _plain(seed, journal, power_cuts=power_cuts, memory=memory)
     if transactions:
@@ -286,7 +284,7 @@ def _plain(seed: int, journal: Journalling, *, power_cuts: bool, memory: bool) -
 
 
 def unusual(settings: Settings) -> list[str]:
-    """Limits, times and sizes that differ from those of most seeds, with their values."""
+    """Limits, times and sizes that differ from those of most seeds."""
     plain = simulated_settings(1, 1)
     found = []
     for section in ("cluster", "partitions", "replication", "limits"):
@@ -349,15 +347,12 @@ def _files(seed: int, journal: Journalling, partitions: int) -> tuple[Journal, P
 
 
 def _builds(seed: int, hosts: int) -> tuple[FeatureLevels, ...]:
-    """Mixed builds, from random streams of their own."""
     mixed = seed >= KEPT_SEEDS and random.Random(f"{seed}/mixed").random() < 0.15
     return tuple(builds_drawn(seed, hosts)) if mixed else ()
 
 
 def _streamed(seed: int) -> int:
-    """Bytes of history that maps keep by default: every second run reads a change stream. From a random stream
-    of its own.
-    """
+    """Bytes of history that maps keep by default, for a change stream in every second run."""
     draw = random.Random(f"{seed}/streams")
     return draw.choice([5000, 50_000]) if seed >= KEPT_SEEDS and draw.random() < 0.41 else 0
 
@@ -426,7 +421,6 @@ def _knobs(settings: Settings, draw: random.Random) -> Settings:
     """Times, sizes and limits: each mostly as usual, sometimes tiny or huge."""
 
     def of(usual: Any, *others: Any) -> Any:
-        """The usual value in four of five runs."""
         return usual if draw.random() < 0.8 else draw.choice(others)
 
     limits, partitions, replication = settings.limits, settings.partitions, settings.replication

@@ -1,4 +1,6 @@
-"""Records the times during which a fact stayed the same: stricter promises hold for stable times than during faults."""
+"""Records the times during which a fact stayed the same: promises for stable times are stricter than during
+faults.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,15 @@ class Spans(Generic[What]):
         """First and last look at each value."""
 
     def note(self, now_ns: int, what: What | None, *, sure: bool = True) -> None:
-        """Record the present value; None: there is none. `sure` false: it may turn out to have changed already."""
+        """Record the present value, if any. `sure` false: it may have changed already."""
         if not self._seen or self._seen[-1][2] != what:
             self._seen.append((now_ns, now_ns, what))
         elif sure:
             self._seen[-1] = (self._seen[-1][0], now_ns, what)
 
     def over(self, start_ns: int, end_ns: int) -> What | None:
-        """The value during the whole time; None if there was none, or if it began or ended exactly at the start
-        or the end, because the order is not known then.
+        """The value during the whole time; None if there was none, or if it began or ended exactly at the
+        start or the end, because the order is not known then.
         """
         for at, (begin, end, what) in enumerate(self._seen):
             if begin <= start_ns and end_ns <= end:
@@ -54,8 +56,6 @@ class Office:
 
 
 class Serving(Protocol):
-    """A member's service of a partition."""
-
     @property
     def term(self) -> int: ...
 
@@ -87,9 +87,8 @@ class Offices:
         tables: Sequence[Sequence[Assignment]],
     ) -> None:
         """Services of each partition, by member. If two serve at once, it is unknown which one made a change.
-
-        `tables`: as the members know them. A primary does not count when a newer row names another one: it may have
-        been paused or cut off, and its successor may serve, or have served, between two looks.
+        `tables`: as the members know them. A primary does not count when a newer row names another one: it
+        may have been paused or cut off, and its successor may serve, or have served, between two looks.
         """
         found: list[Office | None] = [None] * len(self._of)
         rivals: list[int] = []

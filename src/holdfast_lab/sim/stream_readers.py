@@ -1,9 +1,9 @@
 """Reader of change streams in a simulated world, with the errors that it must never see.
 
 It asks members in turn, remembers its position in each partition, and checks: an update has the same content
-from every member; each change fits the changes before; delivered updates never disappear. Read to its end, the
-stream has delivered each acknowledged change once (`holdfast_lab/check/streamed_changes.py`), and leads to the
-contents of the map.
+from every member; each change fits the changes before; delivered updates never disappear. Read to its end,
+the stream has delivered each acknowledged change once (`holdfast_lab/check/streamed_changes.py`), and equals
+the map.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from holdfast_lab.sim.cluster import Cluster
 from holdfast_lab.sim.world import Process, World
 
 ASKED = 3
-"""Members that are asked for news at a time."""
 HEARD_NS = 10 * SECOND
-"""Time until the loss of a majority is known: writes that began before may be lost."""
+"""Time until the loss of a majority is known: earlier writes may be lost."""
 STUCK_NS = 5 * SECOND
-"""After so long without progress or changes of members, all are asked for changes that one member does not have."""
+"""After so long without progress or changes of members, all are asked for changes that one member does not
+have.
+"""
 CONTENTS = tuple[Change, bytes, bytes, bytes | None, int, bytes]
 
 
@@ -53,20 +54,20 @@ class Reader:
         self.content: dict[int, dict[bytes, bytes]] = {}
         self.problems: list[tuple[int, str]] = []
         self.gone: dict[int, int] = {}
-        """Last restart by partition, because its history was gone."""
+        """By partition: last restart because history was gone."""
         self._refused: dict[int, set[str]] = {}
-        """By partition: members that do not have such old changes, since the last progress."""
+        """By partition: members that lack such old changes, since the last progress."""
         self._progress: dict[int, int] = {}
         self._there: list[str] = []
         self._there_since = 0
-        """Living members, and since when they are the same."""
+        """Since when the living members are the same."""
         self.told: list[changes.Told] = []
         self._begun = False
         self._left: list[int] = []
         """Partitions with unread changes at the end."""
 
     def start(self) -> None:
-        """Begin. Must run until the cluster is at rest and its last reads are answered: until `caught_up`."""
+        """Let the reader run until the cluster is at rest and it has `caught_up`."""
         self._begun = bool(self.cluster.settings.map(self.name).changes_bytes)
         self.world.after(self.random.randint(0, SECOND), self._look)
 
@@ -83,7 +84,6 @@ class Reader:
             process.whenever_awake(partial(process.step, partial(self._ask, process)))
 
     def _ask(self, process: Process) -> None:
-        """Read the heads of this member's partitions, and ask for changes."""
         if not process.driver.stopped:
             self._read_heads(process, partial(self._ask_after, process))
 
@@ -207,8 +207,8 @@ class Reader:
         return sorted(behind)
 
     def judge(self, calls: Sequence[Call], final: Mapping[str, str | None]) -> list[str]:
-        """Errors in the delivered changes. `calls`: those of all maps; `final`: values of all keys, if the
-        cluster came to rest. Nothing is concluded about partitions that have begun again.
+        """Errors in the delivered changes. `calls`: of all maps; `final`: values of all keys, if the cluster
+        came to rest. Partitions that have begun again prove nothing.
         """
         lost = self.lost()
         calls = [call for call in calls if self._reads(call.key, lost)]
@@ -253,8 +253,8 @@ class Reader:
 
 
 class ZoneReader(Reader):
-    """Reader of a map in a zone. Its heads come as a session reports them: from leaders that a majority has confirmed,
-    so they never go back.
+    """Reader of a map in a zone. Its heads come as a session reports them: from leaders that a majority has
+    confirmed, so they never go back.
     """
 
     DRAWS = "zone reader"
@@ -274,12 +274,12 @@ class ZoneReader(Reader):
         return max((at_ns for lost, at_ns in self.cluster.zone_lost if lost == partition), default=0)
 
     def _known_from(self, key: str) -> int:
-        """Writes from before a reset may be lost, or be lost after they were read."""
+        """Writes from before a reset may be lost, also after they were read."""
         reset_ns = self._reset_ns(self._partition(key))
         return max(super()._known_from(key), reset_ns + HEARD_NS if reset_ns else 0)
 
     def _gone(self, partition: int, head: Reach, what: str) -> None:
-        """After a reset that is allowed: the reader begins again with a snapshot."""
+        """Allowed after a reset: the reader begins again with a snapshot."""
         if self._reset_ns(partition):
             self._restart(partition, head)
         else:

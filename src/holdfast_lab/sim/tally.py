@@ -1,4 +1,4 @@
-"""A second service that forgets nothing, a tally of the numbers it was sent, and its writers."""
+"""A second service, whose state shows every number it was sent, and its writers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from holdfast_lab.sim.world import Process, World
 
 NAME = "tally"
 PIECE = 8
-"""Numbers in one piece: few, so that a supply has many pieces."""
+"""Few, so that a supply has many pieces."""
 
 
 class TallyShare:
-    """Tally of one partition: count and sum of its numbers, and each number as often as it was sent."""
+    """Tally of one partition: count and sum of its numbers, and how often each was sent."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -92,7 +92,7 @@ class Teller:
     def __init__(
         self, index: int, world: World, cluster: Cluster, partitions: Sequence[int], think_ns: int
     ) -> None:
-        """`index`, 0 to 9, identifies the teller: no two of them send the same number."""
+        """`index`, 0 to 9: no two tellers send the same number."""
         self.index = index
         self.world = world
         self.cluster = cluster
@@ -165,7 +165,9 @@ def stop(tellers: Sequence[Teller]) -> None:
 
 
 def judge(members: Sequence[MemberView], tellers: Sequence[Teller], lost: Collection[int] = ()) -> list[str]:
-    """Errors in the tally of a cluster at rest, with one view and table. `lost`: partitions that have begun again."""
+    """Errors in the tally of a cluster at rest, with one view and table. `lost`: partitions that have begun
+    again.
+    """
     problems: list[str] = []
     for partition in range(len(members[0].assignments)):
         row = members[0].assignment(partition)

@@ -1,8 +1,9 @@
 """Applications that run transactions on simulated members, and judgement of their histories.
 
-Entries of a separate map are lists. A transaction reads some of them and appends to some, each element once in
-the run. So reads show the order of transactions, and the judge (`holdfast_lab.check.serializability`) finds
-what no order explains: partial or lost transactions, or one that was reported as rolled back and took effect.
+Entries of a separate map are lists. A transaction reads some of them and appends to some, each element once
+in the run. So reads show the order of transactions, and the judge (`holdfast_lab.check.serializability`)
+finds what no order explains: partial or lost transactions, or one that was reported as rolled back and took
+effect.
 """
 
 from __future__ import annotations
@@ -44,12 +45,11 @@ LISTS = "lists"
 APPLICATIONS = 3
 KEYS = 6
 PATIENCE_NS = 20 * SECOND
-"""How long an application waits for an answer; then it goes on, with the outcome unknown."""
+"""How long an application waits for an answer; then the outcome is unknown."""
 AT_LAST_NS = 500 * MILLISECOND
 
 
 def with_transactions(settings: Settings, seed: int) -> Settings:
-    """Settings for this seed in which every map takes part in transactions."""
     draw = random.Random(f"{seed}/transactions")
     maps = {name: msgspec.structs.replace(entry, transactional=True) for name, entry in settings.maps.items()}
     default = settings.map("default")
@@ -77,7 +77,7 @@ class Running:
     plan: list[tuple[str, bool]]
     """Keys, and whether to append to them."""
     ends: str
-    """Planned end: commit, roll back, or leave alone."""
+    """Commit, roll back, or leave alone."""
     id: TransactionId = b""
     done: list[ListAppend | ListRead] = field(default_factory=list)
     value: bytes | None = None
@@ -285,7 +285,7 @@ class Applications:
         self._last = ListTransaction(f"look {self._looks}", committed, now_ns, now_ns, operations)
 
     def problems(self, lost: AbstractSet[int]) -> list[str]:
-        """Anomalies of the history. Nothing is concluded if partitions were lost."""
+        """Anomalies of the history. Lost partitions prevent a judgement."""
         if lost:
             return []
         history = self.history + ([self._last] if self._last is not None else [])

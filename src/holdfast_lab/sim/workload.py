@@ -1,7 +1,7 @@
-"""Workload of simulated clients: every operation of a map, on thousands of keys, singly and in bursts, through
-requests and through the data lane; with the answers recorded for the judges.
+"""Workload of simulated clients: every operation of a map, on thousands of keys, singly and in bursts,
+through requests and the data lane; the answers are recorded for the judges.
 
-Values are unique. Most keys are written only a few times, and a client that comes to a key whose last write was
+Values are unique. Most keys are written only a few times. A client that comes to a key whose last write was
 not seen yet mostly chooses an operation whose answer shows it, so that a lost write is noticed.
 """
 
@@ -28,7 +28,7 @@ from holdfast_lab.sim.zone_runs import ZONED
 
 MAP = "ledger"
 DEEP = "deep"
-"""A map with one more backup than others, in runs that have it: every other key is there."""
+"""A map with one more backup, in runs that have it: every other key is there."""
 LOOSE = "loose"
 """A map with async backups only, in runs that have it."""
 SWEPT = "swept"
@@ -42,7 +42,7 @@ HOT_KEYS = 20
 SWEPT_KEYS = 24
 ZONED_KEYS = 40
 ZONED_SHARE = 0.4
-"""Share of operations on the map in a zone, in runs that have one."""
+"""Share of operations on the map in a zone."""
 TIMED_KEYS = 60
 TTLS_MS = (200, 1000, 4000)
 LONG_TTL_MS = 3_600_000
@@ -84,14 +84,14 @@ SHOWING: dict[Op, int] = {
     Op.GET_ALL: 4,
     Op.CONTAINS_KEY: 2,
 }
-"""Weights of operations on a key with an unseen value."""
+"""Weights for a key with an unseen value."""
 SEVERAL = frozenset({Op.GET_ALL, Op.PUT_ALL})
 READING = frozenset({Op.GET, Op.ENTRY_VIEW, Op.GET_ALL, Op.CONTAINS_KEY})
 STORING = frozenset(
     {Op.SET, Op.PUT, Op.PUT_IF_ABSENT, Op.REPLACE, Op.REPLACE_IF_SAME, Op.TRY_PUT, Op.PUT_ALL}
 )
 TIMED = frozenset({Op.SET, Op.PUT, Op.PUT_IF_ABSENT, Op.SET_TTL})
-"""Operations with a time to live in both protocols; others store for ever."""
+"""Operations with a time to live in both protocols."""
 COMPARING = frozenset({Op.REPLACE_IF_SAME, Op.REMOVE_IF_SAME})
 
 
@@ -137,7 +137,7 @@ class Habits:
 
 
 def map_of(key: str, settings: Settings) -> str:
-    """Map of a key of the judged workload; the first letter of the key decides."""
+    """The first letter of the key decides."""
     if key[0] == "s":
         return SWEPT
     if key[0] == "z":
@@ -179,7 +179,7 @@ class Keys:
 
 
 class Client:
-    """One client: one operation, or one burst, at a time, at a random member."""
+    """One operation, or one burst, at a time, at a random member."""
 
     def __init__(
         self,
@@ -294,7 +294,6 @@ class Client:
             idle_ms = self.random.choice(IDLE_MS)
         expected = None
         if op in COMPARING:
-            # Mostly the known value.
             known = self.knowledge.believed.get(key)
             expected = known if known is not None and self.random.random() < 0.9 else "never"
         several = [wire_key(one) for one in keys] if op in SEVERAL else []
@@ -410,8 +409,8 @@ class Client:
         self.world.after(self.habits.patience_ns, finish)
 
     def _session(self, process: Process, requests: list[tuple[Request, Callable[[Outcome], None]]]) -> None:
-        """Handle one read buffer like a session: entries of served partitions go through the data lane, the
-        rest takes the general way; all effects leave at the end of the turn.
+        """Handle one read buffer like a session: entries of served partitions use the data lane, the rest
+        takes the general way; all effects leave at the end of the turn.
         """
         driver = process.driver
         lane = driver.lane
@@ -485,7 +484,7 @@ class _ZoneSession:
         self._read: list[tuple[Request, Callable[[Outcome], None], Value]] = []
 
     def take(self, request: Request, done: Callable[[Outcome], None]) -> bool:
-        """Add the request to the batch of this buffer; returns whether that is possible."""
+        """Add the request to the batch of this buffer, if possible."""
         entries, partition = self._driver.zone_entries(request.map), request.partitions[0]
         replica = entries.serving[partition] if entries is not None else None
         if entries is None or replica is None:
@@ -536,7 +535,7 @@ class _ZoneSession:
 
 
 class Auditor(Client):
-    """Reads unseen values: all of them when the cluster has come to rest, some in between."""
+    """Reads unseen values: all when the cluster is at rest, some in between."""
 
     AT_A_TIME = 40
     EVERY_NS = 250 * MILLISECOND

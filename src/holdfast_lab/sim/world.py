@@ -36,7 +36,7 @@ STRAIGHT = (0,)
 
 
 class Weather:
-    """Present behaviour of the network: probabilities for each packet, delays in nanoseconds."""
+    """Present network faults: probabilities for each packet, delays in nanoseconds."""
 
     def __init__(self) -> None:
         self.loss = 0.0
@@ -44,15 +44,13 @@ class Weather:
         self.echo = 0.0
         """Packets and datagrams that arrive again, much later."""
         self.refusal = 0.0
-        """Packets to a dead process that are refused, like a closed port does."""
+        """Packets to a dead process that are refused, as by a closed port."""
         self.delay_ns = (200_000, 2 * MILLISECOND)
         self.cut: dict[tuple[str, str], bool] = {}
         """Directed pairs of hosts without connection."""
 
 
 class World:
-    """Time, network and all processes."""
-
     def __init__(self, seed: int, story: Story | None) -> None:
         self.now_ns = 0
         self.seed = seed
@@ -163,7 +161,6 @@ class Process:
         self.awake_at_ns = 0
         self.driver: Driver
         self.disk: Disk | None = None
-        """The disk of its host, if it has one."""
         self.doomed = False
         """Whether its disk has failed, so that it is about to end."""
         self._random = random.Random(f"{world.random.random()}/{name}")
@@ -184,7 +181,7 @@ class Process:
         return self._clock.now_ns(self.world.now_ns)
 
     def when(self, shown_ns: int) -> int:
-        """World time at which that clock will show this."""
+        """World time at which the process's clock has this reading."""
         return self._clock.when(shown_ns)
 
     def wall_ms(self) -> int:

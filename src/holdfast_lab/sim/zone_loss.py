@@ -1,8 +1,8 @@
 """More voters of a zone's groups are destroyed than must be survived, and an operator resets the zone.
 
-Only maps in the zone may lose anything, and only partitions whose group has lost its majority. These have no leader
-before the reset. Afterwards all partitions are served, and a reader of changes goes on or learns that it needs a
-snapshot.
+Only partitions of the zone's maps whose group has lost its majority may lose anything. They have no leader
+before the reset. Afterwards all partitions are served, and a reader of changes goes on or learns that it
+needs a snapshot.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class ZoneLoss:
         )
 
     def led(self) -> set[int]:
-        """The client partitions that have a leader."""
+        """Client partitions that have a leader."""
         pictures = self._cluster.pictures()
         partitions = range(self._cluster.settings.partitions.count)
         return {
@@ -118,7 +118,7 @@ class ZoneLoss:
         return len(self.led()) == self._cluster.settings.partitions.count
 
     def reset(self) -> None:
-        """Order a reset through some member, again and again until all partitions have a leader."""
+        """Order a reset through some member until all partitions have a leader."""
         living = [process for process in self._cluster.living() if process.picture.admitted]
         if living and not self.served():
             process = self._random.choice(living)
@@ -127,7 +127,6 @@ class ZoneLoss:
             self._world.after(AGAIN_NS, self.reset)
 
     def restart(self) -> None:
-        """Start processes on the hosts of the victims."""
         for index in self._away:
             if self._cluster.is_free(index):
                 self._cluster.start(index)

@@ -1,4 +1,4 @@
-"""Maps in a zone, in runs that have them: the zone, its operator, and an observer of its groups."""
+"""Maps in a zone: the zone, its operator, and an observer of its groups."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ from holdfast_lab.sim.world import Process, World
 ZONE = "z"
 ZONED = "zoned"
 ZONE_NUMBER = 1
-"""The first zone of a cluster."""
 PARTITIONS_MOST = 31
 """More groups would make a run long, and find nothing more."""
 SHARED = 0.4
@@ -51,9 +50,8 @@ PATIENCE_NS = 5 * SECOND
 def zone_drawn(
     seed: int, settings: Settings, *, changes_bytes: int = 0, started: bool = False, moves: bool = False
 ) -> tuple[Settings, ZoneSettings]:
-    """Settings with a zone for this seed, and the zone. `changes_bytes`: of the map in the zone. `started`: the
-    metastore is not there from the beginning. `moves`: the map also lives outside, and is then read and kept as
-    strictly.
+    """`changes_bytes`: of the map in the zone. `started`: the metastore is not there from the beginning.
+    `moves`: the map also lives outside, and is then read and kept as strictly.
     """
     draw = random.Random(f"{seed}/zones")
     partitions = settings.partitions
@@ -84,13 +82,15 @@ def zone_drawn(
 
 
 def start_voters_drawn(seed: int) -> int:
-    """Voters of the metastore that the operator starts while the cluster runs; 0: it is there from the beginning."""
+    """Voters of the metastore that the operator starts while the cluster runs; 0: it is there from the
+    beginning.
+    """
     return random.Random(f"{seed}/metastore start").choice([0, 0, 1, 3, 3, 5])
 
 
 class ZoneOperator:
-    """Operator that starts the metastore if there is none, creates the zone, and alters both at times. Repeats orders
-    until they are done.
+    """Starts the metastore if there is none, creates the zone, and alters both at times. Repeats orders until
+    they are done.
     """
 
     def __init__(
@@ -104,9 +104,7 @@ class ZoneOperator:
         self._random = random.Random(f"{world.seed}/zone operator")
         self._turn = 0
         self._due: list[dict[str, Any]] = []
-        """Remaining alterations, in this order."""
         self._start_voters = start_voters
-        """Voters of the metastore that has to be started; 0: it is there."""
         self.created = False
 
     def start(self) -> None:
@@ -197,8 +195,8 @@ class ZoneOperator:
         )
 
     def _all_live(self, process: Process) -> bool:
-        """Whether the zone would be placed on living members: the fault budget does not cover groups that never
-        began, and with one replica nothing could move them away from a dead member.
+        """Whether the zone would be placed on living members: the fault budget does not cover groups that
+        never began, and with one replica nothing could move them away from a dead member.
         """
         read = KeysRead([process.picture.consensus.metastore.get(TOPOLOGY_KEY)], 0)
         topology = read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
@@ -218,7 +216,6 @@ class ZoneOperator:
         self.told(turn, done=not failed or there)
 
     def told(self, turn: int, *, done: bool) -> None:
-        """Outcome of an order."""
         if turn != self._turn:
             return
         self._turn += 1
@@ -237,7 +234,7 @@ class ZoneOperator:
 
 @contextmanager
 def keeping_log_entries(entries: int) -> Iterator[None]:
-    """Let the logs of Raft groups keep only so many applied entries, for the block; 0: as many as in production."""
+    """Limit the applied entries that logs of Raft groups keep, for the block; 0: as in production."""
     replaced = Replaced()
     if entries:
         replaced.replace(group_host, "LOG_ENTRIES", lambda _: entries)  # type: ignore[arg-type, return-value]
@@ -248,10 +245,8 @@ def keeping_log_entries(entries: int) -> Iterator[None]:
 
 
 class ZoneWatch:
-    """Observes the groups of all members, and whether they are at rest."""
-
     def __init__(self, world: World, cluster: Cluster, operator: ZoneOperator, calls: Sequence[Call]) -> None:
-        """`calls`: those of all clients."""
+        """`calls`: of all clients."""
         self._world = world
         self._cluster = cluster
         self._operator = operator

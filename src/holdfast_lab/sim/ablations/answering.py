@@ -25,7 +25,7 @@ from holdfast_lab.sim.replacing import Method
 
 
 def _acknowledges_at_once(_: Method, primary: Lane, done: Completion) -> None:
-    """The records leave with the next flush as usual, but the answer does not wait for them."""
+    """Records leave with the next flush as usual, but the answer does not wait for them."""
     primary.batches.unsent += primary.open_records
     primary.open_records = []
     done(True)

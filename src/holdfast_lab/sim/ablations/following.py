@@ -1,4 +1,4 @@
-"""Ablations of the rules of backups: whom they follow, and how they take over."""
+"""Ablations of the rules of backups: which primary they follow, and how they take over."""
 
 # ruff: noqa: SLF001, ARG001 - a twin sits where the original does, and is given what that is given
 

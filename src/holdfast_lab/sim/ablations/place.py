@@ -19,9 +19,11 @@ class Place:
     owner: type | ModuleType
     method: str
     twin: Method
-    """Replacement: called with the original method, and then with the method's arguments."""
+    """Called with the original method, and then with the method's arguments."""
     when: Callable[..., Any] | None = None
-    """Whether the rule matters in a call with these arguments; in other calls the original is used. None: in all."""
+    """Whether the rule matters in a call with these arguments; otherwise the original is used. None: in all
+    calls.
+    """
 
 
 def nothing(_: Method, *given: Any, **named: Any) -> None: ...

@@ -1,6 +1,6 @@
 """Names of the rules that keep data safe (DESIGN §4), so that tests can disable one and observe the loss.
 
-In production all of them always hold, and nothing there knows these names. The simulator runs without some of them
+Production code does not know these names: all rules always hold. The simulator runs without some
 (`switching`) and must then find the harm; otherwise the rule, or the simulator, is useless.
 """
 
@@ -89,9 +89,7 @@ _TRANSACTIONS: dict[str, str] = {
 }
 RULES: dict[str, str] = _GRID | _AGREED | _MOVES | _TRANSACTIONS
 TRANSACTIONAL = frozenset(_TRANSACTIONS)
-"""Rules that matter only in runs with transactions."""
 ZONED = frozenset(_AGREED | _MOVES)
-"""Rules that matter only in runs with a zone."""
 
 DURABLE = frozenset({"durable-ack", "wait-for-stores", "owner-by-proof", "append-durable", "vote-durable"})
 """Rules that matter only if all hosts lose power."""
@@ -121,4 +119,6 @@ DIRECTED = frozenset(
         *ZONED,
     }
 )
-"""Rules whose harm needs more luck than a campaign has, or more memory than its clients: directed tests show it."""
+"""Rules whose harm needs more luck than a campaign has, or more memory than its clients: directed tests show
+it.
+"""

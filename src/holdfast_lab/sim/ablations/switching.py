@@ -23,13 +23,11 @@ from holdfast_lab.sim.replacing import Method, Replaced
 PLACES: dict[str, tuple[Place, ...]] = (
     ANSWERING | FOLLOWING | FILLING | DECIDING | RESTARTING | PACKETS | AGREEING | COMMITTING | MOVING
 )
-"""Places of decisions by rule."""
 
 
 @contextmanager
 def ablated(*without: str, asked: Counter[str] | None = None) -> Iterator[None]:
     """Disable these rules for the block. Make the members within it, because some keep references to methods.
-
     `asked`: counts the decisions for which each rule mattered, disabled or not. Raises ValueError for an
     unknown rule.
     """

@@ -1,10 +1,12 @@
 """Base of simulated clients of both protocols: finds members, keeps connections, sends, retries and gives up.
 
-The user of a client passes requests, and is called exactly once with the outcome of each:
+The user passes requests, and gets exactly one callback with the outcome of each:
 
 - OK: acknowledged by the member, with the value of the answer. If `detail` begins with `REPEATED`, an earlier
-try was in   doubt: it was not acknowledged, but its effect may have been seen, even if the last try changed
-nothing; - a rejection: certainly not applied, by no try; - UNKNOWN: it may have been applied, or may still be.
+  try was in doubt: it was not acknowledged, but its effect may have been seen, even if the last try changed
+  nothing;
+- a rejection: certainly not applied, by no try;
+- UNKNOWN: it may have been applied, or may still be.
 """
 
 from __future__ import annotations
@@ -31,14 +33,13 @@ Told = Callable[[Outcome], None]
 
 @dataclass(frozen=True, slots=True)
 class Manners:
-    """Behaviour of one client. Times in nanoseconds; shares of all checks of its connections."""
+    """Times in nanoseconds; shares of all checks of its connections."""
 
     patience_ns: int = 20 * SECOND
     """Time after which it gives up a request."""
     retry_ns: int = 200 * MILLISECOND
-    """Pause before a retry."""
     heartbeat_ns: int = SECOND
-    """Interval of heartbeats on an idle connection."""
+    """Interval on an idle connection."""
     silence_ns: int = 6 * SECOND
     """Longest silence of a connection with outstanding answers before it is given up."""
     window: int = 65_536
@@ -56,21 +57,22 @@ class Manners:
     backup_timeout_ns: int = 2 * SECOND
     """How long it waits for them (`operation_backup_timeout`)."""
     indeterminate_fails: bool = True
-    """Whether a write without acknowledgements of backups is unknown (`fail_on_indeterminate_operation_state`).
-    Otherwise silence counts as success, which no member has promised.
+    """Whether a write without acknowledgements of backups is unknown
+    (`fail_on_indeterminate_operation_state`). Otherwise silence counts as success, which no member has
+    promised.
     """
     redo: bool = False
-    """Hazelcast client: whether it retries writes that may have been applied (`redo_operation`). Some are then
-    applied twice, or long after they were answered.
+    """Hazelcast client: whether it retries writes that may have been applied (`redo_operation`). Some are
+    then applied twice, or long after they were answered.
     """
     repeats: bool = True
-    """The same for the own protocol, which gives each write an id: it is applied once, as long as its partition
-    remembers the id (`replication.request_ids`; fewer if answers are large).
+    """The same for the own protocol, which gives each write an id: it is applied once, as long as its
+    partition remembers the id (`replication.request_ids`; fewer if answers are large).
     """
 
     @classmethod
     def drawn(cls, draw: random.Random) -> Manners:
-        """Random behaviour of one client; never one that takes silence for success, or applies writes twice."""
+        """Random behaviour; never one that takes silence for success, or applies writes twice."""
         return cls(
             patience_ns=draw.choice([5, 20, 75]) * SECOND,
             retry_ns=draw.choice([20, 200, 1000]) * MILLISECOND,
@@ -88,8 +90,6 @@ class Manners:
 
 @dataclass(slots=True, eq=False)
 class Ask:
-    """One outstanding request."""
-
     request: Request
     told: Told
     flying: bool = False
@@ -132,10 +132,7 @@ class Line:
 
 
 class Client:
-    """Common part of clients of both protocols."""
-
     OPS: ClassVar[frozenset[Op]]
-    """Supported operations."""
     KIND: ClassVar[str]
     """Name of the protocol, for counts."""
 
@@ -149,7 +146,6 @@ class Client:
         self.random = draw
         self.manners = manners or Manners.drawn(draw)
         self.counts: Counter[str] = Counter()
-        """Counts of events."""
         self.running = False
         self.calm = False
         """Whether connections do not break or stall any more."""
@@ -165,7 +161,7 @@ class Client:
         self._tend()
 
     def close(self) -> None:
-        """End all connections. Outstanding requests are given up."""
+        """End all connections, and give up outstanding requests."""
         self.running = False
         for line in list(self.lines.values()):
             line.stream.hang_up()
@@ -174,7 +170,6 @@ class Client:
 
     @property
     def waiting(self) -> int:
-        """Number of outstanding requests."""
         return len(self._waiting)
 
     def ask(self, requests: Iterable[tuple[Request, Told]]) -> None:
@@ -205,7 +200,7 @@ class Client:
             self.post(line, part)
 
     def later(self, ask: Ask) -> None:
-        """Send it, or send it again, after a pause."""
+        """Send or resend it after a pause."""
         if not self._again:
             pause_ns = self.manners.retry_ns
             self.world.after(self.random.randint(pause_ns // 2, pause_ns), self.send_again)
@@ -243,7 +238,6 @@ class Client:
             self.finish(ask, Outcome(Status.UNKNOWN, None, why))
 
     def finish(self, ask: Ask, outcome: Outcome) -> None:
-        """Call back, once."""
         if ask.done:
             return
         ask.done = True
@@ -334,7 +328,6 @@ class Client:
         self._drop(line)
 
     def anyone(self) -> Line | None:
-        """Any usable connection."""
         ready = [line for line in self.lines.values() if line.ready]
         return self.random.choice(ready) if ready else None
 
@@ -355,7 +348,6 @@ class Client:
         raise NotImplementedError
 
     def received(self, line: Line, data: bytes) -> None:
-        """A read buffer has arrived."""
         raise NotImplementedError
 
     def heartbeat(self, line: Line) -> None:
@@ -370,7 +362,7 @@ class Client:
         raise NotImplementedError
 
     def line_for(self, request: Request) -> Line | None:
-        """The connection for a request; None: none yet."""
+        """None: no connection yet."""
         raise NotImplementedError
 
     def post(self, line: Line, asks: list[Ask]) -> None:

@@ -1,6 +1,6 @@
-"""A simulated client of the Hazelcast protocol. It behaves like official clients: it authenticates, listens to
-members and owners, writes to the owner of a key, collects acknowledgements of backups, and retries where that
-is allowed.
+"""A simulated client of the Hazelcast protocol. Like official clients it authenticates, listens to members
+and owners, writes to the owner of a key, collects acknowledgements of backups, and retries where that is
+allowed.
 """
 
 from __future__ import annotations
@@ -112,12 +112,11 @@ _REFUSALS = [
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One try of a request, with a correlation id of its own."""
+    """One try of a request, with its own correlation id."""
 
     ask: Ask
     line: Line
     acks: int = 0
-    """Acknowledgements of backups so far."""
     wanted: int = -1
     """Required acknowledgements; -1: the owner has not answered."""
     outcome: Outcome | None = None
@@ -127,7 +126,7 @@ class Attempt:
 @dataclass(slots=True, eq=False)
 class HazelcastLine(Line):
     member: bytes = b""
-    """Its UUID as the protocol writes it."""
+    """UUID as the protocol writes it."""
     answers: AnswerStream = field(init=False)
     listening: dict[int, Listening] = field(default_factory=dict)
     """By the correlation id of the registration."""
@@ -173,8 +172,8 @@ def encode(
     aware: bool = False,
     rest: Sequence[bytes] = (),
 ) -> bytes:
-    """A request as bytes: the parameters of its layout, from a `request` or `own`, followed by `rest`. `aware`:
-    the client can collect acknowledgements of backups.
+    """A request as bytes: the parameters of its layout, from a `request` or `own`, followed by `rest`.
+    `aware`: the client can collect acknowledgements of backups.
     """
     fixed, _, variable = MESSAGES[kind].layout.declaration.partition("|")
     flags = BACKUP_AWARE if aware else 0
@@ -210,8 +209,6 @@ def _final(frames: bytes) -> bytes:
 
 
 class HazelcastClient(Client):
-    """One client, which can also `listen`."""
-
     OPS = frozenset(KINDS)
     KIND = "hazelcast"
 
@@ -275,7 +272,7 @@ class HazelcastClient(Client):
         return self.manners.smart and self.manners.backup_acks
 
     def _next(self, line: HazelcastLine, answered: Callable[[bytes], None]) -> int:
-        """Correlation id of a request that is sent next; `answered` gets the answer."""
+        """Correlation id of the next request; `answered` gets the answer."""
         self._correlation += STEP
         line.answers.count = self._correlation
         line.answers.pending[self._correlation] = Waiter(line, answered)
@@ -566,7 +563,7 @@ def member_id(uuid: bytes) -> str:
 
 
 def status_of(code: int, reason: str) -> Status:
-    """The rejection for an error. Errors of requests that cannot be carried out are FAILED, or TOO_LARGE."""
+    """Errors of requests that cannot be carried out are FAILED, or TOO_LARGE."""
     for known, words, status in _REFUSALS:
         if known.number == code and reason.startswith(words):
             return status

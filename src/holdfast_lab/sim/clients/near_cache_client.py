@@ -1,7 +1,7 @@
 """A simulated client of the Hazelcast protocol with a near cache for one map.
 
-The near cache is the one of `holdfast.aio` (`client_core.near_cache`), so a campaign judges that as well. Some clients
-also compare their numbers with those of the members every few seconds.
+A campaign judges the near cache of `holdfast.aio` (`client_core.near_cache`) with it. Some clients also
+compare their numbers with those of the members every few seconds.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class NearCacheClient(HazelcastClient):
         self.map = map_name
         self.count = doors.cluster.settings.partitions.count
         self.cache = NearCache(NearCacheOptions(), lambda: world.now_ns / SECOND)
-        """The near cache of `holdfast.aio`; its values are `Kept`."""
+        """Its values are `Kept`."""
         self.refusals: Counter[int] = Counter()
         """Rejected registrations by error code."""
         self.problems: list[str] = []

@@ -1,5 +1,6 @@
-"""A simulated client of Holdfast's own protocol. It behaves like `client.blocking`, with many questions at a time: it
-fetches the table, asks the owner of a partition, and retries a write, with the same id, until its outcome is known.
+"""A simulated client of Holdfast's own protocol. Like `client.blocking`, but with many questions at a time,
+it fetches the table, asks the owner of a partition, and retries a write, with the same id, until its outcome
+is known.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _STATUSES = {
     own.FaultKind.NO_MEMORY: Status.NO_MEMORY,
     own.FaultKind.LOST: Status.LOST,
 }
-"""Meanings of faults; others are FAILED."""
+"""Others are FAILED."""
 
 
 @dataclass(slots=True, eq=False)
@@ -218,7 +219,7 @@ def _question(number: int, request: Request) -> own.Question:
 
 
 def _outcome_of(answer: own.Answer) -> Outcome:
-    """The outcome of a request. Raises TypeError for an answer of another kind."""
+    """Raises TypeError for an answer of another kind."""
     match answer:
         case own.Executed():
             return answer.outcome

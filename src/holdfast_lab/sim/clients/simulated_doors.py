@@ -18,14 +18,12 @@ from holdfast_lab.sim.cluster import Cluster
 from holdfast_lab.sim.world import Process, World
 
 SPENT_NS = (0, 0, 0, MILLISECOND, 30 * MILLISECOND)
-"""Time that seems to pass between looks at the clock. No time passes in a simulated turn, so without it no door
-would ever be late (server/D-3).
+"""Time that seems to pass between looks at the clock. No time passes in a simulated turn, so without it no
+door would ever be late (server/D-3).
 """
 
 
 class Timer:
-    """A call that can be cancelled."""
-
     __slots__ = ("cancelled",)
 
     def __init__(self) -> None:
@@ -73,8 +71,6 @@ def _do(deed: Callable[[], object]) -> None:
 
 
 class ConnectionCounts:
-    """Counts what clients do at the ports."""
-
     def __init__(self, counts: Counter[str]) -> None:
         self._connection_counts = counts
 
@@ -128,7 +124,7 @@ class Doors:
         self.world = world
         self.cluster = cluster
         self.counts: Counter[str] = Counter()
-        """Counts of events at the ports, by kind."""
+        """By kind of event."""
         self._random = random.Random(f"{world.seed}/doors")
         self._doors: dict[Process, Door] = {}
         self._grids: dict[Process, ProcessGrid] = {}
@@ -142,14 +138,12 @@ class Doors:
         return process if process is not None and not process.driver.stopped else None
 
     def grid(self, process: Process) -> ProcessGrid:
-        """The process as its sessions use it."""
         grid = self._grids.get(process)
         if grid is None:
             grid = self._grids[process] = ProcessGrid(process, Turns(process), ConnectionCounts(self.counts))
         return grid
 
     def connect(self, stream: Stream) -> None:
-        """Carry a new connection to its host."""
         self.world.after(self._random.randint(*self.world.weather.delay_ns), partial(self._connect, stream))
 
     def _connect(self, stream: Stream) -> None:

@@ -1,8 +1,9 @@
-"""A connection between a client and a member's process: two byte streams, ordered and without loss while it lives.
+"""A connection between a client and a member's process: two byte streams, ordered and without loss while it
+lives.
 
 Bytes are delayed, arrive in other pieces than they were written in, wait while a process is paused or the
-network is cut, and leave no faster than the other side reads. A connection can break at any time, with data in
-flight.
+network is cut, and leave no faster than the other side reads. A connection can break at any time, with data
+in flight.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class Pipe:
         relieved: Callable[[], None] = lambda: None,
     ) -> None:
         """`window`: bytes that may be in flight or unread. `choppy`: how often a read buffer ends at a random
-        place. `blocked`: whether nothing passes now. `awake`: runs a function in the reader's time. `deliver`:
-        gets read buffers; `ended` is called after the last one. `relieved`: some bytes have left.
+        place. `blocked`: whether nothing passes now. `awake`: runs a function in the reader's time.
+        `deliver`: gets read buffers; `ended` is called after the last one. `relieved`: some bytes have left.
         """
         self._world = world
         self._random = draw
@@ -79,7 +80,6 @@ class Pipe:
         self._arrived.clear()
 
     def read_or_not(self, reading: bool) -> None:
-        """Start or stop reading."""
         self.reading = reading
         self._wake()
 
@@ -160,7 +160,7 @@ class ClientEnd(Protocol):
 
 
 class Stream:
-    """One connection: the client's side, and the member's transport (`server.door.Transport`)."""
+    """The client's side of a connection, and the member's transport (`server.door.Transport`)."""
 
     def __init__(
         self,
@@ -250,7 +250,6 @@ class Stream:
         process.when_dead.append(self._died)
 
     def accept(self, make: Callable[[], ClientConnection]) -> None:
-        """The process accepts the connection."""
         if not self._closing:
             self._connection = make()
             self._connection.begin(self, self.client)

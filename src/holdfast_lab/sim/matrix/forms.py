@@ -1,7 +1,7 @@
 """Forms of a migration, each as the smallest cluster that shows it, with the master in every role.
 
-Case 2 of SHIFT DOWN and of SHIFT UP in the source takes two MOVEs, with a member that holds nothing in between.
-From `AB` to `CA`: A hands ownership to C (`CB`), holds nothing, and then takes the place of B.
+Case 2 of SHIFT DOWN and of SHIFT UP in the source takes two MOVEs, with a member that holds nothing in
+between. From `AB` to `CA`: A hands ownership to C (`CB`), holds nothing, and then takes the place of B.
 
 Members are letters: A is the primary at first. An assignment is written as in the design: `AB-` has owner A,
 backup B, and an empty place.

@@ -49,12 +49,11 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was lost, leaked, stuck or different."""
         return not self.problems
 
 
 def case_of(key: str) -> Case:
-    """The case of a key. Raises ValueError, which lists the alternatives."""
+    """Raises ValueError, which lists the alternatives, for an invalid key."""
     parts = key.split("/")
     if len(parts) != 4:
         raise ValueError(
@@ -89,7 +88,7 @@ def _play(case: Case, story: Story | None) -> Verdict:
     world = stage.world
     began_ns = world.now_ns
     stage.begin()
-    # The client goes on until the cluster seems to have recovered, then it ends too.
+    # The client continues until the cluster seems to have recovered, then it ends too.
     world.run_until(began_ns + REST_NS, stop=lambda: _calm(stage, director))
     rested_ns = world.now_ns
     stage.client.running = False
@@ -122,7 +121,7 @@ def _calm(stage: Stage, director: Director) -> bool:
 
 
 def _judge(stage: Stage) -> list[str]:
-    """0 lost, 0 leaked, 0 stuck, tables equal."""
+    """Nothing lost, leaked or stuck; tables equal."""
     members = stage.cluster.pictures()
     problems = convergence.judge(members) if members else ["no process lives"]
     if waiting := stage.client.waiting():

@@ -46,11 +46,10 @@ SETUP_S = 30
 Deed = Callable[["Boundary"], Sequence[int]]
 
 CLUSTER = "6d617472-6978-4000-8000-000000000000"
-"""Id of each cluster made here."""
 
 
 class Boundary:
-    """One packet that leaves: number, sender, receiver and message."""
+    """One packet that leaves."""
 
     __slots__ = ("message", "number", "receiver", "sender", "target")
 
@@ -76,8 +75,6 @@ def settings_of(form: Form) -> Settings:
 
 
 class Stage(Rig):
-    """The cluster, its client, and the tap on its network."""
-
     def __init__(self, form: Form, master: str, seed: int, *, story: Story | None) -> None:
         self.form = form
         first, *rest = form.hosts(master)
@@ -157,7 +154,7 @@ class Stage(Rig):
         return arrange(rows, candidates, replicas)
 
     def aims_at_target(self, here: Collection[str]) -> bool:
-        """Whether these members allow the wanted assignment: all in it are present, and the leaving one is not back."""
+        """Whether all members of the wanted assignment are present, and the leaving one is not back."""
         stays = self.wanted == self.form.target and self.form.leaving in here
         return not stays and all(letter in here for letter in self.wanted if letter != EMPTY)
 
@@ -255,7 +252,6 @@ class Client:
         self._quick_until_ns = 0
 
     def load(self) -> None:
-        """Store the initial entries."""
         primary = self.stage.living(PRIMARY)
         assert primary is not None
         for name in MAPS:
@@ -309,7 +305,7 @@ class Client:
         process.whenever_awake(partial(process.step, partial(process.driver.execute, request, told)))
 
     def waiting(self) -> int:
-        """Requests to living processes that have not been answered."""
+        """Number of unanswered requests to living processes."""
         self.open = {number: process for number, process in self.open.items() if not process.dead}
         return len(self.open)
 

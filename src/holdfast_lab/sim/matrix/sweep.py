@@ -1,7 +1,7 @@
-"""Which cases the crash matrix has: every single fault at every boundary, and every pair of faults.
+"""The cases of the crash matrix: every single fault at every boundary, and every pair of faults.
 
-The boundaries of a stage are those of its run without faults. A second fault strikes at a boundary of the run with
-the first one alone, which sends other packets than the run without it.
+The boundaries of a stage are those of its run without faults. A second fault strikes at a boundary of the run
+with the first one alone, which sends other packets than the run without it.
 """
 
 from __future__ import annotations
@@ -15,26 +15,25 @@ from holdfast_lab.sim.matrix.forms import FORMS
 from holdfast_lab.sim.matrix.play import Case, Verdict, play
 
 MAIN_KINDS = ("crash", "crash-before", "lost", "late", "twice")
-"""The faults of the default sweep: each process dies, each control message is lost, delayed, repeated."""
+"""Default sweep: each process dies, each control message is lost, delayed, repeated."""
 CLIENTS_OWN = ("Forward", "Answer")
-"""Messages of clients' requests: processes die at them too, but nothing befalls them by themselves."""
+"""Messages of clients' requests: processes die at them too, but they are not lost, delayed or repeated
+themselves.
+"""
 
 Seen = list[tuple[str, str, str]]
 
 
 @dataclass(slots=True)
 class Tally:
-    """Results of a sweep."""
-
     boundaries: int = 0
     cases: int = 0
     not_asked: int = 0
-    """Cases in which a fault did not happen: it was beyond what is promised, or all was over before."""
+    """Cases in which a fault did not happen: it was beyond what is promised, or came after the end."""
     failed: list[Verdict] = field(default_factory=list)
     acknowledged: int = 0
 
     def add(self, verdict: Verdict) -> None:
-        """Count one case."""
         self.cases += 1
         self.not_asked += not verdict.asked
         self.acknowledged += int(verdict.figures.get("acknowledged", 0))
@@ -42,7 +41,6 @@ class Tally:
             self.failed.append(verdict)
 
     def join(self, other: Tally) -> None:
-        """Count those of another sweep too."""
         self.boundaries += other.boundaries
         self.cases += other.cases
         self.not_asked += other.not_asked
@@ -72,7 +70,7 @@ def single_faults(stage: Case, seen: Seen, kinds: tuple[str, ...], after: int = 
                 if message not in CLIENTS_OWN:
                     yield Fault(kind, at)
             elif kind.endswith("before"):
-                # For anybody but the sender, before the packet leaves is the same as after.
+                # Only for the sender does a crash before the packet leaves differ from one after.
                 yield Fault(kind, at, roles[sender])
             else:
                 for role in roles.values():
@@ -88,9 +86,8 @@ def run(case: Case, without: frozenset[str] = frozenset()) -> Verdict:
 
 
 def one_more(case: Case, first: Verdict, kinds: tuple[str, ...], sample: int = 1) -> Iterator[Case]:
-    """The case with one fault more, in every way; `first` is what became of it without.
-
-    With `sample` only one in so many is given; which ones is decided by their keys.
+    """The case with one fault more, in every way; `first` is its verdict without. With `sample` only one in
+    so many is returned, chosen by their keys.
     """
     after = case.faults[-1].at if case.faults else 0
     if first.asked:  # else its last fault never happens, and nothing follows it
