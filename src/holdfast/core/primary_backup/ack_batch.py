@@ -11,16 +11,16 @@ from holdfast.core.store.replica import AnyReplica
 
 Completion = Callable[[bool], None]
 Written = tuple[int, AnyReplica, Recorded]
-"""Partition, replica of the map or service, and its update."""
+"""Partition, replica, update."""
 NO_MEMBERS: frozenset[str] = frozenset()
 NAMED = 5
-"""Messages list up to this many partitions without an acknowledgement, and then give the count."""
+"""Messages list so many, and then give the count."""
 
 
 class AckBatch:
-    """Records that are sent together, or responses without records (`pending_reads`), until their backups
-    have acknowledged. Callers wait for `need`, `slow_async`, `open_links` and `on_disk`. The records stay
-    until `late` is empty too, because a changed assignment sends them again (primary_backup/P-2).
+    """Records that are sent together, or responses without records (`pending_reads`). Callers wait for `need`,
+    `slow_async`, `open_links` and `on_disk`. Records stay until `late` is empty too: a changed assignment sends them
+    again (primary_backup/P-2).
     """
 
     __slots__ = (
@@ -45,35 +45,35 @@ class AckBatch:
         self.number = number
         self.since_ns = now_ns
         self.asked_ns = now_ns
-        """When the youngest of its callers began to wait."""
+        """When the youngest caller began to wait."""
         self.size = 0
-        """Approximate bytes of its records."""
+        """Approximate."""
         self.charged: tuple[str, ...] = ()
-        """Async backups in whose backlog the batch is counted."""
+        """Async backups in whose backlog it is counted."""
         self.callbacks: list[Completion] = []
         self.records: dict[int, list[tuple[AnyReplica, Recorded]]] = {}
-        """By partition; the list is empty for a partition in `pending_reads`."""
+        """By partition; empty for one in `pending_reads`."""
         self.pending_reads: dict[int, set[str]] = {}
-        """Partition -> maps that responses have read without changing them (primary_backup/P-7). A batch with
-        any has no records.
+        """Partition -> maps that responses have read without changing them (primary_backup/P-7). A batch with any has
+        no records.
         """
         self.since = 0
-        """With `pending_reads`: all other batches up to this number are of earlier turns."""
+        """With `pending_reads`: other batches up to this number are of earlier turns."""
         self.links: set[int] = set()
-        """Batches that have to finish first, because the responses may have seen their records."""
+        """Batches that finish first, because the responses may have seen their records."""
         self.open_links = 0
-        """Number of `links` that are still open."""
+        """Number of open `links`."""
         self.need: dict[str, set[int]] = {}
         """Member -> partitions that callers wait for it to hold."""
         self.slow_async: dict[str, set[int]] = {}
-        """The same for slow async backups, which are waited for until the timeout (primary_backup/K-3)."""
+        """The same for slow async backups, until the timeout (primary_backup/K-3)."""
         self.late: dict[str, set[int]] = {}
         """The same for async backups that no caller waits for."""
         self.on_disk = True
-        """Whether everything that must survive a power failure is durable here."""
+        """Everything that must survive a power failure is durable here."""
 
     def wait_for(self, partition: int, held: AnyReplica, slow: set[str]) -> None:
-        """Wait for the backups of this replica. `slow`: async backups that callers wait for too."""
+        """`slow`: async backups that callers wait for too."""
         sync = held.sync
         for member in held.targets:
             waits = self.need if member in sync else self.slow_async if member in slow else self.late
@@ -91,13 +91,12 @@ class AckBatch:
         return bool(self.need or self.slow_async or self.open_links) or not self.on_disk
 
     def add_read(self, partition: int, name: str, sync: frozenset[str]) -> None:
-        """Wait for the map's sync backups to confirm that they still follow this primary."""
+        """The map's sync backups confirm that they still follow this primary."""
         self.pending_reads.setdefault(partition, set()).add(name)
         for member in sorted(sync):
             self.need.setdefault(member, set()).add(partition)
 
     def forget(self, partition: int) -> None:
-        """Stop waiting for acknowledgements of this partition."""
         for waits in (self.need, self.slow_async, self.late):
             for member in list(waits):
                 waits[member].discard(partition)
@@ -139,7 +138,7 @@ class AckBatch:
 
 
 def when_all_done(batches: list[AckBatch], done: Completion, now_ns: int) -> None:
-    """Call `done` once: with True when all batches are done, with False when the outcome of one is unknown."""
+    """Call it once: with False when the outcome of a batch is unknown."""
     left = len(batches)
     assert left, "at least one batch is waited for"
 

@@ -7,9 +7,8 @@
 
 Example for primary_backup/P-2: a partition has primary 1 and the sync backups 2 and 3 at version 5. Batch 40 holds
 update 18; member 2 has acknowledged it and member 3 has died. Version 6 names 1, 2 and 4. The batch stops waiting for
-3, which would never answer, sends update 18 at version 6 to 2 and 4, and waits for both. Member 2 holds the update
-already: it applies nothing and acknowledges again (primary_backup/B-2). Member 4 must hold the update before the client
-gets its answer: it may be the next primary.
+3, sends update 18 at version 6 to 2 and 4, and waits for both. Member 2 holds it already, and acknowledges again
+(primary_backup/B-2). Member 4 must hold it before the client gets its answer: it may be the next primary.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from holdfast.core.store.partition_copy import PartitionCopy
 
 
 def retarget(copy: PartitionCopy, targets: ReplicationTargets, batches: PendingAcks, out: Outbox) -> None:
-    """Apply primary_backup/P-1 and primary_backup/P-2; this member is, and stays, the primary."""
+    """See primary_backup/P-1 and primary_backup/P-2; this member is, and stays, the primary."""
     partition = copy.partition
     assert targets.terms[partition] <= copy.term, "terms rise"
     targets.terms[partition] = copy.term

@@ -1,12 +1,11 @@
 """Limits on the bytes that a primary keeps for backups that have not acknowledged (H8).
 
-Records stay until every backup holds them, however long that takes. So that a slow or unreachable backup cannot fill
-the memory of its primary:
+Records stay until every backup holds them. A slow backup must not fill the memory of its primary:
 
 - primary_backup/K-1: Above `limits.backlog_bytes` nothing more is read from client connections, until half of it is
   gone.
 - primary_backup/K-2: When that does not help (backups exceed their timeout, or twice as much is kept), writes are
-  rejected and connections are read again. So a primary without its backups keeps a bounded amount and still answers.
+  rejected and connections are read again.
 - primary_backup/K-3: An async backup for which more than `limits.async_backlog_bytes` are kept is waited for like a
   sync one, but what only it has not acknowledged in time counts as done.
 """
@@ -18,25 +17,25 @@ from holdfast.core.model.notices import BacklogChanged
 from holdfast.core.outbox import Outbox
 
 RECORD_BYTES = 200
-"""Approximate size of a record besides its key and value."""
+"""Approximate, without key and value."""
 
 
 class Backlog:
     __slots__ = ("_async_bytes", "_late", "_out", "bytes", "crowded", "most", "refusing", "slow")
 
     def __init__(self, limits: LimitSettings, out: Outbox | None = None) -> None:
-        """`out`: gets a `BacklogChanged` when `crowded` or `refusing` changes."""
+        """`out` gets a `BacklogChanged`."""
         self._out = out or Outbox()
         self.most = limits.bounded(limits.backlog_bytes)
         self._async_bytes = limits.bounded(limits.async_backlog_bytes)
         self.bytes = 0
         """Updated by `PendingAcks`, which calls `grown` and `eased`."""
         self.crowded = False
-        """Whether reading from clients should stop (primary_backup/K-1)."""
+        """Reading from clients should stop (primary_backup/K-1)."""
         self.refusing = False
-        """Whether writes are rejected (primary_backup/K-2)."""
+        """Writes are rejected (primary_backup/K-2)."""
         self.slow: set[str] = set()
-        """Async backups that writers wait for (primary_backup/K-3)."""
+        """Writers wait for these async backups (primary_backup/K-3)."""
         self._late: dict[str, int] = {}
 
     def grown(self) -> None:
@@ -56,13 +55,13 @@ class Backlog:
             self._out.notify(BacklogChanged())
 
     def refuse(self) -> None:
-        """Reject writes if the backlog is crowded: waiting does not help."""
+        """If the backlog is crowded: waiting does not help."""
         if self.crowded and not self.refusing:
             self.refusing = True
             self._out.notify(BacklogChanged())
 
     def late(self, member: str, size: int) -> None:
-        """Add to the bytes that are kept for this async backup; `size` may be negative."""
+        """`size` may be negative."""
         kept = self._late.get(member, 0) + size
         assert kept >= 0, "only counted bytes are released"
         if kept:

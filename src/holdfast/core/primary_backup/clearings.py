@@ -1,11 +1,11 @@
 """Clears a map with a change stream: the stream reports every removal, so it takes time for each entry.
 
-- primary_backup/L-1: A map is cleared in slices, one in a step of the member. Remaining keys that are written
-  in between are removed too; other keys that are written stay.
-- primary_backup/L-2: While the backlog is crowded (`backlog`) nothing is removed. After the call timeout the
-  rest is left.
-- primary_backup/L-3: Partitions that are left (served elsewhere now, writes rejected, timeout) are reported
-  as missed, so that the caller can have them cleared where they are served.
+- primary_backup/L-1: A map is cleared in slices, one in a step. Remaining keys that are written in between are removed
+  too; new keys stay.
+- primary_backup/L-2: While the backlog is crowded (`backlog`) nothing is removed. After the call timeout the rest is
+  left.
+- primary_backup/L-3: Partitions that are left (served elsewhere now, writes rejected, timeout) are reported as
+  missedfor the caller to clear where they are served.
 - primary_backup/L-4: The caller is answered when the removals of every slice are acknowledged.
 """
 
@@ -30,11 +30,11 @@ from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import MapReplica
 
 SLICE_BYTES = 1 << 20
-"""Approximate bytes of the removals in a slice: milliseconds of work."""
+"""Approximate bytes of the removals: milliseconds of work."""
 PAUSE_NS = 1 * MILLISECOND
-"""Pause between two slices, for other work."""
+"""For other work between two slices."""
 EASE_NS = 20 * MILLISECOND
-"""How often a crowded backlog is checked."""
+"""Checks of a crowded backlog."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,13 +43,13 @@ class _Clearing:
     done: ShareDone
     deadline_ns: int
     left: deque[int]
-    """Partitions that are still to be cleared."""
+    """Still to be cleared."""
     unserved: list[int]
-    """Partitions that were not served here at the beginning."""
+    """At the beginning."""
     of: MapReplica | None = None
-    """Replica that is being cleared in the first partition of `left`; None: not begun."""
+    """In the first partition of `left`; None: not begun."""
     keys: list[bytes] = field(default_factory=list)
-    """Keys that are still to be removed there."""
+    """Still to be removed there."""
     count: int = 0
     missed: list[int] = field(default_factory=list)
     waits: int = 0
@@ -72,7 +72,7 @@ class Clearings:
         self._running: deque[_Clearing] = deque()
 
     def begin(self, request: Request, done: ShareDone) -> None:
-        """Clear the map in the partitions that are served here, beginning with a slice at once."""
+        """Where it is served here, beginning with a slice at once."""
         deadline_ns = self._out.now_ns + self._timeout_ns
         unserved = [one for one in request.partitions if self._lane.leading[one] is None]
         self._running.append(_Clearing(request, done, deadline_ns, deque(request.partitions), unserved))
@@ -91,7 +91,7 @@ class Clearings:
         self._out.timer(TimerName.CLEAR, after_ns)
 
     def _go_on(self) -> None:
-        """Make one slice for the clearing that is next in turn."""
+        """One slice of the next clearing in turn."""
         clearing = self._running[0]
         if self._out.now_ns >= clearing.deadline_ns or self._refused(clearing.request) is not None:
             clearing.missed += clearing.left
@@ -138,7 +138,7 @@ class Clearings:
                 clearing.of = None
 
     def _remove(self, clearing: _Clearing, copy: PartitionCopy, held: MapReplica, most: int) -> int:
-        """Remove entries of about `most` bytes; returns the bytes."""
+        """About `most` bytes; returns the bytes."""
         lane, keys, entries = self._lane, clearing.keys, held.state.entries
         size = 0
         while keys and size < most:
@@ -164,5 +164,5 @@ class Clearings:
 
     @property
     def running(self) -> int:
-        """Clearings that have not made their last slice."""
+        """Without their last slice."""
         return len(self._running)

@@ -1,7 +1,7 @@
-"""Clients that collect acknowledgements of backups themselves (H8). With `replication.backup_acks` = "client"
-the primary responds to such a client at once, with the number of backups that will acknowledge. Each of these
-notifies the client over its own connection when it holds the records. A primary may count only backups with
-such a connection, or the client waits in vain: so members report their registered clients to each other.
+"""Clients that collect acknowledgements of backups themselves (H8). With `replication.backup_acks` = "client" the
+primary responds at once, with the number of backups that will acknowledge. Each notifies the client over its own
+connection when it holds the records. A backup without such a connection must not be counted, or the client waits in
+vain: so members report their registered clients to each other.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ class ClientAcks:
         self._out = out
         self._membership = membership
         self._here: dict[bytes, list[Token]] = {}
-        """Client -> its connections."""
         self._clients: dict[Token, bytes] = {}
         self._there: dict[MemberId, set[bytes]] = {}
 
     def add(self, token: Token, client: bytes) -> None:
-        """Register a client's connection; the token is notified when this member, as a backup, holds records for it."""
+        """The token is notified when this member, as a backup, holds records for it."""
         assert token not in self._clients, "a token names one registration"
         self._clients[token] = client
         connections = self._here.setdefault(client, [])
@@ -35,7 +34,7 @@ class ClientAcks:
             self._send_to_all(Collecting([client], []))
 
     def remove(self, token: Token) -> None:
-        """The connection has ended. An unknown token is ignored."""
+        """An unknown token is ignored."""
         client = self._clients.pop(token, None)
         if client is None:
             return
@@ -56,7 +55,6 @@ class ClientAcks:
         there.difference_update(message.removed)
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """Forget the clients of members that left; report ours to members that joined."""
         for member in notice.gone:
             self._there.pop(member, None)
         if self._here:

@@ -6,8 +6,8 @@
 - primary_backup/C-2: No entry is copied. A pin remembers the former value of each key that has changed since. A map
   without pins costs nothing extra.
 - primary_backup/C-3: A cut is answered when all sync backups have acknowledged it and the assignment is still the one
-  that named them; so every holder in the answer has applied the record in its turn. Otherwise the cut is taken again,
-  at a later update. (A backup that was filled past the record reports that it has no pin.)
+  that named them: every holder has applied the record in its turn. Otherwise the cut is taken again, at a later update.
+  (A backup that was filled past the record reports that it has no pin.)
 - primary_backup/C-4: Expired entries are removed before the cut, so the content of a pin depends on no clock.
 - primary_backup/C-5: A pin stays right when the replica is dropped, replaced or cleared. It is kept until the lease of
   its cut ends.
@@ -17,11 +17,11 @@
 
 Example: map m holds {a: 1, b: 2} at update 17. Update 18 is the PIN record of a cut: the pin is empty and reads the
 map. Update 19 sets a to 5: the pin stores a: 1 in its overlay. Update 20 adds c: the pin stores c: None ("not there").
-Reading the cut merges the overlay over the present map: {a: 1, b: 2}. A backup does the same when it applies update
-18, so its pin is equal, although its updates 19 and 20 may come later.
+Reading the cut merges the overlay over the present map: {a: 1, b: 2}. The pin of a backup, from when it applies update
+18, is equal.
 
-Remaining times to live in a cut are those at the holder's own clock when it applied the record. Between two holders
-they differ by the time that the record was on its way.
+Remaining times to live are by the holder's clock when it applied the record. Two holders differ by the time that the
+record was on its way.
 
 Copies that are filled, recovered or repaired hold the updates of a cut, but not the cut; they are not named as holders.
 """
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 CUT_ID_BYTES = 16
 CUTS_MAX = 64
-"""Cuts that clients may have open through this member; cuts that other members have begun do not count."""
+"""Of clients of this member; cuts of other members do not count."""
 LEASE_MS_MAX = 24 * 3600 * 1000
 """A day: a client that has gone keeps its place for so long."""
 LOOKED_AT_MAX = 20_000
@@ -61,7 +61,7 @@ ENDED_MAX = 1000
 
 
 class Pin:
-    """Content of one map in one partition at a cut: the present replica, and the keys that have changed since."""
+    """One map in one partition at a cut: the present replica, and the keys that have changed since."""
 
     __slots__ = (
         "_overlay",
@@ -84,30 +84,30 @@ class Pin:
     def __init__(self, partition: int, held: MapReplica, now_ns: int, index: int = 0) -> None:
         self.partition = partition
         self.index = index
-        """Index of the cut in the log of a zone's partition; 0 outside zones."""
+        """In the log of a zone's partition; 0 outside zones."""
         self.map = held.name
         self.counter = held.counter
         self.lineage = held.proven_lineage()
         self.term = held.term
         self.entries = len(held.state.entries)
         self.taken_ns = now_ns
-        """By this member's clock, or the calendar in a zone; remaining times to live are relative to it."""
+        """By this member's clock, or the calendar in a zone; times to live are relative to it."""
         self.expiries: dict[bytes, Expiry] = dict(held.state.expiries.items())
         self.hashes: dict[bytes, int] = held.state.hashes.copy()
         self.holders: tuple[MemberId, ...] = ()
-        """On the primary: members that keep the pin, once that is confirmed."""
+        """On the primary, once confirmed."""
         self.known = False
-        """On the primary: whether all holders have confirmed that they keep it."""
+        """On the primary: all holders have confirmed it."""
         self.refused = False
-        """On the primary: whether a holder has reported that it does not keep it."""
+        """On the primary: a holder does not keep it."""
         self._state: MapState | None = held.state
         """None once everything is in the overlay."""
         self._overlay: dict[bytes, bytes | None] = {}
-        """Values at the cut of keys that have changed since; None: the key was not there."""
+        """Former values of keys that have changed; None: the key was not there."""
         held.state.observe(self)
 
     def absorb(self, touched: dict[bytes, bytes | None], entries: Entries) -> None:
-        """Keys have changed from these values. Only the first change of a key since the cut counts."""
+        """Former values; only the first change of a key since the cut counts."""
         overlay = self._overlay
         if not overlay:
             overlay.update(touched)
@@ -117,13 +117,13 @@ class Pin:
                 overlay[key] = value
 
     def hide(self, keys: Sequence[bytes]) -> None:
-        """Hide entries that had expired at the cut and were not removed."""
+        """Entries that had expired at the cut and were not removed."""
         self._overlay.update(dict.fromkeys(keys))
         self.entries -= len(keys)
         assert self.entries >= 0, "only entries of the pin are hidden"
 
     def complete(self, entries: Entries) -> bool:
-        """The map is about to lose all its entries, which are given: copy the content and stop observing."""
+        """The map is about to lose all its entries: copy the content and stop observing."""
         whole: dict[bytes, bytes | None] = {**entries, **self._overlay}
         self._overlay = {key: value for key, value in whole.items() if value is not None}
         self._state = None
@@ -131,14 +131,13 @@ class Pin:
         return False
 
     def release(self) -> None:
-        """The cut has ended; keep nothing for it."""
         state, self._state = self._state, None
         self._overlay = {}
         if state is not None:
             state.unobserve(self)
 
     def content(self) -> Mapping[bytes, bytes]:
-        """All entries at the cut. Do not change them; valid until the end of the member's step."""
+        """Do not change them; valid until the end of the member's step."""
         state = self._state
         if state is None:
             return self._overlay  # type: ignore[return-value]  # without None once it is complete
@@ -150,7 +149,7 @@ class Pin:
         return {key: value for key, value in merged.items() if value is not None}
 
     def get(self, key: bytes) -> bytes | None:
-        """The value at the cut; None: the key was not there."""
+        """None: the key was not there at the cut."""
         state = self._state
         if state is None:
             return self._overlay.get(key)
@@ -159,7 +158,7 @@ class Pin:
 
     @property
     def changed(self) -> int:
-        """How many former values it keeps."""
+        """Number of former values."""
         return len(self._overlay)
 
 
@@ -168,22 +167,21 @@ class _Kept:
     lease_ms: int
     until_ns: int
     pins: dict[int, dict[str, Pin]] = field(default_factory=dict)
-    """By partition and map."""
     maps: frozenset[str] | None = None
-    """Maps that a client requested from this member; None: another member has begun the cut."""
+    """Requested by a client of this member; None: another member has begun the cut."""
 
     def every(self) -> list[Pin]:
         return [pin for pins in self.pins.values() for pin in pins.values()]
 
     def confirmed_pins(self, partition: int, names: Sequence[str]) -> list[Pin] | None:
-        """Confirmed pins of these maps in this partition; None: not all of them are confirmed."""
+        """None: not all are confirmed."""
         there = self.pins.get(partition, {})
         mine = [there[name] for name in names if name in there]
         return mine if mine and all(pin.known for pin in mine) else None
 
 
 class PinMark(NamedTuple):
-    """A map in a partition of a zone at a cut. The pins are on the holders, which may be other members."""
+    """One map in a partition of a zone; the pins are on the holders, which may be other members."""
 
     partition: int
     map: str
@@ -198,26 +196,26 @@ class Taken:
     pins: list[Pin] = field(default_factory=list)
     in_zones: list[PinMark] = field(default_factory=list)
     unwritten: list[tuple[int, str]] = field(default_factory=list)
-    """Partitions and maps in which nothing was ever written; nothing is kept."""
+    """Nothing was ever written in these partitions and maps, so nothing is kept."""
     moved: list[int] = field(default_factory=list)
-    """Partitions that are not served here, whose assignment changed, or that could not be cut."""
+    """Not served here, with a changed assignment, or impossible to cut."""
     left: list[int] = field(default_factory=list)
-    """Partitions that were not reached within the work limit; request them again."""
+    """Not reached within the work limit; request them again."""
     known: bool = True
-    """Whether it is known that all sync backups keep the cut."""
+    """It is known that all sync backups keep the cut."""
     why: str = ""
-    """Why `known` is False, or why a partition of `moved` could not be cut; may be empty."""
+    """For `known` = False, or for a partition of `moved`; may be empty."""
 
 
 OnTaken = Callable[[Taken], None]
 
 
 class _Named(NamedTuple):
-    """Pins of one partition that are not confirmed yet."""
+    """Not confirmed yet."""
 
     copy: PartitionCopy
     version: int
-    """Version of the assignment that named the holders."""
+    """Of the assignment that named the holders."""
     pins: list[Pin]
 
 
@@ -230,7 +228,7 @@ class Cuts:
         rows: Sequence[Assignment],
         lane: Lane | None = None,
     ) -> None:
-        """`lane`: the lane of this member; None: it only keeps cuts as a backup."""
+        """`lane`: None: this member only keeps cuts as a backup."""
         self._me = me
         self._settings = settings
         self._out = out
@@ -263,11 +261,11 @@ class Cuts:
         *,
         passive: bool = False,
     ) -> None:
-        """Keep these maps as they are now, here and on the backups, in those partitions that are served here.
+        """Keep these maps, here and on the backups, in partitions that are served here.
 
-        `done` is called once: when all sync backups keep them, or when that cannot be known. Confirmed pins
-        of the same cut stay; a cut has the same maps in every request. `passive`: nothing may be changed, so
-        only this member keeps the pins.
+        `done` is called once: when all sync backups keep them, or when that cannot be known. Confirmed pins of the same
+        cut stay; a cut has the same maps in every request. `passive`: nothing may be changed, so only this member keeps
+        the pins.
         """
         lane, taken = self.lane, Taken()
         named: list[_Named] = []
@@ -319,7 +317,7 @@ class Cuts:
         self.lane.close_batch(done)
 
     def begin(self, cut: bytes, names: Sequence[str], lease_ms: int) -> _Kept:
-        """A client takes a cut of these maps through this member."""
+        """For a client of this member."""
         kept = self._open(cut, lease_ms)
         if kept.maps is None:
             kept.maps = frozenset(names)
@@ -327,9 +325,7 @@ class Cuts:
         return kept
 
     def _remove_ended(self, copy: PartitionCopy, written: Sequence[MapReplica], may_end: int) -> int:
-        """Remove expired entries (primary_backup/C-4), examining at most `may_end` entries. Returns how many
-        more may be examined; 0: the limit was reached.
-        """
+        """Examine at most `may_end` entries (primary_backup/C-4); returns how many more may be examined."""
         for held in written:
             may_end -= self.lane.expire(copy, held, may_end)
             assert may_end >= 0, "the limit of entries is respected"
@@ -346,7 +342,7 @@ class Cuts:
         *,
         passive: bool,
     ) -> list[Pin]:
-        """Pin all maps of the partition at this moment (primary_backup/C-6)."""
+        """See primary_backup/C-6."""
         now_ns = self._out.now_ns
         holding = self._rows[copy.partition].holding
         pins: list[Pin] = []
@@ -367,7 +363,7 @@ class Cuts:
         return pins
 
     def _confirm(self, cut: bytes, named: Sequence[_Named], taken: Taken) -> None:
-        """Confirm the pins of each partition whose assignment is unchanged (primary_backup/C-3)."""
+        """If the assignment is unchanged (primary_backup/C-3)."""
         kept = self._kept.get(cut)
         void: set[int] = set()
         for copy, version, pins in named:
@@ -392,7 +388,7 @@ class Cuts:
             taken.moved += sorted(void)
 
     def not_kept(self, sender: MemberId, unkept: Sequence[tuple[int, str, bytes, int]]) -> None:
-        """A backup holds the records of these cuts but no pins: void the cuts that name it as a holder."""
+        """A backup holds the records of these cuts but no pins."""
         for partition, name, cut, counter in unkept:
             pin = self._pin(cut, partition, name)
             if pin is not None and pin.counter == counter and sender in pin.holders:
@@ -413,8 +409,8 @@ class Cuts:
         taken_ns: int | None = None,
         index: int = 0,
     ) -> Pin:
-        """Keep what the map holds here now; replaces an earlier pin of the same cut. `taken_ns`: the time by which its
-        entries expire; None: this member's clock. `index`: see `Pin`.
+        """Replaces an earlier pin of the same cut. `taken_ns`: when its entries expire; None: this member's clock.
+        `index`: see `Pin`.
         """
         there = self._open(cut, lease_ms).pins.setdefault(partition, {})
         before = there.pop(held.name, None)
@@ -453,7 +449,7 @@ class Cuts:
         return list(islice(found, limit))
 
     def hold(self, cut: bytes, lease_ms: int) -> int:
-        """Set the lease of the cut; 0 ends it. Returns its number of pins."""
+        """0 ends the lease. Returns the number of pins."""
         kept = self._kept.get(cut)
         if kept is None:
             return 0

@@ -1,14 +1,12 @@
 """The data lane: the fast path of reads and writes of entries in partitions that this member serves (DESIGN §3, rule
 2).
 
-Sessions call `read`, `set` and `remove` for each entry, without events or futures, and end a read buffer with
-`close_batch`. `pending_acks` waits for the backups, `replication_targets` knows who gets the records, and
-`assignment_changes` says what a new assignment does to both.
+Sessions call `read`, `set` and `remove` without events or futures, and end a read buffer with `close_batch`.
 
 Example: a client's read buffer holds put(a, 1) and get(b). `set` stores a, numbers the update 18 and queues its record;
-`read` returns b. At the end of the buffer `close_batch` waits for the backups of update 18. At the end of the
-event-loop turn `flush` sends it, with the updates of all other buffers, as one message to each backup. When the sync
-backups have acknowledged, the buffer's callback sends both answers to the client.
+`read` returns b. `close_batch` waits for the backups of update 18. At the end of the event-loop turn `flush` sends it,
+with the updates of all other buffers, as one message to each backup. When the sync backups have acknowledged, the
+buffer's callback sends both answers.
 
 - primary_backup/E-1: One sweep looks for expired entries in a bounded number of maps and entries.
 """
@@ -48,46 +46,42 @@ from holdfast.core.store.request_ids import mark_of, naming
 
 NAMES_KEPT = 1000
 SWEPT_MAPS = 5000
-"""Approximate number of map replicas that one sweep looks at: a millisecond of work."""
+"""Approximate, for one sweep: a millisecond of work."""
 
 
 @unique
 class Swept(IntEnum):
     ALL = 0
     SOME_ENTRIES = 1
-    """More entries have expired."""
     SOME_MAPS = 2
-    """More maps are to be looked at."""
 
 
 class Ways(NamedTuple):
-    """Parts of a member that exist as plain Python and compiled."""
+    """Plain Python or compiled."""
 
     entries: NewEntries = dict
-    """Makes the mapping that holds a map's entries."""
+    """The mapping of a map's entries."""
     puts: PackedPuts = packed_puts_cy
-    """Replication of packed puts."""
 
 
 PLAIN = Ways()
 
 WrittenEntry = tuple[PartitionCopy, MapReplica, int, bytes, bytes | None, bytes | None, int, int]
-"""A write for observers: copy, replica, counter, key, value (None: removed), old value, time to live and maximum idle
-time in ms.
+"""For observers: copy, replica, counter, key, value (None: removed), old value, time to live and maximum idle time in
+ms.
 """
 
 
 class EventSink(Protocol):
-    """Gets the events of entries in maps that have listeners."""
+    """For maps that have listeners."""
 
     listening: dict[str, int]
-    """Maps that have listeners."""
 
     def hear(self, event: EntryEvent) -> None: ...
 
 
 class Awaited:
-    """The position of a copy when a request began to wait for a change of it.
+    """The position of a copy when a request began to wait.
 
     Every change on a primary has a number, so writers do nothing for waiting requests.
     """
@@ -103,7 +97,7 @@ class Awaited:
 
     @property
     def changed(self) -> bool:
-        """Whether the copy has changed since. A new map is a change, too."""
+        """A new map is a change, too."""
         return self._stands() != self._stood
 
 
@@ -115,7 +109,7 @@ class NoEvents:
 
 
 class Lane:
-    """Writes of this member as primary. Implements `server.grid.Lane`."""
+    """Implements `server.grid.Lane`."""
 
     def __init__(
         self,
@@ -127,40 +121,37 @@ class Lane:
         ack_clients: ClientAcks | None = None,
         puts: PackedPuts = packed_puts_cy,
     ) -> None:
-        """`ack_clients`: clients that collect acknowledgements of backups themselves; None: only the primary
-        does. `puts`: replication of packed puts, plain or compiled.
-        """
+        """`ack_clients`: clients that collect acknowledgements of backups themselves; None: none do."""
         self._me = me
         self._settings = settings
         self._out = out
         self.confirms_reads = any(chosen.reads == "confirmed" for chosen in settings.maps.values())
-        """Whether reads of any map are confirmed."""
+        """Of any map."""
         self.locks_entries = settings.transactional
-        """Whether transactions may lock entries of any map."""
+        """Transactions may lock entries of any map."""
         self._swept = 0
-        """Partition at which the next sweep begins."""
+        """Where the next sweep begins."""
         self._unswept = 0
-        """Partitions left in a round of sweeps; 0: the next sweep begins a round."""
+        """In a round of sweeps; 0: the next sweep begins a round."""
         self._locks_begin: dict[str, bytes] = {}
-        """Map -> prefix of the keys under which locks of its entries are kept."""
+        """By map."""
         self.serving: list[PartitionCopy | None] = [None] * settings.partitions.count
-        """For sessions: copies that may be read and written here."""
+        """For sessions."""
         self.leading: list[PartitionCopy | None] = [None] * settings.partitions.count
-        """Copies that this member serves as primary. While the cluster is passive `serving` is empty, and
-        these are read through the router, which rejects writes.
+        """While the cluster is passive `serving` is empty, and these are read through the router, which rejects writes.
         """
         events = events or NoEvents()
         self.listening = events.listening
         self.heard = events.hear
         self._defaults: dict[str, tuple[int, int]] = {}
         self.awaited: dict[int, Awaited] = {}
-        """Partitions whose change a request waits for (`PrimaryCopy.wake`)."""
+        """See `PrimaryCopy.wake`."""
         self.open_records: list[Written] = []
-        """Updates of the present buffer."""
+        """Of the present buffer."""
         self.open_puts: list[MapReplica] = []
-        """Replicas to whose unsent puts that buffer has added."""
+        """That buffer has added to their unsent puts."""
         self._reads: dict[tuple[int, str], AnyReplica | None] = {}
-        """Partitions and maps that answers of that buffer have read without changing them."""
+        """Answers of that buffer have read these partitions and maps without changing them."""
         self.targets = ReplicationTargets(settings, journal=log.on)
         self.joining = self.targets.joining
         self.batches = PendingAcks(settings, out, log, self.targets, ack_clients, puts)
@@ -179,7 +170,7 @@ class Lane:
     # -- reads and writes of entries: the hot path
 
     def read(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
-        """The entry's value, or None. Counts as a use for its idle time."""
+        """Counts as a use for its idle time."""
         held = copy.maps.get(name)
         if held is None:
             return None
@@ -234,9 +225,7 @@ class Lane:
         return old
 
     def report(self, written: list[WrittenEntry]) -> None:
-        """Compiled code has written these entries, in maps with a change stream or listeners. `set` and
-        `remove` do the same for one.
-        """
+        """Written by compiled code, in maps with a change stream or listeners (`set` and `remove` for one)."""
         now_ms = self._out.wall_ms()
         for copy, held, number, key, value, old, ttl_ms, max_idle_ms in written:
             name = held.name
@@ -283,29 +272,27 @@ class Lane:
         return self.take_out(copy, held, key, EventKind.REMOVED)
 
     def evict(self, copy: PartitionCopy, name: str, key: bytes) -> None:
-        """Remove an entry that is present; listeners learn that it was evicted."""
+        """For a present entry, with an event."""
         self.take_out(copy, copy.maps[name], key, EventKind.EVICTED)
 
     def set_ttl(self, copy: PartitionCopy, name: str, key: bytes, ttl_ms: int) -> None:
-        """Give an entry that is present another time to live."""
+        """For a present entry."""
         held = copy.maps[name]
         self.carry_out(copy, held, new_ttl(held.state, key, ttl_ms))
 
     def rest_on(self, copy: PartitionCopy, name: str) -> None:
-        """An answer of this buffer changes nothing in this map but has read it: it waits too (primary_backup/P-7)."""
+        """An answer of this buffer has read this map without a change: it waits too (primary_backup/P-7)."""
         self._reads[copy.partition, name] = copy.maps.get(name)
 
     def rest_on_service(self, copy: PartitionCopy, name: str) -> None:
         self._reads[copy.partition, name] = copy.services.get(name)
 
     def confirmed(self, name: str) -> bool:
-        """Whether reads of this map are confirmed. Ask only if `confirms_reads`."""
+        """Ask only if `confirms_reads`."""
         return self._settings.object(name).reads == "confirmed"
 
     def locked(self, copy: PartitionCopy, name: str, key: bytes) -> bool:
-        """Whether a transaction has locked the entry; the router then makes the request wait. Ask before each write, if
-        `locks_entries`.
-        """
+        """By a transaction; the router then makes the request wait. Ask before each write, if `locks_entries`."""
         held = copy.maps.get(TRANSACTIONS_MAP)
         if held is None or not held.state.entries:
             return False
@@ -341,7 +328,7 @@ class Lane:
         max_idle_ms: int = 0,
         old: bytes | None = None,
     ) -> None:
-        """Count an update other than a set, and queue its record. `old`: the former value of a removed entry."""
+        """An update other than a set. `old`: the former value of a removed entry."""
         number = held.updates.next()
         if held.recorded:
             extra = (b"", old, self._out.wall_ms()) if held.changes else ()
@@ -349,11 +336,10 @@ class Lane:
             self.record(copy, held, record)
 
     def carry_out(self, copy: PartitionCopy, held: AnyReplica, update: Update) -> bytes | None:
-        """Number, apply and record a decided update; returns the result of applying it."""
+        """Number, apply and record it; returns the result."""
         state, key, change = held.state, update.key, update.change
         kind = None
         if self.listening:
-            # Listeners of a service get every call.
             kind = EventKind.UPDATED if change is Change.CALL else update.kind
         old = state.former(key) if kind is not None or held.changes else None
         key_hash = state.hash_word(key) if kind is not None else 0
@@ -384,8 +370,8 @@ class Lane:
         return applied
 
     def invalidate_near_caches(self) -> None:
-        """This member has become primary of a partition. Near caches may have missed events of the former
-        primary, and may hold values that were never acknowledged: invalidate them.
+        """This member is a new primary. Near caches may have missed events, and may hold values that were never
+        acknowledged.
         """
         for name in list(self.listening):
             self.heard(EntryEvent(EventKind.INVALIDATED, name, self._me))
@@ -395,8 +381,8 @@ class Lane:
         return len(self.open_records)
 
     def remember(self, copy: PartitionCopy, request_id: bytes, value: Value, since: int) -> None:
-        """Remember the response to a request. The last of its records, which follow the first `since` of the
-        open buffer, carries it to the backups.
+        """The last record of the request, after the first `since` of the open buffer, carries the response to the
+        backups.
         """
         mark = mark_of(request_id, value)
         copy.requests.note(mark)
@@ -428,8 +414,8 @@ class Lane:
             )
 
     def open(self, copy: PartitionCopy, name: str) -> MapReplica:
-        """The map's share of a partition, with its backups known. After maps were forgotten it begins above them with a
-        BEGIN record: backups may still hold an old map of this name, or nothing (store/R-1).
+        """After maps were forgotten, a new one begins above them with a BEGIN record: backups may still hold an old map
+        of this name, or nothing (store/R-1).
         """
         begins = copy.forgotten_to if name not in copy.maps else 0
         held = copy.open(name)
@@ -452,9 +438,8 @@ class Lane:
         return pair
 
     def sweep(self, limit: int, copies: Sequence[PartitionCopy | None] | None = None) -> Swept:
-        """Examine up to `limit` entries that may have expired, remove the expired ones, and close the batch.
-        The next sweep continues from there (primary_backup/E-1). `copies`: examine these instead of all that
-        sessions may write to.
+        """Remove expired entries, examining up to `limit`, and close the batch. The next sweep continues from there
+        (primary_backup/E-1). `copies`: instead of all that sessions may write to.
         """
         if copies is None:
             copies = self.serving
@@ -468,7 +453,7 @@ class Lane:
             if copy is not None:
                 maps += len(copy.maps)
                 more = False
-                # A map that moves here, or from here, has another leader whose expiry counts.
+                # For a map that is moving the other engine's leader may decide expiry.
                 moving = marks_in(copy.maps) if MOVES_MAP in copy.maps else ()
                 for held in copy.maps.values():
                     if held.state.may_end(now_ns) and held.name not in moving:
@@ -484,7 +469,7 @@ class Lane:
         return swept
 
     def expire(self, copy: PartitionCopy, held: MapReplica, limit: int) -> int:
-        """Remove expired entries of a map, looking at up to `limit`; returns how many were looked at."""
+        """Look at up to `limit` entries; returns their number."""
         ended, looked = held.state.endings.due(self._out.now_ns, limit)
         for key in ended:
             self._expire(copy, held, key)
@@ -494,12 +479,12 @@ class Lane:
 
     @property
     def settled(self) -> bool:
-        """Whether the open buffer has nothing to send, journal or confirm."""
+        """The open buffer has nothing to send, journal or confirm."""
         return not self.open_records and not self.open_puts and not self._reads
 
     def close_batch(self, done: Completion) -> None:
-        """End a read buffer. `done` is called when every sync backup has acknowledged the writes since the
-        last call, and has confirmed what the other responses have read.
+        """`done` is called when every sync backup has acknowledged the writes of this read buffer, and has confirmed
+        what its other responses have read.
         """
         records, puts, reads = self.open_records, self.open_puts, self._reads
         if records or reads:
@@ -512,8 +497,8 @@ class Lane:
         self.batches.close_batch(records, puts, reads, done)
 
     def close_batch_for(self, done: Completion, client: bytes, correlations: list[int]) -> None:
-        """The same for a client that collects acknowledgements itself. If all backups can reach it, `done` is
-        called at once, while `acks` is their number.
+        """For a client that collects acknowledgements itself. If all backups can reach it, `done` is called at once,
+        while `acks` is their number.
         """
         records, puts, reads = self.open_records, self.open_puts, self._reads
         if not records and not puts and not reads:
@@ -532,16 +517,15 @@ class Lane:
 
     @property
     def acks(self) -> int:
-        """During a `done` callback: how many backups will notify the client."""
+        """During a `done` callback: backups that will notify the client."""
         return self.batches.acks
 
     @property
     def unknown_because(self) -> str:
-        """During a `done(False)` callback: the reason for the unknown outcome."""
+        """During a `done(False)` callback."""
         return self.batches.unknown_because
 
     def settings_changed(self) -> None:
-        """Settings of maps have changed (`settings`): apply them to maps that this member serves."""
         self._defaults.clear()
         for copy in self.leading:
             if copy is not None:

@@ -4,11 +4,11 @@
   version. Records of a newer version wait until that assignment is known; records of an older one are not acknowledged.
 - primary_backup/B-2: Records are applied in the order of the update counter, each once; a record that leaves a gap
   waits. Example: the copy holds 1..17. Record 19 waits for 18. Record 17, sent again, is acknowledged and not applied.
-- primary_backup/B-3: A copy is dropped only when a committed assignment does not name this member any more. A copy that
-  was taken from a member that was evicted while alive is kept for a while, as a base if the partition comes back to it.
+- primary_backup/B-3: A copy is dropped only when a committed assignment does not name this member any more. A member
+  that was evicted while alive keeps such a copy for a while, as a base if the partition comes back.
 
-A staging replica follows its primary too: its records come through here (`state_transfer.destination`), also while the
-present copy waits for a missing record.
+Records of staging replicas come through here too (`state_transfer.destination`), also while the present copy waits for
+a missing record.
 """
 
 from __future__ import annotations
@@ -44,9 +44,8 @@ if TYPE_CHECKING:
     from holdfast.core.primary_backup.staging_replica import StagingReplica
 
 NEVER = 1 << 62
-"""An update counter that no map reaches."""
 TIDIED_MAPS = 5000
-"""Approximate number of map replicas that one sweep looks at: a millisecond of work."""
+"""Approximate, for one sweep: a millisecond of work."""
 
 
 class LocalReplicas:
@@ -64,49 +63,44 @@ class LocalReplicas:
         entries: NewEntries = dict,
         puts: PackedPuts = packed_puts_cy,
     ) -> None:
-        """`lane`: lets this member take cuts as primary. `ack_clients`: clients that this member notifies as
-        a backup. `entries`: makes the mapping that holds a map's entries. `puts`: replication of packed puts,
-        plain or compiled.
-        """
+        """`lane`: for cuts as primary. `ack_clients`: to be notified as a backup. `entries`: makes a map's mapping."""
         self._puts = puts
         self.entries = entries
         self._me = me
         self._log = log
         self._awaits_disk = False
-        """Whether part of the current message has to be durable before it is acknowledged."""
+        """Part of the current message has to be durable before it is acknowledged."""
         self._unkept: list[tuple[int, str, bytes, int]] = []
-        """Cuts in that message that this member could not keep."""
+        """Cuts in that message that are not kept here."""
         self._settings = settings
         self._proven = settings
         self.moves: MovesInForce = NoMoves()
         self.request_ids = settings.replication.request_ids
-        """How many requests a copy remembers."""
+        """Of a copy."""
         self._ack_clients = ack_clients
         self._out = out
         self._rows = rows
         self.held: dict[int, PartitionCopy] = {}
         self.staging: dict[int, StagingReplica] = {}
-        """Copies that are being filled; `state_transfer.destination` makes and ends them."""
+        """`state_transfer.destination` makes and ends them."""
         self.stale: dict[int, PartitionCopy] = {}
-        """Copies of partitions that this member holds no longer; only bases for a later fill (`base`)."""
+        """Not held any longer; only bases for a later fill (`base`)."""
         self._in_exile: set[int] = set()
-        """Partitions held when this member was evicted, until it knows the newest assignments; and where it
-        is behind.
-        """
+        """Held when this member was evicted, until it knows the newest assignments; and where it is behind."""
         self.watched: set[int] = set()
-        """Partitions for which `RecordsTaken` is notified."""
+        """`RecordsTaken` is notified."""
         self.cuts = Cuts(me, settings, out, rows, lane)
         self._tail_bytes = settings.replication.tail_bytes
         self.services = HostedServices(me, self.held, self, services)
         self._early: dict[int, list[tuple[MemberId, Replicate | Enlist, int]]] = {}
-        """Messages that came too early, by partition, with their senders and times of arrival."""
+        """By partition, with senders and times of arrival."""
         self._untidied: list[int] = []
-        """Partitions in which this round of sweeps still has to forget deadlines."""
+        """In this round of sweeps."""
 
     # -- records
 
     def on_replicate(self, sender: MemberId, message: Replicate) -> None:
-        """Apply and acknowledge what can be applied now; keep what came too early."""
+        """Records that came too early are kept."""
         self._awaits_disk = False
         self._unkept = []
         applied, others = self._puts.take(
@@ -147,9 +141,8 @@ class LocalReplicas:
         self._log.when_durable(partial(self._acknowledge, sender, answer, acks))
 
     def _acks_of(self, message: Replicate, taken: list[int]) -> list[Ack]:
-        """Acknowledgements that clients can get now. One that waits for a single partition whose records are
-        early waits with these. One that waits for several such partitions is not sent: the client's wait
-        times out.
+        """For clients. An acknowledgement that waits for one partition whose records are early waits with these. One
+        that waits for several such partitions is not sent: the client's wait times out.
         """
         sections = {section.partition for section in message.sections}
         kept = sections.difference(taken)
@@ -189,7 +182,7 @@ class LocalReplicas:
         return not waits
 
     def _look_at(self, partition: int) -> None:
-        """After records: a staging replica may be complete now, or the partition is watched."""
+        """A staging replica may be complete now."""
         staged = self.staging.get(partition)
         if staged is not None and not staged.complete and staged.look():
             self._out.notify(ReplicaWhole(partition))
@@ -197,7 +190,7 @@ class LocalReplicas:
             self._out.notify(RecordsTaken(partition))
 
     def _take_into(self, staged: StagingReplica, section: Section) -> bool:
-        """Give the records to a staging replica; returns whether it waits for earlier ones."""
+        """Returns whether it waits for earlier records."""
         whole = staged.complete
         if whole and self._gap(staged.copy, section):
             return True
@@ -209,7 +202,7 @@ class LocalReplicas:
         return False
 
     def _write_down(self, copy: PartitionCopy, section: Section, applied: list[Record]) -> None:
-        """Journal the records. Those that were applied before may not be durable yet."""
+        """Also those that were applied before, which may not be durable yet."""
         if not self._log.on:
             return
         names = [one.map for one in section.records] + [one.map for one in section.puts]
@@ -236,7 +229,7 @@ class LocalReplicas:
             self._log.stored(stored, urgent=durable)
 
     def _gap(self, copy: PartitionCopy, section: Section) -> bool:
-        """Whether an update is missing before a record of the section."""
+        """Before a record of the section."""
         index = (
             self._rows[section.partition].index_of(self._me)
             if copy is self.held.get(section.partition)
@@ -257,8 +250,8 @@ class LocalReplicas:
                     not self.wanted(name, index)
                     or (counter > 1 and _is_unfilled(self._settings, self._proven, name, index, copy))
                 ):
-                    # The destination of a migration to a hotter index: only its staging replica takes this map. Records
-                    # that are sent again leave out what all others have acknowledged, so their counters may jump.
+                    # At the destination of a migration to a hotter index only the staging replica takes this map.
+                    # Repeated records leave out what all others have acknowledged, so their counters may jump.
                     before = NEVER
             if counter > before + 1:
                 return True
@@ -334,9 +327,9 @@ class LocalReplicas:
         self._write_down(copy, section, applied)
 
     def _pass_over(self, section: Section, record: Record, held: AnyReplica) -> None:
-        """The replica holds the record already (primary_backup/B-2)."""
+        """See primary_backup/B-2."""
         if record.change is Change.PIN and not self.cuts.has(section.partition, record):
-            # It was filled past the PIN record: it holds the update, but the content at that moment is gone.
+            # It was filled past the PIN record: the content at that moment is gone.
             self._unkept.append((section.partition, held.name, record.key, record.counter))
 
     def open(self, copy: PartitionCopy, name: str) -> MapReplica:
@@ -364,7 +357,7 @@ class LocalReplicas:
     # -- a new primary activates
 
     def on_enlist(self, sender: MemberId, message: Enlist) -> None:
-        """Report whether this copy equals the new primary's, as soon as its assignment is known here."""
+        """Does this copy equal the new primary's? Answered as soon as its assignment is known here."""
         answers: list[tuple[int, int, bool]] = []
         for partition, version, counters in message.partitions:
             row = self._rows[partition]
@@ -375,23 +368,21 @@ class LocalReplicas:
                 mine = self.counters(copy, row.index_of(self._me)) if copy is not None else None
                 answers.append((partition, version, self._equal(mine, counters)))
         if answers:
-            # Report only what is durable here: the new primary may answer for writes that the old one never
-            # acknowledged.
+            # Report only what is durable: the new primary may answer for writes that the old one never acknowledged.
             self._log.when_durable(lambda: self._out.send(sender, Enlisted(answers)))
 
     def _equal(self, mine: list[tuple[str, int, int]] | None, counters: list[tuple[str, int, int]]) -> bool:
         return mine == [tuple(one) for one in counters]
 
     def counters(self, copy: PartitionCopy, index: int) -> list[tuple[str, int, int]]:
-        """Low watermarks, and their terms, of the maps that a replica with this index holds."""
+        """Low watermarks, and their terms, of the maps of a replica with this index."""
         return [one for one in copy.counters() if self.wanted(one[0], index)]
 
     def wanted(self, name: str, index: int) -> bool:
-        """Whether a replica with this index holds data of the map."""
         return 0 <= index < self._settings.object(name).copies
 
     def rely_on(self, proven: Settings, moves: MovesInForce) -> None:
-        """Failover relies on these settings, not on all that replicas hold (model/C-1)."""
+        """Failover relies on these settings (model/C-1)."""
         self._proven = proven
         self.moves = moves
 
@@ -400,9 +391,7 @@ class LocalReplicas:
     def assignment_changed(
         self, partition: int, old: Assignment, new: Assignment, arrived: PartitionCopy | None
     ) -> PartitionCopy | None:
-        """A committed assignment: keep the copy, take `arrived`, begin empty, or drop it. Returns the copy
-        held from now on.
-        """
+        """Keep the copy, take `arrived`, begin empty, or drop it. Returns the copy held from now on."""
         if self._me in old.behind:
             # It was missing while the table was frozen, and has kept its copy.
             self._in_exile.add(partition)
@@ -428,28 +417,25 @@ class LocalReplicas:
         return copy
 
     def furnish(self, copy: PartitionCopy, index: int) -> None:
-        """Create the shares of services that a copy at this index should hold and lacks."""
         self.services.furnish(copy, index)
         for held in copy.services.values():
             self._furnish(held)
 
     def revive(self, copies: dict[int, PartitionCopy]) -> None:
-        """Keep copies from this member's files as bases."""
+        """From this member's files, as bases."""
         assert not self.held, "copies from files come before any assignment"
         for copy in copies.values():
             self.services.revive(copy)
         self.stale.update(copies)
 
     def _take_back(self, partition: int, row: Assignment) -> PartitionCopy | None:
-        """The assignment names this member, which brought a copy back: the master knows its state (migration/X-1,
-        migration/X-2).
-        """
+        """The assignment names this member: the master knows what its copy has (migration/X-1, migration/X-2)."""
         copy = self.stale.get(partition)
         if copy is None or copy.epoch != row.epoch:
             return None
         assert partition not in self.held, "a held copy is not replaced by an earlier one"
         self.held[partition] = copy
-        # Its files may be from a time when its index was lower and it held more maps.
+        # The files may be from a time when its index was lower.
         self.keep_maps_of(partition, row.index_of(self._me))
         for name in [name for name in copy.services if not self.wanted(name, row.index_of(self._me))]:
             del copy.services[name]
@@ -472,7 +458,7 @@ class LocalReplicas:
         )
 
     def replace(self, partition: int, copy: PartitionCopy) -> None:
-        """The copy of a backup was brought up to date; use this one from now on."""
+        """The copy of a backup was brought up to date."""
         assert copy.partition == partition, "a copy is of one partition"
         assert self._rows[partition].index_of(self._me) > 0, (
             "a backup of the assignment is brought up to date"
@@ -480,11 +466,11 @@ class LocalReplicas:
         self.held[partition] = copy
 
     def base(self, partition: int) -> PartitionCopy | None:
-        """The copy that a fill can begin with: the one that is held, or an earlier one."""
+        """For a fill."""
         return self.held.get(partition) or self.stale.get(partition)
 
     def drop_stale(self) -> None:
-        """Every partition is where it belongs: drop the earlier copies."""
+        """Every partition is where it belongs."""
         for partition in self.stale:
             if partition not in self.held and partition not in self.staging:
                 self._log.note(Dropped(partition))
@@ -507,7 +493,6 @@ class LocalReplicas:
             self.keep_maps_of(event.partition, event.current)
 
     def keep_maps_of(self, partition: int, index: int) -> None:
-        """Drop maps that a replica with this index does not hold."""
         copy = self.held.get(partition)
         if copy is not None:
             for name in [name for name in copy.maps if not self.wanted(name, index)]:
@@ -544,7 +529,7 @@ class LocalReplicas:
         }
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """If this member was evicted while alive, it keeps its copies and gets no more records."""
+        """A member that was evicted while alive keeps its copies."""
         if notice.admitted:
             return
         self.services.removed()
@@ -552,13 +537,12 @@ class LocalReplicas:
         self._in_exile |= self.held.keys()
 
     def returned(self) -> None:
-        """This member is back and knows the newest assignments; copies taken from it now are not kept as bases."""
+        """This member knows the newest assignments; copies taken from it now are not kept as bases."""
         self._in_exile.clear()
 
 
 def _is_unfilled(settings: Settings, proven: Settings, name: str, index: int, copy: PartitionCopy) -> bool:
-    """Whether a replica with this index still has to be filled with the map, because the map has got more
-    copies (model/C-1): only a staging replica takes its records. Otherwise the first record would leave a
-    gap, and records of other maps would wait behind it.
+    """The map has got more copies (model/C-1), and only a staging replica takes its records. Otherwise the first record
+    would leave a gap, and records of other maps would wait behind it.
     """
     return name not in copy.maps and proven.object(name).copies <= index < settings.object(name).copies

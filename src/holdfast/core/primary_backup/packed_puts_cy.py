@@ -7,12 +7,11 @@ partition. Example: updates 18 and 19 store ab = x and c = yz. Then
     data    ab x c yz          keys and values without separators
     start   17                 the counter before the first store
 
-`close` makes the batches of ended read buffers wait for the stores, `lay_out` turns the buffers into one `Puts` per map
-and partition at the end of the turn and adds it to the sections for each backup, and `take` applies it there. A `Puts`
-covers the whole range (17, 19], so a backup that stands at 17 needs one comparison to know that nothing is missing.
+At the end of the turn `lay_out` turns the buffers into one `Puts` per map and partition for each backup, where `take`
+applies it. A `Puts` covers the range (17, 19], so a backup at 17 needs one comparison to know that nothing is missing.
 
-The source runs as plain Python, which is the reference, and compiled, which reads attributes of objects in their place
-(`build_lane.py`). Everything unusual is left to `PendingAcks` and `LocalReplicas`, which know every case.
+It runs as plain Python, the reference, and compiled (`build_lane.py`). `PendingAcks` and `LocalReplicas` handle the
+unusual cases.
 """
 
 from __future__ import annotations
@@ -34,17 +33,15 @@ from holdfast.core.store.replica import MapReplica, UnsentPuts
 from holdfast.core.store.tail import Tail
 
 PAIR = cython.declare(cython.Py_ssize_t, 8)
-"""Bytes in `Puts.sizes` for each store: the lengths of its key and its value."""
+"""Two lengths."""
 COST = cython.declare(cython.Py_ssize_t, RECORD_BYTES)
 FOLDED = cython.declare(cython.Py_ssize_t, FOLD_AT)
 
 Sections = dict[int, Section]
-"""Sections of a message to one member, by partition."""
+"""By partition, to one member."""
 
 
 class PackedPuts(Protocol):
-    """Interface of this module, plain or compiled."""
-
     def close(
         self,
         batch: AckBatch,
@@ -87,10 +84,9 @@ def close(
     unsent: list[MapReplica],
     slow: set[str],
 ) -> int:
-    """A read buffer has ended that added to the unsent puts of these replicas. The batch waits for their
-    backups, and gets the puts when they are taken. Returns their bytes. `of_partitions`: open batches by
-    partition. `unsent`: gets the replicas that were not in it. `slow`: async backups that are waited for
-    (primary_backup/K-3).
+    """The batch of an ended read buffer waits for the backups of these replicas, and gets the puts when they are taken.
+    Returns their bytes. `of_partitions`: open batches. `unsent`: gets the replicas that were not in it. `slow`: async
+    backups that are waited for (primary_backup/K-3).
     """
     size: cython.Py_ssize_t = 0
     count: cython.Py_ssize_t
@@ -147,7 +143,7 @@ def close(
 @cython.cfunc
 @cython.inline
 def _keep(held: MapReplica, term: int, puts: Puts, limit: int) -> cython.void:
-    """`Replica.keep_puts` for the usual case: the tail ends with packed puts of the same term."""
+    """The usual case of `Replica.keep_puts`: the tail ends with packed puts of the same term."""
     tail: Tail | None = held.tail
     if tail is None or not tail.run_sizes or tail.end != puts.start:
         held.keep_puts(term, puts, limit)
@@ -183,9 +179,8 @@ def lay_out(
     to: dict[str, Sections],
     stored: list[tuple[int, int, Puts]],
 ) -> list[MapReplica]:
-    """The turn has ended: add the unsent puts of these replicas to their tails, to the sections in `to`, and
-    to `stored` (with partition and term) if they are journalled. Returns the replicas that are part of an
-    open read buffer; they are left alone.
+    """At the end of a turn add the unsent puts of these replicas to their tails, to the sections in `to`, and, if they
+    are journalled, to `stored`, with partition and term. Replicas of an open read buffer are left alone, and returned.
     """
     left: list[MapReplica] = []
     held: MapReplica
@@ -244,9 +239,8 @@ def take(
     now_ns: int,
     tail_bytes: int,
 ) -> tuple[list[Section], list[Section]]:
-    """Apply the usual sections: puts in one map, which are its next updates, from the primary of the
-    assignment at its version (primary_backup/B-1, primary_backup/B-2), of a partition that is not being
-    filled. Returns these, and the other sections, untouched.
+    """Apply the usual sections: puts in one map, its next updates, from the primary at its version (primary_backup/B-1,
+    primary_backup/B-2), of a partition that is not being filled. Returns these, and the others, untouched.
     """
     taken: list[Section] = []
     rest: list[Section] = []
@@ -277,7 +271,7 @@ def take(
 @cython.cfunc
 @cython.inline
 def _apply(copy: PartitionCopy, puts: Puts, term: int, now_ns: int, tail_bytes: int) -> cython.bint:
-    """`Replica.apply_puts` for a map that exists."""
+    """`Replica.apply_puts` for an existing map."""
     maps: dict[str, MapReplica] = copy.maps
     held: MapReplica | None = maps.get(puts.map)
     if held is None:

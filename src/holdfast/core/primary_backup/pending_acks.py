@@ -1,8 +1,8 @@
 """Pending acknowledgements: batches of records that wait for backups (H8; DESIGN rule 2).
 
-`flush` sends the records of all read buffers that have ended since the last one, as one message to each backup. Buffers
-that wait for the same members share a batch. Its callers are answered when every sync backup, and the destination of a
-running migration of those partitions, has acknowledged it.
+`flush` sends the records of all ended read buffers as one message to each backup. Buffers that wait for the same
+members share a batch. Its callers are answered when every sync backup, and the destination of a running migration, has
+acknowledged it.
 
 - primary_backup/P-1: A batch is done when, for each of its partitions, every member that the *present* assignment wants
   has acknowledged it (`assignment_changes`). Example: primary 1 has update 18 and its sync backup 2 has not. If 1
@@ -16,11 +16,10 @@ running migration of those partitions, has acknowledged it.
   the answer was made, that it still follows this primary. Reads of maps with `reads = "confirmed"` wait, too.
 
 Why a read needs the barrier: primary 1 is cut off from members 2 and 3, which evict it. Member 2 becomes primary and
-accepts update 18. Member 1 does not know that and would answer a read with the value of update 17, after update 18 was
-acknowledged. It asks its sync backup 2 first, with an empty section at its version. Member 2 is at a newer version and
-does not acknowledge (primary_backup/B-1), so the read times out. This needs no clock: the next primary is one of the
-sync backups, or was filled by one that had learnt the new assignment. If all of them confirm after the answer was made,
-no newer primary existed when it was made, so it was true.
+acknowledges update 18. Member 1 would still answer a read with update 17. It asks its sync backup 2 first, with an
+empty section at its version. Member 2 is at a newer version and does not acknowledge (primary_backup/B-1), so the read
+times out. This needs no clock: the next primary is one of the sync backups, or was filled by one that had learnt the
+new assignment. If all of them confirm after the answer was made, no newer primary existed then.
 """
 
 from __future__ import annotations
@@ -56,15 +55,15 @@ from holdfast.core.store.replica import AnyReplica, MapReplica
 from holdfast.core.store.request_ids import id_of
 
 LOOKS = 8
-"""Checks for late backups within `replication.backup_timeout_ms`; at least one every half second."""
+"""Within `replication.backup_timeout_ms`; at least one every half second."""
 LOOKED_AT = 300
-"""The oldest batches, among which slow operations are looked for."""
+"""Oldest batches, in the search for slow operations."""
 FRESH = 4
-"""Batches without a known description that one look describes: that takes time for every record."""
+"""Batches without a known description that one look describes, which takes time for every record."""
 LOST_OFFICE = "this member lost the partition before its backups had acknowledged"
 LOOK_MIN_NS, LOOK_MAX_NS = 1 * MILLISECOND, 500 * MILLISECOND
 PendingReads = dict[tuple[int, str], AnyReplica | None]
-"""Partitions and maps that the answers of a buffer have read without changing them."""
+"""Partitions and maps that answers of a buffer have read without changing them."""
 
 
 class _Leaving:
@@ -72,15 +71,15 @@ class _Leaving:
 
     def __init__(self) -> None:
         self.to: dict[str, Sections] = {}
-        """Sections for each member, by partition."""
+        """By member and partition."""
         self.written: dict[int, list[Record]] = {}
-        """Records to be journalled here, by partition."""
+        """By partition."""
         self.stored: list[tuple[int, int, Puts]] = []
-        """Packed puts to be journalled here, with partition and term."""
+        """With partition and term."""
 
 
 class PendingAcks:
-    """Updates of this member as primary that are not acknowledged by all backups."""
+    """As primary."""
 
     def __init__(
         self,
@@ -91,27 +90,24 @@ class PendingAcks:
         ack_clients: ClientAcks | None = None,
         puts: PackedPuts = packed_puts_cy,
     ) -> None:
-        """`ack_clients`: clients that collect acknowledgements of backups themselves; None: only the primary
-        does. `puts`: replication of packed puts, plain or compiled.
-        """
+        """`ack_clients`: clients that collect acknowledgements of backups themselves; None: none do."""
         self._puts = puts
         self._out = out
         self._log = log
         self._targets = targets
         self._barrier: AckBatch | None = None
-        """The read barrier of this turn: all its answers share one batch."""
+        """Of this turn: all its answers share one batch."""
         self._barriers: dict[int, AckBatch] = {}
-        """Partition -> its youngest open read barrier."""
+        """The youngest open one of each partition."""
         self._turn_began = 0
-        """Number of the last batch of the previous turn."""
+        """Last batch of the previous turn."""
         self.unsent: list[Written] = []
         """Updates since the last flush; those of each map and partition in the order of the writes."""
         self._unsent_puts: list[MapReplica] = []
-        """Replicas with packed puts that follow `unsent`."""
+        """Their packed puts follow `unsent`."""
         self._joinable: dict[tuple[str, ...], AckBatch] = {}
-        """Batches that a buffer may still join before the next flush, by the members that they go to."""
+        """By the members that they go to, until the next flush."""
         self.unsent_batches: list[int] = []
-        """Numbers of the batches since the last flush."""
         self._number = 0
         self._waiting: dict[int, AckBatch] = {}
         self._of_partition: dict[int, dict[int, AckBatch]] = {}
@@ -120,12 +116,12 @@ class PendingAcks:
         self._answering: deque[tuple[list[Completion], bool, str]] = deque()
         """Callbacks that are running, and those to be called next, with `known` and the reason."""
         self.unknown_because = ""
-        """During a `done(False)` callback: the reason for the unknown outcome."""
+        """During a `done(False)` callback."""
         self.ack_clients = ack_clients
         self._acks: dict[str, list[Ack]] = {}
-        """For each backup: the clients that it is to notify about buffers since the last flush."""
+        """By backup: clients to be notified about buffers since the last flush."""
         self.acks = 0
-        """During a `done` callback: how many backups will notify the client."""
+        """During a `done` callback: backups that will notify the client."""
         self._timeout_ns = settings.replication.backup_timeout_ms * MILLISECOND
         self._look_ns = max(LOOK_MIN_NS, min(LOOK_MAX_NS, self._timeout_ns // LOOKS))
         self._timer = False
@@ -135,8 +131,8 @@ class PendingAcks:
     def close_batch(
         self, records: list[Written], puts: list[MapReplica], reads: PendingReads, done: Completion
     ) -> None:
-        """A read buffer has ended. `done` is called when every sync backup holds these records and puts, and
-        has confirmed what the responses in `reads` have read.
+        """`done` is called when every sync backup holds these records and puts, and has confirmed what the responses in
+        `reads` have read.
         """
         if records:
             self.unsent += records
@@ -189,7 +185,7 @@ class PendingAcks:
                 waited = bool(part) and part[-1][0] is held
                 part.append((held, update))
                 if waited:
-                    # Nothing of the batch was sent yet, so it waits already for all members that hold this replica.
+                    # Nothing was sent yet, so the batch waits already for all members that hold this replica.
                     continue
             batch.wait_for(partition, held, slow)
             if held.journal == "sync" and batch.on_disk:
@@ -207,10 +203,9 @@ class PendingAcks:
                 unsent.append((each.partition, held, taken))
 
     def _add_barrier(self, reads: PendingReads) -> AckBatch | None:
-        """Ask the sync backups to confirm what this buffer's responses have read. Returns the read barrier,
-        if one is needed. All responses of a turn share one barrier. For each partition it follows the
-        youngest earlier barrier and the batches written since, so the number of links does not grow with the
-        number of open batches.
+        """Returns the read barrier that confirms these reads, if one is needed. All responses of a turn share one. For
+        each partition it follows the youngest earlier barrier and the batches since, so the number of links does not
+        grow with the number of open batches.
         """
         barrier = self._barrier
         asked: list[tuple[int, str, frozenset[str]]] = []
@@ -229,7 +224,7 @@ class PendingAcks:
             sync = held.sync if held is not None else self._targets.followers(partition, name)[1]
             asked.append((partition, name, sync))
             waits = waits or bool(sync)
-            # Updates that this member has applied as a backup may not be on its disk yet.
+            # Updates applied here as a backup may not be on this disk yet.
             durable = durable or (held is not None and held.journal == "sync")
         if not waits and not durable and not links:
             return None
@@ -257,7 +252,7 @@ class PendingAcks:
         return barrier
 
     def _link(self, barrier: AckBatch, batch: AckBatch) -> None:
-        """Make a read barrier wait for a batch that its answers may have seen."""
+        """The answers of the barrier may have seen the batch."""
         if batch.number in barrier.links:
             return
         assert batch.number != barrier.number, "a read barrier does not wait for itself"
@@ -277,7 +272,7 @@ class PendingAcks:
         when_all_done([batch], linked_done, self._out.now_ns)
 
     def _unconfirmed(self, barrier: AckBatch, why: str) -> None:
-        """Report that the answers could not be confirmed; there is nothing to deliver."""
+        """There is nothing to deliver."""
         self._answer(barrier, known=False, why=why)
         if barrier.number in self._waiting:
             barrier.need.clear()
@@ -292,8 +287,8 @@ class PendingAcks:
         client: bytes,
         correlations: list[int],
     ) -> None:
-        """The same for a client that collects acknowledgements itself. If all backups can reach it, `done` is
-        called at once, while `acks` is their number.
+        """For a client that collects acknowledgements itself. If all backups can reach it, `done` is called at once,
+        while `acks` is their number.
         """
         backups: dict[str, set[int]] = {}
         places = [(partition, held) for partition, held, _ in records]
@@ -350,7 +345,7 @@ class PendingAcks:
             for partition in batch.pending_reads:
                 for target, waited in batch.need.items():
                     if partition in waited:
-                        # A section without records: a backup that still follows this primary acknowledges it.
+                        # An empty section: a backup that still follows this primary acknowledges it.
                         leaving.to.setdefault(target, {}).setdefault(
                             partition, Section(partition, rows[partition].version, [], terms[partition])
                         )
@@ -373,7 +368,7 @@ class PendingAcks:
             self._out.timer(TimerName.BACKUPS, self._look_ns)
 
     def _lay_out(self, records: list[Written], leaving: _Leaving) -> None:
-        """Add these records to the tails of their replicas and to the messages."""
+        """In tails and messages."""
         rows, terms, limit = self._targets.rows, self._targets.terms, self._tail_bytes
         packs = self._out.does(PACKED)
         for (partition, held), part in by_map(records).items():
@@ -405,7 +400,7 @@ class PendingAcks:
                     )
 
     def on_timer(self) -> None:
-        """Report unknown outcomes for batches that a backup has not acknowledged in time (primary_backup/P-5)."""
+        """Report unknown outcomes (primary_backup/P-5)."""
         self._timer = False
         asked_before_ns = self._out.now_ns - self._timeout_ns
         overdue = [batch for batch in self._waiting.values() if batch.asked_ns <= asked_before_ns]
@@ -434,8 +429,8 @@ class PendingAcks:
             self.look(batch)
 
     def _answer(self, batch: AckBatch, *, known: bool, why: str = "") -> None:
-        """Answer the callers. A callback may finish another batch, and so on in a chain of any length, so the
-        callbacks of that batch are queued.
+        """A callback may finish another batch, and so on in a chain of any length, so the callbacks of that batch are
+        queued.
         """
         callbacks, batch.callbacks = batch.callbacks, []
         if not callbacks:
@@ -455,7 +450,7 @@ class PendingAcks:
             answering.clear()
 
     def _charge(self, batch: AckBatch) -> None:
-        """Count the batch in the backlog of exactly those async backups that do not hold it yet."""
+        """In the backlog of exactly those async backups that do not hold it yet."""
         members = tuple(batch.late) if batch.number in self._waiting else ()
         if members != batch.charged:
             for member in batch.charged:
@@ -484,7 +479,7 @@ class PendingAcks:
             self.look(batch)
 
     def look(self, batch: AckBatch) -> None:
-        """Answer the callers if the batch has all acknowledgements they need; end it if it has all of them."""
+        """Answer the callers if it has the acknowledgements they need; end it if it has all."""
         if batch.late or batch.charged:
             self._charge(batch)
         if batch.need or batch.slow_async or not batch.on_disk or batch.open_links:
@@ -496,7 +491,6 @@ class PendingAcks:
 
     def _finish(self, batch: AckBatch) -> None:
         if self._barrier is batch:
-            # Later answers of the same turn need a barrier that is open.
             self._barrier = None
         assert not batch.callbacks, "no caller waits for an ended batch"
         assert not batch.need and not batch.slow_async, "an ended batch waits for no backup"
@@ -524,7 +518,7 @@ class PendingAcks:
             self.drained(partition)
 
     def drained(self, partition: int) -> None:
-        """The last open batch of a partition is done; a handover may wait for that."""
+        """No batch is open; a handover may wait for that."""
         assert partition not in self._of_partition, "no batch of the partition is open"
         if partition in self._targets.joining:
             self._out.notify(PartitionDrained(partition))
@@ -536,9 +530,7 @@ class PendingAcks:
     # -- assignments change
 
     def to_resend(self, partition: int) -> list[AckBatch]:
-        """The open batches of a partition whose assignment has changed. They are sent again, so no buffer joins them
-        now.
-        """
+        """Open batches, because the assignment has changed; no buffer joins them now."""
         batches = list(self._of_partition.get(partition, {}).values())
         if batches:
             self._take_puts()
@@ -546,13 +538,11 @@ class PendingAcks:
         return batches
 
     def abandon(self, partition: int) -> None:
-        """This member is no longer the partition's primary (primary_backup/P-3): report unknown outcomes
-        there. Other partitions of the same batches keep waiting.
-        """
+        """This member is no longer the primary (primary_backup/P-3). Other partitions of its batches keep waiting."""
         for batch in list(self._of_partition.get(partition, {}).values()):
             self._answer(batch, known=False, why=LOST_OFFICE)
             if batch.number not in self._waiting:
-                continue  # It was a read barrier that followed an abandoned batch, and is answered.
+                continue  # A read barrier that followed an abandoned batch, and is answered.
             batch.forget(partition)
             if batch.pending_reads.pop(partition, None) is not None:
                 self._drop_barrier(partition, batch)
@@ -563,7 +553,7 @@ class PendingAcks:
             self.drained(partition)
 
     def when_held(self, partition: int, request_id: bytes, done: Completion) -> None:
-        """Call `done` when the records of a request that was applied before are acknowledged."""
+        """Call `done` when the records of an earlier request are acknowledged."""
         for batch in self._of_partition.get(partition, {}).values():
             if (batch.need or batch.slow_async or not batch.on_disk) and any(
                 isinstance(update, Record) and id_of(update.request) == request_id
@@ -572,7 +562,7 @@ class PendingAcks:
                 batch.callbacks.append(done)
                 batch.asked_ns = self._out.now_ns
                 return
-        # This member may have applied the request as a backup, and its disk may not have it yet.
+        # This member may have applied it as a backup, and its disk may not have it yet.
         self._log.when_durable(lambda: done(True))
 
     # -- status
@@ -592,7 +582,7 @@ class PendingAcks:
         return next((batch.since_ns for batch in self._waiting.values()), None)
 
     def open_since(self, before_ns: int, followed: Followed) -> Iterator[OpenOperation]:
-        """Open operations of batches that callers have waited for since before `before_ns`; oldest first."""
+        """Callers have waited since before `before_ns`; oldest first."""
         fresh = 0
         for batch in islice(self._waiting.values(), LOOKED_AT):
             if batch.since_ns > before_ns:
@@ -622,9 +612,7 @@ class PendingAcks:
 
 
 def _together(part: list[Recorded], *, packed: bool) -> tuple[Puts | None, list[Record]]:
-    """Updates of one map and partition, in the order of the counter: packed if that is allowed and possible, or as
-    records.
-    """
+    """Updates of one map and partition, in the order of the counter: packed if that is allowed and possible."""
     if packed and len(part) == 1 and isinstance(part[0], Puts):
         return part[0], []
     records = one_by_one(part)

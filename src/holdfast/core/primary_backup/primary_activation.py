@@ -5,8 +5,8 @@
 - primary_backup/O-2: A replica that holds something else is filled from the primary first. Its old copy stays until the
   new one is complete, so no crash in between costs an acknowledged write.
 - primary_backup/O-3: When a replica comes back in a new life, the primary stops serving and activates again.
-- primary_backup/O-4: Only the former primary knew when an entry was last used. A new primary treats all entries as used
-  just now; otherwise entries in constant use would expire.
+- primary_backup/O-4: Only the former primary knew when an entry was last used. A new primary treats all as used just
+  now; otherwise entries in constant use would expire.
 
 Example for primary_backup/O-1: primary 1 has sent update 18 to member 2, not yet to member 3, and crashes. Member 2
 becomes primary and serves update 18 to a reader. If it crashed before member 3 has it too, member 3 would become
@@ -33,9 +33,9 @@ from holdfast.core.primary_backup.local_replicas import LocalReplicas
 class LeadershipPhase(StrEnum):
     NONE = "not the primary"
     ENLISTING = "taking office"
-    """It waits until every replica, and its own disk, hold what it holds (primary_backup/O-1)."""
+    """See primary_backup/O-1."""
     SERVING = "in office"
-    """It serves requests; they pause during the handover of a partition."""
+    """Requests pause during the handover of a partition."""
 
 
 @unique
@@ -72,9 +72,9 @@ class PrimaryActivation:
         self._copies = copies
         self._log = log
         self.active: set[int] = set()
-        """Partitions that this member serves as primary, or has paused."""
+        """Served here as primary, or paused."""
         self._waiting: dict[int, set[MemberId]] = {}
-        """While activating: replicas that are not known yet to hold what the primary holds."""
+        """Replicas that may lack something, while activating."""
         self._calls: dict[MemberId, list[tuple[int, int, list[tuple[str, int, int]]]]] = {}
 
     def phase(self, partition: int) -> LeadershipPhase:
@@ -83,7 +83,7 @@ class PrimaryActivation:
         return _P.SERVING if partition in self.active else _P.NONE
 
     def _step(self, partition: int, step: LeadershipStep) -> None:
-        """Go to the next phase. Raises InvariantBroken if this step leads nowhere."""
+        """Raises InvariantBroken if this step leads nowhere."""
         phase = LEADERSHIP.after(self.phase(partition), step)
         if phase is _P.ENLISTING:
             self._waiting[partition] = set()
@@ -99,7 +99,7 @@ class PrimaryActivation:
         )
 
     def begin(self, partition: int) -> None:
-        """Activate as primary of this partition; success is notified as `LeadershipTaken`."""
+        """Success is notified as `LeadershipTaken`."""
         row = self._rows[partition]
         assert row.owner == self._me, "the assignment names the primary"
         assert self._copies.held[partition].epoch == row.epoch, "the copy is of the assignment's epoch"
@@ -137,7 +137,7 @@ class PrimaryActivation:
                 self._out.notify(ReplicaDiffers(partition, sender))
 
     def holds(self, partition: int, member: MemberId) -> None:
-        """This replica knows the assignment and holds what the primary holds."""
+        """It knows the assignment and holds what the primary holds."""
         waiting = self._waiting.get(partition)
         if waiting is None:
             return

@@ -7,8 +7,7 @@ nothing waits for a read barrier (primary_backup/P-7), unless it is a read of a 
 - primary_backup/A-1: A read that raises an error is answered with that error. Only an error that leaves the member's
   state in doubt stops it.
 
-The data lane (`Lane.read`, `set`, `remove`) decides and applies in one step, without the objects in between. Tests show
-that both have the same effect.
+The data lane decides and applies in one step; tests show that both have the same effect.
 """
 
 from __future__ import annotations
@@ -64,20 +63,18 @@ from holdfast.core.store.replica import AnyReplica
 
 T = TypeVar("T")
 _NO_MAP: frozenset[Op] = frozenset({Op.CALL, Op.ASK, Op.TRANSACT, Op.SETTLE, *MOVING})
-"""Operations that a closed map does not reject as a whole."""
+"""A closed map does not reject these as a whole."""
 SLICE_ENTRIES = 50_000
 SLICE_BYTES = 8 << 20
-"""An operation on whole partitions ends its slice after so many entries, or so many bytes of answer: some 20 ms of
-work. The rest follows in further slices.
-"""
+"""A slice of an operation on whole partitions ends after so many entries, or bytes of answer: some 20 ms of work."""
 COUNT_ENTRIES = 20
-"""Cost of counting the entries of a partition, in entries looked at."""
+"""To count a partition, in entries looked at."""
 CLEAR_ENTRIES, TOLD_ENTRIES = 2, 10
-"""Cost of removing an entry, here and on the backups, and of notifying observers of a changed one."""
+"""To remove an entry, here and on the backups, and to notify observers of a changed one."""
 
 
 class PrimaryCopy:
-    """Requests on this member's partitions as primary. Implements `protocol.Replication`."""
+    """Implements `protocol.Replication`."""
 
     def __init__(self, settings: Settings, out: Outbox, lane: Lane, moves: MovesInForce) -> None:
         self._settings = settings
@@ -86,10 +83,9 @@ class PrimaryCopy:
         self._lane = lane
         self._answer_bytes = settings.limits.answer_bytes
         self._backup_reads = any(chosen.read_backups for chosen in settings.maps.values())
-        """Whether any map has backup reads, whose answers carry a position (routing/R-5)."""
+        """Some map has backup reads, whose answers carry a position (routing/R-5)."""
         self._delegate: ReplicationEngineDelegate | None = None
         self._lock_wait_ms = settings.limits.call_timeout_ms
-        """The router's own timeout is shorter."""
         timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
         self._clearings = Clearings(out, lane, timeout_ns, self._rejection)
 
@@ -102,7 +98,7 @@ class PrimaryCopy:
 
     @property
     def crowded(self) -> bool:
-        """Whether the backlog is so large that no more requests should be taken from other members."""
+        """No more requests should be taken from other members."""
         return self._lane.backlog.crowded
 
     @property
@@ -130,7 +126,7 @@ class PrimaryCopy:
     # -- one partition
 
     def submit(self, request: Request, done: Decided, *, late: bool = False) -> None:
-        """Decide the request and carry it out; `done` is called when it may be answered."""
+        """`done` is called when it may be answered."""
         lane, partition = self._lane, request.partitions[0]
         copy = lane.leading[partition]
         assert copy is not None, "only the primary gets requests"
@@ -182,8 +178,8 @@ class PrimaryCopy:
         lane.close_batch(lambda known: done(self._told(known, value, position)))
 
     def _moving_reason(self, copy: PartitionCopy, step: TransactionStep) -> str:
-        """Why the step cannot be taken, because a map that it names is being moved; empty: it can. Transactions with
-        locks from before may end (operations/V-3).
+        """A map that the step names is being moved; empty: none. Transactions with locks from before may end
+        (operations/V-3).
         """
         if isinstance(step, LockKeys):
             names = {name for name, _ in step.keys}
@@ -218,9 +214,9 @@ class PrimaryCopy:
         return self._moves.is_due(request.map, decode_move_step(request.value))
 
     def wake(self) -> None:
-        """End of a step: call `ReplicationEngineDelegate.changed` for awaited partitions that have changed. A
-        request that has to wait again awaits the next change during this call. The loop continues until
-        nothing awaited has changed, so a change made by one woken request wakes the others.
+        """At the end of a step call `ReplicationEngineDelegate.changed` for awaited partitions that have changed. A
+        request that has to wait again awaits the next change. The loop ends when nothing awaited has changed, so a
+        change by one woken request wakes the others.
         """
         awaited = self._lane.awaited
         while True:
@@ -308,12 +304,12 @@ class PrimaryCopy:
         return applied if decision.applied_answers else decision.answer
 
     def _rest_on(self, copy: PartitionCopy, request: Request) -> None:
-        """The answer changes nothing, and rests on what was read (primary_backup/P-7)."""
+        """The answer changes nothing (primary_backup/P-7)."""
         rest = self._lane.rest_on_service if request.op in (Op.CALL, Op.ASK) else self._lane.rest_on
         rest(copy, target(request))
 
     def _unconfirmed(self) -> Outcome:
-        """Answer of a request that changed nothing, when what it read could not be confirmed."""
+        """A request changed nothing, and its reads could not be confirmed."""
         return Outcome(
             Status.NOT_READY,
             None,
@@ -321,7 +317,7 @@ class PrimaryCopy:
         )
 
     def _told(self, known: bool, value: Value, position: tuple[int, int] = (0, 0)) -> Outcome:
-        """Answer of a request that changed something; `known`: the backups have acknowledged it."""
+        """For a change; `known`: the backups have acknowledged it."""
         if known:
             return Outcome(Status.OK, value, position=position)
         return Outcome(Status.UNKNOWN, None, self._lane.unknown_because)
@@ -332,7 +328,7 @@ class PrimaryCopy:
     # -- whole partitions
 
     def submit_whole(self, request: Request, done: ShareDone) -> int:
-        """A slice of an operation on whole partitions; a map with a change stream is cleared entry by entry instead."""
+        """A map with a change stream is cleared entry by entry instead."""
         lane = self._lane
         if request.op is Op.DESTROY:
             done = self._forgetting_after(request, done)
@@ -359,7 +355,7 @@ class PrimaryCopy:
         return effort
 
     def _forgetting_after(self, request: Request, done: ShareDone) -> ShareDone:
-        """Forget a destroyed map in each partition where every backup has acknowledged that."""
+        """In each partition where every backup has acknowledged that."""
 
         def destroyed(outcome: Outcome, left: Sequence[int], missed: Sequence[int]) -> None:
             if outcome.status is Status.OK:
@@ -370,15 +366,15 @@ class PrimaryCopy:
         return destroyed
 
     def _slice(self, request: Request) -> tuple[Value, list[int], int]:
-        """Work on as many partitions as take some ms. Returns the value, the partitions that are left (the
-        caller requests them again), and the effort in entries.
+        """As many partitions as take some ms. Returns the value, the partitions that are left (the caller requests them
+        again), and the effort in entries.
         """
         lane = self._lane
         reads = request.op in READS
         rests = not reads or (lane.confirms_reads and lane.confirmed(request.map))
         value: Value = None
         locked: list[int] = []
-        """Partitions in which a transaction has locked an entry of the map, or which are closed: not now."""
+        """A transaction has locked an entry of the map there, or it is closed: not now."""
         entries = size = 0
         for at, partition in enumerate(request.partitions):
             if entries >= SLICE_ENTRIES or size >= SLICE_BYTES:
@@ -418,13 +414,12 @@ def _effort(request: Request, state: MapState) -> int:
 
 
 def _ignore(known: bool) -> None:
-    """Do nothing: the batch of a read only removes expired entries, and the answer does not rest on that."""
+    """The batch of a read only removes expired entries; the answer does not rest on that."""
 
 
 def attempt(out: Outbox, request: Request, read: Callable[[], T]) -> T | Outcome:
-    """The result of a read, or its error as a response. A decision changes nothing, so after an error the
-    state is intact and the member continues (primary_backup/A-1). An error while an update is applied stops
-    the member.
+    """The result, or an error as a response. A decision changes nothing, so the member continues after an error
+    (primary_backup/A-1). An error while an update is applied stops it.
     """
     try:
         return read()
@@ -439,7 +434,7 @@ def failed(out: Outbox, request: Request, error: Exception) -> Outcome:
 
 
 def position_of(copy: PartitionCopy, name: str, settings: Settings) -> tuple[int, int]:
-    """Position of the map in this copy, if backups of it may be read (routing/R-5)."""
+    """If backups of the map may be read (routing/R-5)."""
     held = copy.maps.get(name)
     if held is None or not settings.map(name).read_backups:
         return (0, 0)
@@ -447,8 +442,8 @@ def position_of(copy: PartitionCopy, name: str, settings: Settings) -> tuple[int
 
 
 def _is_outdated(copy: PartitionCopy, step: TransactionStep) -> bool:
-    """Whether a transaction without locks was mapped under another primary (transactions/P-1). A change of
-    the backups alone does not matter.
+    """A transaction without locks was mapped under another primary (transactions/P-1). A change of the backups alone
+    does not matter.
     """
     mapped = step.mapped if isinstance(step, LockKeys | PrepareBranch) else None
     return mapped is not None and not mapped.holds and mapped.row < copy.term

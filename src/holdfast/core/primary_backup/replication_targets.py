@@ -1,7 +1,5 @@
-"""Members that get the records of a primary: the backups of its assignment, and a migration's destination (H8).
-
-A record goes to every member that the *present* assignment wants to hold its map. The writer waits for the sync backups
-among them, and for the destination (primary_backup/P-1).
+"""Members that get the records of a primary: the backups of its *present* assignment, and a migration's destination
+(H8). The writer waits for the sync backups, and for the destination (primary_backup/P-1).
 """
 
 from __future__ import annotations
@@ -19,15 +17,12 @@ class ReplicationTargets:
         self._journal = journal
         self._tail_bytes = settings.replication.tail_bytes
         self.rows: list[Assignment] = []
-        """The member's table."""
         self.terms = [0] * settings.partitions.count
-        """By partition: the version of the assignment with which this member became primary."""
+        """By partition: version of the assignment with which this member became primary."""
         self.joining: dict[int, tuple[MemberId, int]] = {}
-        """Partition -> destination of its running migration, and the index it will have (this member is the primary).
-        """
+        """Where this member is primary: destination of the running migration, and its future index."""
 
     def aim(self, partition: int, held: AnyReplica) -> None:
-        """Set the members that records of this replica go to."""
         chosen = self._settings.object(held.name)
         targets, sync = self.followers(partition, held.name)
         assert sync.issubset(targets), "sync members get the records (primary_backup/P-1)"
@@ -43,7 +38,7 @@ class ReplicationTargets:
             held.unsent = UnsentPuts(partition)
 
     def followers(self, partition: int, name: str) -> tuple[tuple[str, ...], frozenset[str]]:
-        """All members that get the records of a map in this partition, and those among them that are waited for."""
+        """All, and those that are waited for."""
         chosen = self._settings.object(name)
         replicas = self.rows[partition].holding
         backups = replicas[1 : 1 + chosen.backups + chosen.async_backups]

@@ -14,9 +14,9 @@
 
 Example: the base holds updates 1..17 of map m; the source holds 1..20 and sends the records 18..20. Live records 21 and
 22 arrive first and wait. When 20 is applied, 21 and 22 follow. The last chunk states "m ends at 20": the map has
-reached it without gaps, so the phase goes FILLING -> WRITING (journal) -> HELD, which acknowledges the last chunk.
-After the master has committed the assignment the staging replica becomes this member's copy (OVER). Until then it took
-every live record, and writers waited for it (primary_backup/P-1), so it has no gap then either.
+reached it without gaps, so the phase goes FILLING -> WRITING (journal) -> HELD, which acknowledges the last chunk. When
+the assignment is committed the staging replica becomes this member's copy (OVER). Until then it takes every live
+record, and writers wait for it (primary_backup/P-1), so it has no gap.
 """
 
 from __future__ import annotations
@@ -38,9 +38,7 @@ from holdfast.errors import InvariantBroken
 
 
 class FilledReplica:
-    """A replica of a map or service that is being filled (primary_backup/F-1): it orders content and updates; their
-    effect is left to the state.
-    """
+    """It orders content and updates of one map or service (primary_backup/F-1); their effect is left to the state."""
 
     __slots__ = (
         "_awaits",
@@ -59,28 +57,26 @@ class FilledReplica:
     def __init__(self, held: Replica[Any], tail_bytes: int) -> None:
         self.held = held
         self.how: How | None = None
-        """How it is filled; None: not known yet."""
+        """None: not known yet."""
         self._receiver: Receiver = held.state.receiver()
         self._tail_bytes = tail_bytes
         self._early: dict[int, tuple[int, Record, int]] = {}
-        """Records that wait for earlier ones, with their terms and times of arrival."""
+        """With their terms and times of arrival."""
         self._earlier: list[tuple[int, Record]] = []
-        """Updates that the content already contains; kept for change streams only."""
+        """Updates in the content; kept for change streams only."""
         self._in_order = False
-        """Whether updates are applied in the order of the counter, not as they come."""
+        """Apply updates in the order of the counter, not as they come."""
         self._begins = 0
-        """The counter when the content was taken, or up to which updates are sent."""
+        """The counter of the content, or up to which updates are sent."""
         self._frozen = False
-        """Whether it already holds the base as it was when it was compared."""
+        """It holds the base as it was when it was compared."""
         self._awaits = False
-        """Whether content of one moment is still to come (primary_backup/F-5)."""
+        """Content of one moment is still to come (primary_backup/F-5)."""
         self._moment: tuple[int, list[tuple[int, int]]] | None = None
-        """The counter of that moment and the lineage until then; None: the last piece has not come."""
+        """Its counter and lineage; None: the last piece has not come."""
 
     def freeze(self, base: Replica[Any]) -> None:
-        """Start from the base now: the base goes on following its primary, and may pass the moment of the content.
-        Repeated calls do nothing.
-        """
+        """The base goes on following its primary, and may pass the moment of the content. Repeated calls do nothing."""
         if self.how is None and not self._frozen:
             assert not self.held.counter, "a replica without a plan is empty"
             assert base is not self.held, "the base is another replica"
@@ -88,7 +84,7 @@ class FilledReplica:
             self._frozen = True
 
     def _thaw(self) -> None:
-        """The base is of no use: the whole state will come."""
+        """The whole state will come."""
         held = self.held
         assert self._frozen, "only a frozen base is dropped"
         held.state.begin_ranges(frozenset(range(len(held.state.range_digests()))))
@@ -97,7 +93,6 @@ class FilledReplica:
         assert not held.counter, "a full fill begins empty"
 
     def begin(self, plan: FillPlan, base: Replica[Any] | None, now_ns: int) -> None:
-        """The source has stated what it sends."""
         self.how, self._begins = plan.how, plan.counter
         keyed, whole = self.held.state.keyed, plan.how is How.FULL
         self._in_order = not whole or not keyed
@@ -181,7 +176,7 @@ class FilledReplica:
         held.keep(term, [record], held.changes or self._tail_bytes)
 
     def take_earlier(self, record: Record, term: int) -> None:
-        """Take an earlier update, for change streams."""
+        """For change streams."""
         if self.held.changes:
             self._earlier.append((term, record))
 
@@ -193,7 +188,7 @@ class FilledReplica:
         self.held.keep_earlier(earlier)
 
     def reached(self, counter: int) -> bool:
-        """Whether every update up to this number is held, without gaps (primary_backup/F-3)."""
+        """Without gaps (primary_backup/F-3)."""
         held = self.held
         whole = held.updates.sequential and not self._early and not self._awaits
         return whole and held.counter >= (max(counter, self._begins) if self._in_order else counter)
@@ -202,15 +197,15 @@ class FilledReplica:
 @unique
 class StagingPhase(StrEnum):
     FILLING = "filling"
-    """Something is still to come (primary_backup/F-3)."""
+    """See primary_backup/F-3."""
     WRITING = "writing"
-    """Complete; what must survive a power failure is being written to disk."""
+    """What must survive a power failure is being written."""
     NO_ROOM = "no room"
-    """Complete, but the disk had no room for it."""
+    """The disk had no room for it."""
     HELD = "held"
     """Complete, and durable where it must be."""
     OVER = "over"
-    """It has become this member's copy, or was dropped."""
+    """It is this member's copy, or was dropped."""
 
 
 @unique
@@ -266,9 +261,7 @@ class StagingReplica:
         base: PartitionCopy | None = None,
         tail_bytes: int = 0,
     ) -> None:
-        """`base`: the copy that this member holds already. It may change meanwhile, as it follows its
-        primary.
-        """
+        """`base` may change meanwhile, as it follows its primary."""
         self._open = open_map
         self._tail_bytes = tail_bytes
         self.source = source
@@ -284,12 +277,12 @@ class StagingReplica:
         self._planned = False
         self._last = False
         self._ends: dict[str, int] = {}
-        """The maps of the last chunk, and the counters that they have to reach."""
+        """Counters that the maps of the last chunk have to reach."""
         self._filled = {held.name: FilledReplica(held, tail_bytes) for held in copy}
-        """Services from the beginning; maps when they are first mentioned."""
+        """Maps when they are first mentioned."""
 
     def step(self, step: StagingStep) -> None:
-        """Go to the next phase. Raises InvariantBroken if this step leads nowhere."""
+        """Raises InvariantBroken if this step leads nowhere."""
         self.phase = STAGING.after(self.phase, step)
 
     @property
@@ -301,7 +294,7 @@ class StagingReplica:
         return self.phase is StagingPhase.HELD
 
     def demand(self, *, compare: bool) -> Demand:
-        """The receiver's bases; `compare`: with fresh digests of the key ranges."""
+        """`compare`: with fresh digests of the key ranges."""
         maps = []
         for name, held in self._base.items():
             highest = held.updates.highest_applied
@@ -319,7 +312,7 @@ class StagingReplica:
             held = self._open(self.copy, name)
             found = self._filled[name] = FilledReplica(held, self._tail_bytes)
             if self._planned:
-                # The plan does not mention it: it was created since.
+                # It was created since.
                 found.how = How.FULL
         return found
 
