@@ -39,7 +39,6 @@ class Moment:
     sender: Process
     receiver: Process | None
     concerned: list[Process]
-    """Sender, receiver, and members in new assignments."""
 
 
 class Ambush:

@@ -20,7 +20,6 @@ from holdfast_lab.sim.world import Process, World
 
 OLDER = FeatureLevels(LOWEST, LOWEST)
 PATIENCE_NS = 2 * SECOND
-"""Interval at which the operator handles members rejected for their build."""
 
 
 def builds_drawn(seed: int, hosts: int) -> list[FeatureLevels]:
@@ -34,9 +33,7 @@ class Builds(Harm):
         super().__init__(seed, world, cluster, until_ns)
         self.random = random.Random(f"{seed}/builds of hosts")
         self._back = self.random.random() < 0.4
-        """Whether hosts sometimes return to the older build."""
         self._raise_ns = self.random.randint(until_ns // 4, until_ns)
-        """From when on the operator wants the higher level."""
 
     def start(self) -> None:
         if self.cluster.mixed:
@@ -84,7 +81,6 @@ class Builds(Harm):
             self.world.after(SECOND, partial(self._when_dead, process))
 
     def _insist(self) -> None:
-        """Upgrade rejected members, and raise the level where possible."""
         for process in self.cluster.living():
             if (
                 process.picture.refusal

@@ -60,14 +60,13 @@ def wire_value(name: str) -> bytes:
 
 def name_of(value: Value) -> str | None:
     if isinstance(value, list):
-        value = value[0]  # Entry view.
+        value = value[0]
     return value.split(b" ", 1)[0].decode() if isinstance(value, bytes) else None
 
 
 SHOWING = frozenset({"get", "put", "put_if_absent", "replace", "remove"})
 """Operations that return the previous value."""
 WHOLE = core.CLEARING
-"""Operations on several members, repeated for unanswered shares."""
 
 
 @dataclass(slots=True)
@@ -76,7 +75,6 @@ class Knowledge:
 
     calls: list[Call] = field(default_factory=list)
     unseen: dict[str, None] = field(default_factory=dict)
-    """Keys that may hold a value that no answer has shown, oldest first."""
     believed: dict[str, str | None] = field(default_factory=dict)
     """Values according to answers; None: absent."""
     locks: bool = False
@@ -122,7 +120,6 @@ class Asked:
     request: Request
     calls: list[Call]
     again: list[Call]
-    """Calls that may be repeated until the request is answered."""
     knowledge: Knowledge
 
     def told(self, outcome: core.Outcome, now_ns: int) -> None:

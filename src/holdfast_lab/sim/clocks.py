@@ -14,26 +14,21 @@ from holdfast.core.model.ids import MILLISECOND, SECOND
 
 MILLION = 1_000_000
 DRIFT_PPM = 30_000
-"""Largest deviation of a clock's rate."""
 WALL_MS = 1_700_000_000_000
 """Unix time at which a simulated world begins."""
 SKEW_MS = 60_000
-"""Largest initial deviation of a calendar."""
 SYNCHRONISED_MS = 500
 """The same with time synchronisation."""
 UPTIME_NS = 30 * 24 * 3600 * SECOND
-"""Longest uptime of a host when the world begins, which its monotonic clock shows."""
 
 
 class Clock:
     """The two clocks of one host. World times are true nanoseconds."""
 
     def __init__(self, host: str, skew_ms: int = SKEW_MS) -> None:
-        """`skew_ms`: largest initial deviation of its calendar."""
         self.host = host
         self.ppm = MILLION
         self._since_ns = 0
-        """World time of the last change of rate or reading."""
         self._shown_ns = 0
         self._skew_ms = crc32(host.encode()) % (2 * skew_ms) - skew_ms
 
@@ -69,19 +64,18 @@ class Clocks:
         self._drift: random.Random | None = None
         self.fastest_ppm = self.slowest_ppm = MILLION
         self.stood_ns = 0
-        """Total time that clocks stopped: entries may end so much later."""
+        """Total; entries may end so much later."""
         self.skipped_ns = 0
-        """Total of jumps ahead: entries may end so much sooner."""
+        """Total; entries may end so much sooner."""
         self.set_ahead_ns = 0
-        """Total by which calendars were set ahead: after a restart from files, entries may end so much sooner."""
+        """Total; after a restart from files, entries may end so much sooner."""
         self.set_back_ns = 0
-        """The same back: so much later, but at most the whole time to live after the restart."""
+        """Total; so much later, but at most the whole time to live after the restart."""
         self.skew_ms = SKEW_MS
         """Largest initial deviation of calendars. Set it before one is read."""
 
     @property
     def apart_ns(self) -> int:
-        """Largest difference between two calendars."""
         return 2 * self.skew_ms * MILLISECOND + self.set_ahead_ns + self.set_back_ns
 
     def err(self, draw: random.Random) -> None:

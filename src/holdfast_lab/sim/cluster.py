@@ -46,7 +46,6 @@ from holdfast_lab.sim.world import Process, World
 
 PORT = 5751
 LOOK_NS = 250 * MILLISECOND
-"""Interval at which the fault budget looks for lost members."""
 Journal = Literal["off", "sync", "lazy"]
 SETTLED_NS = 2 * SECOND
 """How long a cluster must be settled before its members' files count as complete."""
@@ -59,10 +58,6 @@ PARITIES = ("even", "odd")
 
 
 class Cluster:
-    """Hosts with one process each. Its successor has a new UUID, and keeps only the host's disk, if there are
-    files.
-    """
-
     def __init__(
         self,
         world: World,
@@ -87,11 +82,9 @@ class Cluster:
         self.settings = with_services(settings, services())
         self.addresses = [Address(f"host{index}", PORT) for index in range(hosts)]
         self.builds = list(builds) or [OF_THIS_BUILD for _ in self.addresses]
-        """By host, for its next processes."""
         self.mixed = bool(builds)
         """Whether to check that messages are readable by older builds."""
         self.everyone: list[Process] = []
-        """Including dead ones."""
         self.counts_copies = True
         """Whether every partition must have the configured copies; false for layouts made by hand."""
         self.when_acknowledged: list[Callable[[], None]] = []
@@ -103,33 +96,26 @@ class Cluster:
         self.keeps = bool(self.disks) and all(
             entry.journal == "sync" for entry in settings.maps.values() if not entry.raft_zone
         )
-        """Whether every acknowledged write is durable."""
         self._kept: dict[MemberId, int] = {}
         """By member: host whose disk has all its acknowledged copies."""
         self._nodes: dict[NodeId, tuple[int, Process]] = {}
         """By node: host whose disk has its replicas of groups, and the last process with them."""
         self._wiped_ns = 0
-        """Beginning of the cluster, or last loss of a disk."""
         self._dark_ns = 0
-        """Last time at which all processes died at once."""
         self._calm_ns = 0
-        """Last time at which the cluster was settled."""
         self._losses = LostMembers()
         self.damages: list[Damage] = []
         self.moved_ns = 0
-        """Last change of assignments or members."""
         self.accepted = False
-        """Whether the operator has accepted the loss of partitions."""
         self.lost: list[tuple[int, int]] = []
         """Partitions whose copies were all destroyed on purpose, and when: only earlier writes may be lost."""
         self.zone_lost: list[tuple[int, int]] = []
-        """The same for Raft maps: partitions whose group has lost its majority."""
+        """Partitions of Raft maps whose group has lost its majority, and when."""
         self.when_up: list[Callable[[Process], None]] = []
         """Called for each process that has read its files, before it acts."""
         self.orders_wait = False
-        """Whether an order for zones is pending: it may take effect at any moment, for its former members."""
+        """An order for zones may take effect at any moment, for its former members."""
         self._group: dict[MemberId, str] = {}
-        """Failure group of every member that ever existed."""
 
     def _disks(self) -> list[SimDisk]:
         if not self.settings.persistence.directory:
@@ -300,9 +286,9 @@ class Cluster:
         if loss is None or not (loss.begun_anew or loss.maps):
             return
         if loss.all_lost and not loss.begun_anew:
-            return  # The partition waits.
+            return
         if not loss.begun_anew and loss.lost_backups + 1 < settings.holders():
-            return  # Only maps with fewer backups lost content.
+            return
         if settings.partitions.lost != "accept" and not self.accepted:
             self.world.failures.append(
                 f"the operator has not accepted that partition {loss.partition} lost {loss.maps}"
@@ -372,7 +358,6 @@ class Cluster:
         alive = {member.me for member in rest}
         self._look()
         if self.damages:
-            # A damaged copy does not count.
             return False
         if disk_too and self._dark_ns and self._calm_ns < self._dark_ns + SETTLED_NS:
             return False
@@ -388,7 +373,6 @@ class Cluster:
             return False
         if self.settings.cluster.quorum == "any":
             return bool(rest)
-        # The newest view, and the newest one that the remaining members know.
         newest = max(_numbers(everyone), default=0)
         known = max(_numbers(rest), default=0)
         views = [
@@ -404,9 +388,9 @@ class Cluster:
     def all_may_die(self) -> bool:
         """Whether all processes may die at once and come back with the content of the disks.
 
-        Every newest assignment must name a member whose disk lasts. The files of all members of a view that
-        may be the last one must exist, so the cluster must have been settled for a while since the beginning,
-        or the last loss of a disk. Damage in memory may have been written to disk.
+        Every newest assignment must name a member whose disk lasts. All files of a view that may be the last
+        one must exist, so the cluster must have been settled for a while since the beginning, or the last
+        loss of a disk. Damage in memory may have been written to disk.
         """
         self._look()
         everyone = self.members()
@@ -436,8 +420,8 @@ class Cluster:
     def groups_survive(
         self, rest: Sequence[Process], *, lost: Process | None = None, disks: bool = True
     ) -> bool:
-        """Whether a majority of every group lives in these processes, or, with `disks`, is on a disk other
-        than that of `lost` and will come back.
+        """Whether every group keeps a majority in these processes, or, with `disks`, on disks other than that
+        of `lost`.
         """
         lasting = {
             node: process
@@ -564,7 +548,6 @@ def _survive(agreed: Sequence[GroupHost], there: Collection[NodeId]) -> bool:
 
 
 def _replicas_of(groups: GroupHost) -> list[tuple[GroupNumber, Configuration]]:
-    """Each usable replica of a member, with its configuration."""
     found = [(number, hosted.group.configuration) for number, hosted in sorted(groups.hosted.items())]
     for number in groups.journal.found:
         if not groups.journal.doubt(number):

@@ -29,9 +29,7 @@ CLIENT = "cut"
 """Client of the calls that cuts answer. They are binding, because a cut waits for its backups."""
 LEASE_MS = 60_000
 PATIENCE_NS = 5 * SECOND
-"""How long a cut is requested."""
 KEPT_NS = 15 * SECOND
-"""How long after its beginning a cut is read."""
 KEYS_MAX = 30
 """Most keys of a partition that are judged as reads; holders are compared in all."""
 
@@ -40,15 +38,12 @@ Content = dict[bytes, bytes]
 
 @dataclass(slots=True)
 class Mark:
-    """A client's knowledge of a cut of one map in one partition."""
-
     counter: int
     term: int
     holders: tuple[MemberId, ...]
     start: int
     end: int
     content: Content | None = None
-    """At the first read."""
 
 
 @dataclass(slots=True)
@@ -64,7 +59,6 @@ class Cut:
     """
     marks: dict[tuple[int, str], Mark] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
-    """Answered partitions."""
 
 
 class Cutter:
@@ -88,7 +82,6 @@ class Cutter:
         self.reads = 0
         self._questions = 0
         self._known: dict[tuple[int, str], dict[str, None]] = {}
-        """Keys that cuts have shown, by partition and map."""
 
     def start(self) -> None:
         self.world.after(self.random.randint(2 * SECOND, 5 * SECOND), self._begin)

@@ -61,7 +61,6 @@ def spoil(living: Iterable[Process], known: list[Damage], draw: random.Random) -
 
 
 def harm_again(member: Member, what: str, arguments: bytes) -> None:
-    """Repeat the damage of a recorded run."""
     assert what == HARM
     partition, name, kind, seed = msgspec.msgpack.decode(arguments, type=tuple[int, str, str, int])
     _harm(member.picture.held[partition].maps[name], kind, random.Random(seed))

@@ -127,7 +127,6 @@ class SimDisk:
         self.full = False
         """Whether there is no room for new or growing files."""
         self.slowness = 1.0
-        """Factor of all durations."""
         self.counts: dict[str, int] = {}
         self._files: dict[str, _File] = {}
         self._ghosts: dict[str, _File] = {}
@@ -410,7 +409,6 @@ class MountedDisk:
         self.disk.begun(duration_ns)
 
     def _take(self, line: _Line) -> None:
-        """Start the next deed; groups without deeds are complete."""
         while line.groups and not line.groups[0][0]:
             self._answer(line, None)
         if not line.groups:
@@ -420,7 +418,6 @@ class MountedDisk:
         line.made = line.present.make() if isinstance(line.present, Put) else None
 
     def _over(self, line: _Line, turn: int) -> None:
-        """The current deed's time is over."""
         if self.process.dead or self._closed or line.present is None or line.turn != turn:
             return
         self.process.step(partial(self._finish, line))

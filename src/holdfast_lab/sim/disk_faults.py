@@ -15,11 +15,9 @@ from holdfast_lab.sim.world import Process, World
 
 AGAIN_NS = 250 * MILLISECOND
 SOON_NS = MILLISECOND
-"""Delay between an acknowledgement and a power failure."""
 PATIENCE_NS = 500 * MILLISECOND
 """How long a power failure waits for an acknowledgement. Disks are slow until then, so that little is durable."""
 SPOTS_MOST = 3
-"""Most damaged places of one disk at a time."""
 
 
 class DiskFaults(Harm):
@@ -35,7 +33,6 @@ class DiskFaults(Harm):
     )
 
     def __init__(self, seed: int, world: World, cluster: Cluster, until_ns: int, power_cuts: int = 0) -> None:
-        """`power_cuts`: least number of power failures of all hosts at once."""
         super().__init__(seed, world, cluster, until_ns)
         self.power_cuts_due = power_cuts
         self._disk_random = random.Random(f"{seed}/disk-faults")
@@ -87,7 +84,6 @@ class DiskFaults(Harm):
         lead_ns = self._disk_random.randint(0, PATIENCE_NS // 2)
         waiting = self.cluster.when_acknowledged
         self.world.after(lead_ns, lambda: waiting.append(lambda: self.world.after(delay_ns, strike)))
-        # There may be no writes.
         self.world.after(PATIENCE_NS, strike)
 
     @property
@@ -169,7 +165,6 @@ class DiskFaults(Harm):
             self.world.after(AGAIN_NS, lambda: self._when_dead(process))
 
     def _disk_full(self) -> None:
-        """One disk, or all, have no room for a while."""
         living = self.cluster.living()
         one = [self._disk(self._disk_random.choice(living))]
         disks = self.cluster.disks if self._disk_random.random() < 0.2 else one

@@ -24,8 +24,6 @@ between two writes.
 
 
 class Reading:
-    """Reads a few keys repeatedly, through all members."""
-
     def __init__(
         self,
         world: World,

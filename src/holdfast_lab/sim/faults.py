@@ -28,7 +28,6 @@ from holdfast_lab.sim.memory_faults import MemoryFaults
 from holdfast_lab.sim.world import Process, World
 
 DEEDS = ("crash", "crash", "crash-both", "pause", "part", "cut-off", "cut-around", "cut-around")
-"""Effects of an ambush on its members."""
 
 
 class Faults(DiskFaults):
@@ -98,11 +97,8 @@ class Faults(DiskFaults):
         if cluster.groups:
             self.kinds.append("group")
         self.core: set[str] | None = None
-        """Hosts that stay healthy while all others are broken."""
         self._state_wanted: ClusterState | None = None
-        """State to which the operator returns the cluster, until it is reached."""
         self._insisting = False
-        """Whether the operator will check again soon."""
         self.pause_ns = self.random.choice([1, 2, 5]) * SECOND
         world.weather.refusal = self.random.choice([0.0, 0.3])
         if self.random.random() < 0.5:
@@ -139,7 +135,6 @@ class Faults(DiskFaults):
         self._kill(self._victim(), "crash")
 
     def _replace(self) -> None:
-        """A process dies, and another one starts at its address before its death is detected."""
         process = self._victim()
         if process is not None:
             self._did("replace", process.name)
@@ -154,7 +149,6 @@ class Faults(DiskFaults):
             self.world.after(self.random.randint(0, SECOND), self._isolate)
 
     def _crash_midstep(self) -> None:
-        """Crash in the middle of a later step, if the budget allows it then."""
         process = self._victim()
         if process is None:
             return
@@ -211,7 +205,6 @@ class Faults(DiskFaults):
         self.world.after(SECOND, look)
 
     def _group(self) -> None:
-        """A whole group of hosts fails at once, as far as the budget allows."""
         names = sorted({self._group_of(process) for process in self.cluster.living()})
         name = self.random.choice(names)
         for process in [each for each in self.cluster.living() if self._group_of(each) == name]:
@@ -240,7 +233,6 @@ class Faults(DiskFaults):
         process.clock_jumped()
 
     def _calendar(self) -> None:
-        """Set a host's calendar, possibly while its process is down."""
         host = self.random.choice(self.cluster.addresses).host
         by_ms = self.random.choice([-1, 1]) * self.random.choice([2_000, 60_000, 3_600_000])
         self._did("calendar", f"{host} by {by_ms / 1000:.0f} s")
@@ -281,7 +273,6 @@ class Faults(DiskFaults):
         )
 
     def _wish(self) -> None:
-        """Demote a data member, or promote a lite one."""
         process = self.random.choice(self.cluster.living())
         picture = process.picture
         if not picture.admitted or picture.leaving:
@@ -414,7 +405,6 @@ class Faults(DiskFaults):
         self._cut("one-way", [(one, other) for other in others[: self.random.randint(1, len(others))]])
 
     def _bridge(self) -> None:
-        """Two halves that only one host reaches."""
         _, *hosts = self._hosts()
         middle = len(hosts) // 2
         self._separate("bridge", hosts[:middle], hosts[middle:])

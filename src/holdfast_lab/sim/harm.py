@@ -12,8 +12,6 @@ from holdfast_lab.sim.world import Process, World
 
 
 class Harm:
-    """Faults of one run, counted by kind in `counts`."""
-
     def __init__(self, seed: int, world: World, cluster: Cluster, until_ns: int) -> None:
         self.random = random.Random(f"{seed}/faults")
         self.world = world
@@ -27,7 +25,6 @@ class Harm:
 
     @property
     def migrations(self) -> int:
-        """Migrations that ended, successfully or not, while there were faults."""
         return self._migrations_after - (self._migrations_before or 0)
 
     def _did(self, kind: str, what: str) -> None:

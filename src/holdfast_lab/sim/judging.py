@@ -92,7 +92,6 @@ def _read(
 
 
 def clocks_of(cluster: Cluster) -> Clocks:
-    """Behaviour of the cluster's clocks, for the judge of time."""
     clocks, files = cluster.world.clocks, bool(cluster.disks)
     # A few times as long as it may take to remove an unreachable backup.
     silent_ns = 5 * cluster.settings.cluster.suspect_after_ms * MILLISECOND
@@ -116,7 +115,6 @@ def zone_clocks_of(cluster: Cluster) -> Clocks:
 def judge_times(
     calls: Sequence[Call], seen: Sequence[Remaining], clocks: Clocks, zone_clocks: Clocks
 ) -> list[str]:
-    """Entries seen after their time, or with an end that their writes do not allow."""
     problems: list[str] = []
     for zoned, of_these in ((False, clocks), (True, zone_clocks)):
         mine = [call for call in calls if (call.key[0] == "z") is zoned]
@@ -213,7 +211,6 @@ def _of_key(key: str, calls: Sequence[Call]) -> str:
 
 
 def _invented(calls: Sequence[Call]) -> list[str]:
-    """Answers with values that were never written there, were refused, or were written only later."""
     written = {call.argument: call for call in calls if call.argument is not None}
     problems: list[str] = []
     for call in calls:

@@ -24,11 +24,8 @@ SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class _Acknowledged:
-    """The acknowledged part of a group's log on one node."""
-
     index: int
     life: MemberId
-    """The member's life at the time."""
     at_ns: int
 
 
@@ -36,11 +33,9 @@ class KeptEntries:
     """Judges only nodes with files; others come back as different nodes."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
-        """`calls`: of all clients, to describe lost writes."""
         self._calls = calls
         self._acknowledged: dict[tuple[GroupNumber, str], _Acknowledged] = {}
         self._entries: dict[GroupNumber, list[RaftEntry]] = {}
-        """Committed entries as a leader had them."""
 
     def look(self, members: Sequence[MemberView], now_ns: int) -> None:
         """Record acknowledgements so far. Call this also before a member dies."""

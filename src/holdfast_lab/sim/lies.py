@@ -56,8 +56,6 @@ REPLAYED_MS = 5000
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An operation on a map that a lie decides."""
-
     state: MapState | None
     request: Request
     now_ns: int
@@ -74,7 +72,6 @@ class Asked:
         return state.entries.get(self.request.key)
 
     def store(self) -> Decision:
-        """Store the request's value in any case, and return the old value."""
         return self.decide(msgspec.structs.replace(self.request, op=Op.PUT))
 
 
@@ -84,7 +81,6 @@ class Liar(Replaced):
         self.random = random.Random(f"lie/{name}")
         self._copies: list[LocalReplicas] = []
         self._lost: set[tuple[str, bytes, bytes]] = set()
-        """Map, key and value."""
 
     def begin(self, tell: Callable[[Liar], None]) -> None:
         self.replace(LocalReplicas, "__init__", self._register)
@@ -118,7 +114,6 @@ class Liar(Replaced):
         return self.random.random() < share
 
     def everywhere(self, partition: int) -> list[PartitionCopy]:
-        """Every copy of a partition at any member, including those being filled."""
         found = []
         for copies in self._copies:
             staged = copies.staging.get(partition)
@@ -647,9 +642,7 @@ class Lie:
     meaning: str
     tell: Callable[[Liar], None]
     power_cuts: bool = False
-    """Whether it shows only with power failures."""
     zones: bool = False
-    """Whether it shows only with a Raft map."""
 
 
 LIES: dict[str, Lie] = {

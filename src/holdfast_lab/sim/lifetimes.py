@@ -50,9 +50,7 @@ class Lifetimes:
         self._noted = noted
         self._written = 0
         self._open: list[str] = []
-        """Written keys that were not found absent since."""
         self._writers: dict[str, Process] = {}
-        """Process that took the write, by key."""
 
     def start(self) -> None:
         self.running = True

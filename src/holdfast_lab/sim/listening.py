@@ -95,8 +95,6 @@ class Registration:
 
 
 class Listeners:
-    """Some listeners at a time, on random members."""
-
     def __init__(
         self,
         world: World,
@@ -159,7 +157,6 @@ class Listeners:
         map_of: Callable[[str], str],
         lost_of: Callable[[str], Container[int]],
     ) -> list[str]:
-        """Errors in the received events, except for partitions that were lost to a map."""
         problems: list[str] = []
         for name in sorted(self.keys):
             of_map = [call for call in calls if map_of(call.key) == name]

@@ -21,13 +21,10 @@ class LostMembers:
 
     def __init__(self) -> None:
         self._calm: set[MemberId] = set()
-        """Data members when all partitions last had all their copies."""
         self._seen: set[MemberId] = set()
-        """Since then."""
         self._lost: set[MemberId] = set()
         """Those of them that died, or were removed though alive."""
         self._released: set[MemberId] = set()
-        """Members that have left, according to a view."""
         self._stood = False
         """Whether partitions could not move for a time: a member that left then left a gap."""
 
@@ -39,7 +36,6 @@ class LostMembers:
         self._stood = False
 
     def note(self, views: Collection[View], dead: set[MemberId], gone: set[MemberId]) -> None:
-        """`gone`: members that have left, or are about to."""
         self._stood |= any(not view.state.migrates for view in views)
         if views:
             newest = max(views, key=lambda view: view.number)

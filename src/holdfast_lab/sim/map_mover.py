@@ -16,12 +16,10 @@ from holdfast_lab.sim.zone_runs import ZONE, ZONED, ZoneOperator
 REPEAT_NS = 700 * MILLISECOND
 LOOK_NS = 100 * MILLISECOND
 CANCELLED = 0.2
-"""Share of moves that are cancelled."""
 
 
 class MapMover:
     def __init__(self, world: World, cluster: Cluster, zone: ZoneOperator, until_ns: int) -> None:
-        """`until_ns`: end of the orders."""
         self._world = world
         self._cluster = cluster
         self._zone = zone
@@ -29,7 +27,6 @@ class MapMover:
         self._random = random.Random(f"{world.seed}/map mover")
         self._wanted: MoveMap | None = None
         self._seen: dict[int, MovePhase] = {}
-        """Furthest phase seen, by number."""
 
     def start(self) -> None:
         draw = self._random

@@ -56,7 +56,6 @@ FEATURES: dict[str, str] = {
 BUILDS: dict[str, str] = {
     "level raised": "the operator has raised the feature level, after all could do it",
 }
-"""Runs with two builds."""
 ZONES: dict[str, str] = {
     "zone of one replica": "a partition's group has a single replica",
     "zone of several replicas": "a group goes on while most of its voters do",
@@ -89,19 +88,16 @@ ZONES: dict[str, str] = {
     "map move: cleaning": "the old place forgets it",
     "map move: cancelling": "the operator has cancelled it",
 }
-"""Runs with a map in a zone."""
 RESTARTS: dict[str, str] = {
     "time to live over a restart": "an entry view is read when the member that took the write has died",
     "zone: log over a restart": "what a node had acknowledged of a group is compared with its files",
 }
-"""Runs with files."""
 TRANSACTIONS: dict[str, str] = {
     "transaction committed": "and its application got the outcome",
     "transaction rolled back": "by a deadlock, a timeout, a conflict, or since a member had gone",
     "transaction in doubt": "its application got an unknown outcome",
     "transaction left alone": "its application went away",
 }
-"""Runs with transactions."""
 NETWORK_FAULTS = (
     "crash",
     "crash-midstep",
@@ -184,7 +180,6 @@ NEVER: dict[str, str] = {
     RULE + "baseline-history": NO_BASELINE,
     RULE + "baseline-outside": NO_BASELINE,
 }
-"""Marks that no run can hit, with the reason."""
 NEED_DISKS = frozenset(
     {
         *DISK_FAULTS,
@@ -206,7 +201,6 @@ class Marks(Counter[str]):
         self[name] += times
 
     def figures(self) -> dict[str, int]:
-        """Figures of a verdict, in the order of declaration."""
         return {MARK + name: self[name] for name in MARKS if self[name]}
 
 

@@ -41,7 +41,6 @@ class MemoryFaults:
         self._for_a_while = for_a_while
 
     def start(self) -> None:
-        """At times one member, or all, have little or no memory."""
         if self._world.now_ns >= self._until_ns:
             return
         draw = self._random
@@ -60,7 +59,6 @@ class MemoryFaults:
         self._world.after(draw.randint(200 * MILLISECOND, 4 * SECOND), self.start)
 
     def _ease(self, tight: list[Process]) -> None:
-        """They have memory again; some only a little at first."""
         for process in tight:
             _set_room(process, self._random.choice([Room.PLENTY, Room.PLENTY, Room.LITTLE]))
             self._for_a_while(partial(_set_room, process, Room.PLENTY), SECOND)

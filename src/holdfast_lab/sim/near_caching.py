@@ -29,7 +29,6 @@ class NearCaches:
     def __init__(
         self, world: World, cluster: Cluster, doors: Doors, keys: Mapping[str, Sequence[str]]
     ) -> None:
-        """`keys`: frequently written keys by map."""
         self.world = world
         self.cluster = cluster
         self.random = random.Random(f"{world.seed}/near caches")
@@ -82,7 +81,6 @@ class NearCaches:
         return sum(client.invalidated for client in self.clients)
 
     def look(self) -> None:
-        """Record the cached entries of a cluster at rest, after the last invalidations."""
         if self.clients:
             self.world.run_until(self.world.now_ns + SECOND)
         self._kept = [(client.name, client.kept) for client in self.clients]

@@ -88,7 +88,6 @@ class Observers:
             self.zone_reader.start()
 
     def pause(self) -> None:
-        """Stop asking, but continue to receive, so that the cluster can come to rest."""
         if self.applications is not None:
             self.applications.pause()
         self.near_caches.pause()
@@ -109,7 +108,6 @@ class Observers:
 
     @property
     def caught_up(self) -> bool:
-        """Whether the change streams of a cluster at rest were read to their ends."""
         return all(reader.caught_up for reader in self._readers)
 
     def look(self) -> None:

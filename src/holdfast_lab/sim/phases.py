@@ -40,28 +40,20 @@ from holdfast_lab.sim.world import Process, World
 from holdfast_lab.sim.zone_loss import ZoneLoss
 
 LIVE_NS = 90 * SECOND
-"""Simulated time in which a core must converge."""
 CALM_NS = 90 * SECOND
-"""How long a phase waits for a cluster at rest before it is skipped."""
 CHOICE_NS = 5 * SECOND
-"""How long a core is searched for."""
 STEP_NS = 100 * MILLISECOND
 NAP_NS = 2 * SECOND
 """Length of one pause; pauses follow each other."""
 SAY_NS = 40 * SECOND
-"""Time in which the cluster must report lost partitions."""
 AWAY_NS = (8 * SECOND, 20 * SECOND)
-"""How long members stay away whose loss exceeded the promise."""
 STEP_DOWN_NS = 5 * SECOND
 """Time in which a leader without a majority steps down."""
 DAMAGES_MOST = 4
 PROBES = "probes"
-"""Map with which a core is tested."""
 
 
 class Phases:
-    """Adds errors to the failures of the world."""
-
     def __init__(self, world: World, cluster: Cluster, faults: Faults) -> None:
         self.world = world
         self.cluster = cluster
@@ -82,7 +74,6 @@ class Phases:
     # -- sufficient core
 
     def core(self) -> None:
-        """Let a core work alone, if some hosts are not needed."""
         if self.faults.power_cuts_due or self.cluster.settings.cluster.quorum == "any":
             return
         chosen: list[Process] = []
@@ -335,7 +326,6 @@ class Phases:
     # -- damaged copies
 
     def damage(self) -> None:
-        """Damage some copies on backups of a settled cluster; they must be repaired before they are needed."""
         if not self.calm():
             return
         cluster = self.cluster
@@ -388,7 +378,6 @@ class Probes:
         self.running = True
         count = cluster.settings.partitions.count
         self.open: dict[tuple[int, str], bytes] = {}
-        """Unanswered partitions of maps, each with a key."""
         maps = [PROBES, *(name for name, entry in cluster.settings.maps.items() if entry.raft_zone)]
         number = 0
         while len(self.open) < count * len(maps):

@@ -98,7 +98,6 @@ class Rig:
     # -- packets
 
     def cut(self, source: Process, target: Process) -> None:
-        """Lose all packets of this direction from now on."""
         self.world.weather.cut[source.host, target.host] = True
 
     def heal(self) -> None:
@@ -115,7 +114,6 @@ class Rig:
         return STRAIGHT
 
     def seen(self, *kinds: type[Message]) -> list[Packet]:
-        """A list that grows by every packet of these kinds, including the link's repeats."""
         found: list[Packet] = []
 
         def tap(packet: Packet) -> None:
@@ -126,8 +124,6 @@ class Rig:
         return found
 
     def block(self, blocked: Callable[[Packet], bool]) -> Callable[[], None]:
-        """Lose every such packet until the returned function is called."""
-
         def tap(packet: Packet) -> Sequence[int] | None:
             return () if blocked(packet) else None
 

@@ -43,18 +43,14 @@ from holdfast_lab.sim.world import World
 from holdfast_lab.sim.zone_runs import ZoneOperator, ZoneWatch, keeping_log_entries
 
 CONVERGE_NS = 180 * SECOND
-"""Simulated time for recovery after the faults."""
 ARRIVE_NS = 2 * SECOND
-"""Time for messages in flight at rest, such as the last table offer or the end of a connection."""
+"""For messages in flight at rest, such as the last table offer or the end of a connection."""
 CLIENTS = 3
 REMEMBERS = 1000
 """Least number of remembered requests for clients to repeat short requests."""
 WIRED = 0.7
-"""Share of clients that use a protocol over connections; the others call members directly."""
 POWER_CUTS = 2
-"""Least number of power failures of all hosts, in runs about these."""
 TELL_NS = 100 * MILLISECOND
-"""Longest pause of the writers to a service."""
 LOOK_NS = SECOND // 17
 """Interval of looks: no multiple of the steps in which members compare replicas, which would always be in
 progress.
@@ -64,7 +60,6 @@ LATE_NS = 5 * SECOND
 then.
 """
 CAUGHT_UP_NS = 20 * SECOND
-"""Time in which the change stream is read to its end."""
 GOES_ON = frozenset(
     {"parked requests", "transactions", "transactions that are being ended", "maps to be forgotten"}
 )
@@ -251,7 +246,6 @@ def _observers(
 def _clients(
     world: World, cluster: Cluster, doors: Doors, shape: Shape, draw: random.Random
 ) -> tuple[list[Client], Client]:
-    """The clients of the run, and the one through which faults send bursts."""
     keys, knowledge = Keys(shape.settings, shape.keys), Knowledge(locks=shape.transactions)
 
     wires = random.Random(f"{world.seed}/wires")
@@ -286,7 +280,6 @@ def _tellers(world: World, cluster: Cluster, shape: Shape) -> list[Teller]:
 
 
 def _zone(world: World, cluster: Cluster, shape: Shape, calls: Sequence[Call]) -> ZoneWatch | None:
-    """The operator of the zone and the observer of its groups, if there is one."""
     if shape.zone is None:
         return None
     operator = ZoneOperator(world, cluster, shape.zone, shape.run_ns, shape.start_voters)
@@ -465,7 +458,6 @@ def _over(
     tellers: Sequence[Teller],
     watch: ZoneWatch | None,
 ) -> bool:
-    """Whether the cluster is at rest, and everything planned has happened."""
     if any(teller.waiting for teller in tellers):
         return False
     return not faults.power_cuts_due and _at_rest(cluster, clients, watch)

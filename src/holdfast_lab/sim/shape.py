@@ -32,13 +32,12 @@ from holdfast_lab.sim.zone_runs import ZONED, start_voters_drawn, zone_drawn
 Journalling = Literal["off", "sync", "lazy", "mixed"]
 """`mixed` chooses one of the others for each seed."""
 Loss = Literal["", "accept", "operator", "return"]
-"""Whether more members die than must be survived, and what follows: not at all; the settings accept the loss;
-the operator accepts it; or the holders come back with their disks.
+"""What follows when more members die than must be survived (empty: they do not): the settings or the operator
+accept the loss, or the holders come back with their disks.
 """
 Choice = TypeVar("Choice")
 LARGE_BYTES = 1_000_000
 LITTLE_BYTES = 1_000
-"""Limit of values, in runs that have one."""
 MANY_KEYS = 2_000
 MANY_HOSTS = 9
 MANY_PARTITIONS = 100
@@ -52,7 +51,6 @@ MOVE_SEEDS, MOVES = 30_000, 0.7
 @dataclass(frozen=True, slots=True)
 class Shape:
     hosts: int
-    """Hosts with a member from the beginning."""
     spare: int
     settings: Settings
     journal: Journal
@@ -60,29 +58,22 @@ class Shape:
     lite: tuple[int, ...] = ()
     """Hosts whose members hold no data, by index."""
     groups: tuple[str, ...] = ()
-    """By host; empty: each member is its own group."""
     service_backups: int | None = None
     """Backups of the shares of a service; None: there are only maps."""
     keys: int = 20
     large_bytes: int = 0
-    """Length of the values of a few writes; 0: all are short."""
     memory: bool = False
     states: bool = False
-    """Whether the operator changes the state of the cluster and the roles of members."""
     clocks: bool = False
     damage: bool = False
     loss: Loss = ""
     zone: ZoneSettings | None = None
     zone_loss: bool = False
-    """Whether groups of the zone lose their majority, and the operator resets the zone."""
     start_voters: int = 0
     """Voters of the metastore that the operator starts later; 0: it is there from the beginning."""
     log_entries: int = 0
-    """Applied entries that the log of a Raft group keeps: with few, states are sent instead. 0: as in
-    production.
-    """
+    """Applied entries kept in the log of a Raft group: with few, states are sent instead. 0: as in production."""
     moves: bool = False
-    """Whether the map in the zone moves out of it, and in again."""
     transactions: bool = False
     builds: tuple[FeatureLevels, ...] = ()
     """Initial feature levels of each host's build; empty: all have this build throughout."""
@@ -182,7 +173,6 @@ class Shape:
         }
 
     def large_value(self, draw: random.Random) -> int:
-        """Least length of one write's value in bytes: mostly 0, sometimes `large_bytes`."""
         return self.large_bytes if self.large_bytes and draw.random() < 0.004 else 0
 
 
@@ -284,7 +274,6 @@ def _plain(seed: int, journal: Journalling, *, power_cuts: bool, memory: bool) -
 
 
 def unusual(settings: Settings) -> list[str]:
-    """Limits, times and sizes that differ from those of most seeds."""
     plain = simulated_settings(1, 1)
     found = []
     for section in ("cluster", "partitions", "replication", "limits"):
@@ -386,7 +375,6 @@ def _lite(draw: random.Random, hosts: int, spare: int) -> tuple[int, ...]:
 
 
 def _groups(draw: random.Random, hosts: int) -> tuple[str, ...]:
-    """Groups of about equal or of random size."""
     if hosts < 3 or draw.random() > 0.25:
         return ()
     count = draw.randint(2, min(4, hosts - 1))
@@ -402,7 +390,6 @@ def _loss(draw: random.Random, data: int, journal: Journal) -> Loss:
 
 
 def _reading(settings: Settings, draw: random.Random) -> Settings:
-    """Reads of maps, and additional async backups."""
     confirmed, backups, behind = draw.random() < 0.3, draw.random() < 0.25, draw.random() < 0.15
     changed: dict[str, MapSettings] = {}
     for name, entry in settings.maps.items():

@@ -18,11 +18,8 @@ LOOK_NS = 100 * MILLISECOND
 
 
 class Spans(Generic[What]):
-    """Times during which something was seen unchanged, look by look."""
-
     def __init__(self) -> None:
         self._seen: list[tuple[int, int, What | None]] = []
-        """First and last look at each value."""
 
     def note(self, now_ns: int, what: What | None, *, sure: bool = True) -> None:
         """Record the present value, if any. `sure` false: it may have changed already."""
@@ -43,7 +40,6 @@ class Spans(Generic[What]):
         return None
 
     def begun(self) -> list[tuple[int, What]]:
-        """All values, each with the first look at it."""
         return [(begin, what) for begin, _, what in self._seen if what is not None]
 
 
@@ -61,8 +57,6 @@ class Serving(Protocol):
 
 
 class Offices:
-    """Primaries of all partitions over time, observed on all members at once."""
-
     def __init__(self, world: World, cluster: Cluster) -> None:
         self.world = world
         self.cluster = cluster
@@ -104,7 +98,6 @@ class Offices:
             spans.note(self.world.now_ns, office)
 
     def over(self, partition: int, start_ns: int, end_ns: int) -> Office | None:
-        """The only primary of the partition during the whole time, if there was one."""
         return self._of[partition].over(start_ns, end_ns)
 
     def begun(self, partition: int, member: str) -> list[int]:
@@ -126,8 +119,6 @@ def _replaced(found: Sequence[Office | None], tables: Sequence[Sequence[Assignme
 
 
 class ZoneOffices(Offices):
-    """Leaders of the groups of a zone's partitions over time."""
-
     def __init__(self, world: World, cluster: Cluster, map_name: str) -> None:
         super().__init__(world, cluster)
         self._map = map_name

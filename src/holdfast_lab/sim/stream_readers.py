@@ -38,7 +38,6 @@ CONTENTS = tuple[Change, bytes, bytes, bytes | None, int, bytes]
 
 class Reader:
     DRAWS = "reader"
-    """Name of its random stream."""
 
     def __init__(self, world: World, cluster: Cluster, name: str, map_of: Callable[[str], str]) -> None:
         """`map_of`: the map of a key that clients use."""
@@ -49,12 +48,10 @@ class Reader:
         self.random = random.Random(f"{world.seed}/{self.DRAWS}")
         self.running = True
         self.at: dict[int, tuple[int, int]] = {}
-        """Counter and term of the last update read, by partition."""
         self.seen: dict[tuple[int, int, int], CONTENTS] = {}
         self.content: dict[int, dict[bytes, bytes]] = {}
         self.problems: list[tuple[int, str]] = []
         self.gone: dict[int, int] = {}
-        """By partition: last restart because history was gone."""
         self._refused: dict[int, set[str]] = {}
         """By partition: members that lack such old changes, since the last progress."""
         self._progress: dict[int, int] = {}
@@ -64,10 +61,8 @@ class Reader:
         self.told: list[changes.Told] = []
         self._begun = False
         self._left: list[int] = []
-        """Partitions with unread changes at the end."""
 
     def start(self) -> None:
-        """Let the reader run until the cluster is at rest and it has `caught_up`."""
         self._begun = bool(self.cluster.settings.map(self.name).changes_bytes)
         self.world.after(self.random.randint(0, SECOND), self._look)
 
@@ -88,7 +83,6 @@ class Reader:
             self._read_heads(process, partial(self._ask_after, process))
 
     def _read_heads(self, process: Process, done: Callable[[Mapping[int, Reach]], None]) -> None:
-        """Call `done` with the heads of the partitions that the member serves."""
         done(process.picture.heads(self.name, range(len(process.picture.assignments)))[0])
 
     def _ask_after(self, process: Process, heads: Mapping[int, Reach]) -> None:
@@ -181,7 +175,6 @@ class Reader:
         return not self._begun or not self._behind()
 
     def end(self) -> None:
-        """Stop reading; there should be nothing left."""
         if self.running:
             self.running = False
             self._left = self._behind() if self._begun else []
@@ -239,7 +232,6 @@ class Reader:
         return found
 
     def _reads(self, key: str, lost: Container[int]) -> bool:
-        """Whether this is a key of its map, in a partition that was not lost."""
         return self._map_of(key) == self.name and self._partition(key) not in lost
 
     def _partition(self, key: str) -> int:

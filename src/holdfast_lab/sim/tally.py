@@ -21,8 +21,6 @@ PIECE = 8
 
 
 class TallyShare:
-    """Tally of one partition: count and sum of its numbers, and how often each was sent."""
-
     def __init__(self) -> None:
         self.count = 0
         self.total = 0
@@ -87,8 +85,6 @@ def share_of(member: MemberView, partition: int) -> TallyShare | None:
 
 
 class Teller:
-    """Sends the tally one number after the other, each once, and remembers the outcomes."""
-
     def __init__(
         self, index: int, world: World, cluster: Cluster, partitions: Sequence[int], think_ns: int
     ) -> None:
@@ -102,7 +98,6 @@ class Teller:
         self.running = True
         self.waiting = False
         self.told: dict[int, tuple[int, Status | None]] = {}
-        """Partition and outcome, if any, by number."""
         self.answers: dict[int, list[int]] = {}
         self._number = index
 
@@ -156,7 +151,6 @@ class Teller:
 
 
 def stop(tellers: Sequence[Teller]) -> None:
-    """Stop sending, and wait until the last requests are answered or given up."""
     for teller in tellers:
         teller.running = False
     world = tellers[0].world
@@ -234,7 +228,6 @@ def judge_order(heard: Sequence[tuple[str, MigrationEvent]]) -> list[str]:
 
 
 def holders(processes: Sequence[Process], partition: int) -> dict[int, int]:
-    """Count of numbers in each member's share, by replica index."""
     found: dict[int, int] = {}
     for process in processes:
         member = process.picture

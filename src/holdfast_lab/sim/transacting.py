@@ -45,7 +45,6 @@ LISTS = "lists"
 APPLICATIONS = 3
 KEYS = 6
 PATIENCE_NS = 20 * SECOND
-"""How long an application waits for an answer; then the outcome is unknown."""
 AT_LAST_NS = 500 * MILLISECOND
 
 
@@ -75,9 +74,7 @@ class Running:
     optimistic: bool
     start: int
     plan: list[tuple[str, bool]]
-    """Keys, and whether to append to them."""
     ends: str
-    """Commit, roll back, or leave alone."""
     id: TransactionId = b""
     done: list[ListAppend | ListRead] = field(default_factory=list)
     value: bytes | None = None
@@ -265,7 +262,6 @@ class Applications:
         return [each for one in self.all for each in one.history]
 
     def look(self) -> None:
-        """Read all lists of a cluster at rest, outside transactions."""
         self._looks += 1
         found: dict[str, list[str]] = {}
         count = self._cluster.settings.partitions.count

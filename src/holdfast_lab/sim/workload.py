@@ -32,9 +32,7 @@ DEEP = "deep"
 LOOSE = "loose"
 """A map with async backups only, in runs that have it."""
 SWEPT = "swept"
-"""A map that is cleared and read as a whole."""
 SURGE_KEYS = 12
-"""Least number of keys of each partition."""
 SIDE_BY_SIDE = 4
 """Most calls of one burst on one key: the judge's possible orders grow fast."""
 HOT_KEYS = 20
@@ -49,9 +47,7 @@ LONG_TTL_MS = 3_600_000
 """Used for every third key in place of the longest one: no run ends it, so the entry must exist at the end."""
 IDLE_MS = (500, 3000)
 RIVALS = 0.25
-"""Share of bursts in which two calls compete to replace a value."""
 TOGETHER = 4
-"""Most keys of one request with several."""
 
 ANY: dict[Op, int] = {
     Op.SET: 30,
@@ -71,7 +67,6 @@ ANY: dict[Op, int] = {
     Op.GET_ALL: 4,
     Op.PUT_ALL: 6,
 }
-"""Weights of operations on a key whose value was seen."""
 SHOWING: dict[Op, int] = {
     Op.PUT: 30,
     Op.PUT_IF_ABSENT: 20,
@@ -84,14 +79,12 @@ SHOWING: dict[Op, int] = {
     Op.GET_ALL: 4,
     Op.CONTAINS_KEY: 2,
 }
-"""Weights for a key with an unseen value."""
 SEVERAL = frozenset({Op.GET_ALL, Op.PUT_ALL})
 READING = frozenset({Op.GET, Op.ENTRY_VIEW, Op.GET_ALL, Op.CONTAINS_KEY})
 STORING = frozenset(
     {Op.SET, Op.PUT, Op.PUT_IF_ABSENT, Op.REPLACE, Op.REPLACE_IF_SAME, Op.TRY_PUT, Op.PUT_ALL}
 )
 TIMED = frozenset({Op.SET, Op.PUT, Op.PUT_IF_ABSENT, Op.SET_TTL})
-"""Operations with a time to live in both protocols."""
 COMPARING = frozenset({Op.REPLACE_IF_SAME, Op.REMOVE_IF_SAME})
 
 
@@ -100,22 +93,16 @@ class Habits:
     """Behaviour of one client. Shares are of all operations."""
 
     hot: float
-    """Share on the keys that all clients use."""
     think_ns: int
     patience_ns: int
-    """Time after which the client gives up, with the outcome unknown."""
     bursts: float
     burst_writes: int
     ttl: float
-    """Share on keys with a time to live."""
     idle: float
-    """Share on keys with a maximum idle time."""
     lane: float
     """How often a client at a partition's primary writes through the data lane."""
     sweeps: float
-    """Share on the map that is cleared and read as a whole."""
     large: float
-    """Share of values of at least `large_bytes`."""
     large_bytes: int
 
     @classmethod
@@ -350,7 +337,6 @@ class Client:
         return found
 
     def surge(self, process: Process, partition: int) -> None:
-        """Write to one partition at once; outstanding requests become unknown."""
         self._send(process, self._burst(self.keys.by_partition[partition][:SURGE_KEYS]), at_once=True)
 
     def _loose(self, process: Process) -> None:

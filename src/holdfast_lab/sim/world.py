@@ -36,8 +36,6 @@ STRAIGHT = (0,)
 
 
 class Weather:
-    """Present network faults: probabilities for each packet, delays in nanoseconds."""
-
     def __init__(self) -> None:
         self.loss = 0.0
         self.twice = 0.0
@@ -156,18 +154,15 @@ class Process:
         self.when_dead: list[Callable[[], None]] = []
         """Called once each when this process has ended, in any way."""
         self.left = False
-        """Whether it ended by itself, after leaving the cluster."""
         self.ended_because = ""
         self.awake_at_ns = 0
         self.driver: Driver
         self.disk: Disk | None = None
         self.doomed = False
-        """Whether its disk has failed, so that it is about to end."""
         self._random = random.Random(f"{world.random.random()}/{name}")
         self._peers: dict[MemberId, Address] = {}
         self._clock = world.clocks.of(self.host)
         self._wake_ns = 1 << 62
-        """World time of the next wakeup."""
         self._crash_in: int | None = None
         self._strike: Callable[[], None] = self.crash
 
@@ -181,7 +176,6 @@ class Process:
         return self._clock.now_ns(self.world.now_ns)
 
     def when(self, shown_ns: int) -> int:
-        """World time at which the process's clock has this reading."""
         return self._clock.when(shown_ns)
 
     def wall_ms(self) -> int:

@@ -21,10 +21,8 @@ from holdfast_lab.sim.world import Process, World
 from holdfast_lab.sim.zone_runs import ZONE, ZONED
 
 TRIES = 20
-"""Random choices of victims of each number."""
 VICTIMS_MOST = 3
 AGAIN_NS = 3 * SECOND
-"""Interval at which the operator repeats the order."""
 
 
 class ZoneLoss:
@@ -33,9 +31,7 @@ class ZoneLoss:
         self._cluster = cluster
         self._random = draw
         self._away: list[int] = []
-        """Hosts of the victims."""
         self.lost: list[int] = []
-        """Client partitions whose group has lost its majority."""
 
     def strike(self) -> bool:
         """Destroy a majority of some groups, if that harms nothing else. Returns whether it did."""
@@ -79,7 +75,6 @@ class ZoneLoss:
         )
 
     def _without_majority(self, gone: Collection[NodeId]) -> Iterator[GroupNumber]:
-        """Groups that would have no majority without these nodes."""
         for member in self._cluster.members():
             for number, hosted in member.picture.consensus.groups.hosted.items():
                 voters = hosted.group.configuration.sets
@@ -98,14 +93,12 @@ class ZoneLoss:
         return sorted(found)
 
     def noticed(self) -> bool:
-        """Whether no victim is in any view."""
         here = {member.me for member in self._cluster.members()}
         return all(
             {info.uuid for info in member.picture.members()} <= here for member in self._cluster.members()
         )
 
     def led(self) -> set[int]:
-        """Client partitions that have a leader."""
         pictures = self._cluster.pictures()
         partitions = range(self._cluster.settings.partitions.count)
         return {
@@ -118,7 +111,6 @@ class ZoneLoss:
         return len(self.led()) == self._cluster.settings.partitions.count
 
     def reset(self) -> None:
-        """Order a reset through some member until all partitions have a leader."""
         living = [process for process in self._cluster.living() if process.picture.admitted]
         if living and not self.served():
             process = self._random.choice(living)

@@ -39,12 +39,10 @@ PARTITIONS_MOST = 31
 SHARED = 0.4
 """Share of zones with fewer partitions than the cluster, whose groups serve several client partitions."""
 LOOK_NS = 100 * MILLISECOND
-"""Interval of looks at all groups."""
 AGAIN_NS = 500 * MILLISECOND
 THERE_ALREADY = f"there is a zone {ZONE} already"
 """Error for a repeated order that an earlier try carried out."""
 PATIENCE_NS = 5 * SECOND
-"""How long the operator waits for an answer before it asks another member."""
 
 
 def zone_drawn(
@@ -120,7 +118,6 @@ class ZoneOperator:
                 self._world.at(at_ns, partial(self._change_voters, votes.choice(VOTERS)))
 
     def _change_voters(self, voters: int) -> None:
-        """Order another number of voters, once: the order may be lost."""
         living = [process for process in self._cluster.living() if process.picture.admitted]
         if living and not self._start_voters:
             self._world.marks.hit("metastore: other voters")
@@ -246,7 +243,6 @@ def keeping_log_entries(entries: int) -> Iterator[None]:
 
 class ZoneWatch:
     def __init__(self, world: World, cluster: Cluster, operator: ZoneOperator, calls: Sequence[Call]) -> None:
-        """`calls`: of all clients."""
         self._world = world
         self._cluster = cluster
         self._operator = operator
@@ -282,7 +278,6 @@ class ZoneWatch:
         self._world.after(LOOK_NS, self.start)
 
     def _mark(self, pictures: Sequence[MemberView], changes: int) -> None:
-        """Count the observed states of groups, once for each look."""
         marks = self._world.marks
         led = [
             hosted.group

@@ -54,7 +54,6 @@ def _takes_office_at_once(_: Method, activation: PrimaryActivation, partition: i
 
 
 def _promotes_itself(truth: Method, member: Member, name: str) -> None:
-    """Take over from a suspected owner without the master."""
     truth(member, name)
     suspects = set(member.membership.detector.suspects(member.out.now_ns))
     for partition, row in enumerate(member.table.rows):

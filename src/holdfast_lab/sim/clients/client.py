@@ -26,7 +26,6 @@ from holdfast_lab.sim.marks import ANSWER
 from holdfast_lab.sim.world import World
 
 TEND_NS = (100 * MILLISECOND, 400 * MILLISECOND)
-"""Interval at which a client checks its connections."""
 REPEATED = "an earlier try may have been applied"
 Told = Callable[[Outcome], None]
 
@@ -36,10 +35,8 @@ class Manners:
     """Times in nanoseconds; shares of all checks of its connections."""
 
     patience_ns: int = 20 * SECOND
-    """Time after which it gives up a request."""
     retry_ns: int = 200 * MILLISECOND
     heartbeat_ns: int = SECOND
-    """Interval on an idle connection."""
     silence_ns: int = 6 * SECOND
     """Longest silence of a connection with outstanding answers before it is given up."""
     window: int = 65_536
@@ -47,9 +44,7 @@ class Manners:
     choppy: float = 0.1
     """How often a read buffer ends at a random place."""
     resets: float = 0.0
-    """How often a connection breaks."""
     stalls: float = 0.0
-    """How often the client stops reading for a while."""
     smart: bool = True
     """Hazelcast client: whether it connects to all members, or to one."""
     backup_acks: bool = True
@@ -93,16 +88,12 @@ class Ask:
     request: Request
     told: Told
     flying: bool = False
-    """Whether a try is in flight."""
     doubt: bool = False
-    """Whether an earlier try may have been applied."""
     done: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """One connection as the client sees it, extended by each kind of client."""
-
     client: Client
     host: str
     stream: Stream = field(init=False)
@@ -111,7 +102,6 @@ class Line:
     heard_ns: int = 0
     wrote_ns: int = 0
     waits_ns: int = 0
-    """First write since the last received data."""
     lost_already: bool = False
 
     def received(self, data: bytes) -> None:
@@ -134,7 +124,6 @@ class Line:
 class Client:
     OPS: ClassVar[frozenset[Op]]
     KIND: ClassVar[str]
-    """Name of the protocol, for counts."""
 
     def __init__(
         self, name: str, world: World, doors: Doors, draw: random.Random, manners: Manners | None = None
@@ -148,9 +137,7 @@ class Client:
         self.counts: Counter[str] = Counter()
         self.running = False
         self.calm = False
-        """Whether connections do not break or stall any more."""
         self.lines: dict[str, Line] = {}
-        """By host."""
         self._waiting: dict[Ask, None] = {}
         self._again: list[Ask] = []
 
@@ -161,7 +148,6 @@ class Client:
         self._tend()
 
     def close(self) -> None:
-        """End all connections, and give up outstanding requests."""
         self.running = False
         for line in list(self.lines.values()):
             line.stream.hang_up()
@@ -200,7 +186,6 @@ class Client:
             self.post(line, part)
 
     def later(self, ask: Ask) -> None:
-        """Send or resend it after a pause."""
         if not self._again:
             pause_ns = self.manners.retry_ns
             self.world.after(self.random.randint(pause_ns // 2, pause_ns), self.send_again)
@@ -219,14 +204,12 @@ class Client:
         self.finish(ask, outcome)
 
     def refused_for_now(self, ask: Ask, status: Status) -> None:
-        """This try was certainly not applied; another one may be."""
         ask.flying = False
         self.counts[f"refused for now: {status.name}"] += 1
         self.world.marks.hit(ANSWER + status.name)
         self.later(ask)
 
     def in_doubt(self, ask: Ask, why: str) -> None:
-        """The outcome of this try is unknown."""
         ask.flying = False
         if ask.done:
             return
@@ -256,7 +239,6 @@ class Client:
     # -- connections
 
     def _tend(self) -> None:
-        """Check the connections, at intervals."""
         if not self.running:
             return
         manners, now_ns = self.manners, self.world.now_ns
@@ -278,12 +260,10 @@ class Client:
         self.world.after(self.random.randint(*TEND_NS), self._tend)
 
     def break_line(self, line: Line) -> None:
-        """Fault: the connection breaks, with data in flight."""
         self.counts["connections broken"] += 1
         line.stream.reset()
 
     def stall(self, line: Line, for_ns: int) -> None:
-        """Fault: nothing is read for a while."""
         self.counts["connections stalled"] += 1
         line.stream.stall(True)
         self.world.after(for_ns, lambda: line.stream.stall(False))
@@ -341,7 +321,6 @@ class Client:
         return Line(self, host)
 
     def wanted(self) -> list[str]:
-        """Hosts to which there should be connections."""
         raise NotImplementedError
 
     def greet(self, line: Line) -> None:
@@ -354,11 +333,9 @@ class Client:
         """The connection has been idle for a while."""
 
     def expects(self, line: Line) -> bool:
-        """Whether the connection has outstanding answers."""
         raise NotImplementedError
 
     def forget(self, line: Line) -> None:
-        """The connection is gone: its requests in flight are in doubt."""
         raise NotImplementedError
 
     def line_for(self, request: Request) -> Line | None:

@@ -112,15 +112,12 @@ _REFUSALS = [
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One try of a request, with its own correlation id."""
-
     ask: Ask
     line: Line
     acks: int = 0
     wanted: int = -1
     """Required acknowledgements; -1: the owner has not answered."""
     outcome: Outcome | None = None
-    """The owner's answer."""
 
 
 @dataclass(slots=True, eq=False)
@@ -136,8 +133,6 @@ class HazelcastLine(Line):
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """Calls back with the answer of one request, unless its connection is lost."""
-
     line: HazelcastLine
     answered: Callable[[bytes], None]
 
@@ -157,9 +152,7 @@ class Listening:
     map: str
     heard: Callable[[EntryEvent], None]
     registered: dict[bytes, int] = field(default_factory=dict)
-    """Time of registration by UUID of the member."""
     interruptions: int = 0
-    """How often a registered connection was lost."""
 
 
 def encode(
@@ -223,7 +216,6 @@ class HazelcastClient(Client):
         """Addresses by UUID."""
         self._members_version = -1
         self._owners: list[bytes] = []
-        """UUID of the owner by partition; empty for a partition without one."""
         self._cluster = b""
         self._proxies: dict[str, None] = {}
         self._listening: list[Listening] = []
@@ -322,7 +314,6 @@ class HazelcastClient(Client):
         done: Callable[[bytes], None] = lambda answer: None,
         own: Mapping[str, bytes] = EMPTY,
     ) -> int:
-        """A request of the client itself; `done` gets the answer."""
         correlation = self._next(line, done)
         line.write(encode(kind, correlation, -1, own=own, aware=self._collects))
         return correlation
@@ -440,7 +431,7 @@ class HazelcastClient(Client):
         correlation = RESPONSE.unpack_from(whole)[3]
         attempt = self._attempts.get(correlation)
         if attempt is None:
-            return  # Given up.
+            return
         ask = attempt.ask
         if answer_kind(whole) == 0:
             del self._attempts[correlation]
@@ -473,7 +464,6 @@ class HazelcastClient(Client):
             self._complete(source, attempt)
 
     def _complete(self, correlation: int, attempt: Attempt) -> bool:
-        """Call back if all have answered."""
         if attempt.outcome is None or attempt.acks < attempt.wanted:
             return False
         del self._attempts[correlation]
@@ -524,7 +514,6 @@ class HazelcastClient(Client):
     # -- listeners
 
     def listen(self, name: str, heard: Callable[[EntryEvent], None]) -> Listening:
-        """Listen to the changes of a map, on every member: each change is sent by the member that made it."""
         listening = Listening(name, heard)
         self._listening.append(listening)
         for line in self.lines.values():
@@ -576,7 +565,6 @@ def read_data(reader: FrameReader) -> bytes | None:
 
 
 def read_list(reader: FrameReader) -> list[bytes | None]:
-    """A list of `Data`, or of pairs."""
     return [read_data(reader) for _ in reader.elements()]
 
 

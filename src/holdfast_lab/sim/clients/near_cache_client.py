@@ -38,7 +38,6 @@ from holdfast_lab.sim.world import World
 
 INVALIDATION = Struct("<i").pack(256)
 AGAIN_NS = SECOND
-"""Pause after a rejected registration."""
 
 
 class NearCacheClient(HazelcastClient):
@@ -50,17 +49,12 @@ class NearCacheClient(HazelcastClient):
         self.map = map_name
         self.count = doors.cluster.settings.partitions.count
         self.cache = NearCache(NearCacheOptions(), lambda: world.now_ns / SECOND)
-        """Its values are `Kept`."""
         self.refusals: Counter[int] = Counter()
-        """Rejected registrations by error code."""
         self.problems: list[str] = []
         self.invalidated = 0
-        """Received invalidations of a key."""
         self.fed = 0
-        """Accepted registrations."""
         self._repair_ns = repair_ns
         self._feeds: dict[HazelcastLine, Numbering] = {}
-        """Connections with invalidations."""
         self._registrations: dict[int, HazelcastLine] = {}
         self._route: list[HazelcastLine | None] = [None] * self.count
         """By partition: the connection to its owner, if that sends invalidations."""
@@ -128,7 +122,6 @@ class NearCacheClient(HazelcastClient):
         self._rerouted()
 
     def _rerouted(self) -> None:
-        """Connections or owners have changed."""
         feeds = {line.member: line for line in self._feeds if line.ready}
         before = self._route
         now = self._route = [

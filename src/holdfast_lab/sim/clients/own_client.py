@@ -37,14 +37,12 @@ _STATUSES = {
     own.FaultKind.NO_MEMORY: Status.NO_MEMORY,
     own.FaultKind.LOST: Status.LOST,
 }
-"""Others are FAILED."""
 
 
 @dataclass(slots=True, eq=False)
 class OwnLine(Line):
     frames: own.Frames = field(default_factory=lambda: own.Frames(ANSWER_BYTES_MAX))
     asked: dict[int, Ask] = field(default_factory=dict)
-    """By number of the question."""
     hello: int = 0
     table: int = 0
     """Numbers of these questions while they are outstanding."""
@@ -66,7 +64,6 @@ class OwnClient(Client):
         self._table: RoutingTable | None = None
         self._stale = True
         self._asked_ns = -(1 << 62)
-        """Last request for the table."""
         self._remembers = False
 
     # -- connections

@@ -34,8 +34,6 @@ class Timer:
 
 
 class Turns:
-    """The event loop of one process."""
-
     def __init__(self, process: Process) -> None:
         self._process = process
 
@@ -62,7 +60,6 @@ class Turns:
         return timer
 
     def time(self) -> float:
-        """Seconds of the process's clock."""
         return self._process.now_ns() / SECOND
 
 
@@ -82,8 +79,6 @@ class ConnectionCounts:
 
 
 class ProcessGrid(MemberGrid):
-    """The member of a simulated process, for its sessions."""
-
     def __init__(self, process: Process, loop: Turns, counts: ConnectionCounts) -> None:
         self.driver = process.driver
         self.member = process.driver.member
@@ -118,13 +113,10 @@ class ProcessGrid(MemberGrid):
 
 
 class Doors:
-    """Client ports of all processes of a cluster."""
-
     def __init__(self, world: World, cluster: Cluster) -> None:
         self.world = world
         self.cluster = cluster
         self.counts: Counter[str] = Counter()
-        """By kind of event."""
         self._random = random.Random(f"{world.seed}/doors")
         self._doors: dict[Process, Door] = {}
         self._grids: dict[Process, ProcessGrid] = {}
@@ -133,7 +125,6 @@ class Doors:
         return [address.host for address in self.cluster.addresses]
 
     def process(self, host: str) -> Process | None:
-        """The process that listens on the host now."""
         process = next((found for found in self.cluster.living() if found.host == host), None)
         return process if process is not None and not process.driver.stopped else None
 

@@ -19,7 +19,6 @@ from holdfast.server.door import ClientConnection
 from holdfast_lab.sim.world import Process, World
 
 BLOCKED_LOOK_NS = 100 * MILLISECOND
-"""Interval of checks whether the network is connected again."""
 DISCOVERED_NS = (1 * SECOND, 8 * SECOND)
 """When a client learns of a vanished host, if it does not find out by itself."""
 LOW_PART = 4
@@ -68,13 +67,11 @@ class Pipe:
             self._push()
 
     def close(self) -> None:
-        """End the writing side."""
         if not self._closing and not self._cut:
             self._closing = True
             self._push()
 
     def cut(self) -> None:
-        """Discard everything; nothing more arrives."""
         self._cut = True
         self.unsent.clear()
         self._arrived.clear()
@@ -150,8 +147,6 @@ class Pipe:
 
 
 class ClientEnd(Protocol):
-    """Callbacks of the client's side of a connection."""
-
     def received(self, data: bytes) -> None:
         """A read buffer has arrived."""
 
@@ -173,7 +168,6 @@ class Stream:
         window: int,
         choppy: float,
     ) -> None:
-        """`client` is the client's host, `host` the member's."""
         self._world = world
         self._random = draw
         self.client = client
@@ -213,13 +207,11 @@ class Stream:
         self._in.write(data)
 
     def hang_up(self) -> None:
-        """The client closes its side and reads nothing more."""
         self._out.cut()
         self._in.close()
         self._lost = True
 
     def stall(self, stalled: bool) -> None:
-        """The client stops or resumes reading."""
         self._out.read_or_not(not stalled)
 
     def reset(self) -> None:
@@ -245,7 +237,6 @@ class Stream:
     # -- the member's side
 
     def reach(self, process: Process) -> None:
-        """A process listens there."""
         self._process = process
         process.when_dead.append(self._died)
 
@@ -305,7 +296,6 @@ class Stream:
             self._connection.pause_writing()
 
     def close(self) -> None:
-        """The member closes the connection after everything is written."""
         if not self._closing:
             self._closing = True
             self._in.cut()
@@ -314,7 +304,6 @@ class Stream:
                 self._process.soon(self._end_connection)
 
     def abort(self) -> None:
-        """The member closes it now."""
         self._closing = True
         self._in.cut()
         self._out.cut()
@@ -336,5 +325,4 @@ class Stream:
         return len(self._out.unsent)
 
     def set_write_buffer_limits(self, high: int) -> None:
-        """Number of unsent bytes from which the writer is paused."""
         self._high = high

@@ -60,19 +60,14 @@ def parse(text: str) -> Fault:
 
 
 class Director:
-    """Executes the faults of one case, and records what happened."""
-
     def __init__(self, stage: Stage, roles: dict[str, str], faults: Sequence[Fault]) -> None:
         self.stage = stage
         self.letters = {role: letter for letter, role in roles.items()} | {"master": stage.letters[0]}
         self.faults = {fault.at: fault for fault in faults}
         self.struck = 0
         self.refused = ""
-        """Why a fault was not executed: it would exceed what must be survived."""
         self.over_ns = stage.world.now_ns + SLACK_NS
-        """When the last effect of the faults ends."""
         self.seen: list[tuple[str, str, str]] = []
-        """Sender, receiver and message of every boundary so far."""
         stage.strike = self._strike
 
     def close(self) -> None:

@@ -21,8 +21,6 @@ EMPTY = "-"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One migration, and the members present."""
-
     name: str
     kind: MigrationKind
     start: str
@@ -32,9 +30,7 @@ class Form:
     backups: int = 1
     """Backups of the map `ledger`; the map `deep` has one for each further place."""
     leaving: str = ""
-    """The member that leaves gracefully and so causes the migration."""
     steps: int = 1
-    """Number of successive migrations to the target."""
 
     @property
     def width(self) -> int:
@@ -56,7 +52,6 @@ class Form:
         return [first, *(letter for letter in here if letter != first)]
 
     def roles(self, master: str) -> dict[str, str]:
-        """Names of the members in faults."""
         names = {letter: "backup" if letter in self.start else "other" for letter in self.hosts(master)}
         names[self.masters[master]] = "master"
         names[PRIMARY] = "primary"

@@ -20,9 +20,7 @@ from holdfast_lab.sim.matrix.stage import DEEP, LEDGER, Stage
 from holdfast_lab.sim.world import Story
 
 REST_NS = 55 * SECOND
-"""Time in which the cluster must recover."""
 QUIET = "none"
-"""Last part of the key of a case without faults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,6 @@ class Verdict:
     """Whether every fault of the case happened: none exceeded what must be survived, or came after the end."""
     trace_hash: str
     boundaries: list[tuple[str, str, str]] = field(default_factory=list)
-    """Sender, receiver and message of each packet."""
     figures: dict[str, int | float] = field(default_factory=dict)
 
     @property
@@ -75,7 +72,6 @@ def case_of(key: str) -> Case:
 
 
 def play(case: Case, *, without: frozenset[str] = frozenset(), story: Story | None = None) -> Verdict:
-    """Run one case and judge it; `without`: names of disabled rules."""
     with ablated(*without):
         return _play(case, story)
 
@@ -111,7 +107,6 @@ def _play(case: Case, story: Story | None) -> Verdict:
 
 
 def _calm(stage: Stage, director: Director) -> bool:
-    """Whether the faults are over, and nothing is left to do."""
     if stage.world.now_ns < director.over_ns or not stage.at_rest():
         return False
     return not any(picture.leaving for picture in stage.cluster.pictures())

@@ -49,8 +49,6 @@ CLUSTER = "6d617472-6978-4000-8000-000000000000"
 
 
 class Boundary:
-    """One packet that leaves."""
-
     __slots__ = ("message", "number", "receiver", "sender", "target")
 
     def __init__(self, number: int, sender: Process, target: Address, receiver: str, message: str) -> None:
@@ -80,13 +78,10 @@ class Stage(Rig):
         first, *rest = form.hosts(master)
         random.Random(f"{form.name}/{master}/{seed}/ages").shuffle(rest)
         self.letters = [first, *rest]
-        """Members by age: the first is the master."""
         super().__init__(World(seed, story), settings_of(form), len(self.letters))
         self.cluster.counts_copies = False
         self.wanted = form.start
-        """The assignment that the layout wants."""
         self.strike: Deed = lambda boundary: STRAIGHT
-        """Decides the fate of a packet at a boundary, and of its sender."""
         self.count = 0
         self._counting = False
         self._letter_of: dict[str, str] = {
@@ -221,7 +216,6 @@ class Stage(Rig):
         )
 
     def primary(self) -> Process | None:
-        """The living process that serves the partition, seen from outside."""
         serving = [p for p in self.cluster.living() if p.picture.serves(0)]
         return serving[0] if serving else None
 
@@ -247,7 +241,6 @@ class Client:
         self.reads: list[Read] = []
         self.running = False
         self.open: dict[int, Process] = {}
-        """Outstanding requests, with the process that was asked."""
         self._count = 0
         self._quick_until_ns = 0
 
@@ -259,7 +252,6 @@ class Client:
                 self._ask(primary, Op.SET, name, f"k{number}")
 
     def start(self) -> None:
-        """Send requests until stopped: fast at first, then now and then."""
         self.running = True
         self._quick_until_ns = self.stage.world.now_ns + BUSY_NS
         self._next()
@@ -305,12 +297,10 @@ class Client:
         process.whenever_awake(partial(process.step, partial(process.driver.execute, request, told)))
 
     def waiting(self) -> int:
-        """Number of unanswered requests to living processes."""
         self.open = {number: process for number, process in self.open.items() if not process.dead}
         return len(self.open)
 
     def look(self, process: Process, name: str, told: Callable[[dict[str, str | None]], None]) -> None:
-        """Read all keys of a map through a process."""
         keys = {wire_key(f"k{number}"): f"{name}/k{number}" for number in range(KEYS + 1)}
 
         def answered(outcome: Outcome) -> None:

@@ -49,7 +49,6 @@ class Tally:
 
 
 def stages(seeds: int = 1, forms: tuple[str, ...] = ()) -> list[Case]:
-    """Every form (or these) with the master in every role, for so many seeds, without a fault."""
     return [
         Case(form.name, master, seed)
         for form in FORMS.values()
@@ -60,7 +59,6 @@ def stages(seeds: int = 1, forms: tuple[str, ...] = ()) -> list[Case]:
 
 
 def single_faults(stage: Case, seen: Seen, kinds: tuple[str, ...], after: int = 0) -> Iterator[Fault]:
-    """Every fault of these kinds at each boundary beyond `after` of a run that has seen these packets."""
     roles = FORMS[stage.form].roles(stage.master)
     for at, (sender, _, message) in enumerate(seen, start=1):
         if at <= after:
@@ -100,7 +98,6 @@ def one_more(case: Case, first: Verdict, kinds: tuple[str, ...], sample: int = 1
 def sweep(
     case: Case, kinds: tuple[str, ...], *, sample: int = 1, without: frozenset[str] = frozenset()
 ) -> Tally:
-    """Play all singles of a stage, or all pairs that begin with a fault."""
     tally = Tally()
     first = run(case, without)
     if not case.faults:
@@ -112,7 +109,6 @@ def sweep(
 
 
 def pair_starts(seeds: int, forms: tuple[str, ...], kinds: tuple[str, ...]) -> Iterator[Case]:
-    """Every case of one fault: with each of them a sweep of pairs begins."""
     for stage in stages(seeds, forms):
         for fault in single_faults(stage, run(stage).boundaries, kinds):
             yield replace(stage, faults=(fault,))
