@@ -1,8 +1,7 @@
-"""Admits processes that ask to join: those that fit, and never more at once than the members could outvote.
+"""Admits processes that ask to join, and never more at once than the members could outvote.
 
-- membership/B-1: A process whose files know another history of the baseline is rejected: a branch, or one
-  that continues where this cluster's ends. While a stopped cluster recovers, it accepts a longer history and
-  learns from it.
+- membership/B-1: A process whose files know another history of the baseline is rejected: a branch, or one that
+  continues where this cluster's ends. While a stopped cluster recovers, it accepts a longer history and learns from it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ SERVICE = re.compile(r"services\.(.+)\.(\w+)$")
 NO_CHANGES = MapChanges()
 METASTORE_VOTERS = "metastore.voters"
 CANDIDATE_NS = 2000 * MILLISECOND
-"""A process that has not asked for so long is forgotten; a few times the interval of asking."""
+"""Forget a process that has not asked for so long; a few times the interval of asking."""
 
 
 def home(info: MemberInfo) -> Address:
@@ -38,7 +37,7 @@ def home(info: MemberInfo) -> Address:
 def refusal(
     request: JoinRequest, cluster: str, shared: dict[str, str], cluster_id: str, view: View | None
 ) -> str:
-    """The reason to reject a process, with advice; empty: admit it."""
+    """With advice; empty: admit it."""
     if request.cluster != cluster:
         return f"cluster.name is {cluster!r} here, yours is {request.cluster!r}"
     if cluster_id and request.cluster_id not in ("", cluster_id):
@@ -70,16 +69,14 @@ def refusal(
 
 
 def newest_maps(view: View | None, known: MapChanges) -> MapChanges:
-    """Changed settings of maps if a process that knows these is admitted: a recovering cluster learns newer
-    ones (membership/C-2).
-    """
+    """If a process that knows these is admitted: a recovering cluster learns newer ones (membership/C-2)."""
     ours = view.maps if view is not None else MapChanges()
     recovers = view is None or view.recovering
     return known if recovers and known.version > ours.version else ours
 
 
 def levels_problem(levels: FeatureLevels, level: int) -> str:
-    """membership/L-2: the reason to reject these levels while `level` is in force; empty: none."""
+    """membership/L-2: levels do not include the one in force; empty: they do."""
     if levels.can(level):
         return ""
     this = f"this cluster is at feature level {level}, and your Holdfast supports {levels}"
@@ -92,7 +89,7 @@ def levels_problem(levels: FeatureLevels, level: int) -> str:
 
 
 def fits_level(level: int, members: Iterable[MemberInfo]) -> bool:
-    """Whether all of these support this level (membership/L-2)."""
+    """See membership/L-2."""
     return all(info.levels.can(level) for info in members)
 
 
@@ -119,8 +116,8 @@ def _other_service(name: str, field: str, shared: dict[str, str], theirs: dict[s
 
 
 def history_problem(theirs: Baseline | None, view: View, *, certainly_newest: bool) -> str:
-    """membership/B-1: the reason why files do not belong to this cluster; empty: none. `certainly_newest`: no
-    newer view exists. Only then a history that knows more is certainly foreign.
+    """membership/B-1: files do not belong to this cluster; empty: they may. `certainly_newest`: no newer view exists.
+    Only then a history that knows more is certainly foreign.
     """
     if is_beginning(theirs, view.baseline):
         return ""
@@ -137,9 +134,7 @@ def history_problem(theirs: Baseline | None, view: View, *, certainly_newest: bo
 
 
 def missing(view: View, members: list[MemberInfo]) -> list[MemberInfo]:
-    """Members that have gone since the table was frozen, and were not replaced by another process at their
-    address.
-    """
+    """Gone since the table was frozen, and not replaced by another process at their address."""
     homes = {home(info) for info in members}
     here = {info.uuid for info in members}
     return [
@@ -151,10 +146,10 @@ class Admission:
     def __init__(self) -> None:
         self._asked: dict[MemberId, tuple[MemberInfo, int]] = {}
         self._twins: dict[str, int] = {}
-        """Files that a process has shown while a member has the same ones -> since when."""
+        """Files shown by a process while a member has the same ones -> since when."""
         self._baselines: dict[MemberId, Baseline | None] = {}
         self._levels: dict[MemberId, int] = {}
-        """The highest level in force that each of them knows."""
+        """The highest level in force that each knows."""
         self._maps: dict[MemberId, MapChanges] = {}
         self._foundings: dict[MemberId, MetastoreFounding] = {}
 
@@ -167,7 +162,7 @@ class Admission:
         maps: MapChanges = NO_CHANGES,
         metastore: MetastoreFounding | None = None,
     ) -> None:
-        """A process asks to join, perhaps again. Of two at one address only the newer can be alive."""
+        """Perhaps again. Of two at one address only the newer can be alive."""
         for uuid in [uuid for uuid, (other, _) in self._asked.items() if home(other) == home(info)]:
             del self._asked[uuid]
         self._asked[info.uuid] = (info, now_ns)
@@ -193,12 +188,11 @@ class Admission:
         timing: Timing,
         old: str,
     ) -> str:
-        """The reason why files belong to another process too, or are not its newest; empty: none.
+        """Why files belong to another process too, or are not its newest; empty: neither.
 
-        A restarted process shows the files of its dead predecessor, which may still be in the view. If a
-        heartbeat of that one arrives after the request, both are running, and one directory is a copy; if the
-        predecessor is `me`, that is certain at once. `old`: a known reason why the files are not the newest,
-        or empty.
+        A restarted process shows the files of its dead predecessor, which may still be in the view. If a heartbeat of
+        that one arrives after the request, both are running, and one directory is a copy; if the predecessor is `me`,
+        that is certain at once. `old`: a known reason why the files are not the newest, or empty.
         """
         if not info.store or view is None:
             return old
@@ -235,9 +229,7 @@ class Admission:
         return sum(1 for _, asked_ns in self._asked.values() if asked_ns < now_ns - 2 * CANDIDATE_NS)
 
     def newest_baseline(self, view: View, members: list[MemberInfo]) -> Baseline | None:
-        """The baseline if these members are admitted; while a cluster recovers, one of them may know a newer
-        one.
-        """
+        """If these members are admitted; while a cluster recovers, one of them may know a newer one."""
         newest = view.baseline
         for info in members if view.recovering else ():
             theirs = self._baselines.get(info.uuid)
@@ -249,7 +241,7 @@ class Admission:
         return max([view.level, *(self._levels.get(info.uuid, LOWEST) for info in members)])
 
     def newest_maps(self, view: View, members: list[MemberInfo]) -> MapChanges:
-        """Changed settings of maps if these members are admitted (membership/C-2)."""
+        """If these members are admitted (membership/C-2)."""
         newest = view.maps
         for info in members:
             known = newest_maps(view, self._maps.get(info.uuid, NO_CHANGES))
@@ -257,8 +249,8 @@ class Admission:
         return newest
 
     def known_founding(self, view: View, members: list[MemberInfo]) -> MetastoreFounding | None:
-        """The founding of the metastore if these members are admitted. While a stopped cluster recovers, one of them
-        may know it from a view that the others have not stored.
+        """If these members are admitted. While a stopped cluster recovers, one of them may know it from a view that the
+        others have not stored.
         """
         known = [self._foundings[info.uuid] for info in members if info.uuid in self._foundings]
         return view.metastore or (known[0] if known and view.recovering else None)
@@ -270,14 +262,14 @@ class Admission:
         now_ns: int,
         files_known: KnownFiles,
     ) -> list[MemberInfo]:
-        """The processes to admit: those that still ask, and at most as many as there are staying members.
+        """Those that still ask, and at most as many as there are staying members.
 
-        So the staying members can decide without the new ones. Example: {1, 2} admit a and b, which crash at
-        once. 1 and 2 are half of {1, 2, a, b}, with its oldest member, and can remove them. With c admitted
-        as well, two of five could decide nothing.
+        So the staying members can decide without the new ones. Example: {1, 2} admit a and b, which crash at once. 1
+        and 2 are half of {1, 2, a, b}, with its oldest member, and can remove them. With c as well, two of five could
+        decide nothing.
 
-        The life of a new member is the number of the view that admits it, so lives are unique. While the
-        table is frozen only members that have gone since, or processes at their addresses, are admitted.
+        The life of a new member is the number of the view that admits it, so lives are unique. While the table is
+        frozen only members that have gone since, or processes at their addresses, are admitted.
         """
         if view.ending:
             return []

@@ -1,5 +1,5 @@
-"""Orders of operators about the baseline: the result, or the reason to reject them. Pure; used where the
-order is given. The master decides in `next_baseline`.
+"""Orders of operators about the baseline: the result, or the reason to reject them. Used where the order is given; the
+master decides in `next_baseline`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.errors import Refused
 @unique
 class BaselineChange(StrEnum):
     SET = "set"
-    """Exactly these members; without names, the present ones. Turns automatic adjustment off."""
+    """Exactly these members; without names, the present ones. Without automatic adjustment."""
     ADD = "add"
     REMOVE = "remove"
     AUTO = "auto"
@@ -35,7 +35,7 @@ class Owners(NamedTuple):
 
 
 def owners_wanted(view: View, change: BaselineChange, names: Sequence[str], adjust_ms: int) -> Owners:
-    """The baseline after this order. Raises Refused, with advice."""
+    """Raises Refused, with advice."""
     here = frozenset(info.consistent_id for info in view.members if not info.lite)
     baseline = view.baseline
     before = here if baseline is None else baseline.ids

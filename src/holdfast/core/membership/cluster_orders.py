@@ -1,8 +1,7 @@
 """Orders of operators about the whole cluster: its state, baseline and feature level.
 
-A member sends its operator's order to the master, whose next view carries it out. The state is part of this
-member's desired state, which is repeated to each new master; the caller repeats orders about baseline and
-level.
+The next view of the master carries an order out. The state is part of this member's desired state, which is repeated to
+each new master; the caller repeats orders about baseline and level.
 """
 
 from __future__ import annotations
@@ -18,35 +17,31 @@ from holdfast.core.outbox import Outbox
 
 
 class ClusterOrdersDelegate(Protocol):
-    """The machine that proposes views."""
-
     def consider(self) -> None:
         """Propose a next view if one is wanted."""
 
 
 class ClusterOrders:
-    """Sends orders to the master and, as the master, accepts them."""
-
     def __init__(self, status: MembershipStatus, out: Outbox, delegate: ClusterOrdersDelegate) -> None:
         self._status = status
         self._out = out
         self._delegate = delegate
 
     def set_state(self, state: ClusterState, *, ending: bool = False) -> None:
-        """Order a cluster state or, with `ending`, the shutdown; repeated until it is in force."""
+        """`ending`: the shutdown. Repeated until it is in force."""
         status = self._status
         if status.view is not None and status.admitted:
             status.intents.order(status.view, state, ending=ending)
 
     def set_baseline(self, after: str, members: Sequence[str], adjust_ms: int) -> None:
-        """Order a baseline, to follow the point `after` of its history. The caller repeats the order."""
+        """To follow the point `after` of its history. The caller repeats the order."""
         view = self._status.view
         if view is not None and self._status.admitted:
             wanted = BaselineWanted(view.number, after, list(members), adjust_ms)
             self._out.send(view.members[0].uuid, wanted)
 
     def set_level(self, level: int) -> None:
-        """Order a feature level. The caller repeats the order."""
+        """The caller repeats the order."""
         view = self._status.view
         if view is not None and self._status.admitted:
             self._out.send(view.members[0].uuid, LevelWanted(view.number, level))
@@ -54,7 +49,7 @@ class ClusterOrders:
     # -- at the master
 
     def on_state_wanted(self, sender: MemberId, order: StateWanted) -> None:
-        """Accept an order about the state. It is repeated in each view, so one from an older view is void."""
+        """An order is repeated in each view, so one from an older view is void."""
         view = self._status.view
         if view is None or not self._status.is_master or order.view < view.number:
             return
@@ -68,13 +63,13 @@ class ClusterOrders:
         self._delegate.consider()
 
     def on_baseline_wanted(self, order: BaselineWanted) -> None:
-        """Accept an order about the baseline (membership/B-2)."""
+        """See membership/B-2."""
         if self._accepts():
             self._status.intents.order_baseline(order, self._out.now_ns)
             self._delegate.consider()
 
     def on_level_wanted(self, order: LevelWanted) -> None:
-        """Accept an order about the feature level (membership/L-1)."""
+        """See membership/L-1."""
         if self._accepts():
             self._status.intents.order_level(order.level, self._out.now_ns)
             self._delegate.consider()

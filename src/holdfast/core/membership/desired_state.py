@@ -1,7 +1,7 @@
 """Desired state of members and of the cluster, repeated until it is reached.
 
-A member's intent travels with its heartbeats, so every master knows it. An order for the whole cluster goes
-to the master, and to the next one if the first has not carried it out.
+Heartbeats carry a member's intent. An order for the whole cluster goes to the master, and to the next one if the first
+has not carried it out.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ class DesiredState:
         self._out = out
         self.mine = Intent.NONE
         self.number = 0
-        """Number of this member's newest intent: heartbeats may arrive out of order."""
+        """Of this member's newest intent: heartbeats may arrive out of order."""
         self._of: dict[MemberId, tuple[int, Intent]] = {}
         self.safe: set[MemberId] = set()
-        """Members that report no unsafe state in this view."""
+        """They report no unsafe state in this view."""
         self.full: set[MemberId] = set()
         self.short: dict[MemberId, Room] = {}
-        """Members that are low on memory."""
+        """Low on memory."""
         self.heard_from: set[MemberId] = {me}
-        """Members that are known to have this view."""
+        """They are known to have this view."""
         self._order: StateWanted | None = None
-        """The order given here that is not fulfilled yet."""
+        """Given here, not fulfilled yet."""
         self._ordered: StateWanted | None = None
-        """As master: the newest order."""
+        """As master."""
         self._baseline: tuple[BaselineWanted, int] | None = None
-        """As master: the newest order about the baseline, and when it was last repeated."""
+        """As master, with the time of the last repetition."""
         self._level: tuple[int, int] | None = None
-        """As master: the newest order about the feature level, and when it was last repeated."""
+        """As master, with the time of the last repetition."""
 
     # -- intents of members
 
     def set_intent(self, intent: Intent) -> None:
-        """Set this member's intent: to leave (final), to be lite, or to hold data."""
+        """LEAVE is final."""
         if self.mine is not Intent.LEAVE:
             self.mine = intent
             self.number += 1
@@ -94,8 +94,8 @@ class DesiredState:
         return {*self._of, *self.safe, *self.full, *self.short}
 
     def departing(self, view: View) -> set[MemberId]:
-        """Members that should not hold partitions any more: leavers, and data members that want to be lite,
-        the latter only while another member can hold the data.
+        """They should not hold partitions any more: leavers, and, while another member can hold the data, data members
+        that want to be lite.
         """
         leaving = set(self.leaving(view))
         data = {info.uuid for info in view.members if view.may_hold(info)} - leaving
@@ -111,8 +111,8 @@ class DesiredState:
     # -- orders of the operator
 
     def order(self, view: View, state: ClusterState, *, ending: bool) -> None:
-        """Order a cluster state, replacing an unfulfilled order. Sent even if the cluster is in that state:
-        the master may have another order pending.
+        """Replaces an unfulfilled order. Sent even if the cluster is in that state: the master may have another order
+        pending.
         """
         assert view.members, "a view has members that can carry it out"
         order = StateWanted(view.number, state, ending)
@@ -126,7 +126,7 @@ class DesiredState:
         self._baseline = (order, now_ns)
 
     def baseline_order(self, now_ns: int) -> BaselineWanted | None:
-        """As master: the order about the baseline, while it is repeated."""
+        """As master, while it is repeated."""
         if self._baseline is not None and now_ns - self._baseline[1] > ORDER_NS:
             self._baseline = None
         return self._baseline[0] if self._baseline is not None else None
@@ -135,24 +135,24 @@ class DesiredState:
         self._level = (level, now_ns)
 
     def level_order(self, now_ns: int) -> int:
-        """As master: the ordered feature level, while the order is repeated; else the lowest."""
+        """As master, while it is repeated; else the lowest."""
         if self._level is not None and now_ns - self._level[1] > ORDER_NS:
             self._level = None
         return self._level[0] if self._level is not None else LOWEST
 
     def wanted(self, view: View) -> tuple[ClusterState, bool]:
-        """As master: the state for the next view, and whether the cluster is to end."""
+        """As master, for the next view: the state, and whether the cluster is to end."""
         order = self._ordered
         return (order.state, order.ending) if order is not None else (view.state, view.ending)
 
     def exiled(self) -> None:
-        """This member was removed: drop its order, since the others may have a newer one."""
+        """The others may have a newer order."""
         self._order = None
 
     # -- a new view
 
     def installed(self, view: View, mine: MemberInfo) -> None:
-        """This member is in the new view: drop fulfilled orders, and repeat the rest."""
+        """Drop fulfilled orders, and repeat the rest."""
         here = {info.uuid for info in view.members}
         self._of = {uuid: intent for uuid, intent in self._of.items() if uuid in here}
         self.safe = set()

@@ -19,28 +19,24 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.outbox import Outbox
 
 SILENT_BEATS = 3
-"""Missed heartbeats after which an operator may evict a member."""
+"""Then an operator may evict a member."""
 EVICTED_KEPT = 64
-"""Number of evicted members to remember until those that still run have asked to return."""
+"""Remember so many until those that still run have asked to return."""
 
 
 class EvictionsDelegate(Protocol):
-    """The machine that proposes views."""
-
     def consider(self) -> None:
         """Propose a next view if one is wanted."""
 
 
 class Evictions:
-    """Evicts members for the operators of this member and of others."""
-
     def __init__(self, status: MembershipStatus, out: Outbox, delegate: EvictionsDelegate) -> None:
         self._status = status
         self._out = out
         self._delegate = delegate
 
     def evict(self, ended: set[MemberId]) -> set[MemberId]:
-        """Evict members (membership/V-9). Returns those that were heard recently, which are kept."""
+        """Returns those that were heard recently, which are kept (membership/V-9)."""
         status = self._status
         taken = self._suspect(ended)
         if status.view is not None and status.admitted and taken:
@@ -51,19 +47,18 @@ class Evictions:
         return {info.uuid for info in status.members() if info.uuid in ended - taken}
 
     def on_evict_members(self, message: EvictMembers) -> None:
-        """The same by order of another member's operator."""
+        """By order of another member's operator."""
         status = self._status
         if status.view is not None and message.view == status.view.number and status.admitted:
             self._suspect(set(message.members))
             self._delegate.consider()
 
     def unheard(self) -> list[MemberId]:
-        """Members that have missed `SILENT_BEATS` heartbeats."""
         status = self._status
         return status.detector.not_heard_for(SILENT_BEATS * status.timing.heartbeat_ns, self._out.now_ns)
 
     def _suspect(self, ended: set[MemberId]) -> set[MemberId]:
-        """Suspect and return those of them that are silent here."""
+        """Returns those that are silent here."""
         status, unheard = self._status, set(self.unheard())
         assert status.me not in unheard, "no member suspects itself"
         for info in status.members():
@@ -76,8 +71,8 @@ class Evictions:
         return ended & unheard
 
     def evict_without_majority(self, dead: set[MemberId]) -> set[MemberId]:
-        """Evict members although the rest may be no majority; the operator vouches that they have ended.
-        Returns those that are not suspected, which are kept.
+        """The rest may be no majority; the operator vouches that they have ended. Returns those that are not suspected,
+        which are kept.
         """
         status = self._status
         silent = set(status.detector.suspects(self._out.now_ns))
@@ -98,7 +93,7 @@ class Evictions:
         return dead - silent
 
     def on_evict_members_without_majority(self, message: EvictMembersWithoutMajority) -> None:
-        """The same by order of another member's operator."""
+        """By order of another member's operator."""
         status = self._status
         if status.view is not None and message.view == status.view.number and status.admitted:
             self._leave_out(message.members)

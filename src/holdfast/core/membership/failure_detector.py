@@ -1,8 +1,8 @@
 """Failure detector: names members that were silent for too long, and decides nothing.
 
-Time in which this process itself was suspended does not count as silence of others. Example: this process is
-stopped for 30 s. The heartbeats of those 30 s lie unread in its sockets, and without this rule it would
-suspect every member. Its knowledge of others is 30 s old all the same, which `hears` respects.
+Time in which this process itself was suspended does not count as silence. Example: it is stopped for 30 s, and the
+heartbeats of those 30 s lie unread in its sockets. Without this rule it would suspect every member. Its knowledge is 30
+s old all the same, which `hears` respects.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ class FailureDetector:
     )
 
     def __init__(self, suspect_after_ns: int, pause_ns: int) -> None:
-        """`pause_ns`: the longest pause of this member's timers, unless it is suspended."""
+        """The longest pause of this member's timers, unless it is suspended."""
         self._suspect_after_ns = suspect_after_ns
         self._pause_ns = pause_ns
         self._awake_ns: int | None = None
         """When this member last ran; None: it watches no members yet."""
         self._heard_ns: dict[MemberId, int] = {}
         self._stood_ns: dict[MemberId, int] = {}
-        """How long this member was suspended since the last message of each."""
+        """Suspension of this member since the last message of each."""
         self._silent: set[MemberId] = set()
         self._accusations: dict[MemberId, list[MemberId]] = {}
-        """Suspects of each other member, by its last message."""
+        """Suspects of each other member."""
 
     def watch(self, members: list[MemberId], now_ns: int) -> None:
-        """Watch exactly these members; new ones count as heard now."""
+        """Exactly these; new ones count as heard now."""
         self.awake(now_ns)
         self._heard_ns = {member: self._heard_ns.get(member, now_ns) for member in members}
         self._stood_ns = {member: self._stood_ns.get(member, 0) for member in members}
@@ -48,7 +48,7 @@ class FailureDetector:
         self._accusations = {}
 
     def awake(self, now_ns: int) -> None:
-        """This member runs. Call it with each timer, and before any judgement."""
+        """Call it with each timer, and before any judgement."""
         before_ns, self._awake_ns = self._awake_ns, now_ns
         assert before_ns is None or before_ns <= now_ns, "this member's time goes on"
         if before_ns is not None and now_ns - before_ns > self._pause_ns:
@@ -76,9 +76,7 @@ class FailureDetector:
         return [member for member, heard in self._heard_ns.items() if heard < since_ns]
 
     def not_heard_for(self, silence_ns: int, now_ns: int) -> list[MemberId]:
-        """Members without a message for so long, in the order of the view. Time in which this member was
-        suspended does not count.
-        """
+        """In the order of the view. Suspension of this member does not count."""
         self.awake(now_ns)
         limit = now_ns - silence_ns
         stood = self._stood_ns
@@ -89,17 +87,17 @@ class FailureDetector:
         return [member for member in self._heard_ns if member in overdue or member in self._silent]
 
     def hears(self, member: MemberId, now_ns: int) -> bool:
-        """Whether it was heard recently, suspended time included."""
+        """Recently, suspended time included."""
         return (
             member not in self._silent
             and self._heard_ns.get(member, now_ns) >= now_ns - self._suspect_after_ns
         )
 
     def overdue(self, now_ns: int) -> list[MemberId]:
-        """Suspects to report to the others: members that may be alive although this one does not hear them.
+        """Suspects to report: they may be alive although this member does not hear them.
 
-        A process that refuses connections is dead and not reported; the others will notice. One that has not
-        yet would take the report for two members that do not hear each other, and might remove the accuser.
+        A process that refuses connections is dead and not reported; the others will notice. One that has not yet would
+        take the report for two members that do not hear each other, and might remove the accuser.
         """
         return self.not_heard_for(self._suspect_after_ns, now_ns)
 
@@ -115,11 +113,11 @@ class FailureDetector:
         self._accusations[accuser] = suspects
 
     def unwanted(self, me: MemberId, members: list[MemberInfo], now_ns: int) -> set[MemberId]:
-        """Members to remove: this member's suspects, and the younger of any two that do not hear each other.
-        `members` is ordered by age.
+        """Members to remove: this member's suspects, and the younger of any two that do not hear each other. Oldest
+        first.
 
-        Example: the link between 2 and 3 is broken, and 1 hears both. 2 suspects 3 and 3 suspects 2. 1
-        removes 3, the younger one; otherwise partitions with replicas on 2 and 3 could not be written.
+        Example: the link between 2 and 3 is broken, and 1 hears both. 2 suspects 3 and 3 suspects 2. 1 removes 3, the
+        younger one; otherwise partitions with replicas on 2 and 3 could not be written.
         """
         order = [info.uuid for info in members]
         own = set(self.suspects(now_ns))

@@ -1,13 +1,13 @@
-"""Formation of a cluster: which process forms one, and whether it is new or that of its files.
+"""Which process forms a cluster, and whether it is new or that of its files.
 
-- membership/V-3: Only the first seed forms a cluster, and only when all other seeds are known to be in none;
-  or any process with the order to (`--bootstrap`).
-- membership/V-7: A process whose files have data of a cluster forms that cluster, and no other. If seeds
-  report that they have no data, the first seed with data takes the part of the first seed. A seed that does
-  not run may have data, so it is waited for. A process with an empty data directory forms a new cluster only
-  after seeds have not run for a while.
-- membership/V-10: A seed may be a name of several members. It is in no cluster when all its addresses were
-  tried and every member behind them reports that it is in none. Such a name is no process's own address.
+- membership/V-3: Only the first seed forms a cluster, and only when all other seeds are known to be in none; or any
+  process with the order to (`--bootstrap`).
+- membership/V-7: A process whose files have data of a cluster forms that cluster, and no other. If seeds report that
+  they have no data, the first seed with data takes the part of the first seed. A seed that does not run may have data,
+  so it is waited for. A process with an empty data directory forms a new cluster only after seeds have not run for a
+  while.
+- membership/V-10: A seed may be a name of several members. It is in no cluster when all its addresses were tried and
+  every member behind them reports that it is in none. Such a name is no process's own address.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ class Formation:
     def __init__(self, identity: Identity) -> None:
         self._identity = identity
         self._patience = 0
-        """Remaining attempts before a cluster is formed without seeds that do not run."""
+        """Attempts before a cluster is formed without seeds that do not run."""
         self._idle: dict[Address, str | None] = {}
-        """Seeds in no cluster -> the cluster whose data they have ("": no data); None: no process runs there."""
+        """Seeds in no cluster -> cluster of their data ("": no data); None: no process runs there."""
         self._behind: dict[Address, tuple[MemberId, ...]] = {}
         """The other members behind seeds that are names."""
         self._idle_members: dict[MemberId, str] = {}
-        """Member in no cluster -> the cluster whose data it has."""
+        """Member in no cluster -> cluster of its data."""
 
     def idle(self, seed: Address, cluster_id: str, member: MemberId | None = None) -> None:
-        """A seed, or a member behind it, reports that it is in no cluster."""
+        """A seed, or a member behind it, is in no cluster."""
         self._idle[seed] = cluster_id
         if member is not None:
             self._idle_members[member] = cluster_id
 
     def behind(self, seed: Address, members: tuple[MemberId, ...]) -> None:
-        """All addresses of a named seed were tried, and these members were found."""
+        """All addresses of the seed were tried."""
         if members:
             self._idle.pop(seed, None)
             self._behind[seed] = members
@@ -53,13 +53,13 @@ class Formation:
             self.absent(seed)
 
     def absent(self, seed: Address) -> None:
-        """No process listens at this seed, so it is in no cluster; its files are unknown."""
+        """No process listens there; its files are unknown."""
         if seed not in self._idle:
             self._patience = PATIENCE
         self._idle[seed] = None
 
     def may_form(self, own: Address) -> bool:
-        """membership/V-3 and membership/V-7."""
+        """See membership/V-3 and membership/V-7."""
         identity = self._identity
         if identity.bootstrap or not identity.seeds:
             return True
@@ -79,7 +79,7 @@ class Formation:
         return first == own
 
     def join_advice(self, own: Address) -> str:
-        """Advice for an operator when no cluster admits this process and it may not form one."""
+        """No cluster admits this process and it may not form one."""
         identity = self._identity
         others = [seed for seed in identity.seeds if seed != own]
         unknown = [str(seed) for seed in others if seed not in self._idle]
@@ -98,7 +98,7 @@ class Formation:
         )
 
     def _ask_behind(self) -> None:
-        """membership/V-10."""
+        """See membership/V-10."""
         for seed, members in self._behind.items():
             if all(member in self._idle_members for member in members):
                 held = [cluster for member in members if (cluster := self._idle_members[member])]
@@ -107,9 +107,7 @@ class Formation:
                 self._idle.pop(seed, None)
 
     def first_view(self, stores: dict[str, FilesSeen]) -> View:
-        """The first view, with this member alone: of a new cluster, or of the stopped one. `stores`: all
-        known files.
-        """
+        """With this member alone: of a new cluster, or of the stopped one. `stores`: all known files."""
         identity = self._identity
         info = identity.info
         if not identity.cluster_id:
@@ -135,7 +133,7 @@ class Formation:
 
 
 def baseline_of_before(seen: View, own: MemberInfo) -> Baseline | None:
-    """The baseline of a stopped cluster: all members but this one are away and keep their places."""
+    """Of a stopped cluster: all members but this one are away and keep their places."""
     if seen.baseline is None:
         return None
     were_here = {info.consistent_id for info in seen.members if not info.lite}

@@ -18,13 +18,13 @@ class Identity:
     seeds: tuple[Address, ...]
     bootstrap: bool
     new_cluster_id: str
-    """Id of the cluster if this member forms it. Drawn outside: the core has no randomness."""
+    """If this member forms the cluster. Drawn outside: the core has no randomness."""
     cluster_id: str = ""
-    """The cluster whose data the files hold."""
+    """Of the data in its files."""
     seen: View | None = None
-    """The last view of that cluster in the files."""
+    """The last view in the files."""
     level: int = LOWEST
-    """The highest feature level at which the files may have been written."""
+    """The highest one at which the files may have been written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,11 @@
-"""Join protocol: how a process finds its cluster, and how members respond.
+"""Join protocol.
 
-A process sends a `JoinRequest` to its seeds and known members every `JOIN_INTERVAL_NS`. A member rejects it
-with the reason (`JoinAnswer`), or forwards it to the master, whose next view admits it. The process learns of
-that view like of all others (`ViewDecided`). If all seeds are in no cluster, one of them forms it
-(`formation`).
+A process sends a `JoinRequest` to its seeds and known members every `JOIN_INTERVAL_NS`. A member rejects it with the
+reason (`JoinAnswer`), or forwards it to the master, whose next view admits it. If all seeds are in no cluster, one of
+them forms it (`formation`).
 
-- membership/V-2: A member is a UUID and a life. If it is removed though alive, it keeps its data, asks to
-  return with its next life, and serves nothing until it is admitted.
+- membership/V-2: A member is a UUID and a life. If it is removed though alive, it keeps its data, asks to return with
+  its next life, and serves nothing until it is admitted.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Joining:
         self._formation = Formation(membership.identity)
 
     def seek(self) -> View | None:
-        """Ask to join. Returns the first view if this process forms the cluster itself."""
+        """Returns the first view if this process forms the cluster itself."""
         if self._membership.state not in SEEKING:
             return None
         assert self._membership.view is None, "who looks for a cluster is in none"
@@ -79,7 +78,7 @@ class Joining:
             else self._membership.identity.cluster_id
         )
         proof = self._membership.info.proof
-        # An exiled member has gone on writing since then.
+        # An exiled member has gone on writing.
         proof = msgspec.structs.replace(proof, reached=max(proof.reached, self._membership.files.position))
         request = JoinRequest(
             msgspec.structs.replace(self._membership.info, proof=proof),
@@ -113,7 +112,7 @@ class Joining:
         return view.metastore if view is not None else None
 
     def _history_problem(self, request: JoinRequest) -> str:
-        """membership/B-1, as a member of the cluster."""
+        """membership/B-1."""
         membership = self._membership
         view = membership.view
         if view is None or not membership.admitted or request.baseline is None:
@@ -124,9 +123,7 @@ class Joining:
         return admission.history_problem(request.baseline, view, certainly_newest=certainly_newest)
 
     def _level_problem(self, request: JoinRequest) -> str:
-        """membership/L-3: the reason why this cluster cannot reach the level of a process's files; empty:
-        none.
-        """
+        """membership/L-3: this cluster cannot reach the level of a process's files; empty: it can."""
         view = self._membership.view
         if view is None or not self._membership.is_master or request.level <= view.level:
             return ""
@@ -145,7 +142,7 @@ class Joining:
         self._formation.behind(seed, tuple(member for member in members if member != self._membership.me))
 
     def refuses(self, request: JoinRequest) -> bool:
-        """Whether this process can never join as it is; it gets the reason."""
+        """It can never join as it is, and gets the reason."""
         info = request.info
         home = admission.home(info)
         here = (
@@ -193,7 +190,7 @@ class Joining:
         return bool(why)
 
     def takes(self, request: JoinRequest) -> bool:
-        """Answer a process that fits. Returns whether it asks to join."""
+        """Returns whether it fits and asks to join."""
         info = request.info
         home = admission.home(info)
         if self._membership.view is None or not self._membership.admitted:
@@ -216,8 +213,8 @@ class Joining:
                 self._out.send_datagram(Address(master.host, master.port), request)
         for other in self._membership.view.members:
             if admission.home(other) == home:
-                # A new process has the port of this member, so the old one has ended; unless the member was heard just
-                # now, and the request comes from a process that ended before.
+                # A new process has the port of this member, which has thus ended; unless it was heard just now, and the
+                # request comes from a process that ended before.
                 since = self._out.now_ns - self._membership.timing.heartbeat_ns * 3 // 2
                 if not self._membership.detector.heard_since(other.uuid, since):
                     self._membership.detector.silent(other.uuid)
@@ -251,8 +248,8 @@ class Joining:
             self._out.note("join refused", level="error", by=str(sender), reason=answer.refusal)
 
     def own_stale_files_reason(self, request: JoinRequest) -> str:
-        """membership/F-3: learn from the files of others while a recovering cluster has no table yet. Returns
-        the reason why this member's own files are an old copy; empty: they may be the newest.
+        """membership/F-3: learn from the files of others while a recovering cluster has no table yet. Returns why this
+        member's own files are an old copy; empty: they may be the newest.
         """
         membership = self._membership
         waiting = (

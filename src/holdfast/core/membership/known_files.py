@@ -26,7 +26,7 @@ from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.views import FilesSeen, MemberInfo, View
 
 WRITE_DOWN_NS = 2 * SECOND
-"""Minimum interval at which the positions of others are stored."""
+"""Between positions of others that are stored."""
 WAY_OUT = (
     "Start this member with its newest files; if these are gone, with an empty persistence.directory, and accept "
     "the loss of data that only they held: holdfast cluster accept-loss"
@@ -51,7 +51,7 @@ def seen_of(info: MemberInfo) -> FilesSeen:
 
 
 def is_behind(info: MemberInfo, seen: FilesSeen | None) -> bool:
-    """Whether files remember the last life, and do not reach its position."""
+    """Files remember the last life, and do not reach its position."""
     return (
         seen is not None
         and seen.incarnation in {info.incarnation, info.incarnation - 1}
@@ -60,7 +60,7 @@ def is_behind(info: MemberInfo, seen: FilesSeen | None) -> bool:
 
 
 def stale_files_reason(info: MemberInfo, seen: FilesSeen | None) -> str:
-    """membership/F-2: the reason why these are not the newest files of their store; empty: they may be."""
+    """membership/F-2; empty: they may be the newest."""
     proof = info.proof
     if seen is None or seen.incarnation < info.incarnation - 1:
         return ""
@@ -82,12 +82,12 @@ def stale_files_reason(info: MemberInfo, seen: FilesSeen | None) -> str:
 class KnownFiles:
     def __init__(self, seen: View | None) -> None:
         self.position = 0
-        """How far this member's journal is durable."""
+        """Of this member's durable journal."""
         self._before = dict(seen.stores) if seen is not None else {}
         self._heard: dict[str, FilesSeen] = {}
-        """Positions from heartbeats."""
+        """From heartbeats."""
         self._learned: dict[str, FilesSeen] = {}
-        """Entries that returning members found in their files (membership/F-3)."""
+        """From the files of returning members (membership/F-3)."""
         self._news = False
         self._written_ns = 0
 
@@ -105,7 +105,7 @@ class KnownFiles:
         self._learned = newest(self._learned, stores)
 
     def seen(self, store: str, view: View | None) -> FilesSeen | None:
-        """The latest entry of these files from all sources."""
+        """From all sources."""
         known: FilesSeen | None = None
         for source in (view.stores if view is not None else self._before, self._learned, self._heard):
             seen = source.get(store)
@@ -127,8 +127,8 @@ class KnownFiles:
         }
 
     def by_now(self, info: MemberInfo) -> MemberInfo:
-        """The member with its position raised to that of its heartbeats: returning members may know how far
-        it has written since its admission.
+        """Its position raised to that of its heartbeats: returning members may know how far it has written since its
+        admission.
         """
         heard = self._heard.get(info.store)
         proof = info.proof

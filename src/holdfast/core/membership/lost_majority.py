@@ -1,12 +1,11 @@
-"""Advice when a majority of the view is silent: the command that helps, and when it is rejected.
+"""Advice when a majority of the view is silent.
 
-Heartbeats cannot distinguish a crashed member from one behind a cut cable. With members {A, B, C} and A, B
-silent, C must wait: A and B may be serving clients. Only the operator can know that their processes have
-ended, and has to name each of them (`member evict A B --without-majority`).
+Heartbeats cannot distinguish a crashed member from one behind a cut cable. With members {A, B, C} and A, B silent, C
+must wait: A and B may be serving clients. Only the operator can know that their processes have ended, and has to name
+each of them (`member evict A B --without-majority`).
 
 - membership/M-1: While a majority is heard, no order shrinks the cluster without it.
-- membership/M-2: Only silent members are given up, and only if the others are then a majority of what
-  remains.
+- membership/M-2: Only silent members are given up, and only if the others are then a majority of what remains.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from holdfast.core.model.views import MemberInfo
 
 
 def called(members: Collection[MemberInfo]) -> str:
-    """The members' names as commands accept them; the first digits of the UUID if a name is not unique."""
+    """As commands accept them; the first digits of the UUID if a name is not unique."""
     names = [info.name for info in members]
     return " ".join(
         info.name if info.name and names.count(info.name) == 1 else info.uuid[:8] for info in members
@@ -38,7 +37,7 @@ def _hears(membership: MembershipStatus, member: MemberId, now_ns: int) -> bool:
 
 
 def recovery_advice(membership: MembershipStatus, now_ns: int) -> str:
-    """Advice for the operator; empty while a majority is heard."""
+    """Empty while a majority is heard."""
     silent = silent_members(membership, now_ns)
     here = {info.uuid for info in membership.members()} - {info.uuid for info in silent}
     if membership.view is None or not membership.admitted or membership.may_decide(membership.view, here):
@@ -53,7 +52,7 @@ def recovery_advice(membership: MembershipStatus, now_ns: int) -> str:
 def eviction_rejection(
     membership: MembershipStatus, ended: Collection[MemberId], now_ns: int, *, without_majority: bool
 ) -> str:
-    """The reason why these members cannot be evicted (membership/M-1, membership/M-2); empty: they can."""
+    """See membership/M-1 and membership/M-2; empty: none."""
     if membership.me in ended:
         return "cannot evict the member that handles this request: send it through another member (-a)"
     known = {info.uuid: info for info in membership.members()}

@@ -1,12 +1,11 @@
 """Orders of operators to change settings of a map in use, and the choice of the next view's changes.
 
-- membership/C-1: All members take a change, or none. A member sends its operator's order to the master, the
-  master asks every member of its view, and the next view contains the change only when all accept. If one
-  rejects it, nothing changes, and the operator gets the reason. The order names the version of the changes
-  that its sender has seen, so it is carried out once. The caller repeats it; it is void in a later view, and
-  some time after the last repetition.
-- membership/C-2: Changes are never forgotten while a member knows them: each view has those of the previous
-  one. A cluster that was stopped as a whole continues with the newest ones in its members' files.
+- membership/C-1: All members take a change, or none. The master asks every member of its view, and the next view
+  contains the change only when all accept; if one rejects it, the operator gets the reason. The order names the version
+  of the changes that its sender has seen, so it is carried out once. The caller repeats it; it is void in a later view,
+  and some time after the last repetition.
+- membership/C-2: Changes are never forgotten while a member knows them: each view has those of the previous one. A
+  cluster that was stopped as a whole continues with the newest ones in its members' files.
 """
 
 from __future__ import annotations
@@ -35,22 +34,16 @@ from holdfast.errors import ConfigError
 
 
 class MapOrdersDelegate(Protocol):
-    """The machine that proposes views."""
-
     def consider(self) -> None:
         """Propose a next view if one is wanted."""
 
 
 class CopyProofs(Protocol):
     def copies_proven(self) -> bool:
-        """As master: whether every member has proved that its replicas hold what the present view wants
-        (model/C-1).
-        """
+        """As master: every member has proved that its replicas hold what the present view wants (model/C-1)."""
 
 
 class MapOrders:
-    """Sends orders to the master, judges those of others and, as the master, collects the judgements."""
-
     def __init__(
         self, status: MembershipStatus, maps: MapsInForce, out: Outbox, delegate: MapOrdersDelegate
     ) -> None:
@@ -59,7 +52,7 @@ class MapOrders:
         self._out = out
         self._delegate = delegate
         self._ordered: MapChangeWanted | None = None
-        """As master: the order under judgement, or accepted by all."""
+        """As master: under judgement, or accepted by all."""
         self._repeated_ns = 0
         self._accepted_by: set[MemberId] = set()
         self._tickets = 0
@@ -67,7 +60,7 @@ class MapOrders:
     # -- the member of the operator
 
     def order(self, order: MapOrder) -> None:
-        """Order this change of a map, replacing an earlier order. The caller repeats it."""
+        """Replaces an earlier order. The caller repeats it."""
         view = self._status.view
         if view is None or not self._status.admitted:
             return
@@ -111,7 +104,7 @@ class MapOrders:
             self._out.send(sender, MapChangeJudged(view.number, message.after, why))
 
     def problem(self, view: View, order: MapOrder) -> str:
-        """The reason why this member rejects this order; empty: it accepts."""
+        """Why this member rejects the order; empty: it accepts."""
         changes, name, values = view.maps, order.name, order.values
         if changes.find(name) is None and len(changes.changes) >= CHANGED_MAPS_MAX:
             return f"{CHANGED_MAPS_MAX} maps have changed settings already, and there can be no more"
@@ -136,11 +129,11 @@ class MapOrders:
     # -- the master
 
     def moves_wanted(self, changes: MapChanges) -> MapChanges:
-        """These changes, with the next phase of a move that can go on."""
+        """With the next phase of a move that can go on."""
         return self._maps.moves.wanted(changes)
 
     def on_wanted(self, order: MapChangeWanted) -> None:
-        """Ask every member (membership/C-1)."""
+        """See membership/C-1."""
         view = self._status.view
         if view is None or not self._status.is_master or order.view != view.number or view.ending:
             return
@@ -197,7 +190,7 @@ class MapOrders:
         return order if self._out.now_ns - self._repeated_ns <= ORDER_NS else None
 
     def accepted(self, view: View) -> MapChangeWanted | None:
-        """As master: the order that all members of this view have accepted."""
+        """As master: by all members of this view."""
         order = self._present(view)
         return order if order and {info.uuid for info in view.members} <= self._accepted_by else None
 
@@ -207,7 +200,7 @@ def order_in(message: MapChangeWanted | MapChangeAsked) -> MapOrder:
 
 
 def level_problem(view: View, order: MapOrder) -> str:
-    """The reason why no map can be changed so yet; empty: it can."""
+    """Why no map can be changed so yet; empty: it can."""
     moves = order.to is not None or order.cancels
     level, what = (
         (MOVES_MAPS, "maps can be moved") if moves else (CHANGES_MAPS, "settings of maps can be changed")
@@ -221,7 +214,7 @@ def level_problem(view: View, order: MapOrder) -> str:
 
 
 def _phase_problem(view: View, order: MapChangeWanted) -> str:
-    """The reason why a move cannot begin, or be cancelled, in its present phase; empty: it can."""
+    """Why a move cannot begin, or be cancelled, in its present phase; empty: it can."""
     move = view.maps.moves.get(order.name)
     if order.cancels and move is not None and move.home == move.target:
         return f"{order.name} is served at its new place already: move it back when this move has ended"
@@ -244,7 +237,7 @@ class NextMaps:
         self._permissions = permissions
 
     def wanted(self, view: View, members: list[MemberInfo]) -> MapChanges:
-        """The changed settings of maps in the next view with these members."""
+        """In the next view with these members."""
         changes = self._candidates.newest_maps(view, members)
         order = self._orders.accepted(view)
         asked = {info.uuid for info in view.members}

@@ -29,93 +29,88 @@ OUTSIDE = "no zone"
 
 @dataclass(slots=True)
 class OperatorOrder:
-    """The last order of this member's operator."""
+    """Of this member."""
 
     order: MapOrder
     ticket: int
     repeated_ns: int = 0
     taken: bool = False
-    """Whether it has been carried out."""
     refusal: str = ""
 
 
 class MoveProgress(Protocol):
-    """The moves of maps, as this member carries them out."""
+    """As this member carries moves out."""
 
     def problem(self, name: str, zone: str) -> str:
-        """The reason why this map cannot move to this zone (empty: out of zones), as far as this member knows."""
+        """Why this map cannot move to this zone (empty: out of zones), as far as this member knows; empty: it can."""
 
     def wanted(self, changes: MapChanges) -> MapChanges:
-        """On the master: these changes, with the next phase of a move that can go on (map_moves/V-2)."""
+        """As master: with the next phase of a move that can go on (map_moves/V-2)."""
 
     def described(self, name: str) -> str:
-        """How far the move of a map is, as text."""
+        """How far the move is, as text."""
 
     @property
     def leftovers(self) -> dict[str, int]: ...
 
 
 class MapsInForce:
-    """Machines of a member hold `settings` or `proven` and look maps up in them, so only their `maps` change."""
+    """Other machines hold `settings` or `proven` and look maps up in them, so only their `maps` change."""
 
     def __init__(self, configured: Settings) -> None:
         self.configured = configured
         self.changes = MapChanges()
         self.settings = replace(configured, maps=dict(configured.maps))
-        """For requests and replicas."""
         self.proven = replace(configured, maps=dict(configured.maps))
-        """For failover and the table of a stopped cluster: the proved copies."""
+        """For failover and the table of a stopped cluster."""
 
         self.moves: MoveProgress
-        """Set once, before the first view."""
         self.order: OperatorOrder | None = None
 
     def attach(self, moves: MoveProgress) -> None:
         self.moves = moves
 
     def holds(self, name: str, index: int) -> bool:
-        """Whether a replica with this index holds the map or service."""
+        """A replica with this index."""
         return 0 <= index < self.settings.object(name).copies
 
     def proves(self, name: str, index: int) -> bool:
-        """Whether failover relies on it: not while it is filled because the map gets more copies (model/C-1)."""
+        """Not while the replica is filled because the map gets more copies (model/C-1)."""
         return 0 <= index < self.proven.object(name).copies
 
     def order_of(self, order: MapOrder, now_ns: int) -> OperatorOrder | None:
-        """The last order of this member's operator, if it is this one and is still repeated."""
+        """None: another order, or not repeated any more."""
         mine = self.order
         if mine is None or mine.order != order:
             return None
         return mine if now_ns - mine.repeated_ns <= ORDER_NS else None
 
     def home(self, name: str) -> str:
-        """The engine that serves this map: a zone, or empty for the partitions with a primary."""
+        """A zone, or empty for the partitions with a primary."""
         return self.settings.map(name).raft_zone
 
     def future_home(self, name: str) -> str:
-        """The same when the move of the map has ended."""
+        """When the move of the map has ended."""
         change = self.changes.find(name)
         wanted = change.destination if change is not None else None
         return self.home(name) if wanted is None else wanted
 
     def is_due(self, name: str, step: MoveStep) -> bool:
-        """Whether a leader here may take this step of a move now."""
+        """May a leader here take this step now?"""
         return is_due(self.changes.moves.get(name), step)
 
     def is_leaving(self, name: str) -> bool:
-        """Whether the map is moving into a zone, where no transactions are."""
+        """Into a zone, where no transactions are."""
         move = self.changes.moves.get(name)
         return move is not None and bool(move.target) and move.phase is not MovePhase.CANCELLING
 
     def refusal_of(self, order: MapOrder, now_ns: int) -> str:
-        """The reason why this order was refused; empty: it was not."""
+        """Empty: it was not refused."""
         mine = self.order_of(order, now_ns)
         return mine.refusal if mine is not None else ""
 
     def change(self, changes: MapChanges, out: Outbox, *, first: bool) -> None:
-        """Apply these changes. `first`: this member has just joined, and its configuration may contradict
-        them.
-        """
+        """`first`: this member has just joined, and its configuration may contradict them."""
         before, self.changes = self.changes, changes
         for held, maps in (
             (self.settings.maps, maps_in_force(self.configured, changes)),
@@ -141,7 +136,7 @@ class MapsInForce:
                 out.note("settings of a map changed", map=change.name, values=values, finished=change.done)
 
     def listed(self) -> list[MapSetting]:
-        """The settings of each map by name, as they will be when all changes are complete."""
+        """By map, as they will be when all changes are complete."""
         wanted = targets(self.configured, self.changes)
         names = sorted({DEFAULT_MAP, *wanted.maps}, key=lambda name: (name != DEFAULT_MAP, name))
         rows: list[MapSetting] = []
@@ -188,7 +183,7 @@ class MapsInForce:
 
 
 def _is_finished(change: MapChange, key: str) -> bool:
-    """Whether this setting of the map is in force as it was ordered."""
+    """The setting is in force as it was ordered."""
     if key in COPIES:
         return change.done
     return key != "raft_zone" or change.move is None

@@ -1,13 +1,13 @@
-"""Membership of this process in its cluster: it joins, sends heartbeats, installs views, and leaves. A *view*
-is a numbered list of the members, oldest first.
+"""Membership of this process in its cluster: it joins, sends heartbeats, installs views, and leaves. A *view* is a
+numbered list of the members, oldest first.
 
-- membership/V-1: Views are numbered and agreed (`view_agreement`); no member shrinks the cluster alone. The
-  oldest member is the master.
-- membership/V-5: The cluster state and the list of lite members are part of the view, so they change for all
-  members at once. The desired state is repeated to each master until it is in force.
-- membership/V-8: A member that gets heartbeats from no majority of its view also sends its own to the seeds.
-  The others may have continued without it, and all members that it knows may have left. Example: {1, 2, 3}
-  lost 3, then 4 and 5 joined, and 1 and 2 left. Only a seed can lead 3 to 4 and 5.
+- membership/V-1: Views are numbered and agreed (`view_agreement`); no member shrinks the cluster alone. The oldest
+  member is the master.
+- membership/V-5: The cluster state and the list of lite members are part of the view, so they change for all members at
+  once. The desired state is repeated to each master until it is in force.
+- membership/V-8: A member that gets heartbeats from no majority of its view also sends its own to the seeds. The others
+  may have continued without it, and all members that it knows may have left. Example: {1, 2, 3} lost 3, 4 and 5 joined,
+  and 1 and 2 left. Only a seed leads 3 to 4 and 5.
 """
 
 from __future__ import annotations
@@ -51,27 +51,23 @@ from holdfast.core.model.views import Intent, MemberInfo, Room, View
 from holdfast.core.outbox import Outbox
 
 LAST_WORDS_NS = 1000 * MILLISECOND
-"""When all members leave together, each waits for so long before it ends, so that the others can learn of
-that view. A heartbeat with an older view restarts the wait.
+"""When all members leave together, each waits for so long before it ends, so that the others can learn of that view. A
+heartbeat with an older view restarts the wait.
 """
 
 
 class MembershipDelegate(Permissions, Protocol):
-    """State of other machines that the membership needs."""
-
     def unsafe_reason(self) -> str:
-        """The reason why a crash could lose data now, as far as this member knows, or ""."""
+        """Why a crash could lose data now, as far as this member knows; empty: it could not."""
 
     def rounds(self) -> tuple[int, int]:
-        """The last round of the table that is applied and durable here, and, at the master, on all members."""
+        """The last round of the table that is durable here, and, at the master, on all members."""
 
     def known_assignments(self) -> list[tuple[int, Assignment]]:
-        """The newest assignment of each assigned partition, stored or applied."""
+        """Stored or applied."""
 
 
 class Membership(MembershipStatus):
-    """Changes the membership status of this member."""
-
     def __init__(
         self,
         identity: Identity,
@@ -100,14 +96,14 @@ class Membership(MembershipStatus):
             self.metastore_orders,
         )
         self._reached: dict[MemberId, int] = {}
-        """While parting: the newest view that each other member has."""
+        """While parting: the newest view of each other member."""
         self.agreement = ViewAgreement(self.me, out, self)
         self.evictions = Evictions(self, out, self)
         self.orders = ClusterOrders(self, out, self)
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """Counts that are 0 when nothing is pending, by name."""
+        """Counts that are 0 when nothing is pending."""
         here = {info.uuid for info in self.members()}
         noted = self.intents.noted | self.fenced_since.keys()
         return {
@@ -129,7 +125,6 @@ class Membership(MembershipStatus):
             self.set_intent(Intent.LEAVE)
 
     def set_intent(self, intent: Intent) -> None:
-        """Set this member's desired state: LEAVE, LITE (hold no partitions) or DATA (hold some)."""
         self.intents.set_intent(intent)
         if self.admitted:
             self._beat()
@@ -137,14 +132,13 @@ class Membership(MembershipStatus):
         self._out.notify(IntentsChanged())
 
     def note_full(self, *, full: bool) -> None:
-        """Report at once that the disk of this member is full, or has room again."""
+        """At once; not `full`: it has room again."""
         self.intents.note_full(self.me, full=full)
         if self.admitted:
             self._beat()
         self._out.notify(DiskRoomChanged())
 
     def note_room(self, room: Room) -> None:
-        """Report at once that the free memory of this member has changed."""
         self.intents.note_room(self.me, room)
         if self.admitted:
             self._beat()
@@ -191,7 +185,7 @@ class Membership(MembershipStatus):
             self._out.send_datagram(address, beat)
 
     def _elsewhere(self) -> list[Address]:
-        """Seeds outside the view, while no majority of the view sends heartbeats (membership/V-8)."""
+        """Seeds outside the view, while no majority sends heartbeats (membership/V-8)."""
         assert self.view is not None
         silent = set(self.detector.suspects(self._out.now_ns))
         if self.may_decide(self.view, {info.uuid for info in self.view.members} - silent):
@@ -207,8 +201,7 @@ class Membership(MembershipStatus):
         view = self.view
         if view is None:
             if self.last_view is not None and beat.view < self.last_view.number:
-                # This member was removed. It passes on the view that removed it, because perhaps no member of that
-                # view is left to do so.
+                # Perhaps no member of the view that removed this member is left to pass it on.
                 self._out.send_datagram(sender, ViewDecided(self.last_view, self.carried))
             return
         info = self.member(beat.uuid)
@@ -226,19 +219,19 @@ class Membership(MembershipStatus):
                 self.fenced_since.pop(beat.uuid, None)
         if beat.view < view.number:
             if info is None and self.evicted_at_ns is not None:
-                # It runs, and was perhaps removed: this view informs it, so that it asks to rejoin.
+                # It was perhaps removed: with this view it asks to rejoin.
                 self.evicted_at_ns = self._out.now_ns
             self._out.send_datagram(sender, ViewDecided(view, self.carried))
         elif self.admitted and (beat.view > view.number or (info is None and beat.view == view.number)):
-            # Either the sender has a newer view, and responds to this heartbeat, which has an older number, with
-            # that view. Or it is parting, and learns from this heartbeat that this member has the view.
+            # Either the sender has a newer view, and responds to this older number with it. Or it is parting, and
+            # learns that this member has the view.
             self._out.send_datagram(sender, Heartbeat(self.me, self.info.life, view.number))
         if self.state is MembershipState.PARTING:
             self._note_reached(beat)
 
     def _note_reached(self, beat: Heartbeat) -> None:
-        """membership/V-4: end as soon as enough others have the view with which this member left. If members
-        remain, that is a majority of them, which can continue without it; if all left together, all of them.
+        """membership/V-4: end as soon as enough others have the view with which this member left: a majority of the
+        members that remain, or all that left together.
         """
         view = self.view
         assert view is not None
@@ -258,7 +251,7 @@ class Membership(MembershipStatus):
             self.install(self._with_metastore(formed))
 
     def _with_metastore(self, first: View) -> View:
-        """The first view of a new cluster, with the metastore that is configured."""
+        """As configured."""
         voters = self.metastore_orders.configured
         if not voters or first.recovering or first.level < STARTS_METASTORE:
             return first
@@ -277,7 +270,7 @@ class Membership(MembershipStatus):
         self.joining.on_join_answer(sender, answer)
 
     def _end_with_old_files(self, request: JoinRequest, why: str) -> None:
-        """membership/F-3: a member with an old copy of its files does not belong to this cluster."""
+        """membership/F-3: it does not belong to this cluster."""
         self._out.note("join refused", level="error", by=request.info.name, reason=why)
         if self.view is not None:
             self._go_into_exile(self.view, self.view)
@@ -289,13 +282,13 @@ class Membership(MembershipStatus):
     # -- files (`core.membership.known_files`)
 
     def durable(self, reached: int) -> None:
-        """This member's journal is durable up to this block."""
+        """Up to this block."""
         if reached:
             self.files.position = max(self.files.position, reached)
             self.files.heard(self.info, self.files.position)
 
     def _write_down_files(self) -> None:
-        """Store the known journal positions of other members in this member's journal."""
+        """Journal positions of other members, in this member's journal."""
         if self.view is not None and self.admitted:
             view = self.files.to_write_down(self.view, self._out.now_ns)
             if view is not None:
@@ -304,11 +297,11 @@ class Membership(MembershipStatus):
     # -- agreeing on the next view
 
     def may_propose(self, candidate: MemberId) -> bool:
-        """Whether this member votes for a proposal of the candidate (membership/A-4)."""
+        """See membership/A-4."""
         return self.next_view.may_propose(candidate)
 
     def wanted(self) -> View | None:
-        """The next view that this member would propose; None: no change is needed, or there is no majority."""
+        """None: no change is needed, or there is no majority."""
         return self.next_view.wanted(self.agreement)
 
     def consider(self) -> None:
@@ -316,11 +309,11 @@ class Membership(MembershipStatus):
             self.agreement.propose()
 
     def known_assignments(self) -> list[tuple[int, Assignment]]:
-        """The newest assignment of each assigned partition, for the agreement (membership/A-2)."""
+        """See membership/A-2."""
         return self._delegate.known_assignments()
 
     def decided(self, view: View, rows: list[tuple[int, Assignment]]) -> None:
-        """The next view is agreed: send it to all members of both views, and install it."""
+        """Send it to all members of both views, and install it."""
         old = self.view
         assert old is not None
         assert not self.agreement.proposing, "a decided view is not proposed any more"
@@ -333,9 +326,7 @@ class Membership(MembershipStatus):
         self.install(view)
 
     def on_view(self, message: ViewDecided) -> None:
-        """Install another member's decided view if it is newer. Decided views form one sequence without
-        branches.
-        """
+        """Decided views form one sequence without branches."""
         view = message.view
         if self.last_view is not None and view.cluster_id != self.last_view.cluster_id:
             return
@@ -352,13 +343,12 @@ class Membership(MembershipStatus):
         self.install(view)
 
     def install(self, view: View) -> None:
-        """Make this the present view: open and close links, and notify the other machines."""
         old = self.view
         assert not self.has_left, "a member that has left is in no later view"
         mine = _entry(view, self.me)
         admitted = mine is not None
         if mine is not None and mine.life != self.info.life and self.admitted:
-            # Removed by one view and admitted again by another, and only the second view has arrived.
+            # Removed by one view and admitted again by another, and only the second has arrived.
             self._go_into_exile(old, view)
             old = None
         belongs = admitted or self.me in view.left
@@ -392,9 +382,8 @@ class Membership(MembershipStatus):
         assert self.last_view.number >= view.number, "notices of a view may lead to the next one, never back"
 
     def _announce_all_left(self, before: list[MemberInfo], view: View) -> None:
-        """All members leave. Messages with this view may be lost with the links, so wait before the process
-        ends: a member that lacks the view shows an older number in its heartbeats, and gets the view in
-        response.
+        """Messages with this view may be lost with the links, so wait before the process ends: a member that lacks the
+        view sends a heartbeat with an older number, and gets the view.
         """
         others = [info for info in before if info.uuid != self.me]
         self._out.timer(TimerName.PART, LAST_WORDS_NS if others else 0)
@@ -419,7 +408,7 @@ class Membership(MembershipStatus):
         self._out.notify(ViewInstalled(old, new, self.admitted, gone, came))
 
     def _link(self, before: list[MemberInfo], after: list[MemberInfo]) -> None:
-        """Open and close links. A member in a new life gets a new link."""
+        """A member in a new life gets a new link."""
         was, is_now = ({(info.uuid, info.life) for info in members} for members in (before, after))
 
         for info in before:
@@ -430,9 +419,7 @@ class Membership(MembershipStatus):
                 self._out.effects.append(OpenLink(info.uuid, info.life, Address(info.host, info.port)))
 
     def _log_lost(self, lost: list[MemberInfo], *, complete: bool) -> None:
-        """Log the lost members with their addresses. `complete`: this member has missed no view, so they did
-        not leave in order by an earlier one.
-        """
+        """`complete`: this member has missed no view, so they did not leave in order by an earlier one."""
         how = "without leaving: it crashed, or was cut off or stopped for too long"
         for info in lost:
             self._out.note(
@@ -452,7 +439,7 @@ class Membership(MembershipStatus):
     def _enter(self, old: View | None, view: View) -> None:
         assert old is None or view.number > old.number, "views are numbered"
         self.view = view
-        # Before the other machines are notified of the view: what they send then has its feature level.
+        # Before other machines act on the view: they send at its feature level.
         self._out.level = view.level
         self.step(MembershipStep.ADMITTED)
         self.refusal = self.join_advice = ""
@@ -514,7 +501,7 @@ class Membership(MembershipStatus):
 
 
 def _changes(old: View | None, view: View, me: MemberId) -> dict[str, Any]:
-    """Names of members by kind of change; kinds without members are left out."""
+    """Names by kind of change; kinds without members are left out."""
     before = {info.uuid: info for info in old.members} if old is not None else {}
     here = {info.uuid: info for info in view.members}
     others = [info for info in view.members if old is not None and info.uuid != me]

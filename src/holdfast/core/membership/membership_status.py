@@ -1,8 +1,7 @@
-"""Membership of this process as other machines read it: the installed view, and what is known of each member.
-Only `membership` changes it.
+"""Membership of this process as other machines read it. Only `membership` changes it.
 
-- membership/B-3: A member outside the baseline holds nothing: it gets no replicas, and the data that it
-  brings back counts only once it is in the baseline.
+- membership/B-3: A member outside the baseline holds nothing: it gets no replicas, and the data that it brings back
+  counts only once it is in the baseline.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ from holdfast.core.model.views import ClusterState, Intent, MemberInfo, View
 from holdfast.core.outbox import Outbox
 
 RETURN_FACTOR = 3
-"""Suspicion times for which a removed member is expected back."""
+"""A removed member is expected back for so many suspicion times."""
 
 
 @unique
 class MembershipState(StrEnum):
     JOINING = "joining"
-    """Looking for the cluster, never admitted so far."""
+    """Never admitted so far."""
     MEMBER = "member"
-    """In the newest view that it knows."""
+    """In the newest known view."""
     EXILED = "exiled"
     """Removed though alive; asks to return."""
     PARTING = "parting"
-    """Has left by a view, and waits until enough others know that view."""
+    """Has left by a view, and waits until enough others know it."""
     GONE = "gone"
-    """No member any more; the process ends."""
+    """The process ends."""
 
 
 @unique
@@ -52,7 +51,6 @@ class MembershipStep(StrEnum):
 
 HAVING_A_VIEW = (MembershipState.MEMBER, MembershipState.PARTING)
 SEEKING = (MembershipState.JOINING, MembershipState.EXILED)
-"""States in which a process looks for a cluster."""
 
 MEMBERSHIP: Final = Lifecycle(
     "a member",
@@ -80,25 +78,25 @@ class MembershipStatus:
         self._majority = majority
         self.view: View | None = None
         self.last_view: View | None = None
-        """The newest known view, even one without this member."""
+        """Even one without this member."""
         self.state = MEMBERSHIP.begins
         self.refusal = ""
-        """The reason why the cluster rejects this process, or empty."""
+        """By the cluster, or empty."""
         self.join_advice = ""
-        """Advice for an operator while no cluster admits it; empty: none."""
+        """While no cluster admits it."""
         self.detector = FailureDetector(timing.suspect_after_ns, 2 * timing.heartbeat_ns)
         self.evicted_without_majority: set[MemberId] = set()
-        """Members evicted without a majority: they do not count in majorities of the view."""
+        """They do not count in majorities of the view."""
         self.evicted: dict[MemberId, None] = {}
-        """The last evicted members, in order: suspected at once, and not admitted again (membership/V-9)."""
+        """In order: suspected at once, and not admitted again (membership/V-9)."""
         self.intents = DesiredState(self.me, out)
         self.files = KnownFiles(identity.seen)
         self.numbers_from = 0
         """As master: the highest known number of an earlier view."""
         self.carried: list[tuple[int, Assignment]] = []
-        """Assignments known to members that the present view left out (membership/A-2)."""
+        """Left out by the present view (membership/A-2)."""
         self.fenced_since: dict[MemberId, int] = {}
-        """Members that report to have accepted a next view -> since when."""
+        """They have accepted a next view -> since when."""
         self.evicted_at_ns: int | None = None
         """When a member was last removed, or last heard after its removal."""
         self.members_changed_ns = 0
@@ -124,7 +122,7 @@ class MembershipStatus:
 
     @property
     def master(self) -> MemberId | None:
-        """The oldest member of the view."""
+        """The oldest member."""
         return self.view.members[0].uuid if self.view and self.view.members else None
 
     @property
@@ -135,7 +133,7 @@ class MembershipStatus:
         return self.member(member) is not None
 
     def hears(self, member: MemberId) -> bool:
-        """Whether this member is in the cluster, and heard that one recently."""
+        """And is this member in the cluster?"""
         return self.admitted and self.detector.hears(member, self._out.now_ns)
 
     def member(self, uuid: MemberId | None) -> MemberInfo | None:
@@ -145,7 +143,7 @@ class MembershipStatus:
         return list(self.view.members) if self.view else []
 
     def missing(self) -> list[MemberInfo]:
-        """Members that have gone while the table is frozen, and keep their replicas."""
+        """Gone while the table is frozen; they keep their replicas."""
         return self.view.missing if self.view else []
 
     @property
@@ -162,7 +160,7 @@ class MembershipStatus:
         return not self._majority or is_quorum(self.view, members)
 
     def may_decide(self, view: View, members: set[MemberId]) -> bool:
-        """Whether these members can decide the view after this one: membership/A-1, membership/V-6."""
+        """The view after this one: membership/A-1, membership/V-6."""
         if not self._majority:
             return True
         counted = [info for info in view.members if info.uuid not in self.evicted_without_majority]
@@ -181,11 +179,11 @@ class MembershipStatus:
         return self.intents.departing(self.view) if self.view is not None else set()
 
     def may_hold(self, info: MemberInfo) -> bool:
-        """Whether the member may hold data: not lite, and in the baseline (membership/B-3)."""
+        """See membership/B-3."""
         return self.view is not None and self.view.may_hold(info)
 
     def data_members(self) -> list[MemberInfo]:
-        """Members that hold partitions and will continue to."""
+        """They hold partitions and will continue to."""
         departing = self.departing
         return [info for info in self.members() if self.may_hold(info) and info.uuid not in departing]
 
@@ -194,14 +192,12 @@ class MembershipStatus:
         return [info for info in view.members if not info.lite and view.is_outside(info)] if view else []
 
     def away(self) -> tuple[BaselineMember, ...]:
-        """Absent members of the baseline, whose places are kept."""
+        """Their places are kept."""
         return self.view.baseline.away if self.view is not None and self.view.baseline is not None else ()
 
     @property
     def adjusts_in_ms(self) -> int | None:
-        """Time until the baseline is adjusted to the present members, if these stay; None: nothing to adjust,
-        or disabled.
-        """
+        """If the present members stay; None: nothing to adjust, or disabled."""
         view = self.view
         baseline = view.baseline if view is not None else None
         if view is None or baseline is None or baseline.adjust_ms == FIXED:
@@ -213,8 +209,8 @@ class MembershipStatus:
 
     @property
     def may_be_missed(self) -> bool:
-        """Whether a member was removed, or heard after its removal, so recently that it may return. Safety
-        does not depend on this: it only delays the last member when it leaves with all the data.
+        """A member was removed, or heard after its removal, so recently that it may return. Only delays the last member
+        when it leaves with all the data; safety does not depend on it.
         """
         since = self.evicted_at_ns
         return since is not None and self._out.now_ns - since < RETURN_FACTOR * self.timing.suspect_after_ns

@@ -7,8 +7,7 @@
 - membership/F-5: A founding needs the consent of all builds: the feature level `STARTS_METASTORE`. A metastore that was
   begun at a lower level, by the setting, is taken over by the view that raises the level.
 
-A member whose `metastore.voters` is set gives the order by itself, until the view has a founding. So setting it and
-restarting the members one after the other founds the metastore, too.
+A member whose `metastore.voters` is set gives the order by itself, until the view has a founding.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from holdfast.core.outbox import Outbox
 
 
 def founding_problem(view: View) -> str:
-    """The reason why no metastore can be founded, with advice; empty: it can."""
+    """With advice; empty: none."""
     if view.level < STARTS_METASTORE:
         short = [info for info in (*view.members, *view.missing) if not info.levels.can(STARTS_METASTORE)]
         need = (
@@ -48,43 +47,39 @@ def founding_problem(view: View) -> str:
 
 
 class MetastoreOrdersDelegate(Protocol):
-    """The machine that proposes views."""
-
     def consider(self) -> None:
         """Propose a next view if one is wanted."""
 
 
 class MetastoreOrders:
-    """Sends orders to the master and, as the master, accepts them."""
-
     def __init__(
         self, status: MembershipStatus, configured: int, out: Outbox, delegate: MetastoreOrdersDelegate
     ) -> None:
-        """`configured`: the setting `metastore.voters`."""
+        """The setting `metastore.voters`."""
         self._status = status
         self.configured = configured
         self._out = out
         self._delegate = delegate
         self._ordered: MetastoreWanted | None = None
-        """As master: the newest order."""
+        """As master."""
         self._repeated_ns = 0
-        """As master: when it was last repeated."""
+        """As master."""
 
     def order(self, voters: int) -> None:
-        """Order a metastore with so many voters. The caller repeats the order."""
+        """The caller repeats the order."""
         view = self._status.view
         # An older master would not know the message.
         if view is not None and self._status.admitted and not founding_problem(view):
             self._out.send(view.members[0].uuid, MetastoreWanted(view.number, voters))
 
     def on_timer(self) -> None:
-        """Called with each heartbeat: order what is configured, if the cluster has no metastore."""
+        """With each heartbeat: order what is configured, if the cluster has no metastore."""
         view = self._status.view
         if self.configured and view is not None and view.metastore is None and not view.ending:
             self.order(self.configured)
 
     def on_wanted(self, order: MetastoreWanted) -> None:
-        """As master, accept an order that was given in the present view (membership/F-4)."""
+        """As master: only if it was given in the present view (membership/F-4)."""
         view = self._status.view
         if view is None or not self._status.is_master or order.view != view.number or view.ending:
             return
@@ -92,7 +87,7 @@ class MetastoreOrders:
         self._delegate.consider()
 
     def voters_wanted(self, view: View) -> int:
-        """As master: the number of voters that an order of this view wants; 0: there is none."""
+        """As master; 0: no order."""
         order = self._ordered
         if order is None or order.view != view.number or self._out.now_ns - self._repeated_ns > ORDER_NS:
             return 0
@@ -100,15 +95,13 @@ class MetastoreOrders:
 
 
 class NextMetastore:
-    """Choice of the founding in the next view."""
-
     def __init__(self, membership: MembershipStatus, candidates: Admission, orders: MetastoreOrders) -> None:
         self._membership = membership
         self._candidates = candidates
         self._orders = orders
 
     def wanted(self, view: View, members: list[MemberInfo], level: int) -> MetastoreFounding | None:
-        """The founding in the next view, which has these members and this level."""
+        """For the next view."""
         known = self._candidates.known_founding(view, members)
         voters = self._orders.voters_wanted(view)
         if known is not None:
@@ -124,8 +117,8 @@ class NextMetastore:
 def founded(
     voters: int, staying: Sequence[MemberInfo], departing: Collection[MemberId]
 ) -> MetastoreFounding | None:
-    """A founding by these members: an odd number of voters, data members that stay first. The leader of the group
-    adjusts them later. None: no member can begin it.
+    """An odd number of voters, data members that stay first. The leader of the group adjusts them later. None: no
+    member can begin it.
     """
     order = sorted(staying, key=lambda info: (info.uuid in departing, info.lite))
     may_vote = [info for info in order if info.lite == order[0].lite and info.uuid not in departing] or order

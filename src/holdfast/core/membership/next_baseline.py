@@ -28,7 +28,7 @@ class DataPermissions(Protocol):
     def is_assigned(self) -> bool: ...
 
     def waits_for_copies(self) -> bool:
-        """As master: whether partitions wait for members that hold them."""
+        """As master: partitions wait for members that hold them."""
 
 
 class NextBaseline:
@@ -43,7 +43,7 @@ class NextBaseline:
     def wanted(
         self, view: View, members: list[MemberInfo], left: list[MemberId], *, recovering: bool
     ) -> Baseline | None:
-        """The baseline of the view with these members; `left` leave with this view."""
+        """`left` leave with this view."""
         baseline = self._candidates.newest_baseline(view, members)
         order = self._membership.intents.baseline_order(self._out.now_ns)
         here = [info for info in members if not info.lite]

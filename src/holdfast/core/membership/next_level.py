@@ -30,7 +30,7 @@ def possible(view: View) -> int:
 
 
 def raise_problem(view: View, level: int) -> str:
-    """The reason why the cluster cannot be raised to this level, with advice; empty: it can."""
+    """With advice; empty: it can be raised."""
     if level < view.level:
         return f"the cluster is at feature level {view.level}, and a level never falls"
     short = [info for info in (*view.members, *view.missing) if not info.levels.can(level)]
@@ -47,7 +47,7 @@ class NextLevel:
         self._out = out
 
     def wanted(self, view: View, members: list[MemberInfo], missing: list[MemberInfo]) -> int:
-        """The level for the next view. `missing` members may return with their present build."""
+        """`missing` members may return with their present build."""
         known = self._candidates.newest_level(view, members)
         ordered = self._membership.intents.level_order(self._out.now_ns)
         possible = [level for level in (known, ordered) if all_can([*members, *missing], level)]

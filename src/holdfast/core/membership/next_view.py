@@ -1,11 +1,10 @@
-"""Choice of the next view, and whose turn it is to propose it. Changes nothing.
+"""Choice of the next view, and of its proposer. Changes nothing.
 
-- membership/V-4: A member leaves with a view that names it as left, once it holds nothing any more. It ends
-  when a majority of that view knows the view. If no member stays, all that left with it have to know it, or
-  stop asking.
-- membership/V-6: If so many members have died that the rest is no majority, the operator may evict the silent
-  ones, and the majority of the others decides. If one of the evicted were alive there would be two clusters;
-  only the operator can exclude that.
+- membership/V-4: A member leaves with a view that names it as left, once it holds nothing any more. It ends when a
+  majority of that view knows the view. If no member stays, all that left with it have to know it, or stop asking.
+- membership/V-6: If so many members have died that the rest is no majority, the operator may evict the silent ones, and
+  the majority of the others decides. If one of the evicted were alive there would be two clusters; only the operator
+  can exclude that.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from holdfast.core.outbox import Outbox
 
 class Permissions(DataPermissions, CopyProofs, Protocol):
     def can_leave(self, member: MemberId) -> bool:
-        """As master: whether this member may leave: it holds nothing any more, and all members know that."""
+        """As master: it holds nothing any more, and all members know that."""
 
     def may_demote(self, member: MemberId) -> bool: ...
 
@@ -59,7 +58,7 @@ class NextView:
         return candidate == self._membership.me or self.is_next(candidate)
 
     def is_next(self, candidate: MemberId) -> bool:
-        """Whether this member suspects all members older than the candidate."""
+        """This member suspects all members older than the candidate."""
         assert self._membership.view is not None
         suspects = set(self._membership.detector.suspects(self._out.now_ns))
         first = next((info.uuid for info in self._membership.view.members if info.uuid not in suspects), None)
@@ -69,7 +68,7 @@ class NextView:
         return first is None or older.index(candidate) <= older.index(first)
 
     def wanted(self, agreement: ViewAgreement) -> View | None:
-        """The next view; None if the present one is right, or no majority could agree."""
+        """None: the present one is right, or no majority could agree."""
         view = self._membership.view
         if view is None or not self._membership.admitted or not self.is_next(self._membership.me):
             return None
@@ -126,25 +125,25 @@ class NextView:
         return [self._granted(info) for info in staying] + admitted
 
     def _granted(self, info: MemberInfo) -> MemberInfo:
-        """The member in the role that it wants; a data member becomes lite only when allowed."""
+        """In the role that it wants; a data member becomes lite only when allowed."""
         desired = self._membership.intents.wished(info)
         demoted = desired.lite and not info.lite
         return info if demoted and not self._permissions.may_demote(info.uuid) else desired
 
     def _report_minority(self, suspects: set[MemberId]) -> None:
-        """Log once why no view can be decided, and what ends that."""
+        """Once: why no view can be decided, and what ends that."""
         if not self._minority_reported:
             self._minority_reported = True
             assert self._membership.view is not None
             names = [info.name for info in self._membership.view.members if info.uuid in suspects]
             self._out.note(
                 "no majority: waiting for silent members to return; partitions that need them are not served",
-                level="debug",  # `observe.alarms` reports it on every member, not only on the one that would propose.
+                level="debug",  # `observe.alarms` reports it on every member.
                 silent=names,
                 members=len(self._membership.view.members),
             )
 
     def _long_fenced(self, agreement: ViewAgreement) -> bool:
-        """Whether a failed proposal has fenced a member: another view has to be agreed to release it."""
+        """A failed proposal has fenced a member: another view has to be agreed to release it."""
         limit = self._out.now_ns - 2 * self._membership.timing.heartbeat_ns - 1000 * MILLISECOND
         return agreement.fenced or any(since < limit for since in self._membership.fenced_since.values())

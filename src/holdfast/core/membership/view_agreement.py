@@ -1,25 +1,23 @@
 """Agreement of a view's members on the next view: single-decree Paxos, once per view number.
 
-The acceptors for view n+1 are the members of view n. Their state is in memory only: a process that ends never
-returns as the same acceptor, because it gets a new UUID. Usually the oldest member, the master, proposes: it
-collects promises, then acceptances, and sends the decided view to all members.
+The acceptors for view n+1 are the members of view n. Their state is in memory only: a process that ends never returns
+as the same acceptor, because it gets a new UUID. Usually the master proposes: it collects promises, then acceptances,
+and sends the decided view to all members.
 
-Why a majority of the *last* view: let a cut divide {1, 2, 3, 4, 5} into {1, 2} and {3, 4, 5}. If each side
-could decide by a majority of itself, both would continue, and partition 7 would have two primaries. Only {3,
-4, 5} is a majority of the last view. 1 and 2 know no newer view, so they wait, and serve nothing that needs
-the others.
+Why a majority of the *last* view: let a cut divide {1, 2, 3, 4, 5} into {1, 2} and {3, 4, 5}. If each side could decide
+by a majority of itself, both would continue, and partition 7 would have two primaries. Only {3, 4, 5} is a majority of
+the last view. 1 and 2 wait, and serve nothing that needs the others.
 
-- membership/A-1: A quorum is more than half of the view, or exactly half with its oldest member. Any two
-  quorums share a member: a majority meets every other quorum, and only one half has the oldest member.
-- membership/A-2: An acceptor adds the assignments that it knows to its acceptance, and the decided view
-  carries the newest ones to every member. Example: master 1 commits version 12 of partition 7, stored on 1, 2
-  and 3 of five, and dies. Any three of {2, 3, 4, 5} that decide the next view include 2 or 3, so version 12
-  is not lost.
-- membership/A-3: A member that has accepted a next view is *fenced*: it stores no further table of the old
-  view. Otherwise the old master could still commit version 13 there after version 12 was carried over.
+- membership/A-1: A quorum is more than half of the view, or exactly half with its oldest member. Any two quorums share
+  a member: a majority meets every other quorum, and only one half has the oldest member.
+- membership/A-2: An acceptor adds the assignments that it knows to its acceptance, and the decided view carries the
+  newest ones to every member. Example: master 1 commits version 12 of partition 7, stored on 1, 2 and 3 of five, and
+  dies. Any three of {2, 3, 4, 5} that decide the next view include 2 or 3, so version 12 is not lost.
+- membership/A-3: A member that has accepted a next view is *fenced*: it stores no further table of the old view.
+  Otherwise the old master could still commit version 13 there after version 12 was carried over.
 - membership/A-4: A member votes for a proposer only if it suspects every member that would come before it.
-- membership/A-5: A view is proposed only if the members that have just answered are a quorum of the proposed
-  view. It must not consist of members that are dead and not suspected yet.
+- membership/A-5: A view is proposed only if the members that have just answered are a quorum of the proposed view. It
+  must not consist of members that are dead and not suspected yet.
 """
 
 from __future__ import annotations
@@ -54,9 +52,8 @@ def is_quorum(view: View, members: set[MemberId]) -> bool:
 class Phase(StrEnum):
     IDLE = "idle"
     PREPARE = "prepare"
-    """Collecting promises."""
+    """For promises."""
     ACCEPT = "accept"
-    """Collecting acceptances of a value."""
 
 
 @unique
@@ -84,19 +81,19 @@ PROPOSAL: Final = Lifecycle(
 
 class ViewAgreementDelegate(Protocol):
     def wanted(self) -> View | None:
-        """The next view to propose; None: the present one is right, or no majority could agree."""
+        """None: the present one is right, or no majority could agree."""
 
     def may_propose(self, candidate: MemberId) -> bool:
-        """Whether it is this member's turn to propose the next view (membership/A-4)."""
+        """See membership/A-4."""
 
     def may_decide(self, view: View, members: set[MemberId]) -> bool:
-        """Whether these members can decide the view after this one (membership/A-1)."""
+        """The view after this one (membership/A-1)."""
 
     def known_assignments(self) -> list[tuple[int, Assignment]]:
-        """The newest assignments that this member knows, for its acceptance (membership/A-2)."""
+        """See membership/A-2."""
 
     def decided(self, view: View, rows: list[tuple[int, Assignment]]) -> None:
-        """The next view is decided; `rows` are the assignments that its acceptors knew."""
+        """`rows`: known to its acceptors."""
 
 
 class ViewAgreement:
@@ -140,7 +137,7 @@ class ViewAgreement:
         self._carried: dict[int, Assignment] = {}
 
     def install(self, view: View | None) -> None:
-        """A new view is installed: forget the agreement that led to it."""
+        """Forget the agreement that led to it."""
         assert view is None or self.view is None or view.number >= self.view.number, "no older view follows"
         self.view = view
         self._reset()
@@ -164,7 +161,7 @@ class ViewAgreement:
         self._phase = PROPOSAL.after(self._phase, step)
 
     def propose(self) -> None:
-        """Propose the wanted view with a new, higher ballot."""
+        """With a new, higher ballot."""
         view = self.view
         assert view is not None
         rounds = max(self._promised[0], self._ballot[0])
