@@ -27,7 +27,7 @@ from holdfast_lab.check.serializability import TransactionOutcome
 
 @dataclass(slots=True)
 class WritingTransaction:
-    """One transaction as its client saw it. Times are in nanoseconds of one clock for all clients."""
+    """Times are in nanoseconds of one clock for all clients."""
 
     id: str
     outcome: TransactionOutcome
@@ -35,15 +35,13 @@ class WritingTransaction:
     end: int | None
     """When its outcome was answered; None: never."""
     writes: Mapping[str, str | None]
-    """Last value that it wrote, by key; None: a removal."""
+    """Last value written, by key; None: a removal."""
     reads: Mapping[str, str | None] = field(default_factory=dict)
-    """Value that it read before it wrote the key; None: absent."""
+    """Value read before the key was written; None: absent."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """Known values of one key."""
-
     values: frozenset[str]
     """Values that took effect, and were overwritten by a transaction that had read them, or are final."""
     whole: bool
@@ -82,8 +80,6 @@ def judge(
 
 
 class _Writes:
-    """Writers of all values."""
-
     def __init__(self, transactions: Iterable[WritingTransaction], initial: dict[str, str]) -> None:
         self.transactions = list(transactions)
         self.initial = initial
@@ -107,7 +103,7 @@ class _Writes:
                 self.writer[key, value] = transaction
 
     def chain(self, key: str, value: str | None) -> _Chain:
-        """The chain, from the final value down."""
+        """From the final value down."""
         values: set[str] = set()
         since = FOREVER
         while value is not None and value not in values:

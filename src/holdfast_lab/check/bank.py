@@ -1,13 +1,13 @@
 """Judge of transfers between accounts: money is neither created nor lost.
 
 Every read of all accounts shows the known total. At the end each account has its initial balance with each
-committed transfer and some of those with unknown outcome, each whole or not at all. (The workload `bank` of
-Jepsen checks only the total.)
+committed transfer and some of the unknown ones, each whole or not at all. (The workload `bank` of Jepsen
+checks only the total.)
 
 Whether some of the unknown transfers explain the balances is a subset-sum question over vectors with a number
-for each account. An account that only one unknown transfer touches decides about that one. The rest forms
-groups without a common account; for each, all sums of one half of its transfers are compared with all sums of
-the other. There may be too many.
+for each account. A transfer that alone touches an account is decided by it. The rest forms groups without a
+common account; for each, all sums of one half of its transfers are compared with all sums of the other. There
+may be too many.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Transfer:
     id: str
     outcome: TransactionOutcome
     changes: Mapping[str, int]
-    """Change of the balance by account; their sum is 0."""
+    """By account; their sum is 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class BalancesRead:
-    """One committed transaction that read all accounts."""
+    """A committed transaction that read all accounts."""
 
     id: str
     balances: Mapping[str, int]
@@ -54,11 +54,7 @@ def judge(
     may_be_negative: bool = False,
     most_sums: int = MOST_SUMS,
 ) -> BankVerdict:
-    """Errors in balances that were read, and in the final ones.
-
-    Raises ValueError for a duplicate id, or a transfer that changes the total or names an account that is not
-    in `initial`.
-    """
+    """Raises ValueError for a duplicate id, or a transfer that changes the total or names an unknown account."""
     verdict = BankVerdict()
     for read in reads:
         verdict.problems += _judge_balances(read.id, initial, read.balances, may_be_negative)
@@ -105,7 +101,6 @@ def _check(transfer: Transfer, initial: Mapping[str, int], ids: set[str]) -> Non
 def _judge_balances(
     where: str, initial: Mapping[str, int], balances: Mapping[str, int], may_be_negative: bool
 ) -> list[str]:
-    """Exactly the known accounts must exist, with the known total."""
     problems = [f"{where}: account {account} is missing" for account in initial if account not in balances]
     problems += [f"{where}: {account} is no account" for account in balances if account not in initial]
     total, expected = sum(balances.values()), sum(initial.values())
@@ -146,7 +141,7 @@ def _touched(transfer: Transfer) -> list[str]:
 
 
 def _explained(surplus: dict[str, int], transfers: list[Transfer], most_sums: int) -> bool | None:
-    """Whether some of the transfers sum up to the surplus; None: too many to decide."""
+    """Whether some transfers sum up to the surplus; None: too many to decide."""
     left = _decide_forced(surplus, transfers)
     answers = [_sums_meet(accounts, surplus, some, most_sums) for accounts, some in _groups(surplus, left)]
     if False in answers:
@@ -155,9 +150,8 @@ def _explained(surplus: dict[str, int], transfers: list[Transfer], most_sums: in
 
 
 def _decide_forced(surplus: dict[str, int], transfers: list[Transfer]) -> list[Transfer]:
-    """Decide transfers that are the only one to touch an account; returns the others. Those that must have been
-    applied are subtracted from the surplus. If an account fits neither case, its surplus stays, and no sum
-    explains it.
+    """Decide transfers that alone touch an account; returns the others. Those that must have been applied are
+    subtracted from the surplus. If an account fits neither case, its surplus stays, and no sum explains it.
     """
     open_transfers = {transfer.id: transfer for transfer in transfers}
     count = Counter(account for transfer in transfers for account in _touched(transfer))

@@ -2,8 +2,8 @@
 
 The numbers of a partition's invalidations must rise, so that a client can detect a lost one: after number 7
 comes 8, and never 7 again. (9 may come if update 8 was a cut, which changes no entry; the client then forgets
-the partition without need.) And an entry that is still cached when the cluster is at rest must be the map's
-value: a client that missed an invalidation would return the old value for ever.
+the partition without need.) And an entry that is still cached at rest must be the map's value: a client that
+missed an invalidation would return the old value for ever.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An entry of a near cache, with names of key and value."""
-
     key: str
     value: str
     since: int
@@ -27,7 +25,6 @@ class Numbering:
     """Checks the numbers of one registration at one member."""
 
     name: str
-    """Client and member, for messages."""
     problems: list[str] = field(default_factory=list)
     _last: dict[int, tuple[bytes, int]] = field(default_factory=dict)
     """History and number of the last invalidation, by partition."""
@@ -41,12 +38,12 @@ class Numbering:
             )
 
     def on_clear(self) -> None:
-        """All keys have changed: each partition has counted that; the message has none of the numbers."""
+        """Each partition has counted the clear; the message has none of the numbers."""
         self._last.clear()
 
 
 def judge_kept(name: str, kept: Iterable[Kept], final: Mapping[str, str | None]) -> list[str]:
-    """Entries that differ from the map at rest. `final`: values of keys that were read."""
+    """Entries that differ from the map at rest."""
     return [
         f"near cache {name}: {one.key} is {one.value} for ever, read at {one.since / 1e9:.6f} s; "
         f"the map has {final[one.key]}"

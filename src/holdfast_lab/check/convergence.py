@@ -1,4 +1,4 @@
-"""Judge of convergence: after the faults have ended, all members agree, and every copy equals its primary's."""
+"""Judge of convergence: at rest all members agree, and every copy equals its primary's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOT_EXCUSED: Mapping[MemberId, str] = MappingProxyType({})
 
 
 def judge(members: Sequence[MemberView]) -> list[str]:
-    """Errors of a cluster at rest. `members`: all that are alive."""
+    """`members`: all that are alive."""
     problems = _views(members)
     if problems:
         return problems
@@ -27,7 +27,7 @@ def judge(members: Sequence[MemberView]) -> list[str]:
         if unfinished := member.under_way():
             told = ", ".join(f"{kind} ({count})" for kind, count in unfinished.items())
             problems.append(f"{name}: unfinished: {told}")
-        # Ask for a fresh reason: a judge does not trust what the member remembers.
+        # A judge does not trust what the member remembers.
         why = member.fresh_unsafe_reason()
         if why:
             problems.append(f"{name}: not safe: {why}")
@@ -116,14 +116,13 @@ def _being_forgotten(copy: PartitionCopy, other: PartitionCopy) -> list[str]:
 def _replica(
     owner: MemberView, member: MemberView, partition: int, index: int, excused: str = ""
 ) -> list[str]:
-    """Differences between the member's copy and its primary's at this index. A map that does not belong there
-    must be absent; the map `excused` is not compared.
+    """Differences between a copy and its primary's at this index. A map that does not belong there must be
+    absent; the map `excused` is not compared.
     """
     primary, copy = owner.held[partition], member.held.get(partition)
     if copy is None:
         return [f"partition {partition}: {member.info.name} holds no copy at index {index}"]
     problems = [f"{name} does not belong" for name in copy.maps if not member.maps.holds(name, index)]
-    # The number of copies changes in steps, and the two may know different ones.
     names = (*primary.maps, *primary.services, *copy.maps)
     apart = {
         excused,

@@ -1,8 +1,8 @@
 """Cycles in the dependencies of transactions: strong components by Tarjan, and short cycles in them.
 
-Nodes are transactions and *hubs*. An edge into a hub stands for edges of its kind to everything that the hub reaches
-through hubs, so that dependencies of many transactions on many others need few edges. Example: if 1,000 transactions
-ended before 1,000 others began, one hub needs 2,000 edges instead of a million.
+Nodes are transactions and *hubs*. An edge into a hub stands for edges of its kind to everything that the hub
+reaches through hubs, so that dependencies of many transactions on many others need few edges. Example: if
+1,000 transactions ended before 1,000 others began, one hub needs 2,000 edges instead of a million.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class DependencyGraph:
         return len(self._edges) - 1
 
     def add(self, edge: Edge) -> None:
-        """Add an edge. One from a node to itself is part of no cycle."""
+        """An edge from a node to itself is part of no cycle."""
         self._edges[edge.source].append(edge)
 
     def components(self, along: int) -> list[list[int]]:
@@ -158,7 +158,6 @@ class DependencyGraph:
 
 
 def _closed(open_nodes: list[int], root: int, is_open: bytearray) -> list[int]:
-    """Remove and return the component whose first discovered node is `root`."""
     component: list[int] = []
     while not component or component[-1] != root:
         component.append(open_nodes.pop())

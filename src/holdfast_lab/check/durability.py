@@ -1,9 +1,8 @@
 """Judge of durability: every acknowledged write is there, or was overwritten by a later one.
 
 It is linear in the history, for clients that write their keys one after the other, and for histories that are
-too long to search. An operation of a client on a key has a start, an end and an outcome: done, refused
-(certainly not applied), or unknown (possibly applied, at any time after its start). Values are unique, so a
-final value names its write.
+too long to search. An operation has a start, an end and an outcome: done, refused (certainly not applied), or
+unknown (possibly applied, at any time after its start). Values are unique, so a final value names its write.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ FOREVER = 1 << 62
 
 @dataclass(slots=True)
 class Write:
-    """One write as its client saw it. `value` None is a removal. Times are of one clock for all clients."""
+    """`value` None is a removal. Times are of one clock for all clients."""
 
     key: str
     value: str | None
@@ -26,9 +25,9 @@ class Write:
 
 
 def judge_final(writes: Iterable[Write], final: Mapping[str, str | None]) -> list[str]:
-    """Errors in the final values; none if no acknowledged write was lost. The write of the final value must
-    not have ended before an acknowledged write of the same key began, and must not have been refused. An
-    absent key counts as written before everything, or by any removal that allows it.
+    """Errors in the final values. The write of the final value must not have ended before an acknowledged
+    write of the same key began, and must not have been refused. An absent key counts as written before
+    everything, or by any removal that allows it.
     """
     by_key: dict[str, list[Write]] = {}
     for write in writes:

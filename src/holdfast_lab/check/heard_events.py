@@ -1,9 +1,9 @@
 """Judge of entry listeners: each change is reported once, correctly, and nothing else is.
 
-The primary sends an event when it makes the change, before the change is acknowledged. So an event may report a
-change that is lost with its primary, and again when the change is repeated: by another member, or by the same
-one, if it has become primary again since. During one leadership each change is reported at most once. It is
-certainly reported if the member that made it knew of the listener, and both lived on.
+The primary sends an event when it makes the change, before the change is acknowledged. So an event may report
+a change that is lost with its primary, and again when the change is repeated: by another member, or by the
+same one, if it has become primary again since. During one leadership each change is reported at most once. It
+is certainly reported if the member that made it knew of the listener, and both lived on.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ LATE_NS = 5_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """One event, with names of key and values. Times as in `Call`."""
-
     kind: EventKind
     key: str | None
     value: str | None
@@ -44,10 +42,7 @@ class Heard:
 
 @dataclass(slots=True)
 class Listening:
-    """One registration for the changes of one map."""
-
     name: str
-    """Its owner, for messages."""
     key: str | None = None
     """The only key of interest; None: all."""
     heard: list[Heard] = field(default_factory=list)
@@ -60,7 +55,7 @@ class Listening:
 
 
 def judge(calls: Sequence[Call], listenings: Iterable[Listening]) -> list[str]:
-    """Errors in the received events. `calls`: all calls on the map."""
+    """`calls`: all calls on the map."""
     written = {call.argument: call for call in calls if call.operation in STORING}
     problems: list[str] = []
     for listening in listenings:
@@ -97,7 +92,7 @@ def _sound(listening: Listening, written: dict[str | None, Call]) -> list[str]:
 
 
 def _twice(listening: Listening, written: dict[str | None, Call]) -> list[str]:
-    """Changes reported twice. Values are unique: during one leadership each is stored once, and ends once."""
+    """Values are unique: during one leadership each is stored once, and ends once."""
     problems: list[str] = []
     stored: dict[tuple[str, str | None], Heard] = {}
     ended: dict[tuple[str, str | None], Heard] = {}
@@ -117,7 +112,7 @@ def _twice(listening: Listening, written: dict[str | None, Call]) -> list[str]:
 
 def _lost(listening: Listening, first: Heard, again: Heard, write: Call | None) -> bool:
     """Whether a change that is reported again may have been lost after the first report: its member became
-    primary again in between, before the write, if it is one, was acknowledged.
+    primary again in between, before the write (if it is one) was acknowledged.
     """
     acknowledged_ns = write.end if write is not None and write.outcome is Outcome.DONE else again.at
     return any(
@@ -141,7 +136,6 @@ def _late(listening: Listening, written: dict[str | None, Call]) -> list[str]:
 
 
 def _missed(listening: Listening, calls: Sequence[Call]) -> list[str]:
-    """Acknowledged changes that were not reported as they should."""
     heard_of: dict[str | None, list[Heard]] = defaultdict(list)
     for heard in listening.heard:
         heard_of[heard.key].append(heard)

@@ -1,8 +1,8 @@
 """Judge of the tables of leaders that clients get for a map in a zone (raft_partition/R-1).
 
-Always: no two members name different leaders for one term of a partition, unless one of these has left, since a reset
-begins terms again; the term that a member names falls only after the leader that it named has left. At rest: every
-member names the leader, with its term.
+Always: no two members name different leaders for one term of a partition, unless one of these has left, since
+a reset begins terms again; the term that a member names falls only after the leader that it named has left.
+At rest: every member names the leader, with its term.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from holdfast.core.model.ids import MemberId
 
 
 class LeaderTables:
-    """Observes the tables of all members over time."""
-
     def __init__(self, map_name: str) -> None:
         self._map = map_name
         self._leaders: dict[tuple[int, int], MemberId] = {}
@@ -24,7 +22,6 @@ class LeaderTables:
         """Last term and leader that a member named, by member and partition."""
 
     def look(self, members: Sequence[MemberView]) -> list[str]:
-        """Check the tables of all members that are alive; returns violations."""
         problems: list[str] = []
         for member in members:
             here = {info.uuid for info in member.members()}
@@ -42,7 +39,6 @@ class LeaderTables:
         return problems
 
     def judge(self, members: Sequence[MemberView]) -> list[str]:
-        """Violations in a cluster at rest."""
         leaders: dict[int, tuple[MemberId, int]] = {}
         for member in members:
             entries = member.copies.zone_entries(self._map)

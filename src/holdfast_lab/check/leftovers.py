@@ -13,7 +13,7 @@ OVER_NS = 10 * SECOND
 
 
 def judge(members: Sequence[MemberView]) -> list[str]:
-    """State that members should not have. `members`: all that are alive, at rest, in one view."""
+    """`members`: all that are alive, at rest, in one view."""
     problems: list[str] = []
     for member in members:
         name = member.info.name
@@ -24,7 +24,6 @@ def judge(members: Sequence[MemberView]) -> list[str]:
 
 
 def _copies(member: MemberView) -> list[str]:
-    """Copies, maps and leaderships that the table does not assign to this member."""
     problems: list[str] = []
     for partition, row in enumerate(member.assignments):
         index = row.index_of(member.me)
@@ -49,16 +48,17 @@ def _copies(member: MemberView) -> list[str]:
 
 
 def _entries(held: MapState, since_ns: int, *, backup: bool) -> list[str]:
-    """Notes about entries that do not exist, or should have ended before `since_ns`. `backup`: the primary decides when
-    entries of this copy end.
+    """Notes about entries that do not exist, or should have ended before `since_ns`. `backup`: the primary
+    decides when entries of this copy end.
     """
     problems: list[str] = []
     if not held.expiries.keys() <= held.entries.keys():
         problems.append("expiries of entries that are gone")
     if not held.hashes.keys() <= held.entries.keys():
         problems.append("hashes of keys that are gone")
-    # A noted deadline is postponed when it comes up, so it is only left over if its entry is gone or has really
-    # ended. In a table the deadline is part of the entry, which a backup keeps as long as its primary does.
+    # A noted deadline is postponed when it comes up, so it is only left over if its entry is gone or has
+    # really ended. In a table the deadline is part of the entry, which a backup keeps as long as its primary
+    # does.
     waits = backup and held.packed is not None
     first = held.endings.first_ns
     if first is not None and first < since_ns:
@@ -69,7 +69,6 @@ def _entries(held: MapState, since_ns: int, *, backup: bool) -> list[str]:
 
 
 def _subscriptions(member: MemberView, members: Sequence[MemberView]) -> list[str]:
-    """Subscribers must be exactly the members that want changes."""
     problems: list[str] = []
     names = {name for other in members for name in other.subscribed_maps}
     for name in sorted(names):

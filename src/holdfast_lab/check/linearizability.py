@@ -58,7 +58,7 @@ UNTOLD = Untold.UNTOLD
 
 @dataclass(slots=True)
 class Call:
-    """One operation as its client saw it. Times are in nanoseconds of one clock for all clients."""
+    """Times are in nanoseconds of one clock for all clients."""
 
     operation: str
     key: str
@@ -71,7 +71,7 @@ class Call:
     expected: str | None = None
     """The value to compare with."""
     result: str | bool | Untold | None = None
-    """The answer; only valid if `outcome` is `DONE` and the operation has one."""
+    """Only valid if `outcome` is `DONE` and the operation has one."""
     client: str = ""
     ttl: int = FOREVER
     """Longest life of the value after this call, unless another call changes it."""
@@ -117,12 +117,10 @@ OPERATIONS: dict[str, Callable[[Value, Call], Step]] = {
     "remove_if_same": _remove_if_same,
     "set_ttl": lambda value, call: (value, value is not None),
 }
-"""Effect of each operation on the key's value (None: absent), and its answer."""
 
 SILENT = frozenset({"set"})
 READS = frozenset({"get", "contains"})
 STILL = READS | {"set_ttl"}
-"""Operations that do not change the value."""
 
 
 def changed_nothing(call: Call) -> bool:
@@ -189,7 +187,9 @@ class _Search:
         self._quiet: dict[int, Call] = {}
         """Answered calls in progress whose answer says that nothing was changed."""
         self._unknown: dict[Kind, list[tuple[int, Call]]] = {}
-        """Calls in progress that are never answered, grouped if indistinguishable, in the order of their starts."""
+        """Calls in progress that are never answered, grouped if indistinguishable, in the order of their
+        starts.
+        """
         self._comparing: dict[str | None, dict[Kind, list[tuple[int, Call]]]] = {}
         """Unanswered calls that compare, by the value they look for."""
         self._named = Counter(name for call in history for name in _names(call))

@@ -1,8 +1,8 @@
 """Judge of placement by rendezvous, for clusters at rest with `partitions.placement = "rendezvous"`.
 
-An assignment is right if it is that of the function over the members that may hold data. The planner has one
-exception: the members are the right ones, but three or more are in each other's place, which no plan could
-change without removing a copy (or two are, at a feature level without exchanges).
+An assignment is right if it is that of the function over the members that may hold data. One exception: the
+members are the right ones, but three or more are in each other's place, which no plan could change without
+removing a copy (or two are, at a feature level without exchanges).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def swapped(members: Sequence[MemberView]) -> int:
 
 
 def _elsewhere(members: Sequence[MemberView]) -> list[tuple[int, ReplicaList, ReplicaList]]:
-    """Partition, assignment and wanted assignment, as the master knows them, where they differ."""
+    """Partition, assignment and wanted assignment where they differ, as the master knows them."""
     master = next((member for member in members if member.is_master), None)
     if master is None or not master.cluster_state.migrates or not master.data_members():
         return []

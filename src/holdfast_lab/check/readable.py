@@ -1,8 +1,9 @@
 """Checks of feature levels (`core.model.levels`) in simulated clusters whose members have several builds.
 
-No member may get a message that its build cannot read, or store entries of a higher level than the one in force.
-Example: packed puts are of level 2. In a cluster at level 1, a member of a newer build must not send them to an older
-one. It must not store them either, since the operator may still go back to the older build, which could not read them.
+No member may get a message that its build cannot read, or store entries of a higher level than the one in
+force. Example: packed puts are of level 2. In a cluster at level 1, a member of a newer build must neither
+send them to an older one nor store them: the operator may still go back to the older build, which could not
+read them.
 """
 
 from __future__ import annotations
@@ -70,14 +71,13 @@ def level_of_message(message: Message) -> int:
 
 
 def level_of_entry(entry: Entry) -> int:
-    """Lowest feature level at which the journal entry can be read."""
     if isinstance(entry, Wrote) and _begins(entry.records):
         return FORGETS
     return PACKED if isinstance(entry, WrotePuts) else LOWEST
 
 
 def unreadable(message: Message, levels: FeatureLevels) -> str:
-    """The reason why a build with these levels cannot read the message; empty if it can."""
+    """Why a build with these levels cannot read the message; empty if it can."""
     level = level_of_message(message)
     if level <= levels.highest:
         return ""
@@ -85,7 +85,7 @@ def unreadable(message: Message, levels: FeatureLevels) -> str:
 
 
 def too_early(entries: Iterable[Entry], level: int) -> str:
-    """The reason why a member must not store these entries while this level is in force; empty if it may."""
+    """Why a member must not store these entries at this level; empty if it may."""
     for entry in entries:
         if level_of_entry(entry) > level:
             return (

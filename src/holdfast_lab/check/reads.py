@@ -77,8 +77,8 @@ def _older(write: Call | None, history: list[Call], floor: int, answered: int) -
 
 
 def judge_versions(reads: Sequence[Read]) -> list[str]:
-    """Pairs of entry views of one key with the same version of different values, or different versions of one value,
-    whichever members answered.
+    """Pairs of entry views of one key, from any members, with the same version of different values, or
+    different versions of one value.
     """
     problems: list[str] = []
     for key, views in _grouped((read for read in reads if read.version), lambda read: (read.key,)):
@@ -93,7 +93,6 @@ def judge_versions(reads: Sequence[Read]) -> list[str]:
 
 
 def _grouped(reads: Iterable[Read], by: Callable[[Read], tuple[str, ...]]) -> list[tuple[str, list[Read]]]:
-    """Groups with the same key (and perhaps more), ordered by start."""
     found: dict[tuple[str, ...], list[Read]] = defaultdict(list)
     for read in sorted(reads, key=lambda read: read.start):
         found[by(read)].append(read)

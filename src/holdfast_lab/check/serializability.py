@@ -51,10 +51,7 @@ class TransactionOutcome(Enum):
 
 @unique
 class Isolation(Enum):
-    """Promised isolation, which decides the forbidden anomalies."""
-
     READ_COMMITTED = "read-committed"
-    """Only cycles with an rw are allowed."""
     REPEATABLE_READ = "repeatable-read"
     """Without reads by predicate this is the same as `SERIALIZABLE`."""
     SERIALIZABLE = "serializable"
@@ -80,15 +77,13 @@ class Anomaly(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ListAppend:
-    """Append `element` to the list of `key`."""
-
     key: str
     element: Element
 
 
 @dataclass(frozen=True, slots=True)
 class ListRead:
-    """The whole list of `key`; empty if absent. None: not answered, which proves nothing."""
+    """None: not answered, which proves nothing."""
 
     key: str
     elements: Sequence[Element] | None
@@ -96,7 +91,7 @@ class ListRead:
 
 @dataclass(slots=True)
 class ListTransaction:
-    """One transaction as its client saw it. Times are in nanoseconds of one clock for all clients."""
+    """Times are in nanoseconds of one clock for all clients."""
 
     id: str
     outcome: TransactionOutcome
@@ -110,7 +105,7 @@ class ListTransaction:
 class AnomalyFound:
     anomaly: Anomaly
     transactions: tuple[str, ...]
-    """The transactions involved; of a cycle, in its order."""
+    """Of a cycle, in its order."""
     words: str
 
     def __str__(self) -> str:
@@ -123,7 +118,7 @@ def judge(
     """Anomalies that `level` forbids. For each set of transactions in cycles, one short cycle of each kind is
     reported; in very large sets possibly a G2 where there is a G-single, too.
 
-    Raises ValueError for a duplicate id, an element that is appended twice to a key, or an end before its start.
+    Raises ValueError for a duplicate id, an element appended twice to a key, or an end before its start.
     """
     history = _History(transactions)
     inference = _Inference(history)
@@ -157,11 +152,11 @@ class _History:
     def __init__(self, transactions: Iterable[ListTransaction]) -> None:
         self.transactions = list(transactions)
         self.writers: dict[str, dict[Element, int]] = defaultdict(dict)
-        """For each key that was appended to or read: the writer of each element."""
+        """By key: the writer of each element."""
         self.previous: dict[str, dict[Element, Element]] = defaultdict(dict)
         """By key and element: what the same transaction had appended there just before."""
         self.appended: list[dict[str, list[Element]]] = []
-        """By transaction and key, in its order."""
+        """By transaction and key."""
         ids: set[str] = set()
         for number, transaction in enumerate(self.transactions):
             if transaction.id in ids:
@@ -465,7 +460,6 @@ class _Inference:
         return next(cycle for cycle in found if cycle)
 
     def _tell_cycle(self, cycle: list[Edge]) -> None:
-        """Report a cycle under the name that its kinds give it."""
         steps: list[Edge] = []
         entered = cycle[0]
         for edge in cycle:

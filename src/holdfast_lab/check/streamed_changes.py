@@ -12,8 +12,6 @@ from holdfast_lab.check.linearizability import Call, Outcome, changed_nothing
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One change, with names of key and values."""
-
     key: str
     value: str | None
     """None: removed or expired."""

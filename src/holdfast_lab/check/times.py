@@ -1,12 +1,13 @@
 """Judge of time: an entry is there until its time is over, and gone after it.
 
-The first half concerns the register that clients see: an expiry is a removal that no client asked for.
-`endings` lists when each value may end, as calls for the judge of linearizability; at no other time may it
-disappear. The second half is `outlived`: a value that is seen long after its time should be gone. An entry view
-also shows the remaining time, so `misdated` need not wait for the end.
+For the register that clients see, an expiry is a removal that no client asked for. `endings` lists when each
+value may end, as calls for the judge of linearizability; at no other time may it disappear. `outlived`: a
+value that is seen long after its time should be gone. An entry view also shows the remaining time, so
+`misdated` need not wait for the end.
 
-Restarts get no allowance. An entry of 60 s that was written at 10 s ends at 70 s, whether its members restarted
-once or ten times. Members may be late by `OUTLIVES` in all, so a view at 50 s that still shows 40 s is wrong.
+Restarts get no allowance. An entry of 60 s that was written at 10 s ends at 70 s, whether its members
+restarted once or ten times. Members may be late by `OUTLIVES` in all, so a view at 50 s that still shows 40 s
+is wrong.
 """
 
 from __future__ import annotations
@@ -22,9 +23,7 @@ OUTLIVES = 15_000_000_000
 the travel time of the record or chunk: up to the time until an unreachable backup is removed.
 """
 ROUNDED = 10_000_000
-"""Entry views, and records or chunks that pass an entry on, count whole milliseconds: the sum of a few
-roundings.
-"""
+"""Entry views, records and chunks count whole milliseconds: the sum of a few roundings."""
 WRITES = frozenset({"set", "put", "put_if_absent", "replace", "replace_if_same"})
 
 
@@ -76,8 +75,8 @@ class _Renewal:
 
 
 def endings(calls: Iterable[Call], clocks: Clocks = EXACT) -> list[Call]:
-    """When values may end, as calls of unknown outcome: a `remove_if_same` of each value with a time, for each
-    span in which that time can be over.
+    """When values may end, as calls of unknown outcome: a `remove_if_same` of each value with a time, for
+    each span in which that time can be over.
     """
     found: list[Call] = []
     for history in _by_key(calls).values():
@@ -105,8 +104,8 @@ def outlived(calls: Iterable[Call], clocks: Clocks = EXACT) -> list[str]:
 
 
 def misdated(calls: Iterable[Call], seen: Iterable[Remaining], clocks: Clocks = EXACT) -> list[str]:
-    """Entries whose reported end is earlier or later than their writes allow. Judges entries without a maximum
-    idle time whose writes were all answered.
+    """Entries whose reported end is earlier or later than their writes allow. Judges entries without a
+    maximum idle time whose writes were all answered.
     """
     problems: list[str] = []
     histories = _by_key(calls)
@@ -140,7 +139,6 @@ def writes(call: Call) -> bool:
 
 
 def _by_key(calls: Iterable[Call]) -> dict[str, list[Call]]:
-    """Calls on keys with a value that has a time."""
     by_key: dict[str, list[Call]] = defaultdict(list)
     timed: set[str] = set()
     for call in calls:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from holdfast_lab.check.linearizability import STILL, UNTOLD, Call, Outcome, changed_nothing
 
 NAMING = frozenset({"get", "put", "put_if_absent", "replace", "remove"})
-"""Operations whose answers name the previous value."""
 
 COMPARING = frozenset({"replace_if_same", "remove_if_same"})
 
@@ -16,8 +15,8 @@ COMPARING = frozenset({"replace_if_same", "remove_if_same"})
 def witnessed(calls: Iterable[Call]) -> Iterator[tuple[Call, bool]]:
     """Every acknowledged call that changed something, and whether its loss would have been noticed.
 
-    A value is witnessed if a later answer names it, or compares it successfully; a removal, if an answer shows
-    the absence before anything may have been stored again.
+    A value is witnessed if a later answer names it, or compares it successfully; a removal, if an answer
+    shows the absence before anything may have been stored again.
     """
     by_key: dict[str, list[Call]] = defaultdict(list)
     for call in calls:

@@ -35,7 +35,6 @@ from holdfast.core.zones.zone_keys import (
 
 
 def judge(members: Sequence[MemberView], zone: int | None) -> list[str]:
-    """Violations in a cluster at rest. `zone`: number of the only zone."""
     leaders = [member for member in members if member.consensus.groups.term(METASTORE_GROUP) is not None]
     if len(leaders) != 1:
         return [f"the metastore has {len(leaders)} leaders"]
@@ -95,7 +94,6 @@ def _voters(lead: MemberView, members: Sequence[MemberView]) -> list[str]:
 
 
 def _keys(keys: PartitionKeys) -> list[str]:
-    """Work in progress, by the keys."""
     found = {"pending": keys.pending, "planned": keys.planned, "lock": keys.lock}
     return [f"{name} is {value}" for name, value in found.items() if value]
 
@@ -163,7 +161,6 @@ class Revisions:
         self._parts: dict[tuple[int, int], PartitionKeys] = {}
 
     def on_watch_begins(self, revision: int) -> None:
-        """A new state was loaded."""
         self._parts = {}
 
     def on_leading(self, term: int | None) -> None: ...
@@ -186,8 +183,8 @@ class Revisions:
 
 
 def changes_in_flight(group: Group) -> int:
-    """Number of uncommitted configuration changes in a leader's log; 0 for others. A new leader does not know
-    yet what is committed: it counts once an entry of its own term is.
+    """Number of uncommitted configuration changes in a leader's log; 0 for others. A new leader counts once
+    an entry of its own term is committed: before, it does not know what is.
     """
     if group.leading is None or not group.leading.settled:
         return 0
@@ -211,7 +208,9 @@ def leaps(group: Group, since: int = 0) -> Iterator[str]:
 
 
 def _follows(before: Configuration, after: Configuration) -> bool:
-    """Whether one change leads from a configuration to another: into a joint one, out of it, or to the same voters."""
+    """Whether one change leads from a configuration to another: into a joint one, out of it, or to the same
+    voters.
+    """
     if not before.voters:
         return True  # The first one.
     if after.joint:
@@ -234,7 +233,6 @@ class GroupsSeen:
         self.changes = 0
 
     def look(self, members: Sequence[MemberView]) -> list[str]:
-        """Check all replicas that are alive; returns violations."""
         problems = []
         for member in members:
             groups = member.consensus.groups

@@ -165,7 +165,7 @@ class SimDisk:
         self._may_fail = may_fail
 
     def cut_armed(self, deeds: int, strike: Callable[[], None]) -> None:
-        """Call `strike` during the deed after so many. 0 disarms."""
+        """Call `strike` during a deed, so many deeds from now. 0 disarms."""
         self._cut_in, self._cut = deeds or None, strike
 
     def wipe(self) -> None:
