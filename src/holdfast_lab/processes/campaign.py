@@ -1,8 +1,8 @@
 """Driver of campaigns on real processes: prepare a cluster and its load, rounds of faults, judgement, report.
 
-A campaign says what its cluster is, what a round does (the nemesis), which load runs beside it, and how the responses
-are judged. The driver has the rest: folders, the number or the time of rounds, an end in order after a failure, the
-table of findings, JSON and the exit status.
+A campaign defines its cluster, a round (the nemesis), its load, and how the responses are judged. The driver
+has the rest: folders, the number or the time of rounds, an orderly end after a failure, the table of
+findings, JSON and the exit status.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ SHOWN = 10
 
 @dataclass(kw_only=True)
 class CampaignVerdict:
-    """Findings of a campaign. Subclasses add figures."""
+    """Subclasses add figures."""
 
     rounds: int = 0
     seconds: float = 0.0
     failure: str = ""
     """Why the rounds ended early; empty if they did not."""
     problems: list[str] = field(default_factory=list)
-    """Some of what is wrong, in words."""
 
     def facts(self) -> dict[str, str]:
         """Figures to show, by name."""
@@ -50,11 +49,9 @@ class CampaignVerdict:
         return not any(self.failures().values())
 
     def as_dict(self) -> dict[str, object]:
-        """All figures, for JSON."""
         return {**asdict(self), "good": self.good}
 
     def add_rows(self, found: Table) -> None:
-        """Add the findings to a table of two columns."""
         for name, value in self.facts().items():
             found.add_row(name, value)
         for name, count in self.failures().items():
@@ -65,10 +62,10 @@ V = TypeVar("V", bound=CampaignVerdict)
 
 
 class Campaign(ABC, Generic[V]):
-    """One run. Its choices, but not its timing, are determined by its seed."""
+    """Its seed determines its choices, but not its timing."""
 
     rounds = 0
-    """Number of rounds; 0: as many as begin within `seconds`."""
+    """0: as many as begin within `seconds`."""
     seconds = 0.0
     judges_failures = True
     """Whether the responses are judged also after a failed round."""
@@ -92,7 +89,7 @@ class Campaign(ABC, Generic[V]):
         """End the load, and judge its responses and the copies. Raises HoldfastError, OSError."""
 
     def run(self) -> V:
-        """All rounds, followed by the judgement. Raises HoldfastError if the cluster does not start."""
+        """Raises HoldfastError if the cluster does not start."""
         with ExitStack() as stack:
             folder = self.keep or Path(
                 stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-campaign-"))
@@ -125,7 +122,6 @@ class Campaign(ABC, Generic[V]):
         self.console.print(words, style=style, highlight=False, markup=False)
 
     def show(self) -> None:
-        """The findings, for the terminal."""
         for problem in self.verdict.problems:
             self.say(problem, "red")
         found = Table(show_header=False)
@@ -136,8 +132,8 @@ class Campaign(ABC, Generic[V]):
 
 
 def run_campaign(campaign: Campaign[V], headline: str = "", as_json: dict[str, object] | None = None) -> int:
-    """Run, and show the findings; returns the exit status: 0 good, 1 not. `as_json`: also print one object with these
-    keys and those of the verdict's `as_dict` to standard output.
+    """Returns the exit status: 0 good, 1 not. `as_json`: also print one object with these keys and those of
+    the verdict's `as_dict`.
     """
     if headline:
         campaign.say(headline)

@@ -1,18 +1,19 @@
 """Start `holdfast` processes as forks of an interpreter that has imported the program.
 
-Four fifths of the processor time of a member's start are imports (0.55 of 0.7 s), and the tests start hundreds of
-members. A fork of a server that has done these imports is a real process all the same: its own pid, session,
-environment, exit status; it may be killed, paused and waited for like any other.
+Imports are four fifths of the processor time of a member's start (0.55 of 0.7 s), and the tests start
+hundreds of members. Such a fork is still a real process: its own pid, session, environment, exit status; it
+may be killed, paused and waited for like any other.
 
     process = start_program([*COMMAND, "start", "--name", "one"], log, {})
 
-A command is executed as usual (`subprocess.Popen`) where forks are not enabled, where it is another program than
-`COMMAND`, and where it has an environment of its own, as that may matter to the imports.
+`subprocess.Popen` is used where forks are not enabled, for another program than `COMMAND`, and for commands
+with additional environment variables, since these may matter to the imports.
 
-- Forks of one server have the same hash seed, so their sets have the same order. The servers (`SERVERS`, each with its
-  own seed) take turns, for members that disagree because of such an order have to meet in tests.
-- The server reaps an ended process only when asked for its status. Until then the pid is a zombie's, as it is with
-  `Popen`, so a signal never reaches a stranger that was given the same pid.
+- Forks of one server have the same hash seed, so their sets have the same order. The servers (`SERVERS`, each
+  with its own seed) take turns, since tests must bring members together that disagree because of such an
+  order.
+- The server reaps an ended process only when asked for its status. Until then the pid is a zombie's, as it is
+  with `Popen`, so a signal never reaches another process that was given the same pid.
 - The servers end with the process that started them: they read the end of the socket.
 """
 
@@ -35,7 +36,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 COMMAND = [sys.executable, "-c", "from holdfast.cli.main import main; main()"]
-"""The program `holdfast` of this very environment."""
+"""The program `holdfast` of this environment."""
 SERVERS = 2
 MESSAGE_BYTES = 1 << 20
 SERVE = "import sys; from holdfast_lab.processes.fork_server import serve; serve(int(sys.argv[1]))"
@@ -58,18 +59,16 @@ class Process(Protocol):
         """The exit status, negative for a signal; None while the process runs."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the exit status. Raises subprocess.TimeoutExpired."""
+        """Raises subprocess.TimeoutExpired."""
 
     def send_signal(self, sig: int) -> None:
-        """Send a signal, unless the process has ended."""
+        """Does nothing if the process has ended."""
 
     def kill(self) -> None:
-        """Send SIGKILL, unless the process has ended."""
+        """Does nothing if the process has ended."""
 
 
 class ForkedProcess:
-    """A process that a fork server started; see `Process`."""
-
     def __init__(self, server: ForkServer, pid: int, command: list[str]) -> None:
         self.pid = pid
         self.returncode: int | None = None
@@ -81,13 +80,11 @@ class ForkedProcess:
         os.close(self._handle)
 
     def poll(self) -> int | None:
-        """The exit status, negative for a signal; None while the process runs."""
         if self.returncode is None:
             self.returncode = self._server.ask({"status": self.pid})
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the exit status. Raises subprocess.TimeoutExpired."""
         if self.returncode is None:
             ends = select.poll()
             ends.register(self._handle, select.POLLIN)
@@ -99,12 +96,10 @@ class ForkedProcess:
         return status
 
     def send_signal(self, sig: int) -> None:
-        """Send a signal, unless the process has ended."""
         if self.poll() is None:
             signal.pidfd_send_signal(self._handle, sig)
 
     def kill(self) -> None:
-        """Send SIGKILL, unless the process has ended."""
         self.send_signal(signal.SIGKILL)
 
 
@@ -115,7 +110,7 @@ class ForkServer:
         self._lock = threading.Lock()
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other:
-            # The output of the server itself is that of its forks before they have their own: none.
+            # Before they have their own, its forks have the server's output: none.
             self._process = subprocess.Popen(
                 [sys.executable, "-c", SERVE, str(other.fileno())],
                 stdin=subprocess.DEVNULL,
@@ -125,7 +120,7 @@ class ForkServer:
             )
 
     def ask(self, request: dict[str, Any], *files: int) -> Any:
-        """Send a request, with open files for the new process; answers what the server says."""
+        """Send a request, with open files for the new process; returns the response."""
         with self._lock:
             socket.send_fds(self._socket, [json.dumps(request).encode()], files)
             answer = self._socket.recv(MESSAGE_BYTES)
@@ -134,7 +129,7 @@ class ForkServer:
         return json.loads(answer)
 
     def start(self, command: list[str], out: IO[bytes], error: IO[bytes] | None = None) -> ForkedProcess:
-        """Start `COMMAND` with these arguments in a session of its own; `out` is also for errors without `error`."""
+        """Start `COMMAND` with these arguments in its own session; `out` is also for errors without `error`."""
         request = {
             "start": command[len(COMMAND) :],
             "environment": dict(os.environ),
@@ -144,13 +139,13 @@ class ForkServer:
         return ForkedProcess(self, pid, command)
 
     def close(self) -> None:
-        """End the server; processes that it started go on."""
+        """End the server; processes that it started continue."""
         self._socket.close()
         self._process.wait()
 
 
 class _Servers:
-    """The servers of this process, started when the first program is."""
+    """Started with the first program."""
 
     def __init__(self) -> None:
         self.enabled = False
@@ -179,23 +174,21 @@ _servers = _Servers()
 
 
 def enable_forks() -> None:
-    """From now on start programs as forks, where the system has what this needs (Linux)."""
+    """From now on start programs as forks, where the system supports that (Linux)."""
     _servers.enabled = hasattr(os, "pidfd_open")
 
 
 def end_servers() -> None:
-    """End the servers of this process."""
     _servers.close()
 
 
 def start_program(command: list[str], out: IO[bytes], environment: Mapping[str, str]) -> Process:
-    """Start a program in a session of its own, with its output and errors in `out` and nothing to read.
-
-    `environment` is added to that of this process.
+    """Start a program in its own session, with its output and errors in `out` and no input. `environment` is
+    added to that of this process.
     """
     if _servers.enabled and not environment and command[: len(COMMAND)] == COMMAND:
         return _servers.next().start(command, out)
-    # A session of its own: Ctrl-C at the terminal reaches us alone, and we end the members in order.
+    # In its own session, Ctrl-C at the terminal reaches only this process, which ends the members in order.
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -207,10 +200,7 @@ def start_program(command: list[str], out: IO[bytes], environment: Mapping[str, 
 
 
 def run_program(words: Iterable[object], timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
-    """Run the command `holdfast` with these words; answers its exit status, output and errors.
-
-    Raises subprocess.TimeoutExpired.
-    """
+    """Returns exit status, output and errors. Raises subprocess.TimeoutExpired."""
     command = [*COMMAND, *map(str, words)]
     if not _servers.enabled:
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
@@ -233,7 +223,7 @@ def run_program(words: Iterable[object], timeout: float = 120.0) -> subprocess.C
 
 
 def serve(number: int) -> None:
-    """Answer the requests that arrive on this socket until it is closed. In a new process: run the program."""
+    """Handle the requests that arrive on this socket until it is closed. In a new process: run the program."""
     for module in IMPORTED:
         importlib.import_module(module)
     gc.collect()
@@ -284,8 +274,8 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
 
 
 def _run() -> None:
-    """Run the program. Where it ends as it should, end without the teardown of the interpreter: that would visit all
-    that was imported, and copy each page of it, for 0.1 s of processor time.
+    """Run the program, and exit without the teardown of the interpreter: that would visit all that was
+    imported, and copy each page of it, for 0.1 s of processor time.
     """
     from holdfast.cli.main import main
 

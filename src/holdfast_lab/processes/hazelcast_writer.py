@@ -1,14 +1,15 @@
-"""The demo's client: the official Hazelcast client, unmodified, in a process of its own with one thread.
+"""The demo's client: the official Hazelcast client, unmodified, in a separate process with one thread.
 
     python -m holdfast_lab.processes.hazelcast_writer write --address HOST:PORT ... --map NAME --ledger FILE
     python -m holdfast_lab.processes.hazelcast_writer check --address HOST:PORT ... --map NAME --ledger FILE
 
-`write` puts and gets its own keys until its standard input ends, prints its progress every quarter of a second
-(a line of JSON), and writes a ledger of acknowledged values. `check` compares a ledger with what it reads back.
+`write` puts and gets its own keys until its standard input ends, prints its progress every quarter of a
+second (a line of JSON), and writes a ledger of acknowledged values. `check` compares a ledger with what it
+reads back.
 
-Every value is written once in the whole run, and one client writes each key. A key whose write was not answered
-is not written any more, because that write may take effect at any later time. So the possible values are known
-exactly: the last acknowledged one, or the unanswered one.
+Every value is written once in the whole run, and one client writes each key. A key whose write was not
+answered is not written any more, because that write may take effect at any later time. So the possible values
+are known exactly: the last acknowledged one, or the unanswered one.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ FRESH_SHARE = 2
 """One in so many steps writes a new key; the others overwrite or read an old one."""
 
 STEP_PAUSE_S = 0.0005
-"""Pause between steps, which leaves the cores to the members."""
+"""Leaves the cores to the members."""
 
 
 class DemoError(HoldfastError):
@@ -55,7 +56,7 @@ class KeyRecord:
 
 @dataclass(slots=True)
 class Progress:
-    """Progress of the client: totals, and the worst of the last period."""
+    """Totals, and the worst of the last period."""
 
     acknowledged: int = 0
     unknown: int = 0
@@ -66,7 +67,7 @@ class Progress:
     pause_ms: float = 0.0
     """The same since the last report."""
     at_s: float = 0.0
-    """Time of the report, by the machine's monotonic clock."""
+    """By the machine's monotonic clock."""
 
 
 class Writer:
@@ -221,12 +222,12 @@ def check(addresses: tuple[str, ...], name: str, ledger: Path, *, by_key: bool) 
 
 
 class ClientProcess:
-    """A client's process for its starter. A context manager: the process is gone after the block."""
+    """A context manager: the process is gone after the block."""
 
     def __init__(self, command: list[str], log: Path) -> None:
         self.log = log
         self.history: list[Progress] = []
-        """Every report so far, oldest first."""
+        """Oldest first."""
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
                 command,
@@ -294,7 +295,8 @@ class WorkloadProcess(ClientProcess):
 def read_back(
     addresses: list[str], name: str, ledger: Path, timeout: float = 120.0, *, by_key: bool = False
 ) -> dict[str, Any]:
-    """Findings of a fresh client process about a ledger: `keys`, `lost` (wrong, missing or additional), `examples`.
+    """Findings of a new client process about a ledger: `keys`, `lost` (wrong, missing or additional),
+    `examples`.
 
     `by_key`: the map is in a zone. Additional keys are counted there, but not named.
     """

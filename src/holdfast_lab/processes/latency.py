@@ -1,8 +1,8 @@
 """Durations of operations, by the state of the cluster.
 
 A client records for each operation its due time and how long after it the answer came; the controller of the
-cluster records the spans of its actions. An operation counts for the gravest span that it touches: one that was
-sent at rest and then waited for a crash counts for the crash.
+cluster records the spans of its actions. An operation counts for the gravest span that it touches: one that
+was sent at rest and then waited for a crash counts for the crash.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Log:
 
     @classmethod
     def load(cls, path: Path) -> Log:
-        """Read the file. Raises EOFError if it is incomplete."""
+        """Raises EOFError if the file is incomplete."""
         log = cls()
         with path.open("rb") as file:
             count = int.from_bytes(file.read(8), sys.byteorder)
@@ -84,16 +84,15 @@ class Span:
     begin_s: float
     end_s: float
     what: str = ""
-    """Description: who was killed, joined or left."""
+    """Which members were killed, joined or left."""
 
 
 @dataclass(slots=True)
 class Summary:
-    """Operations of one phase. Times in milliseconds."""
+    """Times in milliseconds."""
 
     operations: int = 0
     errors: int = 0
-    """Operations that were answered with an error."""
     p50_ms: float = 0.0
     p99_ms: float = 0.0
     p999_ms: float = 0.0
@@ -112,7 +111,7 @@ class Summary:
 class Judged:
     phases: dict[str, Summary]
     maps: dict[str, dict[str, Summary]]
-    """The same for each map."""
+    """By map."""
     slowest: list[dict[str, object]] = field(default_factory=list)
     """Longest waits outside crashes, longest first: phase, action, and time."""
 

@@ -3,8 +3,8 @@ the greeting.
 
 A member listens at a hidden loopback address, and the proxy at the address that it announces
 (`member.public_host`). Each connection between members carries packets in one direction only
-(`runtime/peering/member_frames.py`), and begins with the sender's address, so each directed pair of members can be cut,
-or slowed down, separately.
+(`runtime/peering/member_frames.py`), and begins with the sender's address, so each directed pair of members
+can be cut or slowed down separately.
 
 A cut link holds what arrives, and lets new connections wait, while the kernel still acknowledges. When it is
 healed, the held bytes arrive late, or its connections break, depending on the cut.
@@ -31,11 +31,11 @@ OCTETS = range(20, 220)
 """Second parts of the addresses: one for each process with such a cluster."""
 
 Link = tuple[str, str]
-"""From the member at the first address (`host:port`, as announced) to the member at the second."""
+"""From the member at the first address (`host:port`, as announced) to the second."""
 
 
 class Links:
-    """The proxies, on a thread of their own."""
+    """The proxies, on a separate thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -69,7 +69,9 @@ class Links:
     # -- routes
 
     def to_member(self, public: str, real_host: str) -> None:
-        """Other members reach the member at this host through `public` (`host:port`, the same port) from now on."""
+        """Other members reach the member at this host through `public` (`host:port`, the same port) from now
+        on.
+        """
         self._listen(public, real_host, self._member)
 
     def to_client(self, public: str, real_host: str) -> None:
@@ -155,7 +157,7 @@ class Links:
     # -- faults
 
     def cut(self, links: Collection[Link], *, late: bool) -> None:
-        """Cut these links, until `heal`. `late`: bytes sent in between arrive afterwards; otherwise they are lost."""
+        """`late`: bytes sent until `heal` arrive afterwards; otherwise they are lost."""
 
         def deed() -> None:
             self._late = late
@@ -169,8 +171,6 @@ class Links:
         self._loop.call_soon_threadsafe(lambda: self._delay_s.update(dict.fromkeys(links, delay_s)))
 
     def heal(self) -> None:
-        """Restore all links to full speed."""
-
         def deed() -> None:
             healed, self._cut = self._cut, {}
             self._delay_s.clear()
@@ -183,7 +183,6 @@ class Links:
 async def _pump(
     source: asyncio.StreamReader, sink: asyncio.StreamWriter, gate: Callable[[], Any] | None = None
 ) -> None:
-    """Copy everything until the end."""
     while piece := await source.read(PIECE_BYTES):
         if gate is not None:
             await gate()
@@ -194,7 +193,6 @@ async def _pump(
 
 
 async def _first_of(*ways: Any) -> None:
-    """Wait until one of the two directions ends."""
     tasks = [asyncio.ensure_future(way) for way in ways]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -62,9 +62,9 @@ class ManagedMember:
     name: str
     process: Process
     client_address: str
-    """`host:port` of the client port."""
+    """`host:port`."""
     member_address: str
-    """`host:port` of the member port."""
+    """`host:port`."""
     log: Path
     lite: bool = False
     uuid: str = ""
@@ -90,7 +90,7 @@ class ManagedMember:
 
 
 def free_ports(count: int, taken: Iterable[int] = ()) -> list[int]:
-    """Free ports on loopback. Another process may still take one first: members report that."""
+    """Another process may still take one first: members report that."""
     avoid = set(taken)
     found: list[int] = []
     for port in random.sample(PORTS, len(PORTS)):
@@ -108,7 +108,7 @@ def free_ports(count: int, taken: Iterable[int] = ()) -> list[int]:
 
 
 class LocalCluster:
-    """Member processes on loopback. A context manager: members are ready when the block begins, and gone after it."""
+    """A context manager: members are ready when the block begins, and gone after it."""
 
     def __init__(
         self,
@@ -126,10 +126,10 @@ class LocalCluster:
     ) -> None:
         """`config`: text of a TOML file for every member, without seeds and ports, which are chosen here.
 
-        `log_dir`: folder for logs (temporary by default). `data_dir`: each member's `persistence.directory` is
-        the folder with its name in there. `grace`: seconds that members have to end by themselves after the
-        block, before they are killed. `address_space`: most bytes that a member may map (`RLIMIT_AS`); 0: no
-        limit. `user`: name and password of a user who may see the status. `tls`: for members that use TLS.
+        `log_dir`: folder for logs (temporary by default). `data_dir`: each member's `persistence.directory`
+        is the folder with its name in there. `grace`: seconds that members have to end by themselves after
+        the block, before they are killed. `address_space`: most bytes that a member may map (`RLIMIT_AS`); 0:
+        no limit. `user`: name and password of a user who may see the status. `tls`: for members that use TLS.
         """
         self.members: list[ManagedMember] = []
         """Every process ever started here, in order; see `alive`."""
@@ -189,11 +189,11 @@ class LocalCluster:
 
     @property
     def alive(self) -> list[ManagedMember]:
-        """The members whose processes run, oldest first."""
+        """Oldest first."""
         return [member for member in self.members if member.alive]
 
     def client_addresses(self) -> list[str]:
-        """`host:port` of the client port of each running member."""
+        """`host:port` of each running member."""
         return [member.client_address for member in self.alive]
 
     def start_member(self, lite: bool = False, *, wait: bool = True) -> ManagedMember:
@@ -228,7 +228,7 @@ class LocalCluster:
         return started
 
     def directory(self, member: ManagedMember) -> Path:
-        """A member's data directory; only with a `data_dir`."""
+        """Only with a `data_dir`."""
         assert self.data_dir is not None, "the cluster has no data_dir"
         return self.data_dir / member.name
 
@@ -239,15 +239,12 @@ class LocalCluster:
         return HOST
 
     def program(self, name: str) -> list[str]:
-        """The command `holdfast` for this member."""
         return COMMAND
 
     def arguments(self, name: str) -> list[str]:
-        """Additional arguments of `holdfast start`."""
         return []
 
     def environment(self, name: str) -> dict[str, str]:
-        """Additional environment variables."""
         return {}
 
     def _start(
@@ -307,7 +304,7 @@ class LocalCluster:
                 time.sleep(POLL_S)
 
     def kill(self, member: ManagedMember) -> None:
-        """Crash a member: SIGKILL, then wait for its end."""
+        """SIGKILL, then wait for its end."""
         member.process.kill()
         member.process.wait()
 
@@ -327,7 +324,7 @@ class LocalCluster:
             self.wait_drained(member, timeout)
 
     def wait_drained(self, member: ManagedMember, timeout: float = 120.0) -> None:
-        """Wait for the end of a leaving member. Raises ClusterError for an exit status other than 0."""
+        """Raises ClusterError for an exit status other than 0."""
         try:
             status = member.process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -355,8 +352,8 @@ class LocalCluster:
             return client.status()
 
     def wait_safe(self, timeout: float = 60.0) -> Status:
-        """Wait until the running members agree on the member list and the table, and no partition lacks a copy.
-        Returns the last status.
+        """Wait until the running members agree on the member list and the table, and no partition lacks a
+        copy. Returns the last status.
         """
         return self._wait(self._unsafe_reason, timeout, "safe")
 
@@ -365,8 +362,8 @@ class LocalCluster:
         return self._wait(self._unsettled_reason, timeout, "settled", looks=2)
 
     def create_zone(self, name: str, replicas: int, scale_down_s: int) -> str:
-        """Create a zone; returns a summary. Its replicas move to a new member at once, and away from a member
-        that has been absent for `scale_down_s`.
+        """Returns a summary. Replicas move to a new member at once, and away from a member that has been
+        absent for `scale_down_s`.
         """
         zone = CreateZone(name, replicas=replicas, scale_up_s=0, scale_down_s=scale_down_s)
         return act_at_any(parse_addresses(self.client_addresses()), Credentials(), zone).message
@@ -384,9 +381,8 @@ class LocalCluster:
         *,
         everyone: bool = False,
     ) -> Status:
-        """Wait until `problem` returns an empty text in `looks` successive statuses with the same partition table.
-
-        `everyone`: `problem` needs the status of every member.
+        """Wait until `problem` returns an empty text in `looks` successive statuses with the same partition
+        table. `everyone`: `problem` needs the status of every member.
         """
         deadline = time.monotonic() + timeout
         why = "no member runs"
@@ -420,7 +416,7 @@ class LocalCluster:
         return statuses
 
     def _unsafe_reason(self, statuses: list[Status]) -> str:
-        """The first unmet condition of `wait_safe`, in words; empty if all members report a safe, identical cluster."""
+        """The first unmet condition of `wait_safe`; empty if all members report a safe, identical cluster."""
         here = {member.uuid for member in self.alive}
         if not statuses:
             return "no member runs"
@@ -466,7 +462,7 @@ class LocalCluster:
 
 
 def _unserved_reason(statuses: list[Status]) -> str:
-    """The first unmet condition of `wait_served`, in words."""
+    """The same for `wait_served`."""
     if not statuses:
         return "no member runs"
     served = sum(status.partitions.serving for status in statuses)

@@ -1,5 +1,5 @@
-"""The owners of each partition over time, and the leaders of a zone's partitions, sampled from a member during
-the demo.
+"""The owners of each partition over time, and the leaders of a zone's partitions, sampled from a member
+during the demo.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast_lab.processes.local_cluster import LocalCluster, Status
 
 SAMPLE_S = 0.1
 PATIENCE_S = 2.0
-"""The sampler asks another member after this time without an answer."""
+"""Time without an answer after which the sampler asks another member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,6 @@ class Event:
 
     at_s: float
     kind: str
-    """`kill`, `join` or `drain`."""
     member: str
 
 
@@ -70,7 +69,6 @@ class Timeline:
     """Number of replicas that reached a member which lacked them in the previous sample."""
 
     def stretches(self) -> list[list[Stretch]]:
-        """The successive owners of each partition."""
         found: list[list[Stretch]] = [[] for _ in range(self.partition_count)]
         for snapshot in self.snapshots:
             for partition, owner in enumerate(snapshot.owners):
@@ -83,7 +81,7 @@ class Timeline:
 
 
 class Sampler(threading.Thread):
-    """Samples a member's table ten times a second. A context manager: it samples inside the block."""
+    """Samples a member's table ten times a second, inside the block."""
 
     def __init__(self, cluster: LocalCluster, timeline: Timeline, zone_line: Timeline | None = None) -> None:
         """`zone_line`: timeline of the cluster's only zone, if any."""

@@ -2,12 +2,13 @@
 
     python -m holdfast_lab.processes.paced --address HOST:PORT ... --map NAME=LEDGER ... --log FILE --rate 400
 
-Operations are due at fixed moments, whether or not earlier ones have finished, and latencies count from the due
-time. So a pause delays every operation that falls into it, as it delays the users of a service: at 400
+Operations are due at fixed moments, whether or not earlier ones have finished, and latencies count from the
+due time. So a pause delays every operation that falls into it, as it delays the users of a service: at 400
 operations a second, a pause of one second shows as 400 slow operations, not as one. The client keeps its
-default timeouts and retries. Every value is written once per run, a key has at most one operation in flight,
-and a key whose write was not answered is not written again: so the possible results of each read are known
-exactly (see `workload`).
+default timeouts and retries.
+
+Every value is written once per run, a key has at most one operation in flight, and a key whose write was not
+answered is not written again: so the possible results of each read are known exactly (see `workload`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from holdfast_lab.processes.hazelcast_writer import (
 from holdfast_lab.processes.latency import Log, Operation
 
 KEYS = 5000
-"""Keys per map. All are written before the first measured operation."""
+"""Per map. All are written before the first measured operation."""
 FILL_AT_ONCE = 200
 TRIES = 20
 """Attempts to find a free key before a turn is skipped."""
@@ -51,7 +52,7 @@ class Answer(Protocol):
 
 
 class Keys:
-    """The keys of one map: last known values, and operations in flight."""
+    """Last known values, and operations in flight."""
 
     def __init__(self, number: int, grid_map: Any, name: str, ledger: Path) -> None:
         self.number = number
@@ -208,8 +209,6 @@ def main(addresses: tuple[str, ...], maps: tuple[str, ...], log: Path, rate: flo
 
 
 class PacedProcess(ClientProcess):
-    """The client process, seen from the resize run."""
-
     def __init__(
         self, addresses: list[str], ledgers: dict[str, Path], folder: Path, log: Path, rate: float, seed: int
     ) -> None:
