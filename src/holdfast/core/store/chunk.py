@@ -1,4 +1,4 @@
-"""Chunks: how the content of a state travels, made of portions by the sender and taken by a receiver."""
+"""Chunks: how the content of a state travels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.core.model.records import Record
 from holdfast.core.model.sync_request import How
 
 ENTRY_OVERHEAD = 8
-"""Approximate size of an entry or a piece in a chunk besides its bytes."""
+"""Approximate, without its bytes."""
 LOOK_MIN, LOOK_MAX = 16, 4096
 """Entries that are measured at a time: about as many as fit."""
 
@@ -18,7 +18,7 @@ class Chunk:
     __slots__ = ("earlier", "look", "maps", "packs", "plans", "records", "shares", "size", "sizes")
 
     def __init__(self, look: int = LOOK_MIN, *, packs: bool = True) -> None:
-        """`packs`: whether the receiver can read packed entries (membership/L-4)."""
+        """The receiver can read packed entries (membership/L-4)."""
         self.packs = packs
         self.maps: list[FillEntries] = []
         self.shares: list[FillShare] = []
@@ -47,21 +47,19 @@ class Numbered(Protocol):
 
 
 class Portion(Protocol):
-    """The part of a state that is sent: everything, or some key ranges."""
+    """Everything, or some key ranges."""
 
     def add_to(self, chunk: Chunk, limit: int, now_ns: int) -> bool:
-        """Add what fits into a chunk of `limit` bytes, at least something if it is empty. Returns whether that was the
+        """What fits into a chunk of `limit` bytes, at least something if it is empty. Returns whether that was the
         last.
         """
 
 
 class Receiver(Protocol):
-    """Takes a portion into a state that is being filled."""
+    """For a state that is being filled."""
 
     def begin(self, counter: int, ranges: frozenset[int] | None) -> None:
-        """Content of this counter or a later one will come for these key ranges (None: all); drop what is
-        held of them.
-        """
+        """Drop what is held of these key ranges (None: all): content of this counter or a later one will come."""
 
     def pour(self, part: FillEntries | FillShare, now_ns: int) -> None: ...
 
@@ -69,4 +67,4 @@ class Receiver(Protocol):
         """All parts have come, and the state has reached their moment. (Not called for a keyed state.)"""
 
     def take(self, record: Record, now_ns: int) -> None:
-        """Take an update, which may be in the content already. Each update comes once."""
+        """It may be in the content already. Each update comes once."""

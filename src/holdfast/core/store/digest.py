@@ -1,9 +1,8 @@
 """Digests: numbers by which copies are compared, one for all entries or one for each key range.
 
 The keys of a map in a partition fall into 64 ranges by their hash. The digest of a range is the sum of its entries'
-hashes modulo 2**64, so it does not depend on their order, and a change of an entry changes the sum by a difference.
-Equal copies have equal sums; of others only the ranges that differ need be read or sent. Pure, and the same on every
-member.
+hashes modulo 2**64: it does not depend on their order, and a change of an entry changes it by a difference. Only ranges
+that differ need be read or sent.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def range_of(key: bytes) -> int:
 
 
 def entry_digest(key: bytes, value: bytes) -> int:
-    """64 bits of one entry; the boundary between key and value counts, too."""
+    """The boundary between key and value counts, too."""
     return hash64(key + value, len(key), signed=False)[0]
 
 
@@ -44,7 +43,7 @@ def batch_digest(keys: Sequence[bytes], values: Sequence[bytes]) -> int:
 
 
 class RangeDigests:
-    """The digests of the 64 ranges, kept up to date by observing a state (`state.Observer`)."""
+    """Kept up to date by observing a state (`state.Observer`)."""
 
     __slots__ = ("sums",)
 
@@ -52,7 +51,7 @@ class RangeDigests:
         self.sums = RangeDigests.digests(entries)
 
     def absorb(self, touched: dict[bytes, bytes | None], entries: Mapping[bytes, bytes]) -> None:
-        """Keys have changed from these values (None: not there) to what the entries hold now."""
+        """Former values (None: not there); `entries` has the new ones."""
         sums = self.sums
         for key, old in touched.items():
             new = entries.get(key)
@@ -82,9 +81,7 @@ class RangeDigests:
 
 
 class TableDigests:
-    """The same for a table, which keeps its sums itself: it counts stores through pointers, and this observer
-    adds everything else.
-    """
+    """A table keeps its sums itself: it counts stores through pointers, and this observer adds everything else."""
 
     __slots__ = ("_table",)
 

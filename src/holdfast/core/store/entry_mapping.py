@@ -1,4 +1,4 @@
-"""The mapping that holds the entries of a map in one partition: a dictionary, or a table that needs less memory.
+"""The entries of a map in one partition: a dictionary, or a table that needs less memory.
 
 The dictionary is the reference; plain Python and the simulator use it. A member with compiled code uses `EntryTable`
 (`entry_table.pyx`), which makes key and value objects on demand. Rules of the table:
@@ -9,8 +9,8 @@ The dictionary is the reference; plain Python and the simulator use it. A member
   the rest 20 bits of the key's hash. So a lookup rarely reads a block in vain, and a slot's home is known without its
   block.
 - store/E-3: The index consists of segments of at most `SLOTS_MAX` slots, found by the first bits of the hash
-  (extendible hashing). A full segment grows by a quarter or is split; a nearly empty one shrinks or is merged with its
-  neighbour. So no operation moves more than one segment, however many entries there are.
+  (extendible hashing). A full segment grows by a quarter or is split; a nearly empty one shrinks or is merged. So no
+  operation moves more than one segment.
 - store/E-4: Probing is linear, and a removal moves back what follows: there are no tombstones that churn could pile up.
 - store/E-5: Keys are hashed as Python hashes bytes, with the secret of the process, so a client cannot choose keys that
   collide. If keys collide anyway (the seed is known, or in a test), segments grow beyond the limit, and the directory
@@ -36,78 +36,77 @@ from typing import Protocol, TypeAlias, runtime_checkable
 from holdfast.core.store.expiry import Endings, Expiry
 
 Entries: TypeAlias = MutableMapping[bytes, bytes]
-"""Keys and values are real bytes objects, never objects that only behave like bytes."""
+"""Real bytes objects, never objects that only behave like bytes."""
 
 
 class Packing(Protocol):
-    """Packs all entries, one chunk after the other, while entries come and go (store/E-8)."""
+    """One chunk after the other, while entries come and go (store/E-8)."""
 
     @property
     def ended(self) -> bool: ...
 
     def pack(self, limit: int, *, some: bool) -> tuple[bytes, bytes, bool]:
-        """Pack the next entries that fit into `limit` bytes with `ENTRY_OVERHEAD` each, at least one if `some`. Returns
+        """The next entries that fit into `limit` bytes with `ENTRY_OVERHEAD` each, at least one if `some`. Returns
         sizes and data as in `Puts`, and whether the next entry did not fit. Also stops when as many bytes of entries
         were set apart: large values, entries that expire, and keys with equal hashes.
         """
 
     def apart(self) -> list[bytes]:
-        """Hand over the keys of the entries that were set apart."""
+        """The entries that were set apart."""
 
     def rest(self) -> list[bytes]:
-        """Hand over the keys of all entries that were not packed, and end."""
+        """All entries that were not packed; ends the packing."""
 
 
 @runtime_checkable
 class PackedEntries(Protocol):
-    """A table: entries without an object for each."""
+    """A table, without an object for each."""
 
     def put_all(
         self, sizes: bytes, data: bytes, touched: dict[bytes, bytes | None] | None, counts: bool
     ) -> None:
-        """Store keys and values packed as in `core.model.records.Puts`, whose sizes must be right. None of them
-        expires. `touched` gets the former value of each key that it lacks. If `counts`, the kept digests change
-        instead, except for keys in `touched`.
+        """Packed as in `core.model.records.Puts`, whose sizes must be right. None expires. `touched` gets the former
+        value of each key that it lacks. If `counts`, the kept digests change instead, except for keys in `touched`.
         """
 
     def pack(
         self, keys: list[bytes], begin: int, limit: int, *, some: bool
     ) -> tuple[bytes, bytes, int, bool]:
-        """Pack the entries of these keys from number `begin` on that fit into `limit` bytes with `ENTRY_OVERHEAD` each,
-        at least one if `some`. Skips keys that are gone; stops at the first large value or entry that expires. Returns
+        """The entries of these keys from number `begin` on that fit into `limit` bytes with `ENTRY_OVERHEAD` each, at
+        least one if `some`. Skips keys that are gone; stops at the first large value or entry that expires. Returns
         sizes and data as in `Puts`, the number of keys, and whether the next did not fit.
         """
 
     def digests(self) -> list[int]:
-        """The digests of the 64 key ranges, computed from the entries."""
+        """Of the 64 key ranges, computed from the entries."""
 
     def keep_digests(self, sums: list[int] | None) -> None: ...
 
     def kept_digests(self) -> list[int] | None: ...
 
     def absorb(self, touched: dict[bytes, bytes | None]) -> None:
-        """Count changes of these keys from these values (None: not there) that were not counted yet."""
+        """Former values (None: not there) of changes that were not counted yet."""
 
     def packing(self) -> Packing: ...
 
     def keys_in(self, sizes: bytes, data: bytes) -> Collection[bytes]:
-        """The keys of packed entries, in as little memory. Raises ValueError if the sizes are wrong."""
+        """In as little memory. Raises ValueError if the sizes are wrong."""
 
     def endings(self) -> tuple[Mapping[bytes, Expiry], Endings]:
-        """A live view of the endings, and the interface that changes them."""
+        """A live view, and the interface that changes it."""
 
 
 class FreesLater(Protocol):
-    """Frees the entries of dropped tables (store/E-9)."""
+    """See store/E-9."""
 
     def begin_freeing(self) -> None:
-        """Announce that `free_later` will be called regularly. Each caller has to call `end_freeing` later."""
+        """`free_later` will be called regularly, and `end_freeing` in the end."""
 
     def end_freeing(self) -> None:
-        """End one announcement. After the last one, tables are freed at once."""
+        """After the last one, tables are freed at once."""
 
     def free_later(self, most: int, /) -> bool:
-        """Free so many entries, or fewer that are as much work; returns whether there are more."""
+        """So many entries, or fewer that are as much work; returns whether there are more."""
 
 
 NewEntries: TypeAlias = Callable[[], Entries]

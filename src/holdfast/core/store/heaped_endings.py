@@ -1,7 +1,7 @@
-"""Endings beside a dictionary of entries: an object for each, and a heap of deadlines. The reference.
+"""The reference for endings: objects beside a dictionary, and a heap of deadlines.
 
 A key stands in the heap under a moment that is not later than its deadline. Using an entry does not touch the heap; the
-key is put off when that moment comes. Keys of removed entries stay in the heap until then.
+key is put off when that moment comes. Keys of removed entries stay until then.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class HeapedEndings:
         return ended, looked
 
     def tidy(self, now_ns: int, limit: int) -> None:
-        """An entry that has ended stays until the primary removes it, and is put off in the heap: on the primary it may
-        be in use all the time, and it must not hide the entries behind it.
+        """An ended entry stays until the primary removes it, and is put off in the heap: on the primary it may be in
+        use all the time, and it must not hide the entries behind it.
         """
         deadlines = self.deadlines
         while limit and deadlines and deadlines[0][0] <= now_ns:
@@ -80,7 +80,7 @@ class HeapedEndings:
                 heapreplace(deadlines, (now_ns + AGAIN_NS, key))
 
     def _is_over(self) -> bool:
-        """Whether the first key of the heap has ended. If not, drop it (the entry is gone) or put it off."""
+        """For the first key of the heap. If it has not ended, drop it (the entry is gone) or put it off."""
         noted, key = self.deadlines[0]
         expiry = self.expiries.get(key)
         if expiry is None or expiry.noted_ns != noted:

@@ -1,9 +1,7 @@
 """The state of a map in one partition: entries, their expiry, and digests.
 
-Only the primary expires entries. Backups keep an entry that has ended until the primary's record removes it, so that
-all copies with equal counters hold the same (`expiry`).
-
-An entry without expiry and without observers costs only its place in `entries` (`entry_mapping`).
+Only the primary expires entries (`expiry`). An entry without expiry and without observers costs only its place in
+`entries` (`entry_mapping`).
 """
 
 from __future__ import annotations
@@ -27,11 +25,11 @@ from holdfast.core.store.heaped_endings import HeapedEndings
 from holdfast.core.store.state import Observer
 
 NEVER_TIMED = (Record("", 0, Change.EXPIRY), 0)
-"""No new time to live: older than every update."""
+"""Older than every update."""
 TIDIED = 100
-"""Ended entries of one map that a backup looks at in one call."""
+"""Ended entries that a backup looks at in one call."""
 FOLD_AT = 256
-"""Changed keys after which observers are notified; each keeps its former value in memory until then."""
+"""Notify observers after so many changed keys; each keeps its former value in memory until then."""
 
 
 class MapState:
@@ -56,9 +54,8 @@ class MapState:
         self.packed = self.entries if isinstance(self.entries, PackedEntries) else None
         """The same mapping, if it is a table."""
         self.expiries: Mapping[bytes, Expiry]
-        """When entries end, for those that do. Read only."""
+        """Read only."""
         self.endings: Endings
-        """Changes `expiries`."""
         if self.packed is not None:
             self.expiries, self.endings = self.packed.endings()
         else:
@@ -68,10 +65,10 @@ class MapState:
         self._digests: RangeDigests | TableDigests | None = None
         """One of `observers`, while digests are kept."""
         self.touched: dict[bytes, bytes | None] | None = None
-        """Keys that have changed since observers were notified, with their values of that time. None: no observers."""
+        """Former values of keys that have changed since observers were notified. None: no observers."""
         self.counts = False
-        """Whether the table's own digests are the only observer. Then the table counts stores through pointers and
-        packed stores at once; they are not noted in `touched`, unless the key is there already.
+        """The table's own digests are the only observer. The table counts stores through pointers and packed stores at
+        once; they are not noted in `touched`, unless the key is there already.
         """
         self.observers: tuple[Observer, ...] = ()
 
@@ -135,7 +132,7 @@ class MapState:
         return None
 
     def store_all(self, puts: Puts, now_ns: int) -> None:
-        """Apply packed stores, which have no expiry and no hash word."""
+        """Without expiry and hash words."""
         packed, touched = self.packed, self.touched
         if packed is not None:
             packed.put_all(puts.sizes, puts.data, touched, self.counts)
@@ -170,7 +167,7 @@ class MapState:
         return self.endings.due(now_ns, limit)[0]
 
     def may_end(self, now_ns: int) -> bool:
-        """Whether `due` would look at any entry."""
+        """Would `due` look at any entry?"""
         first = self.endings.first_ns
         return first is not None and first <= now_ns
 
@@ -257,7 +254,7 @@ class MapState:
         self.counts = len(observers) == 1 and isinstance(observers[0], TableDigests)
 
     def fold(self) -> None:
-        """Notify observers, if there are any, of changes since the last call."""
+        """Notify observers of changes since the last call."""
         touched = self.touched
         if not touched:
             return
@@ -295,8 +292,8 @@ class MapState:
         return RangeDigests.digests(self.entries)
 
     def damaged(self, *, adopt: bool) -> list[int]:
-        """Key ranges whose content differs from the effect of the updates; `adopt`: count it as right from
-        now on. Reads all entries. Empty where no digests are kept.
+        """Key ranges whose content differs from the effect of the updates; `adopt`: count it as right. Reads all
+        entries. Empty where no digests are kept.
         """
         if self._digests is None:
             return []
@@ -313,10 +310,8 @@ class MapState:
 
 
 class MapPortion:
-    """Entries of one map that are being sent.
-
-    A table packs them in its own order; otherwise keys are listed once, at the beginning. Entries that are added later
-    travel as records, and removed ones are left out.
+    """A table packs entries in its own order; otherwise keys are listed once. Entries that are added later travel as
+    records, and removed ones are left out.
     """
 
     __slots__ = ("_how", "_keys", "_of", "_packing", "_state", "_taken")
@@ -326,7 +321,7 @@ class MapPortion:
         self._of = of
         self._how = How.FULL if ranges is None else How.RANGES
         self._packing: Packing | None = None
-        """Walks through the table; None: all remaining keys are in `_keys`."""
+        """None: all remaining keys are in `_keys`."""
         self._keys: list[bytes] = []
         if ranges is not None:
             self._keys = [key for key in state.entries if range_of(key) in ranges]
@@ -342,7 +337,7 @@ class MapPortion:
             try:
                 return keys, list(map(entries.__getitem__, keys))
             except KeyError:
-                # Some of them have been removed since.
+                # Some have been removed since.
                 self._keys[self._taken : self._taken + count] = [key for key in keys if key in entries]
         return [], []
 
@@ -365,7 +360,7 @@ class MapPortion:
         return self._add_listed(chunk, limit, now_ns) and self._packing is None
 
     def _add_walked(self, packing: Packing, chunk: Chunk, limit: int) -> bool:
-        """Pack the next entries of the table; returns whether more do not fit. Unpackable ones go to `_keys`."""
+        """Returns whether more do not fit. Unpackable ones go to `_keys`."""
         sizes, data, full = packing.pack(limit - chunk.size, some=not chunk.size)
         self._add_part(chunk, sizes, data)
         self._keys += packing.apart()
@@ -377,7 +372,7 @@ class MapPortion:
         return full
 
     def _add_packed(self, entries: PackedEntries, chunk: Chunk, limit: int) -> bool:
-        """Pack small values of `_keys`; returns whether the next does not fit."""
+        """Small values of `_keys`; returns whether the next does not fit."""
         sizes, data, taken, full = entries.pack(
             self._keys, self._taken, limit - chunk.size, some=not chunk.size
         )
@@ -435,7 +430,7 @@ class MapPortion:
 
 
 def _cut(keys: list[bytes], values: list[bytes], left: int, *, at_least: int) -> int:
-    """Keep the first entries that fit into `left` bytes; returns their size."""
+    """The first entries that fit into `left` bytes; returns their size."""
     lengths = map(add, map(len, keys), map(len, values))
     sizes = list(accumulate(map(add, lengths, repeat(ENTRY_OVERHEAD))))
     fit = max(at_least, bisect_right(sizes, left))
@@ -446,10 +441,9 @@ def _cut(keys: list[bytes], values: list[bytes], left: int, *, at_least: int) ->
 class MapReceiver:
     """Fills a map from entries and records in any order: for each key the newest information wins (primary_backup/F-2).
 
-    For ranges that are sent in full it knows the update counter of what it holds for each key: that of the record,
-    or that of the chunk. Example: record 20 sets a, then a chunk of counter 18 brings an older a: it is skipped. A
-    chunk's keys are kept as they came, listed or packed, and searched only for a record that is not newer than every
-    chunk; so a chunk costs little more than an update of the dictionary.
+    For ranges that are sent in full it knows the update counter for each key: that of the record, or of the chunk.
+    Example: record 20 sets a, then a chunk of counter 18 brings an older a: it is skipped. A chunk's keys are searched
+    only for a record that is not newer than every chunk, so a chunk costs little more than an update of the dictionary.
     """
 
     __slots__ = (
@@ -467,16 +461,16 @@ class MapReceiver:
     def __init__(self, state: MapState) -> None:
         self._state = state
         self._begins = 0
-        """The map's update counter when the content was taken."""
+        """When the content was taken."""
         self._ranges: frozenset[int] | None = None
-        """Key ranges that are sent in full; None: all."""
+        """Sent in full; None: all."""
         self._told: dict[bytes, int] = {}
         self._latest = 0
-        """The highest counter in `_told`."""
+        """Highest counter in `_told`."""
         self._timed: dict[bytes, tuple[Record, int]] = {}
         self._chunks: list[tuple[int, Collection[bytes]]] = []
         self._newest = 0
-        """The highest update counter of any chunk."""
+        """Highest update counter of any chunk."""
         self._cleared = 0
 
     def begin(self, counter: int, ranges: frozenset[int] | None) -> None:
@@ -534,10 +528,10 @@ class MapReceiver:
                 state.schedule(key, later.ttl_ms, later.max_idle_ms, came_ns)
 
     def land(self) -> None:
-        """Nothing to do: entries count as they come."""
+        """Entries count as they come."""
 
     def take(self, record: Record, now_ns: int) -> None:
-        """Take an update outside of the full ranges, or newer than what is known of its key."""
+        """Outside of the full ranges, or newer than what is known of its key."""
         if record.change is Change.CLEAR or record.change is Change.BEGIN:
             self._clear(record.counter)
         elif record.change is Change.PIN:
@@ -551,7 +545,7 @@ class MapReceiver:
         key = record.key
         self._state.apply(record, now_ns)
         if record.change is Change.EXPIRY:
-            # The value may still come: it is stored with this time to live.
+            # The value may still come.
             self._timed[key] = (record, now_ns)
             return
         self._told[key] = record.counter
@@ -561,7 +555,7 @@ class MapReceiver:
             self._state.apply(later, came_ns)
 
     def _is_new(self, key: bytes, counter: int) -> bool:
-        """Whether this information about a key is not older than what is known."""
+        """Not older than what is known of the key."""
         if counter <= self._begins or counter < self._cleared or counter < self._told.get(key, 0):
             return False
         if counter >= self._newest:

@@ -21,21 +21,19 @@ class PartitionCopy:
     def __init__(
         self, partition: int, epoch: int, request_ids: int = KEPT, entries: NewEntries = dict
     ) -> None:
-        """`request_ids`: how many of the last requests it remembers. `entries`: makes the mapping of a
-        map's entries.
-        """
+        """`request_ids`: how many it remembers. `entries`: makes the mapping of a map's entries."""
         self._entries = entries
         self.partition = partition
         self.epoch = epoch
-        """History of the content: higher after the partition was declared lost and began again empty."""
+        """Higher after the partition began again empty."""
         self.term = 0
-        """On a primary: the version of the assignment with which it became primary."""
+        """On a primary: version of the assignment with which it became primary."""
         self.maps: dict[str, MapReplica] = {}
         self.services: dict[str, ServiceReplica] = {}
         """Apart from the maps, so that no client's map can have the name of a service."""
         self.requests = Remembered(request_ids)
         self.forgotten_to = 0
-        """The highest update counter of any map that was forgotten here; new maps begin above it (store/R-1)."""
+        """Highest update counter of any map that was forgotten here; new maps begin above it (store/R-1)."""
 
     def find(self, record: Record) -> AnyReplica | None:
         return (self.services if record.change is Change.CALL else self.maps).get(record.map)
@@ -44,9 +42,7 @@ class PartitionCopy:
         return self.maps.get(name) or self.services.get(name)
 
     def read(self, taken: MapSnapshot, at_ns: int) -> AnyReplica:
-        """Restore a map or service from a checkpoint of this moment. A service stays as it was written until it is
-        opened.
-        """
+        """A service stays as it was written until it is opened."""
         assert self.called(taken.name) is None, "a checkpoint has each map once"
         held = self.written(taken.name) if is_service(taken.name) else self.open(taken.name)
         held.updates = UpdateCounter.decode(taken.counter)
@@ -67,16 +63,16 @@ class PartitionCopy:
         return found
 
     def forget(self, name: str) -> None:
-        """Drop a map. When it is opened again, its updates are numbered from where this one ended."""
+        """When the map is opened again, its updates are numbered from where this one ended."""
         held = self.maps.pop(name)
         self.forgotten_to = max(self.forgotten_to, held.updates.highest_applied)
 
     def counters(self) -> list[tuple[str, int, int]]:
-        """Name, low watermark and its term of each map and service with updates, sorted by name."""
+        """Name, low watermark and its term of each map and service with updates, by name."""
         return sorted((held.name, held.counter, held.term) for held in self if held.counter)
 
     def used(self, now_ns: int) -> None:
-        """This copy has become the primary's: entries with a maximum idle time count as used now."""
+        """The copy of a new primary: entries with a maximum idle time count as used now."""
         for held in self:
             held.state.all_used(now_ns)
 

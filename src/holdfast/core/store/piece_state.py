@@ -1,4 +1,4 @@
-"""States that are sent in pieces, all of one moment: their common part."""
+"""States that are sent in pieces of one moment."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from holdfast.core.model.sync_request import How
 from holdfast.core.store.chunk import ENTRY_OVERHEAD, Chunk, Numbered, Portion, Receiver
 
 PLACE_BYTES = 8
-"""Size of the number of a piece in a checkpoint, where a map has the key of an entry."""
+"""Number of a piece in a checkpoint, where a map has the key of an entry."""
 
 
 class InPieces(Protocol):
     def pieces(self, ranges: frozenset[int] | None) -> Iterable[bytes]: ...
 
     def begin_ranges(self, ranges: frozenset[int]) -> None:
-        """Drop these key ranges: their pieces will come."""
+        """Their pieces will come."""
 
     def receive(self, piece: bytes) -> None: ...
 
@@ -29,7 +29,7 @@ class InPieces(Protocol):
 
 
 class PiecePortion:
-    """Pieces of a state as of the moment of the first call of `add_to`."""
+    """As of the first call of `add_to`."""
 
     def __init__(self, state: InPieces, of: Numbered, ranges: frozenset[int] | None) -> None:
         self._state = state
@@ -38,7 +38,6 @@ class PiecePortion:
         self._how = How.FULL if ranges is None else How.RANGES
         self._pieces: Iterator[bytes] | None = None
         self._next: bytes | None = None
-        """The next piece to send."""
         self._counter = 0
         self._lineage: list[tuple[int, int]] = []
 
@@ -64,8 +63,8 @@ class PiecePortion:
 
 
 class PieceReceiver:
-    """Takes pieces of a whole state as they come; pieces of ranges are kept until the state has reached
-    their moment.
+    """Pieces of a whole state are taken as they come; those of ranges are kept until the state has reached their
+    moment.
     """
 
     def __init__(self, state: InPieces) -> None:
@@ -86,7 +85,7 @@ class PieceReceiver:
             self._state.receive(piece)
 
     def land(self) -> None:
-        """The state has reached the moment of the pieces: replace the ranges."""
+        """Replace the ranges."""
         kept, self._kept = self._kept, []
         assert self._ranges is not None or not kept, "pieces of a whole state are taken as they come"
         if self._ranges is not None:
@@ -95,12 +94,12 @@ class PieceReceiver:
             self._state.receive(piece)
 
     def take(self, record: Record, now_ns: int) -> None:
-        """Apply an update from before the moment of the pieces, or after all of them."""
+        """From before the moment of the pieces, or after all of them."""
         self._state.apply(record, now_ns)
 
 
 class PieceState:
-    """Defaults of a state that is sent in pieces. It has no key ranges unless it defines them."""
+    """Without key ranges unless it defines them."""
 
     keyed = False
 
@@ -138,7 +137,7 @@ class PieceState:
         return record
 
     def write_to(self, taken: MapSnapshot, now_ns: int) -> None:
-        """Pieces are written as values, with their numbers as keys."""
+        """Pieces are values, with their numbers as keys."""
         pieces = list(self.pieces(None))
         taken.keys.extend(place.to_bytes(PLACE_BYTES, "big") for place in range(len(pieces)))
         taken.values.extend(pieces)
@@ -153,7 +152,6 @@ class PieceState:
     def not_compared(self) -> None: ...
 
     def range_digests(self) -> Sequence[int]:
-        """One digest: there are no ranges."""
         return [self.digest()]
 
     def damaged(self, *, adopt: bool) -> list[int]:

@@ -1,7 +1,6 @@
 """A replica: the updates of one map or service in one partition on one member, and the state that they have made.
 
-The replica counts and remembers updates: update counter, lineage (terms), tail, and on a primary the members that get
-the records. The state knows nothing of this and only applies updates; so every kind of state is replicated alike.
+The replica counts and remembers updates; the state only applies them, so every kind of state is replicated alike.
 
 - store/U-1: Unsent puts are the last updates of their map, in the order of the counter. Another kind of update first
   takes them out, so that its number follows.
@@ -26,30 +25,28 @@ S = TypeVar("S", bound=State)
 
 
 class UnsentPuts:
-    """Unsent puts in one map of one partition, packed by compiled code; they are sent together at the end of the turn
-    (store/U-1, store/U-2).
-    """
+    """Packed by compiled code; sent together at the end of the turn (store/U-1, store/U-2)."""
 
     __slots__ = ("closed", "closed_bytes", "data", "opened", "partition", "parts", "sizes")
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
         self.sizes = bytearray()
-        """As in `Puts`; each store of an entry appends to it."""
+        """As in `Puts`."""
         self.data = bytearray()
         self.opened = False
-        """Whether some puts belong to the read buffer that is being worked on."""
+        """Some puts belong to the read buffer in work."""
         self.closed = self.closed_bytes = 0
-        """How many puts belong to ended buffers, and their bytes."""
+        """Puts of ended buffers, and their bytes."""
         self.parts: list[list[tuple[AnyReplica, Recorded]]] = []
-        """Lists of the batches of these buffers for this partition; each gets the puts when they are taken."""
+        """Of the batches of these buffers for this partition; each list gets the puts when they are taken."""
 
     @property
     def count(self) -> int:
         return len(self.sizes) // PAIR_BYTES
 
     def take(self, held: AnyReplica, end: int) -> Puts:
-        """Take all puts; `end`: the counter of the last one."""
+        """`end`: counter of the last one."""
         sizes, data = self.sizes, self.data
         puts = Puts(held.name, end - len(sizes) // PAIR_BYTES, bytes(sizes), bytes(data))
         sizes.clear()
@@ -58,7 +55,7 @@ class UnsentPuts:
         return puts
 
     def take_closed(self, held: AnyReplica, end: int) -> Puts | None:
-        """The same without puts of a buffer that has not ended (store/U-2)."""
+        """Without puts of a buffer that has not ended (store/U-2)."""
         if not self.opened:
             return self.take(held, end) if self.sizes else None
         closed = self.closed
@@ -98,23 +95,22 @@ class Replica(Generic[S]):
         self.name = name
         self.state = state
         self.updates = UpdateCounter()
-        """Updates that this copy holds. Gaps occur only in a copy that is being filled or was read from disk."""
+        """Gaps occur only in a copy that is being filled or was read from disk."""
         self.lineage: list[tuple[int, int]] = []
-        """History of the updates, ascending: from counter start + 1 on they are of the primary of this term.
-        Example: [(4, 0), (9, 17)]: updates 1 to 17 are of term 4, later ones of term 9.
+        """Terms of the updates, ascending. Example: [(4, 0), (9, 17)]: updates 1 to 17 are of term 4, later ones of
+        term 9.
         """
         self.journal: JournalMode = "off"
-        """Whether updates are journalled on this member before they count as held."""
         self.changes = 0
-        """Bytes of updates that are kept for change streams; 0: the map has none."""
+        """Bytes of updates that are kept for change streams; 0: none."""
         self.recorded = False
-        """On a primary: whether its updates are needed by a backup, even a missing one, or by the journal."""
+        """On a primary: a backup, even a missing one, or the journal needs the updates."""
         self.targets: tuple[str, ...] = ()
-        """On a primary: members that get each record."""
+        """On a primary: they get each record."""
         self.sync: frozenset[str] = frozenset()
-        """On a primary: those of them that must hold it before the caller is answered."""
+        """On a primary: they must hold a record before the caller is answered."""
         self.unsent: UnsentPuts | None = None
-        """On a primary with compiled code: puts that are not sent yet."""
+        """On a primary with compiled code."""
         self.tail: Tail | None = None
 
     @property
@@ -123,12 +119,12 @@ class Replica(Generic[S]):
 
     @property
     def term(self) -> int:
-        """The term of the last update; 0 before the first."""
+        """Of the last update; 0 before the first."""
         proven = self.proven_lineage()
         return proven[-1][0] if proven else 0
 
     def proven_lineage(self) -> list[tuple[int, int]]:
-        """The lineage up to the low watermark, without terms that have no update here yet."""
+        """Up to the low watermark, without terms that have no update here yet."""
         return [(term, start) for term, start in self.lineage if start < self.updates.lwm]
 
     def enter(self, term: int) -> None:
@@ -143,9 +139,9 @@ class Replica(Generic[S]):
         lineage.append((term, reached))
 
     def is_before(self, term: int, record: Record) -> bool:
-        """Whether everything that is held is of the map as it was before this BEGIN record.
+        """All that is held is of the map as it was before this BEGIN record.
 
-        If the record comes twice, the replica already holds what it began, or something newer: the answer is False.
+        False if the record comes twice: the replica already holds what it began, or something newer.
         """
         begun = self.lineage[0] if self.lineage else (0, -1)
         return record.change is Change.BEGIN and begun < (term, record.counter - 1)
@@ -161,8 +157,8 @@ class Replica(Generic[S]):
         self.updates.update(record.counter - 1)
 
     def apply_puts(self, term: int, puts: Puts, now_ns: int, limit: int) -> bool:
-        """Apply and count packed puts of this term, and add them to a tail of `limit` bytes. Returns whether they were
-        the next updates; otherwise nothing was done.
+        """Apply and count packed puts, and add them to a tail of `limit` bytes. Returns whether they were the next
+        updates; otherwise nothing was done.
         """
         updates, state = self.updates, self.state
         start = puts.start
@@ -183,7 +179,7 @@ class Replica(Generic[S]):
         return True
 
     def keep(self, term: int, records: list[Record], limit: int) -> None:
-        """Add updates, applied in the order of the counter, to a tail of `limit` bytes."""
+        """Applied in the order of the counter; `limit`: bytes of the tail."""
         if limit:
             if self.tail is None:
                 self.tail = Tail(limit)
@@ -196,7 +192,7 @@ class Replica(Generic[S]):
             self.tail.add_puts(term, puts)
 
     def keep_earlier(self, earlier: list[tuple[int, Record]]) -> None:
-        """Put those of these updates (with their terms) that directly precede the tail in front of it."""
+        """In front of the tail, if they directly precede it; with their terms."""
         if self.changes and earlier:
             if self.tail is None:
                 self.tail = Tail(self.changes)
@@ -206,7 +202,7 @@ class Replica(Generic[S]):
 
     @property
     def remembered_from(self) -> int:
-        """The tail has every update after this number; the counter itself if the tail is empty."""
+        """The tail has every update after this number; the counter itself if it is empty."""
         tail = self.tail
         return tail.start if tail is not None and tail.end == self.counter else self.counter
 

@@ -1,12 +1,11 @@
 """Are replicas equal? Digests are compared at a *point* of the update counter, wherever they come from.
 
-A point says how far the updates of a map in a partition have come: epoch, term and counter. Replicas at the same point
-have applied the same updates, so they must hold the same entries. Replicas at different points cannot be compared by
-content: a write may be on its way. Example: the primary is at 120 and a backup at 117. Their digests differ, and
-nothing is wrong. If both are at 120 and the digests differ, one of them is damaged, however much is written meanwhile.
+A point is the epoch, term and counter of a map in a partition. Replicas at the same point have applied the same
+updates, so they must hold the same entries. Others cannot be compared: a write may be on its way. Example: the primary
+is at 120 and a backup at 117. Their digests differ, and nothing is wrong. If both are at 120 and the digests differ,
+one of them is damaged, however much is written meanwhile.
 
-Feeders make `ReplicaDigest`s: anti-entropy from summaries, `holdfast verify` from members or files, Spark jobs from
-either. A replica of a Raft partition is compared at a cut, which is at one index of its log.
+A replica of a Raft partition is compared at a cut, which is at one index of its log.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ of its reference, or the partition moves. `unreachable`: it does not respond, or
 """
 
 Relation = Literal["equal", "differs", "behind", "ahead", "parted"]
-"""`differs`: other content at the same point. `parted`: another history, that is another epoch or term."""
+"""`differs`: other content at the same point. `parted`: another epoch or term."""
 
 LOOKS = 3
-"""Looks that must show the same difference."""
+"""They must show the same difference."""
 LOOKS_MAX = 12
-"""Looks at replicas that never stand still."""
+"""At replicas that never stand still."""
 LOOKS_SURE = 2
-"""Looks with other content at the same point that prove damage, if no look has shown the replicas equal since."""
+"""With other content at the same point they prove damage, if no look has shown the replicas equal since."""
 
 
 class Point(NamedTuple):
     epoch: int
-    """Epoch of the partition: it is raised when the partition was lost and starts empty."""
+    """Raised when the partition starts empty after a loss."""
     term: int
-    """Term of the last update."""
+    """Of the last update."""
     counter: int
 
 
@@ -62,9 +61,9 @@ class ReplicaDigest(msgspec.Struct, frozen=True):
     digest: int
     epoch: int = 0
     lineage: tuple[tuple[int, int], ...] = ()
-    """Terms of the updates: from the counter start + 1 on, of this term; ascending."""
+    """Terms of the updates: from the counter start + 1 on, ascending."""
     index: int = 0
-    """Index of the log entry at which a Raft replica was read; 0: another engine."""
+    """Of the log entry at which a Raft replica was read; 0: another engine."""
     doubt: str = ""
     """Why this may be incomplete; empty: it is complete."""
 
@@ -81,7 +80,7 @@ class ReplicaDigest(msgspec.Struct, frozen=True):
 
     @property
     def updates(self) -> tuple[int, tuple[tuple[int, int], ...]]:
-        """Counter and lineage of a Raft replica, which are the same at one index of the log."""
+        """Of a Raft replica; they are the same at one index of the log."""
         return (self.counter, self.lineage) if self.index else (0, ())
 
     @property
@@ -103,16 +102,16 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     reason: str = ""
     reference: str = ""
-    """The replica it was compared with: the primary, the newest one, or one of the majority."""
+    """The primary, the newest replica, or one of the majority."""
     replica: int = 0
     kept: bool = True
-    """Whether the replica must hold the map; false for maps with fewer backups than others."""
+    """The replica must hold the map; false for maps with fewer backups than others."""
     zone: str = ""
-    """Zone of a Raft partition; empty: another engine."""
+    """Of a Raft partition; empty: another engine."""
     leads: bool = False
-    """Whether it is the leader of its Raft partition."""
+    """Of its Raft partition."""
     index: int = 0
-    """Index of the log entry at which Raft replicas were compared."""
+    """Of the log entry at which Raft replicas were compared."""
     epoch: int = 0
     term: int = 0
     counter: int = 0
@@ -130,7 +129,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def parted(self) -> bool:
-        """Whether the replica has other updates than its reference."""
+        """It has other updates than its reference."""
         return (self.epoch, self.term, self.counter) != (
             self.reference_epoch,
             self.reference_term,
@@ -152,7 +151,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare(copy: ReplicaDigest, reference: ReplicaDigest) -> Finding:
-    """Compare one replica with another one; at another point it is `older`."""
+    """At another point it is `older`."""
     relation = relate(copy.point, copy.content, reference.point, reference.content)
     verdict: Verdict
     if relation == "equal":
@@ -201,10 +200,8 @@ def _distance(copy: ReplicaDigest, reference: ReplicaDigest) -> str:
 
 
 def compare_with_newest(copies: Sequence[ReplicaDigest], preferred: str = "") -> list[Finding]:
-    """Compare all replicas of one map in one partition with the newest one.
-
-    Among equally new ones the reference is one of the majority, so that a single deviating replica is the one that is
-    reported; without a majority it is the replica of `preferred`.
+    """All replicas of one map in one partition. Among equally new ones the reference is one of the majority, so that a
+    single deviating replica is reported; without a majority it is the replica of `preferred`.
     """
     if len(copies) < 2:
         return []
@@ -222,10 +219,10 @@ def compare_with_newest(copies: Sequence[ReplicaDigest], preferred: str = "") ->
 
 
 class Looks:
-    """Findings of repeated looks at the replicas of one partition while its members run and write.
+    """Repeated looks at the replicas of one partition while its members run and write.
 
     A replica that one look showed equal is equal. Other content at the same point is damage. Replicas at different
-    points are looked at again, until they stood still at different points for some looks.
+    points are looked at again, until they stood still for some looks.
     """
 
     def __init__(self) -> None:
@@ -240,9 +237,9 @@ class Looks:
         self._looks = 0
 
     def add(self, findings: list[Finding], *, unfinished: bool = False) -> bool:
-        """Add the findings of a look. Returns whether no further look is needed.
+        """Returns whether no further look is needed.
 
-        `unfinished`: some write waits for a replica, so a replica that is behind may be about to catch up.
+        `unfinished`: some write waits for a replica, so a replica that is behind may catch up.
         """
         self._looks += 1
         before = {finding.key: finding for finding in self._last}
@@ -270,7 +267,7 @@ class Looks:
         return damaged[0] >= LOOKS if damaged else key in self._equal or key in self._references
 
     def findings(self) -> list[Finding]:
-        """The result: replicas that were neither equal nor damaged nor still are busy."""
+        """Replicas that were neither equal nor damaged nor still are busy."""
         found = dict(self._equal)
         for finding in self._last:
             key = finding.key

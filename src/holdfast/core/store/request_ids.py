@@ -1,9 +1,8 @@
 """Memory of the last requests that a partition has applied, so that a repeated request is applied once (H8).
 
-A request that changes something may carry an id: the caller and a number of its own. The primary that applies it makes
-a *mark* of the id and the answer. The mark travels with the last of the request's records, so all that hold the records
-know the request: backups, staging replicas, the journal. A request without records has changed nothing, and may be
-applied again.
+A change may carry an id: the caller and a number of its own. The primary makes a *mark* of the id and the answer, which
+travels with the last of the request's records to backups, staging replicas and the journal. A request without records
+has changed nothing, and may be applied again.
 
 In a map with a change stream the same field of a record also names the transaction that made the change, before the
 mark. Other records need no space for it.
@@ -18,9 +17,9 @@ from holdfast.core.model.operations import Value
 from holdfast.core.model.transactions import TRANSACTION_ID_BYTES, TransactionId
 
 KEPT = 1000
-"""Default number of remembered requests (`replication.request_ids`)."""
+"""Default of `replication.request_ids`."""
 KEPT_BYTES = 262_144
-"""Marks above so many bytes are forgotten sooner, oldest first, because answers may be large."""
+"""Above it the oldest marks are forgotten sooner, because answers may be large."""
 
 _encoder = msgspec.msgpack.Encoder()
 _values: msgspec.msgpack.Decoder[Value] = msgspec.msgpack.Decoder(Value)
@@ -28,34 +27,34 @@ _lists: msgspec.msgpack.Decoder[list[bytes]] = msgspec.msgpack.Decoder(list[byte
 
 
 def mark_of(request_id: bytes, value: Value) -> bytes:
-    """The mark of a request with this answer: a byte with the length of the id, the id, the encoded answer."""
+    """A byte with the length of the id, the id, the encoded answer."""
     assert 0 < len(request_id) <= ID_BYTES_MAX, len(request_id)
     return bytes((len(request_id),)) + request_id + _encoder.encode(value)
 
 
 _IN_TRANSACTION = b"\0"
-"""Precedes the name of a transaction: no request id has length 0."""
+"""No request id has length 0."""
 _NAMED = len(_IN_TRANSACTION) + TRANSACTION_ID_BYTES
 
 
 def naming(transaction: TransactionId) -> bytes:
-    """Prefix for the mark of a record of this transaction; b"" without a transaction."""
+    """Prefix of the mark; b"" without a transaction."""
     return _IN_TRANSACTION + transaction if transaction else b""
 
 
 def split_mark(told: bytes) -> tuple[TransactionId, bytes]:
-    """The transaction that a record names, and its mark; b"" for what is missing."""
+    """Transaction and mark; b"" for what is missing."""
     return (told[1:_NAMED], told[_NAMED:]) if told.startswith(_IN_TRANSACTION) else (b"", told)
 
 
 def id_of(told: bytes) -> bytes:
-    """The request id in a record's mark; b"" without one."""
+    """In a record's mark; b"": none."""
     _, mark = split_mark(told)
     return mark[1 : 1 + mark[0]] if mark else b""
 
 
 class Remembered:
-    """Marks of the last requests that a copy has applied, oldest first."""
+    """Oldest first."""
 
     __slots__ = ("_bytes", "_marks", "most")
 
@@ -75,7 +74,7 @@ class Remembered:
         return _values.decode(mark[1 + mark[0] :])
 
     def note(self, told: bytes) -> None:
-        """Remember the mark in this field of a record; b"" means none. The oldest marks are forgotten."""
+        """`told`: the field of a record; b"": none."""
         if not told:
             return
         _, mark = split_mark(told)
@@ -94,9 +93,9 @@ class Remembered:
         return _encoder.encode(list(self._marks.values())) if self._marks else b""
 
     def merge(self, encoded: bytes) -> None:
-        """Add the requests that another copy remembers (`encode`); those known here count as newer.
+        """Requests of another copy (`encode`); those known here count as newer.
 
-        Raises msgspec.MsgspecError for invalid bytes.
+        Raises msgspec.MsgspecError.
         """
         if not encoded:
             return

@@ -20,39 +20,38 @@ _WORD = 0xFFFF_FFFF_FFFF_FFFF
 
 
 class Share(Protocol):
-    """A service's state in one partition on one member; only updates change it.
+    """A service's state in one partition; only updates change it.
 
     The same updates in the same order must lead to the same state and the same answers on every member, so an update
     may use only itself and the state: no clock, no random number, no order of a set. No method may raise.
     """
 
     def apply(self, update: bytes) -> bytes:
-        """Change the state; called once for each update, in one order, on the primary and on every backup.
-        The result goes to the caller; on a backup it is dropped. An impossible update is reported in the
-        result.
+        """Called once for each update, in one order, on the primary and on every backup. The result goes to the caller;
+        on a backup it is dropped. An impossible update is reported in the result.
         """
 
     def ask(self, question: bytes) -> bytes:
-        """Answer a question without changing the state; called on the primary."""
+        """Called on the primary; changes nothing."""
 
     def supply(self) -> Iterable[bytes]:
-        """The state as pieces, from which `receive` builds an equal share, in this order.
+        """Pieces from which `receive` builds an equal share, in this order.
 
         The iterable is consumed later, between updates: collect what updates could change before the first piece, which
         is requested at once. Equal states give equal pieces, so that copies can be compared.
         """
 
     def receive(self, piece: bytes) -> None:
-        """Take the next piece; the share is new before the first."""
+        """The share is new before the first piece."""
 
 
 @runtime_checkable
 class DecidingShare(Protocol):
-    """A share that is asked before it is changed: it can answer without a change, or make a caller wait."""
+    """It can answer without a change, or make a caller wait."""
 
     def decide(self, update: bytes) -> tuple[bytes, bytes | None] | Wait:
-        """Decide an update: the answer for its caller, and the update to `apply` in its place, here and on the backups
-        (None: no change); or that it has to wait.
+        """The answer for its caller, and the update to `apply` in its place, here and on the backups (None: no change);
+        or that it has to wait.
 
         Called on the primary; must not change anything. A waiting update is decided again after each change of the
         partition's services and maps, in the order of arrival, and once more after its longest wait.
@@ -61,10 +60,7 @@ class DecidingShare(Protocol):
 
 @runtime_checkable
 class RangedShare(Protocol):
-    """A share whose content falls into ranges, so that only differing ranges need be sent.
-
-    The effect of an update on a range depends on the content of that range alone.
-    """
+    """Only differing ranges are sent. The effect of an update on a range depends on the content of that range alone."""
 
     def range_digests(self) -> Sequence[int]:
         """64 bits for each range, equal for equal content; 1 to 64 of them, always the same number."""
@@ -75,7 +71,7 @@ class RangedShare(Protocol):
 
 
 class WrittenShare:
-    """The written form of a share whose service is not opened yet: pieces, and later updates. It answers nothing."""
+    """A share whose service is not opened yet: pieces, and later updates. It answers nothing."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -150,18 +146,18 @@ class ServiceState(PieceState):
 
 
 class WrittenState(ServiceState):
-    """State of a service that was read from disk and that no service has opened yet."""
+    """Read from disk; no service has opened it yet."""
 
     __slots__ = ("_taken", "_taken_ns", "_updates")
 
     def __init__(self) -> None:
         super().__init__(WrittenShare())
         self._taken: MapSnapshot | None = None
-        """As it was written; only the state that wrote it knows the format."""
+        """Only the state that wrote it knows the format."""
         self._taken_ns = 0
         """When it was written, in this member's monotonic time (journal/R-6)."""
         self._updates: list[tuple[Record, int]] = []
-        """Later updates, and when they came."""
+        """With their times of arrival."""
 
     def read_from(self, taken: MapSnapshot, at_ns: int) -> None:
         assert self._taken is None and not self._updates, "a checkpoint is read into a new state"
@@ -173,7 +169,7 @@ class WrittenState(ServiceState):
         return super().apply(record, now_ns)
 
     def open_as(self, state: State) -> None:
-        """Fill a new state from it, with the original times, so that times to live continue."""
+        """With the original times, so that times to live continue."""
         assert state is not self, "the state is opened as another one"
         if self._taken is not None:
             state.read_from(self._taken, self._taken_ns)

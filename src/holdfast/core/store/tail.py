@@ -1,9 +1,8 @@
 """The tail: the last updates of a map or service, in memory, for replicas that have missed only these.
 
-Primaries and backups each keep their own while they apply updates, so a new primary has one, too. Example: a backup was
-away and stands at 17. Its primary stands at 20 and its tail covers 12..20, so it sends updates 18, 19 and 20 instead of
-all entries. If the tail began at 18, update 18 would be missing: the primary compares key ranges or sends everything
-(`state_transfer`).
+Example: a backup was away and stands at 17. Its primary stands at 20 and its tail covers 12..20, so it sends updates
+18, 19 and 20 instead of all entries. If the tail began at 18, update 18 would be missing: the primary compares key
+ranges or sends everything (`state_transfer`).
 
 - store/H-1: A tail is one stretch of updates without a gap; an update that does not follow begins a new stretch.
 - store/H-2: A tail keeps about `limit` bytes. The oldest updates go first, an eighth at a time; packed puts go in whole
@@ -23,9 +22,9 @@ from itertools import accumulate
 from holdfast.core.model.records import PAIR_BYTES, Puts, Record, pair_lengths
 
 RUNS = 16
-"""Packed puts are joined when they are this part of the limit."""
+"""Part of the limit at which packed puts are joined."""
 RECORD_OVERHEAD = 160
-"""Approximate size of a record besides its keys and values."""
+"""Approximate, without keys and values."""
 
 
 def size_of(record: Record) -> int:
@@ -45,7 +44,7 @@ def _size(piece: UpdatesTogether) -> int:
 
 
 def _cut(puts: Puts, first: int, upto: int) -> Puts:
-    """The puts `first` to `upto`, counted from 0."""
+    """From `first` to `upto`, counted from 0."""
     lengths = pair_lengths(puts.sizes)
     begin, end = sum(lengths[:first]), sum(lengths[:upto])
     sizes = puts.sizes[first * PAIR_BYTES : upto * PAIR_BYTES]
@@ -53,7 +52,7 @@ def _cut(puts: Puts, first: int, upto: int) -> Puts:
 
 
 def _shorten(piece: UpdatesTogether, size: int) -> tuple[UpdatesTogether, int, int]:
-    """Drop the first updates that are at least `size` bytes. Returns the rest, and how many updates and bytes went."""
+    """The first updates that are at least `size` bytes. Returns the rest, and how many updates and bytes went."""
     if isinstance(piece, Puts):
         sizes = list(accumulate(length + PAIR_BYTES for length in pair_lengths(piece.sizes)))
         gone = bisect_left(sizes, size) + 1
@@ -84,17 +83,16 @@ class Tail:
         self._pieces: deque[UpdatesTogether] = deque()
         self._map = ""
         self.run_sizes: list[bytes] = []
-        """Packed puts that follow `_pieces`, as they came."""
+        """They follow `_pieces`."""
         self.run_data: list[bytes] = []
         self.run_bytes = 0
-        """Their size. (Public because compiled code appends to them: `packed_puts_cy`.)"""
+        """Of `run_sizes`. Compiled code appends to them: `packed_puts_cy`."""
         self.run_most = limit // RUNS
         self.terms: list[tuple[int, int]] = []
-        """Term, and the number after which its updates begin; ascending."""
+        """With the number after which its updates begin; ascending."""
         self.start = 0
-        """The tail has the updates after this number…"""
+        """The tail has the updates after `start` up to `end`."""
         self.end = 0
-        """…up to this one."""
 
     def add_puts(self, term: int, puts: Puts) -> None:
         start, sizes, data = puts.start, puts.sizes, puts.data
@@ -131,7 +129,7 @@ class Tail:
         self._pieces.append(Puts(self._map, self.end - len(sizes) // PAIR_BYTES, sizes, data))
 
     def add(self, term: int, records: list[Record]) -> None:
-        """Add records of this term, applied in the order of the counter. The list must not change later."""
+        """In the order of the counter. The list must not change later."""
         self._join()
         first = records[0].counter
         last = records[-1].counter
@@ -152,7 +150,7 @@ class Tail:
             self._shrink()
 
     def precede(self, earlier: list[tuple[int, Record]]) -> None:
-        """Put as many of these earlier updates (with their terms) in front of the tail as fit, latest first.
+        """As many of these (with their terms) as fit in front of the tail, latest first.
 
         Does nothing unless they end where the tail begins.
         """
@@ -214,14 +212,14 @@ class Tail:
         assert self.terms, "each update is of a term"
 
     def covers(self, after: int) -> bool:
-        """Whether the tail has every update after this number."""
+        """Every update after this number."""
         return self.start <= after <= self.end
 
     def since(self, after: int) -> list[tuple[int, Record]]:
         return list(self._walk(after, self.end))
 
     def some(self, after: int, upto: int, bytes_max: int) -> list[tuple[int, Record]]:
-        """The same up to `upto` or about `bytes_max` bytes; at least one."""
+        """Up to `upto` or about `bytes_max` bytes; at least one."""
         found: list[tuple[int, Record]] = []
         size = 0
         for one in self._walk(
@@ -251,7 +249,7 @@ class Tail:
                 yield self.terms[at][0], record
 
     def _pieces_between(self, after: int, upto: int) -> Iterable[tuple[int, UpdatesTogether]]:
-        """Pieces with updates in this range, and the number after which each begins."""
+        """With the number after which each begins."""
         if upto <= after:
             return
         self._join()

@@ -1,7 +1,7 @@
 """Stands for the module `cython` where nothing is compiled: `from holdfast.core.store import uncompiled as cython`.
 
-The build (`build_lane.py`) replaces that import by Cython's own, so Cython is needed only to build. Here types are only
-types, and what only C can do is behind `if cython.compiled`.
+The build (`build_lane.py`) replaces that import by Cython's own. Here types are only types, and what only C can do is
+behind `if cython.compiled`.
 """
 
 from __future__ import annotations
