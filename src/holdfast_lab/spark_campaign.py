@@ -1,4 +1,4 @@
-"""Simulated clusters by the hundred: seeds x settings as a Spark job, with a table of what became of each run.
+"""Simulated clusters by the hundred: seeds x settings as a Spark job, with a table of the results.
 
     result = campaign(spark, range(200), ["plain", "mixed", "cuts"])
     print(result)
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 GOOD, FAILED, ERROR = "good", "failed", "error"
-"""The judges found nothing; they found something; the run came to no end, for an error in the code."""
+"""The judges found nothing; they found something; the run did not end because of an error in the code."""
 
 FAULT = "fault_"
 """Prefix of the figures of faults; their kind follows."""
 LAST_LINES = 40
-"""So much of its story is kept of a run that is not good."""
+"""Lines of its story kept of a run that is not good."""
 TASKS_MAX = 2_000
 SHOWN = 20
 SHOWN_PROBLEMS = 3
@@ -58,7 +58,9 @@ SETTINGS = {
     "mixed": Terms("mixed"),
     "cuts": Terms("sync", power_cuts=True),
 }
-"""No journal; maps journalled in this way; in one of these ways, by the seed; and all members losing power at once."""
+"""No journal; maps journalled in this way; in one of these ways, by the seed; and all members losing power at
+once.
+"""
 
 _COUNTS = pa.map_(pa.string(), pa.int64())
 _TYPES: dict[str, pa.DataType] = {
@@ -76,8 +78,9 @@ _TYPES: dict[str, pa.DataType] = {
     "replay": pa.string(),
 }
 SCHEMA = pa.schema(_TYPES)
-"""`faults`: how many of each kind; `rules`: how often each stood before a decision; `story`: its first line, `last` the
-last ones of a run that is not good; `replay`: the command that runs it again, with its story."""
+"""`faults`: how many of each kind; `rules`: how often each mattered to a decision; `story`: its first line,
+`last` the last ones of a run that is not good; `replay`: the command that runs it again, with its story.
+"""
 
 DDL = (
     "settings string, seed bigint, verdict string, problems array<string>, faults map<string,bigint>, "
@@ -88,12 +91,10 @@ DDL = (
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run."""
-
     settings: str
     seed: int
     without: frozenset[str] = frozenset()
-    """Rules that are switched off."""
+    """Disabled rules."""
 
     @property
     def replay(self) -> str:
@@ -111,16 +112,13 @@ class CampaignResult:
 
     @property
     def ok(self) -> bool:
-        """Whether every run is good."""
         return not self.bad
 
     @property
     def bad(self) -> list[dict[str, Any]]:
-        """The runs that are not good."""
         return [run for run in self.rows() if run["verdict"] != GOOD]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Every run as plain data."""
         return [
             {**run, **{name: dict(run[name]) for name in ("faults", "rules", "figures")}}
             for run in self.table.to_pylist()
@@ -132,7 +130,7 @@ class CampaignResult:
 
     @property
     def idle(self) -> list[str]:
-        """Rules that stood before no decision in any run."""
+        """Rules that mattered to no decision in any run."""
         asked = {name for run in self.rows() for name in run["rules"]}
         return [name for name in RULES if name not in asked]
 
@@ -148,9 +146,8 @@ def campaign(
     without: frozenset[str] = frozenset(),
     progress: jobs.Show = jobs.nothing,
 ) -> CampaignResult:
-    """Simulate every seed with each of these settings. Raises ConfigError, or JobFailed.
-
-    Progress counts runs. A run that raises an error is a row; only a process that dies makes its task fail.
+    """Simulate every seed with each of these settings. Raises ConfigError, or JobFailed. A run that raises an
+    error is a row; only a process that dies makes its task fail.
     """
     began = time.monotonic()
     runs = plan(seeds, settings, without)
@@ -169,7 +166,7 @@ def campaign(
 
 
 def plan(seeds: Sequence[int], settings: Sequence[str], without: frozenset[str] = frozenset()) -> list[Run]:
-    """Every run of a campaign. Raises ConfigError."""
+    """Raises ConfigError."""
     if unknown := [name for name in settings if name not in SETTINGS]:
         raise ConfigError(f"the settings {unknown[0]!r} are not known: {', '.join(SETTINGS)}")
     if unknown := sorted(without - RULES.keys()):

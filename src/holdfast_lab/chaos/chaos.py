@@ -8,8 +8,8 @@ keep their values. After each fault has healed, all keys that were ever called a
 reads, so the judge of linearizability checks every answer against one register for each key, in three modes:
 calls that changed something; also those that changed nothing; also reads.
 
-With `--zones` there is a metastore, and hot keys are also called in a map in a zone. With `--zones move`
-the other map moves into that zone or out of it in each round, and the fault strikes meanwhile.
+With `--zones` there is a metastore, and hot keys are also called in a map in a zone. With `--zones move` each
+round also moves the other map into that zone or out of it, and the fault strikes meanwhile.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from holdfast_lab.processes.hazelcast_writer import DemoError
 HOT = Keys(8, "k", 60)
 COLD = Keys(1000, "c")
 ZONED = Keys(8, "z", 60)
-"""Hot keys of the map in a zone; their names tell the judge which map they belong to."""
+"""Their names tell the judge which map they belong to."""
 LOAD_S = 0.7
-"""Least undisturbed load before each fault; a random time is added."""
+"""A random time is added."""
 ROUTING = {"threads": 8, "pause-us": 80_000, "ops": ",".join([*CHOSEN, *["get"] * 20])}
 """A client that routes to owners and mostly reads: a value that is never read proves nothing."""
 PINNED = {"threads": 12, "pause-us": 1_500_000, "ops": ",".join(CHOSEN)}
-"""A client that uses one member for all keys. Its threads rest long. A replaced primary must not
-answer calls that begin after its replacement, and only threads that rested at that time can make such calls.
+"""A client that uses one member for all keys. Its threads rest long: a replaced primary must not answer calls
+that begin after its replacement, and only threads that rested at that time can make such calls.
 """
 SPREAD = {"threads": 4, "pause-us": 40_000, "ops": ",".join([*CHOSEN, "put", "replace"])}
 """A client that calls the many keys."""
@@ -78,8 +78,6 @@ def kind_of(call: Call) -> str:
 
 @dataclass(slots=True)
 class Judged:
-    """Verdict on all keys."""
-
     counts: dict[str, int]
     """Checked calls by mode."""
     broken: dict[str, list[Broken]]
@@ -89,9 +87,8 @@ class Judged:
 
 
 def judge_modes(calls: list[Call]) -> Judged:
-    """Judge every key in all modes.
-
-    A history that holds with all calls holds with fewer, so narrower modes are only tried for keys that fail.
+    """A history that holds with all calls holds with fewer, so narrower modes are only tried for keys that
+    fail.
     """
     kinds = Counter(
         kind_of(call) for call in calls if not (call.operation in READS and call.outcome is not Outcome.DONE)
@@ -188,7 +185,7 @@ class CallingProcess:
             self._wait("does not connect", deadline_s)
 
     def read_each(self, keys: list[str]) -> list[str]:
-        """Let it read each of these keys; returns those that it could not read."""
+        """Read each of these keys; returns the unreadable ones."""
         before = len(self._unread)
         assert self._process.stdin is not None, "it is a pipe"
         self._process.stdin.write(json.dumps(keys).encode() + b"\n")
@@ -208,7 +205,6 @@ class CallingProcess:
         self.gather()
 
     def gather(self) -> None:
-        """Parse its output since the last call."""
         *lines, self._rest = (self._rest + self._file.read()).split(b"\n")
         for line in lines:
             said = json.loads(line)
@@ -232,7 +228,7 @@ class CallingProcess:
 def python_client(
     addresses: list[str], folder: Path, name: str, load: dict[str, object], keys: Keys, *, smart: bool
 ) -> CallingProcess:
-    """The official Python client. Keys of `ZONED` are in the map in a zone."""
+    """Keys of `ZONED` are in the map in a zone."""
     called = ZONED_MAP if keys is ZONED else MAP
     command = [sys.executable, "-m", "holdfast_lab.chaos.recorded_calls", "--map", called, "--client", name]
     options = {"keys": keys.count, "prefix": keys.prefix, "rotate-s": keys.rotate_s, **load}
@@ -247,7 +243,7 @@ def python_client(
 def java_client(
     addresses: list[str], folder: Path, name: str, load: dict[str, object], *, smart: bool, target: Path
 ) -> CallingProcess:
-    """The official Java client, by `HotKeys`, which `make java-client` has built into `target`."""
+    """`HotKeys`, which `make java-client` has built into `target`."""
     newest = max((target / "clients").glob("hazelcast-*.jar"))
     command = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
     command += ["-cp", f"{target / 'classes'}:{newest}", "holdfast.interop.HotKeys", "run"]
@@ -279,8 +275,8 @@ class Chaos(Campaign[Verdict]):
         keep: Path | None = None,
         pinned: int = 3,
     ) -> None:
-        """`java`: folder of the built Java client; without it only Python clients call. `pinned`: number of Python
-        clients that use one member each.
+        """`java`: folder of the built Java client; without it only Python clients call. `pinned`: number of
+        Python clients that use one member each.
         """
         super().__init__(Verdict(faults=nemesis.faults, served_s=nemesis.served_s), console, keep)
         self.nemesis = nemesis
@@ -324,7 +320,7 @@ class Chaos(Campaign[Verdict]):
         time.sleep(LOAD_S * (1 + self.nemesis.dice.random()))
         into = number % 2 == 1
         if self.nemesis.moves:
-            # The order is accepted, and the move goes on.
+            # The order is accepted, and the move continues.
             self.nemesis.move(into=into, timeout_s=ORDER_S)
         words = self.nemesis.strike()
         self.cluster.wait_settled(SETTLE_S)
@@ -336,7 +332,6 @@ class Chaos(Campaign[Verdict]):
         return words
 
     def _read_all(self) -> None:
-        """Read every key that was called so far."""
         for client in self.clients:
             client.gather()
         called = sorted({call.key for client in self.clients for call in client.calls})
@@ -393,9 +388,8 @@ def main(
     zones: str = "",
     console: Console | None = None,
 ) -> int:
-    """Run the rounds and show the findings; returns 0 if every answer holds, else 1.
-
-    `zones`: not empty: there is also a map in a zone; `MOVE`: the other one moves.
+    """Returns 0 if every answer holds, else 1. `zones`: not empty: there is also a map in a zone; `MOVE`: the
+    other one moves.
     """
     console = console or Console()
     seed = random.randrange(1_000_000) if seed is None else seed  # noqa: S311 - who is struck is no secret

@@ -34,10 +34,9 @@ from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
 
 MAP = "chaos"
 ZONED_MAP, ZONE = "chaos-zoned", "chaos"
-"""The map in a zone, and its zone."""
 VOTERS = 3
 ZONE_PARTITIONS = 31
-"""Partitions of cluster and zone, if there is one: each is a group on three members or more."""
+"""Of cluster and zone: each is a group on three members or more."""
 SCALE_DOWN_S = 3
 """Wait before others take the replicas of a lost member."""
 HEARTBEAT_MS, SUSPECT_MS = 300, 1500
@@ -62,7 +61,7 @@ def choose_s(dice: random.Random) -> float:
 
 
 class Nemesis:
-    """Base class; one object for one run."""
+    """One object for one run."""
 
     name: ClassVar[str]
     members: ClassVar[int] = 3
@@ -71,13 +70,13 @@ class Nemesis:
     keeps_doors: ClassVar[bool] = True
     """Whether returning members keep their ports, so that a client may stay with one."""
     replicas: ClassVar[int] = 3
-    """Replicas of the zone, if there is one."""
+    """Of the zone, if there is one."""
     replaces: ClassVar[bool] = False
     """Whether the zone moves the replicas of lost members to others; otherwise it waits for their return."""
     zones = False
     """Whether there is also a map in a zone."""
     moves = False
-    """Whether the map that is in no zone at first moves into the zone and out again, while the nemesis strikes."""
+    """Whether the other map moves into the zone and out again while the nemesis strikes."""
     local_reads = False
     """Whether leaders answer reads of the map in the zone alone: reads may then be outdated."""
 
@@ -110,7 +109,7 @@ class Nemesis:
         act_at_any(parse_addresses(self.cluster.client_addresses()), Credentials(), zone)
 
     def move(self, *, into: bool, timeout_s: float) -> str:
-        """Move the map into the zone or out of it; returns the reason why that is not done after this time."""
+        """Move the map into the zone or out of it; returns why that is not done after this time."""
         addresses = parse_addresses(self.cluster.client_addresses())
         order = MoveMap(MAP, ZONE) if into else MoveMap(MAP, no_zone=True)
         try:
@@ -160,7 +159,9 @@ class Nemesis:
         return self.dice.choice(led)
 
     def victim(self) -> ManagedMember:
-        """The master, once in three times, otherwise the primary of a hot key; with zones, as often a leader there."""
+        """The master, once in three times, otherwise the primary of a hot key; with zones, as often a leader
+        there.
+        """
         if self.zones and self.dice.randrange(2) == 0:
             return self.zone_leader()
         return self.master() if self.dice.randrange(3) == 0 else self.primary()
@@ -393,11 +394,12 @@ class Blackout(Nemesis):
 
 
 class Clock(Nemesis):
-    """The calendar of one member, or of several, jumps by up to an hour, or drifts; in some rounds the member restarts.
+    """The calendar of one member, or of several, jumps by up to an hour, or drifts; in some rounds the member
+    restarts.
 
-    Only the processes' clocks change: libfaketime wraps the C library. The monotonic clock, which never jumps
-    on any system, is not changed. There are no files, since these need threads, and under libfaketime a waiting
-    thread spins.
+    libfaketime wraps the C library, so only the processes' clocks change. It leaves the monotonic clock
+    alone, which never jumps on any system. There are no files, since these need threads, and under
+    libfaketime a waiting thread spins.
     """
 
     name = "clock"
@@ -474,7 +476,7 @@ class FakedCluster(LocalCluster):
 
 
 def find_faketime() -> Path:
-    """The library that fakes time. Raises DemoError if it is not installed."""
+    """Raises DemoError if libfaketime is not installed."""
     folder, name = FAKETIME
     found = sorted(Path(folder).glob(f"*/{name}"))
     if not found:
@@ -487,7 +489,6 @@ def find_faketime() -> Path:
 
 @contextmanager
 def paused(member: ManagedMember) -> Iterator[None]:
-    """Pause the member's process during the block."""
     member.process.send_signal(signal.SIGSTOP)
     try:
         yield

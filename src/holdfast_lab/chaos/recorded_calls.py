@@ -55,8 +55,8 @@ READ_AGAIN_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys to call now. With `rotate_s` they change at that interval, for all clients of a machine at once,
-    so that no key's history becomes too long for the judge.
+    """With `rotate_s` the keys change at that interval, for all clients of a machine at once, so that no
+    key's history becomes too long for the judge.
     """
 
     count: int
@@ -64,7 +64,6 @@ class Keys:
     rotate_s: int = 0
 
     def turn(self, now_ns: int) -> int:
-        """Number of the set of keys at this time of the monotonic clock."""
         return now_ns // (self.rotate_s * 1_000_000_000) if self.rotate_s else 0
 
     def names(self, turn: int) -> list[str]:
@@ -94,7 +93,7 @@ class Caller:
         self._number = 0
 
     def rest_s(self, mean_s: float) -> float:
-        """Pause before the next call in seconds: up to twice the mean."""
+        """Pause before the next call: up to twice the mean."""
         return self._dice.uniform(0, 2 * mean_s)
 
     def step(self) -> None:
@@ -160,7 +159,7 @@ def read_each(target: Any, name: str, keys: list[str], out: Callable[[dict[str, 
 
 
 def history(lines: Iterable[str]) -> Iterator[Call]:
-    """The recorded calls of a client in the form of the judge. Raises ValueError for an invalid line."""
+    """The recorded calls in the form of the judge. Raises ValueError for an invalid line."""
     for line in lines:
         noted = json.loads(line)
         if "op" in noted:  # Otherwise "ready", or the counts at the end.
@@ -168,7 +167,6 @@ def history(lines: Iterable[str]) -> Iterator[Call]:
 
 
 def call_of(noted: dict[str, Any]) -> Call:
-    """One line of a history in the form of the judge."""
     operation = OPERATIONS[noted["op"]]
     argument, expected = noted["arg"], None
     if operation == "replace_if_same":
@@ -190,7 +188,7 @@ def call_of(noted: dict[str, Any]) -> Call:
 
 
 def open_client(addresses: tuple[str, ...], name: str, *, smart: bool) -> Any:
-    """The official client; without `smart` it uses one member for all keys."""
+    """Without `smart` the client uses one member for all keys."""
     from hazelcast.client import HazelcastClient
 
     return HazelcastClient(
@@ -204,7 +202,6 @@ def open_client(addresses: tuple[str, ...], name: str, *, smart: bool) -> Any:
 
 
 def run(caller: Caller, pause_s: float, ended: threading.Event) -> None:
-    """Call until `ended` is set."""
     while not ended.wait(caller.rest_s(pause_s)):
         caller.step()
 

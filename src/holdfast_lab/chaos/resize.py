@@ -45,7 +45,6 @@ from holdfast_lab.processes.paced import PacedProcess
 
 SMALL, LARGE = 3, 7
 ZONE, ZONED_CLIENT, ZONED_BALLAST = "resize", "client-zoned", "ballast-zoned"
-"""The zone and its maps."""
 VOTERS, REPLICAS = 3, 3
 SCALE_DOWN_S = 3
 """Wait before others take the replicas of a killed member, which keeps no files."""
@@ -54,7 +53,7 @@ ENTRY_BYTES = 1000
 BALLAST_STEP = 2000
 """Entries of ballast that are written, or read, together."""
 ADMITTED, LEFT = " INFO view ", " INFO left the view "
-"""Log texts of a member that is admitted, and of others that go on without it."""
+"""Log texts of a member that is admitted, and of others that continue without it."""
 TIME_DIGITS = len("2026-01-01 00:00:00,000")
 SLOWEST = 5
 AIM_RATIO, AIM_PAUSE_MS = 3.0, 250.0
@@ -69,20 +68,19 @@ class Plan:
     rate: float = 400.0
     """Operations of the client in a second; half of them write."""
     megabytes: int = 32
-    """Ballast of each map, which has to move in addition to the client's entries."""
+    """Ballast of each map, which moves in addition to the client's entries."""
     small: int = SMALL
     large: int = LARGE
     rest_s: float = 5.0
     """Time at rest before the cluster grows, and before it shrinks."""
     kills: bool = True
-    """Whether a member is killed in each round."""
     seed: int = 0
     zones: bool = False
     """Whether one more map of each kind is in a zone with as many partitions as the cluster."""
 
     @property
     def config(self) -> str:
-        """Configuration of the members: only the maps, and a metastore if there is a zone."""
+        """Only the maps, and a metastore if there is a zone."""
         names = [(name, count) for count in self.backups for name in (client_map(count), ballast_map(count))]
         led = "".join(f'[maps."{name}"]\nbackups = {count}\n' for name, count in names)
         if not self.zones:
@@ -261,7 +259,6 @@ class Resize(Campaign[Verdict]):
             self.spans.append(Span(PROCESSES, left_s, self.cluster.seen_s, f"end {names}"))
 
     def _replace(self, wanted: int) -> None:
-        """Start missing members."""
         if missing := wanted - len(self.cluster.alive):
             self._join(missing)
 
@@ -302,7 +299,7 @@ class Resize(Campaign[Verdict]):
     # -- before and after the rounds
 
     def _entries(self) -> Iterator[dict[int, str]]:
-        """The entries of ballast, a piece at a time."""
+        """The entries of ballast, in pieces."""
         count = self.plan.megabytes * 1_000_000 // ENTRY_BYTES
         for begin in range(0, count, BALLAST_STEP):
             numbers = range(begin, min(begin + BALLAST_STEP, count))
@@ -388,7 +385,6 @@ def said_s(member: ManagedMember, words: str) -> float:
 
 
 def waits(title: str, phases: dict[str, Summary]) -> Table:
-    """Waiting times of the client, by phase."""
     shown = Table(title, "operations", "errors", "p50", "p99", "p99.9", "longest")
     for phase in PHASES:
         one = phases[phase]
@@ -402,7 +398,6 @@ def waits(title: str, phases: dict[str, Summary]) -> Table:
 
 
 def show_waits(measured: Judged, console: Console) -> None:
-    """The client's waiting times, also for the map in a zone if there is one."""
     console.print(waits("the client waited, ms", measured.phases))
     if ZONED_CLIENT in measured.maps:
         console.print(waits("of this for the map in the zone", measured.maps[ZONED_CLIENT]))
@@ -422,10 +417,8 @@ def show_waits(measured: Judged, console: Console) -> None:
 def main(
     plan: Plan, *, as_json: bool = False, logs: Path | None = None, console: Console | None = None
 ) -> int:
-    """Run, and show the findings; returns 0 if nothing was lost, else 1.
-
-    `as_json`: write one object to standard output, and everything else to standard error. `logs`: folder for
-    the logs of members and client, which are deleted otherwise.
+    """Returns 0 if nothing was lost, else 1. `as_json`: write one object to standard output, and everything
+    else to standard error. `logs`: folder for the logs of members and client, which are deleted otherwise.
     """
     console = console or Console(stderr=as_json)
     maps = " and ".join(str(count) for count in plan.backups) + ", and a zone" * plan.zones

@@ -25,7 +25,7 @@ EXAMPLES = 3
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Rows with typed columns and a checked key: every row has a distinct one."""
+    """Rows with typed columns and a key that is distinct in every row."""
 
     title: str
     table: Any
@@ -37,17 +37,13 @@ class Source:
         return int(self.table.num_rows)
 
     def write_parquet(self, path: Path) -> None:
-        """Write the rows for Spark, which keeps the types."""
         from pyarrow import parquet
 
         parquet.write_table(self.table, path, row_group_size=max(1, self.rows // 8))
 
 
 def load(rows: int | None = None, csv: Path | None = None, key: tuple[str, ...] | None = None) -> Source:
-    """Rows of the demo: the first `rows` of the flights, or of `csv` with its key column or columns.
-
-    Raises ConfigError, which says what is wrong and what to do.
-    """
+    """The first `rows` of the flights, or of `csv` with its key column or columns. Raises ConfigError."""
     if rows is not None and rows < 1:
         raise ConfigError(f"--rows is {rows}; it must be at least 1")
     if csv is None:
@@ -60,7 +56,7 @@ def load(rows: int | None = None, csv: Path | None = None, key: tuple[str, ...] 
 
 
 def _flights() -> Any:
-    """The table inside the installed package, which is not imported because it would load pandas."""
+    """Read from the installed package without importing it, because it would load pandas."""
     spec = importlib.util.find_spec(FLIGHTS_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError(
@@ -137,7 +133,7 @@ def _check_key(table: Any, title: str, key: tuple[str, ...]) -> None:
 
 
 def _spark_types(table: Any) -> Any:
-    """Convert for Spark: times of day and empty columns become text, instants have microseconds."""
+    """Times of day and empty columns become text, instants have microseconds."""
     import pyarrow as pa
 
     fields = []

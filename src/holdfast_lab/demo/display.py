@@ -23,9 +23,7 @@ REFRESH_PER_S = 4
 
 
 class Display:
-    """A context manager. On a terminal it is updated continuously, otherwise it prints a line for each finished
-    phase.
-    """
+    """On a terminal it is updated continuously, otherwise it prints a line for each finished phase."""
 
     def __init__(self, console: Console, phases: list[Phase]) -> None:
         self.console = console
@@ -51,7 +49,7 @@ class Display:
 
     @contextmanager
     def phase(self, title: str) -> Iterator[list[str]]:
-        """A step of the story. Text that the block adds to the list is shown next to the title at the end."""
+        """Text that the block adds to the list is shown next to the title at the end."""
         self._running, self._since_s = title, time.monotonic()
         words: list[str] = []
         yield words

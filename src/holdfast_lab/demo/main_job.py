@@ -55,7 +55,7 @@ def main(
     *,
     zone: bool = False,
 ) -> int:
-    """Run the demo; returns its exit status: 0 if nothing was lost, 1 if something was, 2 if it could not start.
+    """Returns the exit status: 0 if nothing was lost, 1 if something was, 2 if the demo could not start.
 
     `csv` and `key`: the user's own data (`key`: columns, as a list or separated by commas); `out`: folder for
     the report and the members' logs. `zone`: put the rows into a zone.
@@ -90,7 +90,9 @@ def _end_in_order(number: int, _frame: FrameType | None) -> None:
 
 
 class MainJob(Campaign[Findings]):
-    """Three rounds: a member is killed, two join, the master is drained. With a zone a fourth: an export at a cut."""
+    """Three rounds: a member is killed, two join, the master is drained. With a zone a fourth: an export at a
+    cut.
+    """
 
     judges_failures = False
 

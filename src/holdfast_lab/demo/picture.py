@@ -17,7 +17,7 @@ TOGETHER_S = 1.0
 
 
 class Picture:
-    """One picture. Times are milliseconds from its left edge."""
+    """Times are milliseconds from the left edge."""
 
     def __init__(
         self, timeline: Timeline, waits: Sequence[Progress], copies: str = "copies of all partitions"
@@ -40,11 +40,9 @@ class Picture:
         return first, max(last, first + 1)
 
     def ms(self, at_s: float) -> int:
-        """Position of a moment."""
         return round(1000 * (min(max(at_s, self.begin_s), self.end_s) - self.begin_s))
 
     def story(self) -> dict[str, object]:
-        """Everything as plain data."""
         full = max(1, *(snapshot.copies for snapshot in self.snapshots))
         lowest = min(snapshot.copies for snapshot in self.snapshots)
         longest = max((item.pause_ms for item in self.waits), default=0.0)

@@ -28,21 +28,19 @@ EXAMPLES = 5
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Number of compared and different items, with examples."""
-
     compared: int
     wrong: int
     examples: list[str] = field(default_factory=list)
 
 
 def java() -> str:
-    """A line about the Java for Spark. Raises ConfigError, which says what to install."""
+    """Raises ConfigError, which says what to install."""
     return f"Spark will run on the Java in {java_home()}"
 
 
 @contextmanager
 def stderr_to(file: Path) -> Iterator[None]:
-    """Processes that are started in this block write their standard error into the file."""
+    """Processes started in this block write their standard error into the file."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:
@@ -55,12 +53,11 @@ def stderr_to(file: Path) -> Iterator[None]:
 
 
 class Job:
-    """A Spark session and the rows. A context manager: Spark ends with the block."""
+    """A context manager: Spark ends with the block."""
 
     def __init__(self, parquet: Path, key: tuple[str, ...], log: Path) -> None:
         self.key = key
         self.log = log
-        """File for Spark's own messages."""
         self._parquet = parquet
         self._spark: SparkSession
         self._rows: DataFrame

@@ -1,4 +1,4 @@
-"""Findings of a demo run, as a table for the terminal and as one self-contained page."""
+"""Findings of a demo run, as a table for the terminal and as a self-contained page."""
 
 from __future__ import annotations
 
@@ -68,7 +68,6 @@ class Findings(CampaignVerdict):
 
     @property
     def lost(self) -> int:
-        """Number of missing or different items."""
         return self.rows_lost + self.restored_lost + self.not_restored + self.writes_lost + self.wrong_reads
 
     def facts(self) -> dict[str, str]:
@@ -107,7 +106,6 @@ class Circumstances:
 
 
 def _processor() -> str:
-    """Name of the processor, or else its kind."""
     try:
         lines = CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -136,7 +134,7 @@ def write_page(findings: Findings, target: Path) -> None:
 
 
 def page(findings: Findings, run: Circumstances | None = None) -> str:
-    """The page as HTML; `run`: of this process by default."""
+    """`run`: of this process by default."""
     run = run or Circumstances.now()
     verdict = "Nothing lost, nothing diverged."
     if not findings.good:
@@ -210,7 +208,6 @@ def _story(findings: Findings) -> str:
 
 
 def _phase_rows(phases: Sequence[Phase]) -> str:
-    """A line for each phase, with a bar for its duration."""
     longest = max((phase.seconds for phase in phases), default=1.0) or 1.0
     return "".join(
         f"<span>{escape(phase.title)}</span><span class='number'>{phase.seconds:.1f} s</span>"

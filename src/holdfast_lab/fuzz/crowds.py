@@ -1,4 +1,4 @@
-"""Messages that are long because they have many small parts, and the time for which they block a member's event loop.
+"""Messages with many small parts, and the time for which they block a member's event loop.
 
 A message of 16 MB may have 2.6 million frames, lists or names. `python -m holdfast_lab fuzz` sends such
 messages, and `holdfast_lab.bench.turns` measures each of them. The processor time of a member between two
@@ -40,7 +40,7 @@ CORRELATION: Final = 9
 
 
 def _request(kind: int, *frames: bytes, fixed: bytes = b"") -> bytes:
-    """A request of a Hazelcast client. The last of the frames must be a single frame."""
+    """The last of the frames must be a single frame."""
     head = struct.pack("<iqi", kind, CORRELATION, -1) + fixed
     first = hz.FRAME.pack(hz.HEADER_BYTES + len(head), hz.UNFRAGMENTED) + head
     return hz.message([first, *frames])
@@ -110,7 +110,6 @@ CLIENT_CROWDS: Final[Mapping[str, Make]] = MappingProxyType(
         "putIfAbsent": lambda size: _times(_request(0x010E00, MAP, KEY, KEY, fixed=bytes(16)), size),
     }
 )
-"""Messages of clients of the Hazelcast protocol."""
 
 
 def _list(count: int, part: bytes) -> bytes:
@@ -147,7 +146,6 @@ OWN_CROWDS: Final[Mapping[str, Make]] = MappingProxyType(
         "statuses": lambda size: _times(own.frame(request_of(1, ShowStatus(), 5)), min(size, 20_000)),
     }
 )
-"""Messages of clients of Holdfast's own protocol."""
 
 _POST = b"POST /v1/actions/configure HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 HTTP_CROWDS: Final[Mapping[str, Make]] = MappingProxyType(
@@ -166,7 +164,6 @@ HTTP_CROWDS: Final[Mapping[str, Make]] = MappingProxyType(
         "requests": lambda size: _times(b"GET /health/live HTTP/1.1\r\nHost: a\r\n\r\n", min(size, 60_000)),
     }
 )
-"""Requests at the HTTP port."""
 
 
 class TurnMeter:
@@ -183,7 +180,7 @@ class TurnMeter:
         self._thread.start()
 
     def _processor_ns(self) -> int:
-        """Processor time of the event loop's thread."""
+        """Of the event loop's thread."""
         return int(self._times.read_text(encoding="ascii").split()[0])
 
     def _live(self) -> None:

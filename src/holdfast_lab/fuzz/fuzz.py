@@ -75,9 +75,10 @@ class Plan:
     users: bool = False
     """Whether messages come from a user with few permissions (`holdfast_lab.fuzz.rule_oracle`)."""
     tls: ClientTls | None = None
-    """TLS of members and strangers; None: no TLS."""
+    """TLS of members and strangers."""
     secret: bool = True
-    """Whether the members have a secret, known to the strangers at the member port; without one, anyone is admitted.
+    """Whether the members have a secret, known to the strangers at the member port; without one, anyone is
+    admitted.
     """
 
 
@@ -94,7 +95,6 @@ class Verdict(CampaignVerdict):
     turn_ms: float = 0.0
     """Longest processor time of a member between two answers to another client."""
     doors: dict[str, int] = field(default_factory=dict)
-    """Counts of the members."""
 
     @property
     def slower(self) -> float:
@@ -205,13 +205,11 @@ class Canary:
 
 
 class Stranger:
-    """One thread that sends exchanges."""
-
     def __init__(self, run: Fuzz) -> None:
         self._run = run
         self._lingering: deque[socket.socket] = deque()
         self.number = -1
-        """Number of the present exchange."""
+        """Of the present exchange."""
         self.thread = threading.Thread(target=self._live, daemon=True)
 
     def _live(self) -> None:
@@ -324,7 +322,6 @@ class Fuzz(Campaign[Verdict]):
         verdict.problems += [what for what in verdict.doors if what.startswith((FAULTY, "read failed"))]
 
     def next_talk(self) -> int | None:
-        """Number of the next exchange; None at the end."""
         with self._lock:
             verdict, plan = self.verdict, self.plan
             if self._over or verdict.said >= plan.messages or (plan.only is not None and verdict.talks):
@@ -337,7 +334,6 @@ class Fuzz(Campaign[Verdict]):
         return number
 
     def door(self, said: Talk, number: int) -> tuple[str, int]:
-        """Address for an exchange."""
         member = self._cluster.members[number % len(self._cluster.members)]
         address = {MEMBERS: member.member_address, HTTP: self._http[member.name]}.get(
             said.door, member.client_address
@@ -351,7 +347,6 @@ class Fuzz(Campaign[Verdict]):
             self.verdict.talks += 1
 
     def _say_all(self) -> None:
-        """Send everything, and check the members all the time."""
         strangers = [Stranger(self) for _ in range(THREADS if self.plan.only is None else 1)]
         rest = {member.name: _resident(member) for member in self._cluster.members}
         for stranger in strangers:
@@ -407,7 +402,7 @@ class Fuzz(Campaign[Verdict]):
 
 
 def _resident(member: ManagedMember) -> int:
-    """Memory of a member in bytes; 0 if unknown."""
+    """In bytes; 0 if unknown."""
     try:
         pages = Path(f"/proc/{member.pid}/statm").read_text(encoding="ascii").split()[1]
     except (OSError, IndexError):
@@ -416,7 +411,7 @@ def _resident(member: ManagedMember) -> int:
 
 
 def main(plan: Plan, logs: Path | None) -> int:
-    """Run, and print the findings; returns the exit status."""
+    """Returns the exit status."""
     console = Console(highlight=False, soft_wrap=True)
     if plan.users:
         return _main_of_users(plan, logs, console)

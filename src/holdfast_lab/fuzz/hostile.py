@@ -49,10 +49,8 @@ HTTP_SHARE = 0.15
 CROWD_SHARE = 0.003
 """Share of talks with one message of very many parts (`holdfast_lab.fuzz.crowds`)."""
 CROWD_BYTES = (30_000, 300_000, 1_500_000)
-"""Sizes of such messages in bytes."""
 DOORS = (CLIENTS, CLIENTS, CLIENTS, OWN, OWN, MEMBERS)
 ROUGH = 0.4
-"""Share of rough talks."""
 MESSAGES_MAX = 40
 """Most messages of one talk."""
 NUMBERS = (
@@ -111,7 +109,7 @@ HOSTS = (
     "\u2025",
 )
 KEYS = 64
-"""Number of keys, limited so that fuzzing does not fill the members."""
+"""Limited so that fuzzing does not fill the members."""
 BROKEN = (b"\xff", b"\xc3\x28", b"\xed\xa0\x80", b"\xf8\x88\x80\x80\x80", b"ok\xfe")
 HARMLESS = frozenset({"refill", "accept-loss", "reset-lost"})
 """Actions that do nothing to a healthy cluster."""
@@ -124,7 +122,7 @@ class Facts:
     cluster: str
     partition_count: int
     members: tuple[str, ...]
-    """Their UUIDs."""
+    """UUIDs."""
     secret: str = ""
     """`security.member_secret`."""
 
@@ -173,8 +171,6 @@ def _head(short: int, long: int, count: int) -> bytes:
 
 
 class Liar:
-    """Generates messages, and corrupts them."""
-
     def __init__(self, draw: random.Random, facts: Facts, *, rough: bool) -> None:
         """`rough`: whether messages may violate the protocol."""
         self.draw = draw
@@ -214,7 +210,6 @@ class Liar:
         return (-7).to_bytes(4, "big", signed=True) + self.draw.randrange(KEYS).to_bytes(4, "big")
 
     def blob(self) -> bytes:
-        """Some bytes, rarely many."""
         pick = self.draw.random()
         if pick < 0.6:
             return self.key()
@@ -349,7 +344,6 @@ class Liar:
         return name, {one.encode_name: self.of(one.type, one.name) for one in kind.fields}
 
     def request(self) -> Request:
-        """A valid request."""
         op = self.draw.choice(list(Op))
         name = self.text("map")
         key, value = self.key(), self.blob()
@@ -369,11 +363,9 @@ class Liar:
         return Request(op, name, partitions, key, value, expected, items, ttl_ms, max_idle_ms, key_hash)
 
     def schema(self) -> Schema:
-        """One of a few schemas of compact classes."""
         return Schema(self.draw.choice(("Flight", "Person")), [("id", 7), (self.draw.choice("abc"), 16)])
 
     def rows(self) -> own.PutColumns:
-        """Valid rows."""
         keys = sorted({self.key() for _ in range(self.draw.randint(1, 9))})
         groups: dict[int, list[bytes]] = {}
         for key in keys:
@@ -439,7 +431,6 @@ class Liar:
         return hz.FRAME.pack(length, flags) + part[6:]
 
     def fixed(self, name: str) -> bytes:
-        """A fixed-size parameter."""
         size = struct.calcsize("<" + FIXED[name])
         if self.chance(0.7):
             usual = {"flags": 255, "serialization_version": 1, "ttl_ms": self.draw.choice((-1, 0, 1, 3000))}
@@ -447,7 +438,6 @@ class Liar:
         return (self.draw.choice(NUMBERS) & (2**64 - 1)).to_bytes(8, "little").ljust(size, b"\0")[:size]
 
     def variable(self, name: str) -> list[bytes]:
-        """Frames of a variable-size parameter."""
         if name in ("name", "cluster_name", "service", "username", "password") or name.startswith("client_"):
             return [self.text_frame("hz:impl:mapService" if name == "service" else self.text(name))]
         if name in ("keys", "entries"):
@@ -577,7 +567,7 @@ def _schema_frames(liar: Liar) -> list[bytes]:
 
 @cache
 def _calls(rough: bool) -> list[int]:
-    """Kinds of requests. A second, wrong authentication ends the connection, so only rough talks have it."""
+    """A second, wrong authentication ends the connection, so only rough talks have it."""
     return [kind for kind in MESSAGES if rough or kind not in authentication.MESSAGES]
 
 

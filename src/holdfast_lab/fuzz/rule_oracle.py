@@ -2,8 +2,8 @@
 
 There are four maps. No rule mentions `vault`; `shelf` may be read, `box` may be stored into, and `own` allows
 nearly everything. The judge shares nothing with the members' table of permissions: it derives the effect of a
-call from its name. It also knows texts that exist only in `vault` and `box`, and looks for them in every
-received byte; at the end it checks that nothing was changed.
+call from its name. It also looks for texts that exist only in `vault` and `box` in every received byte; at
+the end it checks that nothing was changed.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ def names_of(call: Call) -> set[str]:
 
 
 def response_problem(call: Call, code: int | None) -> str:
-    """Error in the answer to this request of the Hazelcast protocol. `code`: error code of the answer, if it is
-    an error.
+    """Error in the answer to this request of the Hazelcast protocol. `code`: its error code, if it is an
+    error.
     """
     service, _, verb = name_of(call.kind).partition(".")
     names = names_of(call)
@@ -205,7 +205,7 @@ class Talking:
         self._socket.close()
 
     def _more(self) -> bool:
-        """Wait for data; returns False at the end of the connection."""
+        """Wait for data; False at the end of the connection."""
         try:
             piece = self._socket.recv(1 << 16)
         except (TimeoutError, OSError):
@@ -216,7 +216,7 @@ class Talking:
         return bool(piece)
 
     def _say(self, data: bytes) -> bool:
-        """Returns False if the connection is closed."""
+        """False if the connection is closed."""
         try:
             self._socket.sendall(data)
         except OSError:
@@ -351,7 +351,6 @@ def _read(kind: int, data: bytes) -> Call | None:
 
 
 def _fill(client: Client) -> dict[str, dict[bytes, bytes]]:
-    """Store the initial entries, and return them."""
     kept: dict[str, dict[bytes, bytes]] = {}
     for name in (VAULT, SHELF, BOX, OWN):
         mark = "" if name in (SHELF, OWN) else SECRET.decode()

@@ -17,7 +17,7 @@ def config_of(tls: ClientTls | None) -> str:
 
 
 def connected(address: tuple[str, int], timeout_s: float, tls: ClientTls | None) -> socket.socket:
-    """A connection, with TLS if wanted. Raises OSError."""
+    """Raises OSError."""
     plain = socket.create_connection(address, timeout_s)
     if tls is None:
         return plain

@@ -28,8 +28,6 @@ HERE = Path(__file__).parent
 
 @dataclass
 class Module:
-    """One module and its results."""
-
     path: str
     tests: list[str]
     floor: float
@@ -43,7 +41,6 @@ class Module:
 
     @property
     def killed(self) -> int:
-        """Number of mutants that the tests noticed."""
         return sum(1 for verdict in self.verdicts.values() if verdict in {KILLED, TIMED_OUT})
 
     @property
@@ -135,7 +132,7 @@ def choose(modules: list[Module], sample: int, seed: int, match: str) -> None:
 
 
 def judge(module: Module, workers: int) -> None:
-    """Judge the chosen mutants in a separate process."""
+    """In a separate process."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
         answers = Path(scratch) / "answers"

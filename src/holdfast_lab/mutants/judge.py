@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[3]
 SOURCE = ROOT / "src" / "holdfast"
 KILLED, SURVIVED, TIMED_OUT, UNREACHED, UNJUDGED = "killed", "survived", "time-out", "unreached", "unjudged"
 LATER = "later"
-"""Verdict for now: to be judged by a process that has not imported the module yet."""
+"""To be judged by a process that has not imported the module yet."""
 WALL_SECONDS = 120
 """Ends a test that sleeps for ever; the limit of processor time ends one that loops for ever."""
 MEMORY_BYTES = 2 << 30
@@ -63,8 +63,6 @@ class Orders:
 
 
 class Target:
-    """The module with its tree and its mutants."""
-
     def __init__(self, module: str) -> None:
         self.path = (ROOT / "src" if module.startswith("holdfast_lab/") else SOURCE) / module
         self.name = ".".join(("holdfast", *Path(module).with_suffix("").parts))
@@ -73,7 +71,6 @@ class Target:
         self.mutants = {mutant.key: mutant for mutant in mutants(self.tree)}
 
     def code(self, mutant: Mutant) -> types.CodeType:
-        """The module's code with this mutation."""
         with mutant.made():
             return compile(self.tree, str(self.path), "exec")
 
@@ -131,7 +128,9 @@ class Child:
 
 
 def fork(work: Callable[[int], int], cpu_seconds: int) -> tuple[int, int]:
-    """Fork a child that runs `work` with the file descriptor for its answer, and ends with the result as its status."""
+    """Fork a child that runs `work` with the file descriptor for its answer, and ends with the result as its
+    status.
+    """
     reading, writing = os.pipe()
     pid = os.fork()
     if pid:
@@ -403,7 +402,7 @@ def main(orders: Orders) -> None:
 
 
 def judge_functions(target: Target, orders: Orders, chosen: list[Mutant]) -> int:
-    """Judge these mutants; returns the exit status of the process."""
+    """Returns the exit status of the process."""
     judge = Judge(target, orders, chosen, Nursery(orders))
     status = pytest.main(arguments(orders), plugins=[judge])
     if judge.failed or status:

@@ -45,7 +45,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass
 class Mutant:
-    """One mutation: replaces `old` by `new` in the field `name` (at `index`, for a list) of `parent`."""
+    """Replaces `old` by `new` in the field `name` (at `index`, for a list) of `parent`."""
 
     parent: ast.AST
     name: str
@@ -83,8 +83,6 @@ class Mutant:
 
 @dataclass
 class Site:
-    """Position of the walk."""
-
     names: tuple[str, ...] = ()
     function: tuple[str, ...] = ()
     inside: bool = False
