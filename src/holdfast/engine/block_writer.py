@@ -43,7 +43,7 @@ class BlockWriter:
         self._preamble = Preamble(found.rows, found.view, found.stores)
         self._format = 0
         self.segment: Segment | None = None
-        """The current segment; None: none was begun in this life."""
+        """None: none was begun in this life."""
         self.at = found.journal_bytes
         """Bytes of all blocks so far."""
         self.missing_bytes = 0
@@ -51,7 +51,6 @@ class BlockWriter:
 
     @property
     def last_lsn(self) -> int:
-        """Number of the last block that was made."""
         return self._chain.lsn - 1
 
     def durable(self, lsn: int) -> None:
@@ -59,9 +58,7 @@ class BlockWriter:
         self._chain.durable(lsn)
 
     def write(self, entries: list[Entry]) -> list[Deed] | None:
-        """Make one block of these entries. Returns the operations that write it, or None when no segment has
-        room.
-        """
+        """Make one block. Returns the operations that write it, or None when no segment has room."""
         deeds = self._block(entries)
         if deeds is not None:
             self._checkpoints.wrote(self.last_lsn, self.at, entries)
@@ -90,8 +87,8 @@ class BlockWriter:
             chain.place = before
         if not self._disk.spare_bytes:
             return None
-        # The header of the new segment says that the old one is durable up to its end, and a restart believes it. So
-        # the old segment is synced before anything is written to the new one.
+        # The header of the new segment says that the old one is durable to its end, and a restart believes
+        # it. So sync the old segment before anything is written to the new one.
         chain.durable(self.last_lsn)
         wall_ms = self._disk.files.wall_ms()
         header = chain.begin(wall_ms, level)

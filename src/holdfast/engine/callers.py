@@ -45,7 +45,7 @@ class Callers:
     # -- requests
 
     def expect(self, done: Callable[[Any], None]) -> Token:
-        """A token for a request; `done` is called with its result."""
+        """Returns a token; `done` is called with the request's result."""
         self._last = token = self._last + 1
         assert token not in self._waiting, "a token names one question"
         self._waiting[token] = done
@@ -87,7 +87,7 @@ class Callers:
         on_event: Callable[[EntryEvent], None],
         invalidations: bool = False,
     ) -> Callable[[], None]:
-        """Call `on_event` for each change of entries; returns the function that unsubscribes."""
+        """Returns the function that unsubscribes."""
         return self._subscribe(
             on_event, lambda token: ListenerAdded(token, name, key, local_only, invalidations)
         )
@@ -127,9 +127,7 @@ class Callers:
         return unwatch
 
     def on_news(self, on_event: Callable[[News], None]) -> Callable[[], bool]:
-        """Call `on_event` for each piece of news from now on. Returns the function that unsubscribes, which
-        returns whether it was still subscribed.
-        """
+        """Returns the function that unsubscribes, which returns whether it was still subscribed."""
         token = self._token()
         self._news_listeners[token] = on_event
         return lambda: self._news_listeners.pop(token, None) is not None

@@ -27,7 +27,7 @@ class CheckpointWriter:
         on_written: Callable[[Checkpointed], None],
         go_on: Callable[[], None],
     ) -> None:
-        """`on_written` takes the journal entry of a durable checkpoint. `advance` is called when another one
+        """`on_written` takes the journal entry of a durable checkpoint. `go_on` is called when another one
         may be due.
         """
         self._disk = disk
@@ -37,10 +37,10 @@ class CheckpointWriter:
         self._go_on = go_on
         self.count = 0
         self.last_ms = 0
-        """Wall time in ms at which the last one was done."""
+        """Wall time at which the last one was done."""
 
     def begin(self, checkpoint: RunningCheckpoint) -> None:
-        """Write it. The blocks before it must be durable: a checkpoint may not contain more than the journal."""
+        """The blocks before it must be durable: a checkpoint may not contain more than the journal."""
         checkpoint.began = True
         made: list[str] = []
 

@@ -1,8 +1,10 @@
-"""Checkpoints of all partitions: which files exist, which blocks came after them, and which partition is due next.
+"""Checkpoints of all partitions: which files exist, which blocks came after them, and which partition is due
+next.
 
-Example: partition 7 has a checkpoint of block 40, and blocks 45 and 52 changed it since. Then `clean_lsn` is 40 and
-`dirty` names block 45: a restart loads the checkpoint and replays from 45 on. A segment that begins with block 60
-records `Checkpointed(7, 44, file)` at its start; from then on blocks up to 44 are not needed for partition 7.
+Example: partition 7 has a checkpoint of block 40, and blocks 45 and 52 changed it since. Then `clean_lsn` is
+40 and `dirty` names block 45: a restart loads the checkpoint and replays from 45 on. A segment that begins
+with block 60 records `Checkpointed(7, 44, file)`; from then on blocks up to 44 are not needed for partition
+7.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from holdfast.core.model.journal_entries import (
 )
 
 KEPT = 2
-"""Checkpoints kept per partition: the newest, and the previous one while the journal goes back that far."""
+"""Per partition: the newest, and the previous one while the journal goes back that far."""
 
 
 @dataclass(slots=True)
@@ -48,7 +50,7 @@ class PartitionFiles:
     began: tuple[int, int] | None = None
     """The last block that began the partition again, until it is durable."""
     cut_lsn: int = -1
-    """Block of the newest checkpoint that was requested."""
+    """Block of the newest requested checkpoint."""
     lineages: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """By map: terms of the records up to `cut_lsn`, each with the counter after which it begins."""
 
@@ -109,7 +111,7 @@ class Checkpoints:
         kept.lineages = {each.name: [*each.lineage] for each in snapshot.maps}
 
     def table(self, lsn: int) -> list[Entry]:
-        """The checkpoint table that a segment beginning with this block has at its start. When it is durable,
+        """The checkpoint table at the start of a segment that begins with this block. When it is durable,
         older segments may be removed.
 
         Partitions without a checkpoint are listed too, because the next block on is needed. So are dropped
@@ -234,7 +236,7 @@ class Checkpoints:
     # -- which partition is next
 
     def want_all(self) -> None:
-        """Request a checkpoint of every partition, because a part of the journal is unreadable."""
+        """A part of the journal is unreadable: request a checkpoint of every partition."""
         self._eager = set(self.kept)
         for kept in self.kept.values():
             # The unreadable part may have changed it, so it must not count as complete before its checkpoint.
@@ -248,10 +250,11 @@ class Checkpoints:
             self._asked = None
 
     def wanted(self, at: int) -> int | None:
-        """The partition that should be checkpointed now, if any. `at`: bytes of the journal so far.
+        """The partition to checkpoint now, if any: the one with the oldest changes. `at`: bytes of the
+        journal so far.
 
-        One at a time, the one with the oldest changes first. From half of `checkpoint_bytes` on, requests are
-        spread evenly over the written bytes, so that they do not all become due at once.
+        From half of `checkpoint_bytes` on, requests are spread evenly over the written bytes, so that they do
+        not all become due at once.
         """
         if self.under_way or self._asked is not None or (at < self._look_at and not self._eager):
             return None

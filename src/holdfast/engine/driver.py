@@ -61,9 +61,7 @@ from holdfast.errors import Closing, InvariantBroken, ProtocolError
 from holdfast.wire.codec import decode, encode
 
 EARLY_BYTES_MAX = 16 * 1024 * 1024
-"""Limit of packets kept for links that are not open yet; further ones are dropped, and the sender repeats
-them.
-"""
+"""Limit of packets kept for links that are not open yet; the sender repeats dropped ones."""
 EARLY_TURN_BYTES = 1024 * 1024
 """Bytes of these packets handled in one turn of the event loop."""
 TURN_MESSAGES = 200
@@ -77,8 +75,6 @@ LINKS = "links"
 
 
 class Driver:
-    """One member in one world."""
-
     def __init__(self, member: Member, world: World) -> None:
         self.member = member
         self.world = world
@@ -107,7 +103,7 @@ class Driver:
         self.stopped = False
 
     def record(self, record: LifeRecorder) -> None:
-        """Record this member. Call it before the start."""
+        """Call this before the start."""
         self.recorded = record
         self.lane = record.lane(self._lane, lambda: self._out.now_ns)
 
@@ -118,7 +114,7 @@ class Driver:
         self.handle(Started())
 
     def handle(self, event: Event) -> None:
-        """Handle an event, unless the member has stopped."""
+        """Does nothing once the member has stopped."""
         if not self.stopped:
             self._inbox.append(event)
             self._run()
@@ -223,7 +219,7 @@ class Driver:
             self.world.soon(go_on)
 
     def datagram_received(self, address: Address, data: bytes | memoryview) -> None:
-        """Handle a datagram. Raises ProtocolError if it is unreadable."""
+        """Raises ProtocolError if it is unreadable."""
         self.handle(Heard(address, self._read(data)))
 
     def reconnected(self, member: MemberId) -> None:
@@ -234,7 +230,7 @@ class Driver:
                 self.world.carry(member, packet)
 
     def execute(self, request: Request, done: Done) -> None:
-        """Execute a session's request; `done` is called once."""
+        """`done` is called once."""
         if self.stopped:
             done(HAS_LEFT if self.member.picture.has_left else STOPPED)
         else:
@@ -255,7 +251,7 @@ class Driver:
         self._batches.append((self.callers.expect(done), batch))
 
     def act(self, action: MemberAction, answered: Callable[[object], None]) -> None:
-        """Carry out an action; `answered` is called once, with its answer or a RequestError."""
+        """`answered` is called once, with the action's answer or a RequestError."""
         if self.stopped:
             answered(Closing("this member has stopped"))
         else:
@@ -337,7 +333,6 @@ class Driver:
             self._busy = False
 
     def _rest(self) -> None:
-        """Handle the rest of the inbox in the next turn."""
         if not self._rests:
             self._rests = True
             self.world.soon(self._go_on)

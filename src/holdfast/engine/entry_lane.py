@@ -97,13 +97,11 @@ class EntryLane(Protocol):
         """
 
     locks_entries: bool
-    """Whether transactions may lock entries."""
 
     def locked(self, copy: PartitionCopy, name: str, key: bytes) -> bool:
         """Whether a transaction has locked the entry; then write with `Grid.execute`, which waits."""
 
     confirms_reads: bool
-    """Whether reads of some map need `rest_on`."""
 
     def confirmed(self, name: str) -> bool:
         """Whether reads of this map need `rest_on` before the response (`maps.*.reads`)."""
@@ -114,4 +112,4 @@ class EntryLane(Protocol):
 
     @property
     def unknown_because(self) -> str:
-        """During `done(False)`: the reason why the outcome is unknown."""
+        """During `done(False)`: why the outcome is unknown."""

@@ -39,7 +39,6 @@ class Intake:
         self._appends: dict[int, Append] = {}
         """Appends that arrived before an earlier one."""
         self._early: list[Checkpoint] = []
-        """Checkpoints that arrived before their append."""
         self._questions: list[ReadHistory] = []
         """Accepted at the end of the turn, because the append that they need may come in the same turn."""
 

@@ -156,7 +156,6 @@ class Journal:
         return self._identity.value
 
     def carry_out(self, effect: Append | Checkpoint | ReadHistory) -> None:
-        """Start this effect."""
         if self._disk.is_over:
             return
         self._intake.take(effect)

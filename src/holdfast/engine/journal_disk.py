@@ -27,8 +27,6 @@ def _no_failures(error: JournalBroken) -> None:
 
 
 class JournalDisk:
-    """Submits operations, and reports room and failures to the member."""
-
     def __init__(
         self,
         files: Disk,
@@ -60,11 +58,10 @@ class JournalDisk:
 
     @property
     def is_over(self) -> bool:
-        """Whether the journal has ended."""
         return self.broken or self.closed
 
     def close(self) -> None:
-        """Close the journal: results of running operations have no effect any more."""
+        """Results of running operations have no effect any more."""
         self.closed = True
         self._probe.end()
 
@@ -140,7 +137,6 @@ class JournalDisk:
         self.reserve()
 
     def take_spare(self) -> None:
-        """The reserved segment becomes the current one."""
         self.spare_bytes = self._least_bytes = 0
         self.rolling = True
 

@@ -24,7 +24,7 @@ from holdfast.wire.journal_blocks import read_block
 from holdfast.wire.journal_reader import JournalReader
 
 SLICE_BYTES = 1 << 20
-"""Bytes read per turn."""
+"""Per turn."""
 
 
 class Search:
@@ -120,7 +120,7 @@ class JournalHistory:
 
     @property
     def searching(self) -> bool:
-        """Whether a search is running; segments must not be removed during it."""
+        """Segments must not be removed during a search."""
         return self._steps is not None
 
     def ask(self, asked: ReadHistory, lsn: int) -> None:

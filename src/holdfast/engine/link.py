@@ -28,7 +28,7 @@ RESEND_PACKETS = 64
 must recover lost packets faster than new ones arrive.
 """
 AHEAD_PACKETS = 1024
-"""Limit of early packets kept; further ones are dropped, and the sender repeats them."""
+"""Limit of early packets kept; the sender repeats dropped ones."""
 ACKNOWLEDGE_BYTES = 256 * 1024
 
 Read = TypeVar("Read")
@@ -36,7 +36,7 @@ Life = tuple[MemberId, int]
 
 
 def road_between(here: Life, there: Life) -> int:
-    """The 64-bit id of the link between two lives, the same at both ends."""
+    """The same at both ends."""
     ends = "|".join(f"{uuid}/{life}" for uuid, life in sorted((here, there)))
     return int(mmh3.hash64(ends, signed=False)[0])
 

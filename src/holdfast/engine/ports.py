@@ -27,7 +27,7 @@ class World(Protocol):
     def close(self, member: MemberId) -> None: ...
 
     def carry(self, member: MemberId, packet: bytes) -> None:
-        """Send a packet; it may be lost, delayed, duplicated or reordered."""
+        """A packet may be lost, delayed, duplicated or reordered."""
 
     def send_datagram(self, address: Address, data: bytes) -> None:
         """May be lost."""
@@ -48,7 +48,7 @@ class World(Protocol):
 
 class Writer(Protocol):
     def carry_out(self, effect: Append | Checkpoint | ReadHistory) -> None:
-        """Start this; its result comes as an event, never before this call returns."""
+        """The result comes as an event, never before this call returns."""
 
     def close(self) -> None: ...
 
@@ -66,7 +66,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write into a file. Before its `Sync` any part may be missing after a power cut."""
+    """Before the file's `Sync` any part may be missing after a power cut."""
 
     name: str
     offset: int
@@ -75,7 +75,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """Make the file's content durable (fsync)."""
+    """fsync."""
 
     name: str
 
@@ -108,7 +108,7 @@ Deed = Create | Write | Sync | Put | Remove | Rename
 
 
 class DiskFull(Exception):
-    """No space left; the failed operation has changed nothing."""
+    """The failed operation has changed nothing."""
 
 
 class DiskFailed(Exception):
@@ -143,10 +143,10 @@ class Disk(Protocol):
         """`line` is "journal" or "checkpoint"."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, for the age of history; no safety rule depends on it."""
+        """Since 1970, for the age of history; no safety rule depends on it."""
 
     def after(self, delay_ns: int, deed: Callable[[], None]) -> None:
-        """Call this after a delay, on the member's thread."""
+        """On the member's thread."""
 
     def close(self) -> None:
         """Finish submitted deeds."""

@@ -49,7 +49,7 @@ PIECE_MAX = 1 << 30
 OF_ACTIONS = (ActionRequested, ActionWithdrawn)
 _OF_ACTIONS = frozenset(kind.__name__ for kind in OF_ACTIONS)
 EVENTS: dict[str, type[Any]] = {kind.__name__: kind for kind in typing.get_args(events.Event)}
-"""Every event, by its name in recordings."""
+"""By their names in recordings."""
 _NAMES = {
     name: value
     for module in (
@@ -129,7 +129,7 @@ class LaneCall(msgspec.Struct, frozen=True, array_like=True, tag=5):
     now_ns: int
     call: str
     partition: int
-    """Partition of the copy; -1: none."""
+    """Of the copy; -1: none."""
     arguments: bytes
 
 
@@ -163,9 +163,8 @@ _pieces: msgspec.msgpack.Decoder[Piece] = msgspec.msgpack.Decoder(Piece)
 
 
 def read(data: Callable[[int], bytes]) -> Iterator[Piece]:
-    """The pieces of a recording; `data(n)` returns the next n bytes, fewer at the end.
-
-    Raises RecordBroken for another kind of file, another format, or damage.
+    """`data(n)` returns the next n bytes, fewer at the end. Raises RecordBroken for another kind of file,
+    another format, or damage.
     """
     if data(len(MAGIC)) != MAGIC:
         raise RecordBroken(
@@ -347,7 +346,7 @@ def _recovered(restored: Restored) -> Recovered:
 
 
 def settings_of(life: Begun) -> Settings:
-    """The settings of a life, unchecked: simulated members use values below the limits of settings files."""
+    """Unchecked: simulated members use values below the limits of settings files."""
     settings = _unchecked(Settings, msgspec.msgpack.decode(life.settings))
     assert isinstance(settings, Settings)
     return settings
@@ -375,7 +374,7 @@ def identity_of_life(life: Begun) -> Identity:
 
 class Clock(Protocol):
     now_ns: int
-    """Nanoseconds since the run began, the same for all members."""
+    """Since the run began, the same for all members."""
 
 
 class Recorder:

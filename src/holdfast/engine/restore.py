@@ -75,7 +75,7 @@ class IdentityFile(msgspec.Struct, frozen=True):
 
 
 class Restoring(Protocol):
-    """A `Recovery`, or a wrapper around it; see there."""
+    """A `Recovery`, or a wrapper around it."""
 
     def base(self, snapshot: Snapshot, lsn: int, file: str) -> None: ...
 
@@ -104,9 +104,7 @@ class Found:
     tail: bytes | None
     """Its bytes up to the last block, to be copied to a new file first (engine/W-8); None: partly unreadable."""
     start_lsn: int
-    """First block of the newest segment with a readable start, which is kept until the next segment has
-    begun.
-    """
+    """First block of the newest segment with a readable start, which is kept until the next segment has begun."""
     void: list[str]
     """Files to remove first."""
     segments: Segments
@@ -366,7 +364,7 @@ class _Opening:
         self.segments.all.append(segment)
 
     def _header(self, name: str) -> Header | None:
-        """The header of a segment of this store; None if damaged."""
+        """None if damaged."""
         try:
             header = read_header(self.disk.read(name, 0, HEADER_BYTES))
         except DiskFailed:
@@ -415,7 +413,8 @@ def restore(
     recovered.whole = recovered.whole and not baseless and identity.whole
     proof = identity.proof
     if not proof.token:
-        # Until a cluster admits this life, later starts reuse the proof: a rejected start must not make files newer.
+        # Until a cluster admits this life, later starts reuse the proof: a rejected start must not make files
+        # newer.
         cut = opening.doubtful or opening.torn
         proof = FilesProof(uuid, proof.before, lsn - 1, cut)
     recovered.proof, recovered.behind = proof, identity.behind

@@ -8,9 +8,8 @@ from holdfast.core.model.ids import SECOND
 from holdfast.engine.ports import Create, Deed, Disk, DiskFull, Remove
 
 PROBE = "room.probe"
-"""A file that is created as a test and removed at once."""
+"""Created as a test and removed at once."""
 RETRY_NS = SECOND
-"""Interval between attempts on a full disk."""
 
 
 class RoomProbe:
@@ -36,7 +35,6 @@ class RoomProbe:
             self._disk.after(RETRY_NS, self._look)
 
     def look(self) -> None:
-        """Try now, unless an attempt is running or scheduled."""
         if not self._busy:
             self._busy = True
             self._look()

@@ -36,15 +36,16 @@ class Segment:
         self.seed = seed
         self.size = size
         self.wall_ms = wall_ms
-        """Its beginning, in ms since 1970."""
+        """Its beginning."""
         self.used = HEADER_BYTES
         """End of its last block."""
         self.offsets = array("Q")
-        """Offset of each block."""
         self.index: dict[int, array[int]] = {}
         """By partition, the ascending numbers of the blocks that change it, counted from 0."""
         self.indexed = True
-        """Whether `offsets` and `index` are filled. Segments that a restart did not read are indexed on demand."""
+        """Whether `offsets` and `index` are filled. Segments that a restart did not read are indexed on
+        demand.
+        """
         self.leans = False
         """Whether its header is damaged, so that a restart needs the segment before it to read this one."""
 

@@ -23,7 +23,7 @@ class StoreIdentity:
         self._progress = progress
 
     def admit(self, cluster_id: str, *, behind: bool) -> None:
-        """A cluster has admitted this life. `behind`: it found that the files lack what they once held."""
+        """`behind`: the cluster found that the files lack what they once held."""
         old = self.value
         if cluster_id == old.cluster_id and old.incarnation == self.incarnation:
             return

@@ -6,18 +6,19 @@ from holdfast.core.events import Durable
 
 
 class WriteProgress:
-    """A write hands bytes to the system; only a sync makes them durable. Example: block 41 is durable. The
-    member appends group 17 (not urgent), written as block 42 without a sync: nothing is reported. It appends
-    group 18 (urgent), written as block 43; its sync covers block 42 too, so one `Durable(18)` reports both
-    groups. A group written during that sync waits for the next one, because it may not be on the disk when
-    the sync returns: `Durable` names the groups of the moment at which the sync was submitted.
+    """A write hands bytes to the system; only a sync makes them durable.
+
+    Example: block 41 is durable. The member appends group 17 (not urgent), written as block 42 without a
+    sync: nothing is reported. It appends group 18 (urgent), written as block 43; its sync covers block 42
+    too, so one `Durable(18)` reports both groups. A group written during that sync waits for the next one,
+    because it may not be on the disk when the sync returns: `Durable` names the groups of the moment at which
+    the sync was submitted.
     """
 
     __slots__ = ("admitted", "content_lsn", "durable_lsn", "durable_number", "start_lsn", "written_number")
 
     def __init__(self, durable_lsn: int, start_lsn: int) -> None:
         self.durable_lsn = durable_lsn
-        """All blocks up to this one are durable."""
         self.start_lsn = start_lsn
         """First block of the newest segment whose start is durable and readable. A restart begins there, so
         this segment and later ones may not be removed.
