@@ -16,23 +16,19 @@ from enum import Enum, unique
 import msgspec
 
 NodeId = str
-"""Names a replica by the node it lives on."""
+"""A replica is named by its node."""
 
 
 @unique
 class PeerStep(Enum):
-    """The change of one replica."""
-
     VOTER = "v"
     LEARNER = "l"
     REMOVE = "r"
     UPDATE = "u"
-    """No change of the configuration; the host may attach data to it."""
+    """The host may attach data to the configuration."""
 
 
 class PeerChange(msgspec.Struct, frozen=True, array_like=True):
-    """A change of one replica."""
-
     step: PeerStep
     node: NodeId
 
@@ -42,41 +38,40 @@ class ConfigurationRefused(ValueError):
 
 
 class Configuration(msgspec.Struct, frozen=True, array_like=True):
-    """The members of a group. A configuration is in force as soon as it is in the log."""
+    """In force as soon as it is in the log."""
 
     voters: frozenset[NodeId] = frozenset()
     outgoing: frozenset[NodeId] = frozenset()
-    """The old voters of a joint configuration; else empty."""
+    """Of a joint configuration; else empty."""
     learners: frozenset[NodeId] = frozenset()
-    """Replicas that get the log and do not count for majorities."""
+    """They get the log and do not count for majorities."""
     learners_next: frozenset[NodeId] = frozenset()
-    """Old voters that become learners when the joint configuration is left."""
+    """Old voters, when the joint configuration is left."""
     auto_leave: bool = False
-    """Whether the leader leaves the joint configuration as soon as it is committed."""
+    """The leader leaves the joint configuration as soon as it is committed."""
     token: int = 0
     """Revision of the assignments behind it; never falls (raft/C-3)."""
 
     @property
     def joint(self) -> bool:
-        """Whether it is a joint configuration."""
         return bool(self.outgoing)
 
     @property
     def sets(self) -> tuple[frozenset[NodeId], frozenset[NodeId]]:
-        """The sets of voters that must agree separately."""
+        """They must agree separately."""
         return self.voters, self.outgoing
 
     @property
     def members(self) -> frozenset[NodeId]:
-        """All replicas that get the log."""
+        """They get the log."""
         return self.voters | self.outgoing | self.learners | self.learners_next
 
     def lacks_majority(self, here: AbstractSet[NodeId]) -> bool:
-        """Whether a set of voters has no majority among these nodes."""
+        """Some set of voters has none."""
         return any(voters and 2 * len(voters & here) <= len(voters) for voters in self.sets)
 
     def votes(self, node: NodeId) -> bool:
-        """Whether this node is a voter, in either half."""
+        """In either half."""
         return node in self.voters or node in self.outgoing
 
     def __str__(self) -> str:
@@ -97,7 +92,7 @@ def _listed(nodes: Iterable[NodeId]) -> str:
 def enter_joint(
     now: Configuration, changes: Sequence[PeerChange], *, auto_leave: bool = False, token: int | None = None
 ) -> Configuration:
-    """The joint configuration on the way to these changes. Raises ConfigurationRefused."""
+    """On the way to these changes. Raises ConfigurationRefused."""
     if now.joint:
         raise ConfigurationRefused("config is already joint")
     if not now.voters:
@@ -111,14 +106,14 @@ def enter_joint(
 
 
 def leave_joint(now: Configuration) -> Configuration:
-    """The configuration without its old half. Raises ConfigurationRefused."""
+    """Without the old half. Raises ConfigurationRefused."""
     if not now.joint:
         raise ConfigurationRefused("can't leave a non-joint config")
     return Configuration(now.voters, learners=now.learners | now.learners_next, token=now.token)
 
 
 def simple(now: Configuration, changes: Sequence[PeerChange], *, token: int | None = None) -> Configuration:
-    """The configuration after changes that touch one voter at most. Raises ConfigurationRefused."""
+    """One voter at most changes. Raises ConfigurationRefused."""
     if now.joint:
         raise ConfigurationRefused("can't apply simple config change in joint config")
     after = _carried_out(now, changes)
@@ -146,7 +141,7 @@ def _carried_out(now: Configuration, changes: Sequence[PeerChange]) -> Configura
         if change.step is PeerStep.VOTER:
             voters.add(node)
         elif change.step is PeerStep.LEARNER:
-            # raft/C-2: as long as it is a voter of the old half it cannot be a learner, too.
+            # raft/C-2: a voter of the old half cannot be a learner, too.
             (staged if node in now.outgoing else learners).add(node)
     if not voters:
         raise ConfigurationRefused("removed all voters")
@@ -156,7 +151,7 @@ def _carried_out(now: Configuration, changes: Sequence[PeerChange]) -> Configura
 
 
 def steps_to(now: Configuration, voters: Iterable[NodeId], learners: Iterable[NodeId]) -> list[PeerChange]:
-    """The steps from a configuration that is not joint to one with these voters and learners, sorted by name."""
+    """From a configuration that is not joint; sorted by name."""
     return list(_steps_to(now, frozenset(voters), frozenset(learners)))
 
 

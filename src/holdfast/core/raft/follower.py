@@ -1,4 +1,4 @@
-"""The follower's side of a group: it takes over the leader's log or snapshot, and acknowledges what it holds.
+"""The follower's side of a group.
 
 A follower acknowledges an index with `RaftKind.APPENDED`, which `RaftState` sends when everything before is durable. A
 rejection carries a hint to the last place where both logs may agree, so that the leader need not try index by index.
@@ -11,14 +11,12 @@ from holdfast.core.raft.raft_state import RaftState
 
 
 class Follower:
-    """Handles the messages of a leader."""
-
     def __init__(self, state: RaftState) -> None:
         self._state = state
         self._log = state.log
 
     def on_message(self, message: RaftMessage) -> None:
-        """Follow the sender, which leads in this term."""
+        """The sender leads in this term."""
         state = self._state
         state.lead = message.sender
         if state.settings.starts_voted and state.vote is None and state.is_empty:
@@ -63,7 +61,7 @@ class Follower:
             self._state.send(RaftKind.APPENDED, sender, index=log.committed)
 
     def _knows(self, snapshot: RaftSnapshot) -> bool:
-        """Whether the log contains everything up to the snapshot, which is then committed."""
+        """The log contains everything up to the snapshot, which is then committed."""
         if not self._log.matches(snapshot.index, snapshot.term):
             return False
         self._log.commit_to(snapshot.index)

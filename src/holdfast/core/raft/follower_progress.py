@@ -14,20 +14,18 @@ from enum import Enum, unique
 
 @unique
 class LogFlow(Enum):
-    """How entries are sent to a follower."""
-
     PROBE = "StateProbe"
     REPLICATE = "StateReplicate"
     SNAPSHOT = "StateSnapshot"
 
 
 class Inflight:
-    """Messages in flight to one follower: the last index and the bytes of each."""
+    """Last index and bytes of each message."""
 
     __slots__ = ("_bytes", "_bytes_most", "_messages", "_most")
 
     def __init__(self, most: int, bytes_most: int = 0) -> None:
-        """At most `most` messages and about `bytes_most` bytes (0: unlimited) in flight."""
+        """`bytes_most`: about; 0: unlimited."""
         self._messages: deque[tuple[int, int]] = deque()
         self._bytes = 0
         self._most = most
@@ -38,33 +36,30 @@ class Inflight:
 
     @property
     def full(self) -> bool:
-        """Whether no further message may be sent."""
         return len(self._messages) >= self._most or bool(self._bytes_most and self._bytes >= self._bytes_most)
 
     def add(self, last: int, size: int) -> None:
-        """A message with entries up to `last` was sent."""
         assert not self.full, "more is on its way than may be"
         assert not self._messages or self._messages[-1][0] < last, "messages leave in the order of the log"
         self._messages.append((last, size))
         self._bytes += size
 
     def arrived(self, upto: int) -> None:
-        """Everything up to this index was acknowledged."""
+        """Acknowledged up to this index."""
         while self._messages and self._messages[0][0] <= upto:
             self._bytes -= self._messages.popleft()[1]
 
     def reset(self) -> None:
-        """Forget all messages in flight."""
         self._messages.clear()
         self._bytes = 0
 
 
 GONE = 1 << 30
-"""Ticks of silence of a node that is known to be gone."""
+"""Silence of a node that is known to be gone."""
 
 
 class FollowerProgress:
-    """One follower, or the leader itself."""
+    """Of one follower, or the leader itself."""
 
     __slots__ = (
         "active",
@@ -88,38 +83,36 @@ class FollowerProgress:
         self.flow = LogFlow.PROBE
         self.inflight = inflight
         self.paused = False
-        """Whether nothing may be sent before its next acknowledgement, of entries or a heartbeat."""
+        """Nothing may be sent before its next acknowledgement, of entries or a heartbeat."""
         self.active = False
-        """Whether it has answered since the last quorum check."""
+        """It has answered since the last quorum check."""
         self.quiet = 0
         """Ticks without progress."""
         self.silent = 0
-        """Ticks since its last answer; `GONE` if it is known to be gone."""
+        """Ticks since its last answer."""
         self.snapshot = 0
-        """Index of the snapshot in flight to it."""
+        """Index of the snapshot in flight."""
         self.sent_commit = 0
-        """Commit index last sent to it."""
         self.learner = learner
 
     def heard(self) -> None:
-        """It has answered."""
         self.active = True
         self.silent = 0
 
     def probe(self) -> None:
-        """Enter PROBE: its log may differ."""
+        """Its log may differ."""
         pending = self.snapshot
         self._enter(LogFlow.PROBE)
         self.next = max(self.match, pending) + 1
         self.sent_commit = min(self.sent_commit, self.next - 1)
 
     def replicate(self) -> None:
-        """Enter REPLICATE: its log matches."""
+        """Its log matches."""
         self._enter(LogFlow.REPLICATE)
         self.next = self.match + 1
 
     def send_snapshot(self, index: int) -> None:
-        """Enter SNAPSHOT: it needs the state at this index."""
+        """It needs the state at this index."""
         self._enter(LogFlow.SNAPSHOT)
         self.snapshot = index
         self.next = index + 1
@@ -134,11 +127,10 @@ class FollowerProgress:
 
     @property
     def waits(self) -> bool:
-        """Whether nothing may be sent to it now."""
+        """Nothing may be sent to it now."""
         return self.flow is LogFlow.SNAPSHOT or self.paused
 
     def sent(self, entries: int, size: int) -> None:
-        """This many entries and bytes were sent to it."""
         if self.flow is LogFlow.REPLICATE:
             if entries:
                 self.next += entries
@@ -150,11 +142,11 @@ class FollowerProgress:
             self.paused = True
 
     def may_send_commit(self, index: int) -> bool:
-        """Whether a message could raise its commit index."""
+        """A message could raise its commit index."""
         return index > self.sent_commit and self.sent_commit < self.next - 1
 
     def acknowledged(self, index: int) -> bool:
-        """It acknowledges this index; returns whether that is new."""
+        """Returns whether that is new."""
         if index <= self.match:
             return False
         self.match = index

@@ -44,14 +44,14 @@ from holdfast.core.raft.reconfiguration import ChangeAnswer, ChangeStage, Reconf
 
 @dataclass(frozen=True, slots=True)
 class RaftWritten:
-    """State that becomes durable when a `RaftReady` is written."""
+    """Durable when a `RaftReady` is written."""
 
     term: int
-    """The term in which the write was started (raft/E-5)."""
+    """In which the write was started (raft/E-5)."""
     last: tuple[int, int]
-    """Index and term of the last entry; (0, 0): no entries."""
+    """Index and term; (0, 0): no entries."""
     snapshot: int
-    """Index of the installed snapshot; 0: none."""
+    """Index; 0: none."""
 
 
 @dataclass(slots=True)  # one for each step: a frozen one takes three times as long to make
@@ -62,30 +62,28 @@ class RaftReady:
     role: RaftRole
     leadership_changed: bool
     hard: HardState | None
-    """To be written; None: unchanged."""
+    """Write it; None: unchanged."""
     abandoned: bool
-    """Whether the old log and state must be destroyed first (raft/E-6)."""
+    """Destroy the old log and state first (raft/E-6)."""
     snapshot: RaftSnapshot | None
-    """To be installed before entries are written."""
+    """Install it before entries are written."""
     entries: Sequence[RaftEntry]
-    """To be written. They replace all stored entries from the first of these indexes on."""
+    """Write them. They replace all stored entries from the first of these indexes on."""
     must_sync: bool
-    """Whether the write must be durable (fsync) before `after` is sent."""
+    """The write must be durable (fsync) before `after` is sent."""
     messages: Sequence[RaftMessage]
-    """To be sent at once."""
+    """Send them at once."""
     after: Sequence[RaftMessage]
-    """To be sent when the write is durable; messages to this replica are given back to `step`."""
+    """Send them when the write is durable; give messages to this replica back to `step`."""
     committed: Sequence[RaftEntry]
-    """To be applied in this order, and then reported with `applied`."""
+    """Apply them in this order, then report them with `applied`."""
     reads: Sequence[ReadAt]
     notices: Sequence[GroupNotice]
     written: RaftWritten | None
-    """To be passed to `written` when it is durable, after `after` was sent."""
+    """Pass it to `written` when it is durable, after `after` was sent."""
 
 
 class Group:
-    """One replica of one group."""
-
     def __init__(
         self,
         me: NodeId,
@@ -94,9 +92,7 @@ class Group:
         hard: HardState | None = None,
         settings: RaftSettings | None = None,
     ) -> None:
-        """`name`: of the group; it spreads the election timeouts of a node's groups. `log`, `hard`: as read from
-        disk.
-        """
+        """`name`: spreads the election timeouts of a node's groups. `log`, `hard`: as read from disk."""
         hard = hard or HardState()
         self._state = RaftState(me, settings or RaftSettings(), log, hard)
         self.me = me
@@ -105,16 +101,16 @@ class Group:
         self.role: RaftRole
         self._following = Follower(self._state)
         self.leading: Leader | None
-        """Set while this replica leads."""
+        """While this replica leads."""
         self._changing: Reconfiguration | None = None
-        """Set while this replica leads."""
+        """While this replica leads."""
         self._elapsed: int
         """Ticks since a leader was heard or a vote granted; for a leader, since it last checked its quorum."""
         self._heartbeat_elapsed: int
         self.timeout_ticks: int
         self._votes: dict[NodeId, bool]
         self._abandoned = False
-        """Whether the next `ready` reports that the log was abandoned."""
+        """Not reported by `ready` yet."""
         self._told_lead: tuple[NodeId | None, RaftRole] = (None, RaftRole.FOLLOWER)
         log.commit_to(hard.commit)
         self._become_follower(hard.term)
@@ -124,7 +120,6 @@ class Group:
 
     @property
     def term(self) -> int:
-        """The current term."""
         return self._state.term
 
     @property
@@ -134,23 +129,23 @@ class Group:
 
     @property
     def lead(self) -> NodeId | None:
-        """The leader of this term, if known."""
+        """Of this term, if known."""
         return self._state.lead
 
     @property
     def configuration(self) -> Configuration:
-        """The configuration in force: the last one in the log, committed or not."""
+        """The last one in the log, committed or not."""
         return self.log.configuration
 
     @property
     def rests(self) -> bool:
-        """Whether no change of peers, leadership transfer or read is in progress."""
+        """No change of peers, leadership transfer or read is in progress."""
         changing = self._changing
         return changing is None or (changing.stage is ChangeStage.NONE and not changing.leading.busy)
 
     @property
     def hard(self) -> HardState:
-        """The part of the state that must be durable besides the log."""
+        """To be durable besides the log."""
         return HardState(self._state.term, self._state.vote, self.log.committed, self._state.generation)
 
     # -- roles
@@ -200,7 +195,6 @@ class Group:
     # -- time
 
     def tick(self) -> None:
-        """One tick of the host's timer."""
         changing = self._changing
         if changing is None:
             self._elapsed += 1
@@ -226,7 +220,7 @@ class Group:
     # -- elections
 
     def campaign(self, *, handed_over: bool = False) -> None:
-        """Start an election, or a pre-vote before it, if this replica may (raft/E-4)."""
+        """If this replica may (raft/E-4)."""
         if self.leading is not None or not self._state.promotable:
             return
         if self._state.settings.pre_vote and not handed_over:
@@ -240,8 +234,8 @@ class Group:
         sets, log = self.configuration.sets, self.log
         for node in sorted(sets[0] | sets[1] | {self.me}):
             if node == self.me:
-                # Its own vote comes back through `RaftReady.after`, when term and vote are durable (raft/E-1). A
-                # removed voter (raft/E-4) waits for it as well, although it does not count.
+                # Its own vote comes back through `RaftReady.after`, when it is durable (raft/E-1). A removed voter
+                # (raft/E-4) waits for it as well, although it does not count.
                 answer = RaftKind.VOTED if kind is RaftKind.VOTE else RaftKind.PRE_VOTED
                 self._state.send(answer, node, term=term)
             else:
@@ -250,7 +244,7 @@ class Group:
                 )
 
     def _on_vote(self, message: RaftMessage) -> None:
-        """A candidate requests a vote (raft/E-2)."""
+        """See raft/E-2."""
         state, pre = self._state, message.kind is RaftKind.PRE_VOTE
         answer = RaftKind.PRE_VOTED if pre else RaftKind.VOTED
         free = state.vote == message.sender or (state.vote is None and state.lead is None)
@@ -284,7 +278,7 @@ class Group:
     # -- messages
 
     def step(self, message: RaftMessage) -> None:
-        """Handle a message of another replica, or one to itself from `RaftReady.after`."""
+        """From another replica, or from itself by `RaftReady.after`."""
         if message.generation != self._state.generation and not self._in_generation(message):
             return
         if message.kind not in (RaftKind.PROPOSE, RaftKind.READ, RaftKind.TRANSFER) and not self._in_term(
@@ -307,7 +301,7 @@ class Group:
         self._after_step()
 
     def _in_generation(self, message: RaftMessage) -> bool:
-        """Whether to handle a message of another generation (raft/E-6): only a newer leader's."""
+        """Of other generations only a newer leader's (raft/E-6)."""
         if message.generation < self._state.generation or message.kind not in LEADERS:
             return False
         self._state.generation = message.generation
@@ -318,7 +312,7 @@ class Group:
         return True
 
     def _in_term(self, message: RaftMessage) -> bool:
-        """Whether the message is of the current term, which it may have raised."""
+        """It may have raised the term."""
         kind, state, settings = message.kind, self._state, self._state.settings
         if message.term > state.term:
             if kind in (RaftKind.VOTE, RaftKind.PRE_VOTE):
@@ -331,7 +325,7 @@ class Group:
         elif message.term < state.term:
             if kind in (RaftKind.HEARTBEAT, RaftKind.APPEND) and (settings.check_quorum or settings.pre_vote):
                 # With pre-votes or quorum checks this replica does not raise the old leader's term by campaigning.
-                # Without an answer that leader would never learn that its term is over.
+                # Without an answer that leader would not learn that its term has ended.
                 state.send(RaftKind.APPENDED, message.sender)
             elif kind is RaftKind.PRE_VOTE:
                 state.send(RaftKind.PRE_VOTED, message.sender, refused=True)
@@ -379,9 +373,8 @@ class Group:
     # -- requests of the host
 
     def propose(self, commands: Sequence[bytes]) -> int | None:
-        """Append commands as leader, or forward them to it. Returns the index of the last one, None if forwarded.
-
-        Raises ProposalRefused.
+        """Or forward them to the leader. Returns the index of the last one, None if forwarded. Raises
+        ProposalRefused.
         """
         if self.leading is not None:
             return self.leading.propose(commands)
@@ -401,8 +394,8 @@ class Group:
         *,
         asks: bool = False,
     ) -> ChangeAnswer:
-        """Change the group to these peers; `RaftReady.notices` reports the outcome. `asks`: wait for `agree_change`
-        after the new ones have caught up. Raises ProposalRefused if this replica does not lead.
+        """`RaftReady.notices` reports the outcome. `asks`: wait for `agree_change` after the new peers have caught up.
+        Raises ProposalRefused if this replica does not lead.
         """
         if self._changing is None:
             raise ProposalRefused("only a leader changes the peers")
@@ -411,9 +404,8 @@ class Group:
         return answer
 
     def agree_change(self, term: int, token: int) -> bool:
-        """Log the change with this token, whose peers have caught up. Returns whether it was waiting for that.
-
-        Raises ProposalRefused.
+        """Log the change, whose peers have caught up. Returns whether it was waiting for that. Raises
+        ProposalRefused.
         """
         if self._changing is None:
             raise ProposalRefused("only a leader changes the peers")
@@ -422,13 +414,13 @@ class Group:
         return agreed
 
     def cancel_change(self, term: int, token: int) -> bool:
-        """Cancel the change with this token; returns whether it will not happen. Raises ProposalRefused."""
+        """Returns whether the change will not happen. Raises ProposalRefused."""
         if self._changing is None:
             raise ProposalRefused("only a leader changes the peers")
         return self._changing.cancel(term, token)
 
     def change(self, configuration: Configuration) -> int:
-        """Append a configuration without catching up; returns its index. Raises ProposalRefused."""
+        """Without catching up; returns its index. Raises ProposalRefused."""
         if self.leading is None:
             raise ProposalRefused("only a leader changes the configuration")
         index = self.leading.change(configuration)
@@ -436,7 +428,7 @@ class Group:
         return index
 
     def read(self, context: bytes) -> None:
-        """Request a read index: `RaftReady.reads` reports the index that must be applied before the read is answered.
+        """`RaftReady.reads` reports the index that must be applied before the read is answered.
 
         `context` identifies the read among all reads of all replicas. Raises ProposalRefused.
         """
@@ -449,9 +441,7 @@ class Group:
             raise ProposalRefused("no leader is known")
 
     def transfer(self, node: NodeId) -> None:
-        """Transfer leadership to this voter, unless a change of peers is running. It is abandoned after an election
-        timeout.
-        """
+        """Unless a change of peers is running. It is abandoned after an election timeout."""
         if self._changing is not None:
             if self._changing.stage is ChangeStage.NONE:
                 self._elapsed = 0
@@ -461,13 +451,13 @@ class Group:
             self._state.forward(message, self._state.lead)
 
     def forget_leader(self) -> None:
-        """Forget the leader until it is heard again, so that this replica grants pre-votes of others."""
+        """Until it is heard again; this replica grants pre-votes of others."""
         if self.role is RaftRole.FOLLOWER and not self._state.settings.lease_reads:
             self._state.lead = None
 
     def reset(self, voters: Iterable[NodeId], token: int, *, term: int = 0) -> ChangeAnswer:
-        """Make these voters the group, with the data of this replica (raft/E-6): an operator has given up the
-        majority. Called on each of them that has data; the election that follows completes it.
+        """Make these voters the group (raft/E-6): an operator has given up the majority. Called on each of them that
+        has data; the election that follows completes it.
 
         Why a generation: with voters a, b, c and b, c lost for the moment, a is reset to {a}. If b and c come back,
         they are a majority of the old configuration and would elect a leader of their own, with a longer log perhaps.
@@ -489,7 +479,6 @@ class Group:
 
     @property
     def has_ready(self) -> bool:
-        """Whether `ready` would return any work."""
         state, log = self._state, self.log
         return bool(
             state.messages
@@ -504,8 +493,8 @@ class Group:
         )
 
     def ready(self, *, unstable: bool = False) -> RaftReady:
-        """The work to do now. `unstable`: the host writes before it applies, so committed entries may be returned for
-        applying before they are durable here.
+        """`unstable`: the host writes before it applies, so committed entries may be applied before they are durable
+        here.
         """
         state, log, hard = self._state, self.log, self.hard
         entries = log.unwritten
@@ -540,11 +529,10 @@ class Group:
         return ready
 
     def written(self, what: RaftWritten) -> None:
-        """The host reports that a write is durable."""
+        """The write is durable."""
         if what.term == self._state.term:
             self.log.written(*what.last)
         self.log.installed(what.snapshot)
 
     def applied(self, entries: Sequence[RaftEntry]) -> None:
-        """The host reports that these committed entries are applied."""
         self.log.has_applied(entries[-1].index, sum(entry.size for entry in entries))

@@ -1,4 +1,4 @@
-"""The leader's side of a group: it replicates its log, commits what a majority holds, and serves read indexes.
+"""The leader's side of a group.
 
 - raft/R-1: The leader counts replicas only for entries of its own term; earlier entries are committed with them.
   Example (figure 8 of the paper): entry 2, of term 2, is on a, b and c of {a..e}, and a leads again, in term 4. If it
@@ -33,7 +33,7 @@ class ProposalRefused(Exception):
 
 @dataclass(slots=True)
 class _Read:
-    """A read index that waits for a majority to confirm the leader."""
+    """It waits for a majority to confirm the leader."""
 
     asker: NodeId
     context: bytes
@@ -42,21 +42,21 @@ class _Read:
 
 
 class Leader:
-    """State of a leader from its election until it steps down."""
+    """From its election until it steps down."""
 
     def __init__(self, state: RaftState) -> None:
         self._state = state
         self._log = state.log
         self.progress: dict[NodeId, FollowerProgress] = {}
         self.transferee: NodeId | None = None
-        """Target of a leadership transfer; proposals are rejected meanwhile."""
+        """Proposals are rejected meanwhile."""
         self.began = self._log.last + 1
         """First index of this leader's term: an empty entry."""
         self._catching_up: frozenset[NodeId] = frozenset()
-        """Replicas that catch up and are not in the configuration yet."""
+        """Not in the configuration yet."""
         self._reads: list[_Read] = []
         self._early_reads: list[RaftMessage] = []
-        """Reads that arrived before an entry of this term was committed."""
+        """They arrived before an entry of this term was committed."""
         for node in self._state.configuration.members:
             self._track(node, self.began)
         state.uncommitted = 0
@@ -72,18 +72,18 @@ class Leader:
 
     @property
     def others(self) -> list[NodeId]:
-        """All tracked replicas but this one, sorted."""
+        """Tracked replicas, sorted."""
         return sorted(node for node in self.progress if node != self._state.me)
 
     @property
     def busy(self) -> bool:
-        """Whether a read or a leadership transfer is pending."""
+        """A read or a leadership transfer is pending."""
         return bool(self._reads or self._early_reads or self.transferee is not None)
 
     # -- the log grows
 
     def propose(self, commands: Sequence[bytes]) -> int:
-        """Append these commands; returns the index of the last. Raises ProposalRefused."""
+        """Returns the index of the last. Raises ProposalRefused."""
         if self.is_removed or (self.is_leaving and not self._state.settings.keeps_leading_when_removed):
             raise ProposalRefused("this leader was removed from the group")
         if self.transferee is not None:
@@ -99,13 +99,13 @@ class Leader:
         return self._log.last
 
     def append(self, entries: Sequence[RaftEntry]) -> None:
-        """Append entries of this term. This replica acknowledges them when they are durable (raft/R-2)."""
+        """This replica acknowledges them when they are durable (raft/R-2)."""
         last = self._log.append(entries)
         self._state.uncommitted += sum(len(entry.data) for entry in entries)
         self._state.send(RaftKind.APPENDED, self._state.me, index=last)
 
     def change(self, configuration: Configuration) -> int:
-        """Append this configuration; returns its index. Raises ProposalRefused (raft/R-4)."""
+        """Returns its index. Raises ProposalRefused (raft/R-4)."""
         log = self._log
         if self.transferee is not None:
             raise ProposalRefused(f"leadership is being handed over to {self.transferee}")
@@ -120,18 +120,18 @@ class Leader:
 
     @property
     def settled(self) -> bool:
-        """Whether an entry of this leader's term is committed."""
+        """An entry of this leader's term is committed."""
         return self._log.committed >= self.began
 
     def add_catching_up(self, nodes: frozenset[NodeId]) -> None:
-        """Replicate to these nodes as well, so that they catch up before they join the configuration."""
+        """They catch up before they join the configuration."""
         self._catching_up = nodes
         self.track_configuration()
         for node in sorted(nodes):
             self.send_append(node)
 
     def track_configuration(self) -> None:
-        """Track the replicas of the new configuration. Removed ones get the log until their removal is committed."""
+        """Removed replicas get the log until their removal is committed."""
         configuration, log = self._state.configuration, self._log
         committed_members = log.configuration_at(log.committed).members
         members = configuration.members | committed_members | self._catching_up
@@ -150,12 +150,12 @@ class Leader:
     # -- sending
 
     def broadcast(self) -> None:
-        """Send an append, empty or not, to every follower that may get one."""
+        """Empty or not, to every follower that may get one."""
         for node in self.others:
             self.send_append(node)
 
     def send_append(self, node: NodeId, *, even_empty: bool = True) -> bool:
-        """Send a follower its next entries, unless its window is full. Returns whether anything was sent."""
+        """Unless its window is full. Returns whether anything was sent."""
         progress, log = self.progress[node], self._log
         if progress.waits:
             return False
@@ -187,7 +187,7 @@ class Leader:
         return True
 
     def heartbeat(self) -> None:
-        """Send heartbeats, each with the commit index as far as that follower is known to match."""
+        """With the commit index as far as each follower is known to match."""
         self._heartbeat(self._reads[-1].context if self._reads else b"")
 
     def _heartbeat(self, context: bytes) -> None:
@@ -200,9 +200,7 @@ class Leader:
     # -- answers of followers
 
     def on_appended(self, message: RaftMessage) -> None:
-        """A follower, or this replica itself, acknowledges entries, or rejects an append that does not match its
-        log.
-        """
+        """Of a follower, or this replica itself; or a rejection."""
         progress = self.progress.get(message.sender)
         if progress is None:
             return
@@ -246,7 +244,7 @@ class Leader:
         self.send_append(message.sender)
 
     def count(self) -> bool:
-        """Commit what a majority holds (raft/R-1). Returns whether the commit index rose."""
+        """See raft/R-1. Returns whether the commit index rose."""
         log = self._log
         held = {node: progress.match for node, progress in self.progress.items()}
         index = committed(self._state.configuration.sets, held)
@@ -266,7 +264,6 @@ class Leader:
         return True
 
     def on_heartbeat_heard(self, message: RaftMessage) -> None:
-        """A follower acknowledges a heartbeat."""
         progress = self.progress.get(message.sender)
         if progress is None:
             return
@@ -278,7 +275,7 @@ class Leader:
             self._confirm(message.sender, message.context)
 
     def hears_majority_of(self, nodes: Collection[NodeId]) -> bool:
-        """Whether most of these nodes answered within two election timeouts."""
+        """Most of these nodes answered within two election timeouts."""
         heard = [node for node in nodes if node == self._state.me or not self._is_silent(node)]
         return 2 * len(heard) > len(nodes)
 
@@ -290,21 +287,19 @@ class Leader:
         return 2 * self._state.settings.election_ticks
 
     def expect_answers(self, nodes: Collection[NodeId]) -> None:
-        """Regard these nodes as silent until they answer, and ask them now."""
+        """Regard them as silent until they answer, and ask them now."""
         for node in nodes:
             self.progress[node].silent = max(self.progress[node].silent, self._patience)
         self.ask_silent(nodes)
 
     def ask_silent(self, nodes: Collection[NodeId]) -> None:
-        """Have those of these nodes answer that are silent. A replica that sleeps takes no notice of a heartbeat, as it
-        may be an old one, so each gets an append, perhaps an empty one.
-        """
+        """A replica that sleeps ignores a heartbeat, as it may be an old one, so each gets an append, perhaps empty."""
         for node in self.others:
             if node in nodes and self._is_silent(node):
                 self.send_append(node)
 
     def unreachable(self, node: NodeId) -> None:
-        """The transport reports that messages to this node may be lost."""
+        """Messages may be lost, as the transport reports."""
         progress = self.progress.get(node)
         if progress is None:
             return
@@ -313,13 +308,13 @@ class Leader:
             progress.probe()
 
     def moved(self, node: NodeId) -> None:
-        """A part of a snapshot arrived there: the node makes progress, though its index does not rise."""
+        """A part of a snapshot arrived there: it makes progress, though its index does not rise."""
         progress = self.progress.get(node)
         if progress is not None:
             progress.quiet = 0
 
     def tick(self) -> None:
-        """One tick: give up snapshots without progress."""
+        """Give up snapshots without progress."""
         for node, progress in self.progress.items():
             progress.quiet += 1
             progress.silent += 1
@@ -327,7 +322,7 @@ class Leader:
                 self.snapshot_ended(node, well=False)
 
     def snapshot_ended(self, node: NodeId, *, well: bool) -> None:
-        """A snapshot was installed there (`well`), or failed."""
+        """It was installed (`well`), or failed."""
         progress = self.progress.get(node)
         if progress is None or progress.flow is not LogFlow.SNAPSHOT:
             return
@@ -340,7 +335,7 @@ class Leader:
     # -- stepping down
 
     def has_quorum(self) -> bool:
-        """Whether a majority answered since the last call."""
+        """A majority answered since the last call."""
         heard = {node: progress.active or node == self._state.me for node, progress in self.progress.items()}
         for node, progress in self.progress.items():
             progress.active = node == self._state.me
@@ -348,22 +343,22 @@ class Leader:
 
     @property
     def is_leaving(self) -> bool:
-        """Whether the final configuration, perhaps not committed yet, does not contain it (raft/R-6)."""
+        """The final configuration, perhaps not committed yet, does not contain it (raft/R-6)."""
         configuration = self._state.configuration
         return not configuration.joint and self._state.me not in configuration.voters
 
     @property
     def is_removed(self) -> bool:
-        """Whether its removal is committed (raft/R-5)."""
+        """See raft/R-5."""
         return self.is_leaving and self._log.configuration_index <= self._log.committed
 
     def transfer_after_removal(self) -> None:
-        """Ask the voter with the longest log to campaign at once (raft/R-5)."""
+        """See raft/R-5."""
         successor = max(sorted(self._state.configuration.voters), key=lambda node: self.progress[node].match)
         self._state.send(RaftKind.TIMEOUT_NOW, successor)
 
     def leave_joint(self) -> bool:
-        """Append the final configuration if that is due; returns whether it was."""
+        """If that is due; returns whether it was."""
         configuration, log = self._state.configuration, self._log
         due = configuration.auto_leave and self.transferee is None
         if not due or log.committed < max(log.configuration_index, self.began):
@@ -376,7 +371,7 @@ class Leader:
     # -- leadership transfer
 
     def transfer(self, node: NodeId) -> None:
-        """Transfer leadership to this voter as soon as its log is complete."""
+        """As soon as its log is complete."""
         progress = self.progress.get(node)
         if progress is None or progress.learner or node == self.transferee or node == self._state.me:
             return
@@ -389,7 +384,7 @@ class Leader:
     # -- reads
 
     def on_read(self, message: RaftMessage) -> None:
-        """Handle a read of this replica, or one that another replica forwarded."""
+        """Of this replica, or forwarded by another one."""
         sets = self._state.configuration.sets
         if not self.settled:
             self._early_reads.append(message)

@@ -1,7 +1,7 @@
-"""Majorities: the index that is committed, and the result of an election. Pure functions.
+"""Majorities: the index that is committed, and the result of an election.
 
-The voters of a group are one set, or, in a joint configuration, two that must agree separately. An empty set agrees to
-everything, so that one function serves both cases.
+In a joint configuration two sets of voters must agree separately. An empty set agrees to everything, so that one
+function serves both cases.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from enum import Enum, unique
 from typing import TypeVar
 
 N = TypeVar("N", bound=Hashable)
-"""The identity of a voter."""
 UNBOUNDED = 1 << 63
-"""The index that an empty set of voters has committed: it never limits the other set."""
+"""Committed by an empty set of voters: it never limits the other set."""
 
 
 @unique
 class Election(Enum):
-    """Result of an election so far."""
+    """So far."""
 
     PENDING = "pending"
     WON = "won"
@@ -26,12 +25,11 @@ class Election(Enum):
 
 
 def majority(voters: int) -> int:
-    """The size of a majority of this many voters."""
     return voters // 2 + 1
 
 
 def committed_by(voters: Collection[N], acknowledged: Mapping[N, int]) -> int:
-    """The highest index that a majority of these voters holds. A silent voter holds nothing."""
+    """A silent voter holds nothing."""
     if not voters:
         return UNBOUNDED
     indexes = sorted((acknowledged.get(voter, 0) for voter in voters), reverse=True)
@@ -39,12 +37,11 @@ def committed_by(voters: Collection[N], acknowledged: Mapping[N, int]) -> int:
 
 
 def committed(sets: Sequence[Collection[N]], acknowledged: Mapping[N, int]) -> int:
-    """The highest index that each of these sets of voters has committed."""
+    """The lowest index of all sets."""
     return min(committed_by(voters, acknowledged) for voters in sets)
 
 
 def vote_of(voters: Collection[N], votes: Mapping[N, bool]) -> Election:
-    """The result among these voters."""
     if not voters:
         return Election.WON
     needed = majority(len(voters))
@@ -56,7 +53,7 @@ def vote_of(voters: Collection[N], votes: Mapping[N, bool]) -> Election:
 
 
 def vote(sets: Sequence[Collection[N]], votes: Mapping[N, bool]) -> Election:
-    """The result over all sets of voters: lost as soon as one set has rejected."""
+    """Lost as soon as one set has rejected."""
     results = {vote_of(voters, votes) for voters in sets}
     if Election.LOST in results:
         return Election.LOST

@@ -1,4 +1,4 @@
-"""The log of one replica: compacted, durable, committed and applied positions.
+"""The log of one replica.
 
 - raft/L-1: Entries are replaced only where they conflict. Example: the log holds 1..5 and a delayed append of 1..3
   arrives, with equal terms: 4 and 5 stay, for they may be acknowledged already.
@@ -65,7 +65,7 @@ class RaftLog:
         self._applying_most = applying_bytes
         self._paused = False
         self.snapshot: RaftSnapshot | None = None
-        """A received snapshot that is not installed yet."""
+        """Received, not installed yet."""
         self.snapshot_handed = False
         self._known: list[tuple[int, Configuration]] = [
             (entry.index, entry.configuration) for entry in self._entries if entry.configuration is not None
@@ -75,36 +75,33 @@ class RaftLog:
 
     @property
     def first(self) -> int:
-        """First index after the snapshot."""
         return self.base + 1
 
     @property
     def last(self) -> int:
-        """Last index."""
         return self.base + len(self._entries)
 
     @property
     def last_term(self) -> int:
-        """The term of the last entry."""
         return self._entries[-1].term if self._entries else self.base_term
 
     @property
     def configuration(self) -> Configuration:
-        """The configuration in force: the last one in the log, committed or not."""
+        """The last one in the log, committed or not."""
         return self._known[-1][1] if self._known else self.base_configuration
 
     @property
     def configuration_index(self) -> int:
-        """Index of the configuration in force; the snapshot's if it came with that."""
+        """The snapshot's index if it came with that."""
         return self._known[-1][0] if self._known else self.base
 
     def configuration_at(self, index: int) -> Configuration:
-        """The configuration that was in force at this index of the log."""
+        """In force at this index."""
         earlier = [configuration for at, configuration in self._known if at <= index]
         return earlier[-1] if earlier else self.base_configuration
 
     def term(self, index: int) -> int:
-        """The term at an index. Raises Compacted before the log, IndexError after it."""
+        """Raises Compacted before the log, IndexError after it."""
         if index < self.base:
             raise Compacted(index)
         if index == self.base:
@@ -112,18 +109,17 @@ class RaftLog:
         return self._entries[index - self.first].term
 
     def matches(self, index: int, term: int) -> bool:
-        """Whether the log has an entry of this term at this index."""
         try:
             return self.term(index) == term
         except LookupError:
             return False
 
     def up_to_date(self, index: int, term: int) -> bool:
-        """Whether a log that ends at this index and term is at least as up to date as this one (raft/E-2)."""
+        """Another log, which ends here, is at least as up to date as this one (raft/E-2)."""
         return (term, index) >= (self.last_term, self.last)
 
     def entries_from(self, index: int, bytes_most: int = 0, upto: int | None = None) -> tuple[RaftEntry, ...]:
-        """Entries from an index on, at most `bytes_most` bytes but at least one (0: all). Raises Compacted."""
+        """At most `bytes_most` bytes but at least one entry (0: all). Raises Compacted."""
         if index < self.first:
             raise Compacted(index)
         end = len(self._entries) if upto is None else max(0, upto - self.base)
@@ -141,14 +137,14 @@ class RaftLog:
     # -- changes
 
     def append(self, entries: Sequence[RaftEntry]) -> int:
-        """Append the leader's own entries; returns the last index."""
+        """As leader; returns the last index."""
         if entries:
             assert entries[0].index == self.last + 1, "a leader appends at the end"
             self._extend(entries)
         return self.last
 
     def take(self, before: int, before_term: int, entries: Sequence[RaftEntry], commit: int) -> int | None:
-        """Store a leader's entries after a place; returns their last index, None if the log does not match there."""
+        """Returns the last index of the entries, None if the log does not match at `before`."""
         if not self.matches(before, before_term):
             return None
         last = before + len(entries)
@@ -175,12 +171,11 @@ class RaftLog:
             self._known.pop()
 
     def commit_to(self, index: int) -> None:
-        """Raise the commit index."""
         assert index <= self.last, "what is not here is not committed here"
         self.committed = max(self.committed, index)
 
     def restore(self, snapshot: RaftSnapshot) -> None:
-        """Replace the log by this snapshot, which is to be installed."""
+        """It is to be installed."""
         assert snapshot.index > self.committed, "a snapshot takes nothing back"
         self.base, self.base_term = snapshot.index, snapshot.term
         self.base_configuration = snapshot.configuration
@@ -192,27 +187,26 @@ class RaftLog:
 
     @property
     def unwritten(self) -> list[RaftEntry]:
-        """Entries that were not given to the host for writing."""
+        """Not given to the host yet."""
         return self._entries[self._handed - self.base :]
 
     @property
     def writing(self) -> bool:
-        """Whether entries are not durable yet."""
+        """Entries are not durable yet."""
         return self.stable < self.last
 
     def handed_over(self) -> None:
-        """Everything was given to the host for writing."""
+        """Given to the host for writing."""
         self._handed = self.last
         self.snapshot_handed = self.snapshot is not None
 
     def written(self, index: int, term: int) -> None:
-        """The log is durable up to this index, unless the entry there was replaced since the write began."""
+        """Durable up to this index, unless the entry there was replaced since the write began."""
         if self.matches(index, term):
             assert index <= self._handed, "what is durable was handed over"
             self.stable = max(self.stable, index)
 
     def installed(self, index: int) -> None:
-        """The snapshot at this index is installed."""
         if self.snapshot is not None and self.snapshot.index == index:
             self.snapshot, self.snapshot_handed = None, False
             self.applying = max(self.applying, index)
@@ -221,7 +215,7 @@ class RaftLog:
     # -- applying
 
     def applicable(self, *, unstable: bool) -> tuple[RaftEntry, ...]:
-        """Committed entries not yet given out for applying. `unstable`: also those not durable here."""
+        """Not given out yet. `unstable`: also those not durable here."""
         if self._paused or self.snapshot is not None:
             return ()
         end = self.committed if unstable else min(self.committed, self.stable)
@@ -229,23 +223,23 @@ class RaftLog:
         return self.entries_from(self.applying + 1, room, end)
 
     def apply(self, entries: Sequence[RaftEntry], *, unstable: bool) -> None:
-        """These entries were given out for applying."""
+        """Given out for applying."""
         self.applying = entries[-1].index
         self._applying_bytes += sum(entry.size for entry in entries)
         behind = self.committed if unstable else min(self.committed, self.stable)
-        # Paused until some are applied: the limit is reached, or the next entry did not fit.
+        # Until some are applied: the limit is reached, or the next entry did not fit.
         full = bool(self._applying_most) and self._applying_bytes >= self._applying_most
         self._paused = full or self.applying < behind
 
     def has_applied(self, index: int, size: int) -> None:
-        """Applied up to this index, or further by a snapshot. `size`: bytes of the entries that were given out."""
+        """Or further, by a snapshot. `size`: bytes of the entries that were given out."""
         assert index <= self.applying, "what is applied was handed over, or is in a snapshot"
         self.applied = max(self.applied, index)
         self._applying_bytes -= size
         self._paused = bool(self._applying_most) and self._applying_bytes >= self._applying_most
 
     def abandon(self) -> None:
-        """Drop everything: log and state start empty (raft/E-6)."""
+        """Log and state start empty (raft/E-6)."""
         self.base = self.base_term = self.committed = 0
         self.applying = self.applied = self.stable = self._handed = 0
         self.base_configuration = Configuration()
@@ -263,7 +257,7 @@ class RaftLog:
 
 
 def limited(entries: Sequence[RaftEntry], bytes_most: int) -> tuple[RaftEntry, ...]:
-    """The first entries, at most `bytes_most` bytes but at least one (0: all)."""
+    """At most `bytes_most` bytes but at least one entry (0: all)."""
     if not bytes_most:
         return tuple(entries)
     size = 0

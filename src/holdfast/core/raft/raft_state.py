@@ -1,4 +1,4 @@
-"""The state that a replica has in every role: log, term, vote, and messages to be sent."""
+"""The state that a replica has in every role."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from holdfast.core.raft.raft_messages import AFTER_DISK, RaftKind, RaftMessage
 
 @unique
 class RaftRole(Enum):
-    """The role of a replica in its term."""
-
     FOLLOWER = "follower"
     PRE_CANDIDATE = "pre-candidate"
     """It asks whether it would win, before it raises its term."""
@@ -23,7 +21,7 @@ class RaftRole(Enum):
 
 
 class HardState(NamedTuple):
-    """The state that must be durable besides the log."""
+    """Durable besides the log."""
 
     term: int = 0
     vote: NodeId | None = None
@@ -33,21 +31,21 @@ class HardState(NamedTuple):
 
 
 class ReadAt(NamedTuple):
-    """A read index: the read `context` may be answered when the index `upto` is applied."""
+    """The read `context` may be answered when the index `upto` is applied."""
 
     context: bytes
     upto: int
 
 
 class LeaderElected(NamedTuple):
-    """This replica leads, and an entry of its term is committed."""
+    """An entry of its term is committed."""
 
     term: int
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeApplied:
-    """This configuration, at this index, is final and committed. The leader may report it more than once."""
+    """This configuration is final and committed. The leader may report it more than once."""
 
     configuration: Configuration
     term: int
@@ -55,14 +53,12 @@ class ChangeApplied:
 
 
 class ChangeFailed(NamedTuple):
-    """A change of peers that was started has failed."""
-
     token: int
     why: str
 
 
 class CaughtUp(NamedTuple):
-    """The new voters of this change have caught up; it waits for `agree_change`."""
+    """The new voters of this change; it waits for `agree_change`."""
 
     token: int
 
@@ -72,41 +68,41 @@ GroupNotice = LeaderElected | ChangeApplied | ChangeFailed | CaughtUp
 
 @dataclass(frozen=True, slots=True)
 class RaftSettings:
-    """Settings of a group. Times are ticks, whose length the host decides."""
+    """Times are ticks, whose length the host decides."""
 
     election_ticks: int = 10
     heartbeat_ticks: int = 1
     pre_vote: bool = True
-    """Ask for pre-votes first, so that a replica that was away does not depose a working leader."""
+    """A replica that was away does not depose a working leader."""
     check_quorum: bool = True
     """A leader without answers of a majority steps down; followers reject votes while they hear a leader."""
     message_bytes: int = 1 << 20
-    """Bytes of entries in one message, about; 0: unlimited."""
+    """Approximate, of entries; 0: unlimited."""
     uncommitted_bytes: int = 64 << 20
-    """Bytes of proposals that may be uncommitted; 0: unlimited."""
+    """Of proposals; 0: unlimited."""
     applying_bytes: int = 0
-    """Bytes of committed entries handed out and not applied; 0: unlimited."""
+    """Of committed entries handed out and not applied; 0: unlimited."""
     window: int = 64
     """Messages with entries in flight to one follower."""
     window_bytes: int = 0
     lease_reads: bool = False
-    """Answer reads by a lease instead of a round of messages. Safe only if clocks run at the same rate."""
+    """Answer reads without a round of messages. Safe only if clocks run at the same rate."""
     catch_up_margin: int = 1000
     """A new voter has caught up when at most so many entries are missing."""
     catch_up_ticks: int = 50
-    """Ticks without progress after which a change fails."""
+    """A change fails after so many ticks without progress."""
     starts_voted: bool = False
-    """Whether a replica without state may be the second one of its node (raft/E-7)."""
+    """A replica without state may be the second one of its node (raft/E-7)."""
     sends_commits: bool = True
-    """Send each commit index at once, not with the next entry or heartbeat."""
+    """At once, not with the next entry or heartbeat."""
     keeps_leading_when_removed: bool = False
-    """Whether a removed leader keeps leading until another one is elected."""
+    """Until another leader is elected."""
     transfers_when_removed: bool = True
-    """Whether a removed leader asks a successor to campaign at once."""
+    """A removed leader asks a successor to campaign at once."""
 
 
 class RaftState:
-    """The state of a replica, without its role."""
+    """Without its role."""
 
     __slots__ = (
         "after",
@@ -131,38 +127,38 @@ class RaftState:
         self.vote = hard.vote
         self.generation = hard.generation
         self.lead: NodeId | None = None
-        """The leader of this term, if known."""
+        """Of this term, if known."""
         self.messages: list[RaftMessage] = []
         """To be sent at once."""
         self.after: list[RaftMessage] = []
         """To be sent when everything before them is durable; also to this replica itself."""
         self.reads: list[ReadAt] = []
-        """Read indexes for the host."""
+        """For the host."""
         self.notices: list[GroupNotice] = []
-        """Events for the host."""
+        """For the host."""
         self.uncommitted = 0
-        """Bytes of proposals accepted as leader and not committed."""
+        """Bytes of proposals accepted as leader."""
 
     @property
     def configuration(self) -> Configuration:
-        """The configuration in force: the last one in the log (raft/C-1)."""
+        """The last one in the log (raft/C-1)."""
         return self.log.configuration
 
     @property
     def is_empty(self) -> bool:
-        """Whether this replica has never received anything of the group (raft/E-7)."""
+        """It has never received anything of the group (raft/E-7)."""
         return not self.log.last
 
     @property
     def promotable(self) -> bool:
-        """Whether it may campaign: a voter that installs no snapshot (raft/E-4)."""
+        """A voter that installs no snapshot (raft/E-4)."""
         log = self.log
         if log.snapshot is not None:
             return False
         return log.configuration.votes(self.me) or log.configuration_at(log.committed).votes(self.me)
 
     def send(self, kind: RaftKind, to: NodeId, *, term: int | None = None, **more: object) -> None:
-        """Queue a message of this term, or of the given one."""
+        """`term`: None: this term."""
         message = RaftMessage(
             kind=kind,
             to=to,
@@ -174,7 +170,7 @@ class RaftState:
         (self.after if kind in AFTER_DISK else self.messages).append(message)
 
     def forward(self, message: RaftMessage, to: NodeId) -> None:
-        """Forward a request to the leader. It has no term."""
+        """A request to the leader, without a term."""
         self.messages.append(
             RaftMessage(
                 kind=message.kind,

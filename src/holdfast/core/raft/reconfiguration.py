@@ -1,4 +1,4 @@
-"""Change of a group's peers: new voters catch up, both majorities agree (joint consensus), then the new ones decide.
+"""Change of a group's peers by joint consensus.
 
 - raft/F-1: The change is logged only after the new voters have nearly caught up. Example: {a, b, c} with c dead becomes
   {a, b, d}. If d were a voter with an empty log, nothing could be committed until d has the whole state.
@@ -26,7 +26,7 @@ from holdfast.core.raft.raft_state import CaughtUp, ChangeApplied, ChangeFailed,
 
 @unique
 class ChangeStage(StrEnum):
-    """Stage of a change of peers, on the leader."""
+    """On the leader."""
 
     NONE = "none"
     CATCHING_UP = "catching up"
@@ -36,8 +36,6 @@ class ChangeStage(StrEnum):
 
 @unique
 class ChangeStep(StrEnum):
-    """Events that move a change from stage to stage."""
-
     REQUESTED = "other peers are wanted"
     REPLACED = "still others are wanted"
     CANCELLED = "it is given up"
@@ -65,11 +63,8 @@ CHANGING: Final[Lifecycle[ChangeStage, ChangeStep]] = Lifecycle(
 
 @unique
 class ChangeAnswer(StrEnum):
-    """The leader's answer to a request for other peers."""
-
     STARTED = "started"
     REPLACED = "replaced"
-    """This target has replaced another one."""
     DONE = "done"
     """The group has these peers already; that is reported again."""
     OLD_TERM = "old term"
@@ -77,21 +72,18 @@ class ChangeAnswer(StrEnum):
     STALE = "stale"
     """A newer token is known."""
     BUSY = "busy"
-    """Not now; retry."""
+    """Retry."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetPeers:
-    """The wanted peers."""
-
     voters: frozenset[NodeId]
     learners: frozenset[NodeId]
     token: int
     asks: bool = False
-    """Whether to report `CaughtUp` and wait for `agree` before the joint configuration (raft/F-5)."""
+    """Report `CaughtUp` and wait for `agree` before the joint configuration (raft/F-5)."""
 
     def reached(self, configuration: Configuration) -> bool:
-        """Whether this configuration is the target."""
         return not configuration.joint and (
             (configuration.voters, configuration.learners, configuration.token)
             == (self.voters, self.learners, self.token)
@@ -99,7 +91,7 @@ class TargetPeers:
 
 
 class Reconfiguration:
-    """The change of peers of one leader. It starts from the configuration in the log and ends with the leadership."""
+    """Of one leader, from the configuration in the log to the end of the leadership."""
 
     def __init__(self, state: RaftState, leading: Leader) -> None:
         self._state = state
@@ -111,7 +103,7 @@ class Reconfiguration:
         elif log.configuration_index > log.committed:
             self.stage = _C.FINAL
         self.target: TargetPeers | None = None
-        """Target of the catch-up, if one is running."""
+        """Of the running catch-up."""
         self._catching_up: list[NodeId]
         self._asked: int
         """Ticks until `CaughtUp` is reported again; 0: due."""
@@ -132,7 +124,7 @@ class Reconfiguration:
         *,
         asks: bool,
     ) -> ChangeAnswer:
-        """Request these peers; `token`: the revision of the assignments that name them (raft/F-3)."""
+        """`token`: revision of the assignments that name these peers (raft/F-3)."""
         target = TargetPeers(frozenset(voters), frozenset(learners) - frozenset(voters), token, asks)
         assert target.voters, "a group without voters decides nothing"
         if term != self._state.term:
@@ -157,7 +149,7 @@ class Reconfiguration:
         return ChangeAnswer.BUSY
 
     def cancel(self, term: int, token: int) -> bool:
-        """Cancel the catch-up with this token; returns whether the change will not happen."""
+        """Cancel the catch-up; returns whether the change will not happen."""
         if term != self._state.term or self.stage not in (_C.NONE, _C.CATCHING_UP):
             return False
         if self.target is not None and self.target.token == token:
@@ -166,7 +158,7 @@ class Reconfiguration:
         return True
 
     def agree(self, term: int, token: int) -> bool:
-        """Agree to the target with this token; returns whether it was waiting for that."""
+        """Returns whether it was waiting for that."""
         target = self.target
         if term != self._state.term or target is None or (target.token, target.asks) != (token, True):
             return False
@@ -197,7 +189,7 @@ class Reconfiguration:
     # -- progress
 
     def tick(self) -> None:
-        """One tick (raft/F-4)."""
+        """raft/F-4."""
         if self.target is None:
             return
         if self._asked:
@@ -232,7 +224,7 @@ class Reconfiguration:
         return progress.match > 0 and progress.match + margin >= self._state.log.last
 
     def look(self) -> None:
-        """Advance the change as far as possible."""
+        """As far as possible."""
         log = self._state.log
         if self.stage is _C.CATCHING_UP and all(map(self._close, self._catching_up)):
             assert self.target is not None, "who catches up has a target"
