@@ -1,15 +1,14 @@
-"""Placement by rendezvous hashing: a partition belongs to the members that rank first for it (source 004,
-affinity function).
+"""Placement by rendezvous hashing: a partition belongs to the members that rank first for it (source 004, affinity
+function).
 
-Every partition ranks all members by a 64-bit hash of consistent id and partition. The first is its primary,
-the next ones are its backups; of equal ranks the lower UUID comes first. A member of a group (a host, a zone)
-that the partition has already is skipped. So a member that joins or leaves moves only its own replicas; loads
-differ by chance.
+Every partition ranks all members by a 64-bit hash of consistent id and partition; of equal ranks the lower UUID comes
+first. A member of a group (a host, a zone) that the partition has already is skipped. So a member that joins or leaves
+moves only its own replicas; loads differ by chance.
 
-- placement/A-1: The target of a partition is a function of the members that may hold data, the same wherever
-  and whenever it is computed.
-- placement/A-2: No two replicas of a partition are in one group; with fewer groups than replicas, some
-  replica indexes stay empty.
+- placement/A-1: The target of a partition is a function of the members that may hold data, the same wherever and
+  whenever it is computed.
+- placement/A-2: No two replicas of a partition are in one group; with fewer groups than replicas, some replica indexes
+  stay empty.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from holdfast.core.model.migration import ReplicaList
 from holdfast.core.placement.layout import Arranging, Candidate, Layout, arrange, checked
 
 RANKED_AT_ONCE = 512
-"""Ranks computed in one piece of work, well under a millisecond."""
+"""In one piece of work, well under a millisecond."""
 
 
 def rank(consistent_id: str, partition: int) -> int:
-    """Rank of a member for a partition, 64 bits; the lowest comes first."""
+    """64 bits; the lowest rank comes first."""
     return hash64(f"{consistent_id}/{partition}", signed=False)[0]
 
 
@@ -52,9 +51,9 @@ def first_ranked(partition: int, candidates: Sequence[Candidate], replicas: int)
 def ranking(
     partitions: Sequence[int], rows: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int
 ) -> Arranging:
-    """The targets of these partitions, computed in pieces of work like `layout.arranging`. `rows` are the
-    present replicas; a target is at least as wide. Without candidates the rows stay. Raises ValueError as
-    `arrange` does, and when there are not as many rows as partitions.
+    """The targets in pieces of work like `layout.arranging`. `rows` are the present replicas; a target is at least as
+    wide. Without candidates the rows stay. Raises ValueError as `arrange` does, and when there are not as many rows as
+    partitions.
     """
     checked(candidates, replicas)
     if not candidates:
@@ -82,7 +81,7 @@ def rendezvous(
 
 
 LayoutOf = Callable[[Sequence[int]], Layout]
-"""The layout for the rows of these partitions."""
+"""For the rows of these partitions."""
 
 
 def layout_of(placement: Placement) -> LayoutOf:

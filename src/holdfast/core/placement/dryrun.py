@@ -1,7 +1,5 @@
-"""Dry run of the master's planning without a cluster (source 001 §3.2), by the functions of the master:
-departed members are removed and the hottest survivor is promoted (`table.survivors`), targets are computed
-(`layout.arrange` or `affinity`), and each partition is planned (`planner.plan`). A partition without
-survivors is lost, and nothing is planned for it.
+"""Dry run of the master's planning without a cluster (source 001 §3.2), by the functions of the master. A partition
+without survivors is lost, and nothing is planned for it.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from holdfast.core.placement.layout import Candidate
 from holdfast.core.placement.planner import Plan, plan
 
 SLOTS_MAX = 7
-"""Limit of replicas per partition (source 001, Background)."""
+"""Source 001, Background."""
 
 EVEN = layout_of("even")
 
@@ -26,9 +24,9 @@ EVEN = layout_of("even")
 class Outlook(msgspec.Struct, frozen=True):
     before: ReplicaList
     left: ReplicaList
-    """The row without departed members."""
+    """Without departed members."""
     promoted: int
-    """Index of the replica that is promoted first; -1: the owner is present, or no replica is."""
+    """The replica that is promoted first; -1: the owner is present, or no replica is."""
     lost: bool
     """No survivor, or none that holds every map."""
     wanted: ReplicaList
@@ -47,13 +45,13 @@ class Outlook(msgspec.Struct, frozen=True):
 
     @property
     def restarts_on(self) -> str | None:
-        """The member that starts the lost partition empty, because the operator accepts losses."""
+        """The operator accepts losses, and this member starts the lost partition empty."""
         begun = self.promoted == NONE and self.plan.current != self.left
         return self.plan.current[0] if begun else None
 
     @property
     def left_out(self) -> list[int]:
-        """Replica indexes that do not reach the target, except for cancelled rotations."""
+        """They do not reach the target; without cancelled rotations."""
         turning = [slot for cycle in self.plan.cycles for slot in cycle]
         return [slot for slot in self.plan.cancelled if slot not in turning]
 
@@ -73,8 +71,8 @@ def changed(old: ReplicaList, new: ReplicaList) -> int:
 
 
 def dry_run(rows: Sequence[ReplicaList], targets: Sequence[ReplicaList]) -> Iterator[Outlook]:
-    """The steps from each row to its target, with all members present. Raises ValueError when a row names a
-    member twice, or when there are not as many rows as targets.
+    """All members are present. Raises ValueError when a row names a member twice, or when there are not as many rows as
+    targets.
     """
     for partition, (row, target) in enumerate(zip(rows, targets, strict=True)):
         now, hottest = survivors(row, {owner for owner in row if owner is not None})
@@ -91,12 +89,11 @@ def forecast(
     heirs: Sequence[str] = (),
     layout: LayoutOf = EVEN,
 ) -> Iterator[Outlook]:
-    """The master's steps for these rows with these `present` members; only `candidates` may hold data.
+    """Only `candidates` may hold data.
 
-    A partition is lost when none of its first `holders` replicas survives. If the operator accepts losses, it
-    continues with a colder survivor, or empty on one of the `heirs` in turn. The layout is computed before
-    the first result, and each plan on demand; it may differ from the master's, for comparison. Raises
-    ValueError as `arrange` and `plan` do.
+    A partition is lost when none of its first `holders` replicas survives. If the operator accepts losses, it continues
+    with a colder survivor, or empty on one of the `heirs` in turn. The layout is computed before the first result, each
+    plan on demand. Raises ValueError as `arrange` and `plan` do.
     """
     after: list[tuple[ReplicaList, int | None]] = []
     for partition, row in enumerate(rows):
@@ -126,7 +123,7 @@ def _outlook(
     *,
     lost: bool,
 ) -> Outlook:
-    """One partition, with rows of one width; planned unless no member is left."""
+    """Rows of one width; planned unless no member is left."""
     width = max(len(now), len(wanted))
     before, left, now, wanted = (_wide(row, width) for row in (before, left, now, wanted))
     idle = now[0] is None

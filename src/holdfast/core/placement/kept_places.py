@@ -1,13 +1,13 @@
-"""Targets that keep the places of absent baseline members free, so that they get their own replicas back.
+"""Targets that keep the places of absent baseline members free.
 
-The layout is computed for all members of the baseline; the places of absent ones are then left empty. As
-little as possible changes meanwhile. The replicas of a leaving member go to others. Any other change is made
-only if a present member gains by it and, with even loads, gets only what it lacks to its share.
+The layout is computed for all members of the baseline; the places of absent ones are then left empty. The replicas of a
+leaving member go to others. Any other change is made only if a present member gains by it and, with even loads, gets
+only what it lacks to its share.
 
-- placement/K-1: While the place of an absent member is kept, its replicas are copied only to a member that
-  has less than its share: one that returned without files, or was added.
-- placement/K-2: Keeping places never reduces the copies of a partition: what a leaving member gives up goes
-  to a present member.
+- placement/K-1: While the place of an absent member is kept, its replicas are copied only to a member that has less
+  than its share: one that returned without files, or was added.
+- placement/K-2: Keeping places never reduces the copies of a partition: what a leaving member gives up goes to a
+  present member.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from holdfast.core.placement.affinity import rank
 from holdfast.core.placement.layout import Arranging, Candidate, shares
 
 ROWS_AT_ONCE = 256
-"""Rows examined in one piece of work: well under a millisecond, except where copies are given up."""
+"""One piece of work: well under a millisecond, except where copies are given up."""
 
 
 def places_of(away: Collection[BaselineMember]) -> list[Candidate]:
-    """Absent members as candidates of the layout; no real member has such a UUID."""
+    """As candidates of the layout; no real member has such a UUID."""
     return [
         Candidate(f"away: {one.consistent_id}", one.group or one.consistent_id, one.consistent_id)
         for one in away
@@ -42,8 +42,8 @@ def keeping_places(
     away: Sequence[Candidate],
     placement: Placement,
 ) -> list[ReplicaList]:
-    """The targets with free places instead of absent members (placement/K-1, placement/K-2). `rows` are the
-    present replicas; `targets` is the layout of `here` and `away` together.
+    """See placement/K-1 and placement/K-2. `rows` are the present replicas; `targets` is the layout of `here` and
+    `away` together.
     """
     work = keeping(partitions, rows, targets, here, away, placement)
     while True:
@@ -80,8 +80,8 @@ def own_places(
     here: Sequence[Candidate],
     brought: Mapping[str, AbstractSet[int]],
 ) -> list[ReplicaList]:
-    """The rows with returning members in free places, which are their own. `brought`: member -> partitions
-    with a copy there that no assignment gives to it.
+    """Returning members take free places, which are their own. `brought`: member -> partitions with a copy there that
+    no assignment gives to it.
     """
     groups = {one.uuid: one.group or one.uuid for one in here}
     back: dict[int, list[str]] = {}
@@ -97,7 +97,7 @@ def own_places(
 
 
 def _filled(row: ReplicaList, others: Sequence[str], groups: Mapping[str, str]) -> ReplicaList:
-    """The row with the first suitable member in a free place; unchanged if there is none."""
+    """With the first suitable member in a free place, if there is one."""
     used = {groups.get(member, member) for member in row if member is not None}
     able = [one for one in others if groups[one] not in used]
     if not able or None not in row:
@@ -107,7 +107,7 @@ def _filled(row: ReplicaList, others: Sequence[str], groups: Mapping[str, str]) 
 
 
 class _Keeping:
-    """One pass over all rows, with the present load of each member."""
+    """One pass over all rows."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class _Keeping:
         return wanted
 
     def _is_worth_it(self, gained: Collection[str], given: Collection[str]) -> bool:
-        """Whether to change a row that could stay: a member gets what it lacks, and none is left with less
+        """Change a row that could stay only if a member gets what it lacks, and none is left with less
         than its share.
         """
         if not gained or not self._even:
@@ -149,7 +149,7 @@ class _Keeping:
         return self._held[member] < self._share[member]
 
     def _without_away(self, partition: int, row: ReplicaList, target: ReplicaList) -> ReplicaList:
-        """The target with at least as many copies as the row has, if there are enough members."""
+        """With at least as many copies as the row has, if there are enough members."""
         had = [member for member in row if member is not None]
         found = [member if member in self._groups else None for member in target]
         if len(found) - found.count(None) < len(had):

@@ -2,25 +2,24 @@
 
 `arrange` starts from the present rows and changes them only where one of these rules is broken:
 
-- Every partition has its replicas, no two of them on one member or in one group (a host, a zone; by default
-  each member is a group of its own). With fewer groups than replicas, some replica indexes stay empty.
-- For every backup count b, the indexes 0..b are spread evenly: two members differ by at most one. So the
-  primaries are even, and so is what each member holds for maps of any backup count. A group holds a partition
-  at most once, which limits the members of a big group in a small cluster; the others share the rest evenly.
+- Every partition has its replicas, no two of them on one member or in one group (a host, a zone; by default each member
+  is a group of its own). With fewer groups than replicas, some replica indexes stay empty.
+- For every backup count b, the indexes 0..b are spread evenly: two members differ by at most one. A group holds a
+  partition at most once, which limits the members of a big group in a small cluster; the others share the rest evenly.
 
-It proceeds index by index, from hot to cold, and does not change an index again. An index goes to a member
-that has no replica of the partition, or only a colder one, which another member then takes over. The present
-owner gives it up, or moves down to an index that has lost its owner, which costs no more copies than filling
-that one. Every result can be reached by the planner. The choice is a cheapest path in a graph of members: as
-few replicas as possible are copied, and among equals members share partitions with as many others as
-possible, so that after a crash many members restore the copies.
+It proceeds index by index, from hot to cold, and does not change an index again. An index goes to a member that has no
+replica of the partition, or only a colder one, which another member then takes over. The present owner gives it up, or
+moves down to an index that has lost its owner, which costs no more copies than filling that one. The choice is a
+cheapest path in a graph of members: as few replicas as possible are copied, and among equals members share partitions
+with as many others as possible, so that after a crash many members restore the copies. Every result can be reached by
+the planner.
 
-Where each member (or group) holds every partition, the primaries may still be uneven: then primaries and
-first backups exchange roles (`core/placement/owner_exchange.py`). The even spread of colder indexes is given
-up where it would cost copies. Big groups beside small ones may also be a few replicas off.
+Where each member (or group) holds every partition, primaries and first backups may exchange roles
+(`core/placement/owner_exchange.py`). The even spread of colder indexes is given up where it would cost copies. Big
+groups beside small ones may also be a few replicas off.
 
-The result is stable: arranged again it stays the same. Very uneven rows may need two runs, each more even
-than the last.
+The result is stable: arranged again it stays the same. Very uneven rows may need two runs, each more even than the
+last.
 """
 
 from __future__ import annotations
@@ -38,40 +37,38 @@ from holdfast.core.placement.planner import cancel_cycles, plan
 from holdfast.core.placement.spread import Levels, Members, Need, Pool, Ranking, Sharing, members_of, sets_of
 
 EMPTY = -1
-"""The replica index lost its owner."""
+"""Index without owner."""
 
 GONER = -2
 """The owner is leaving: it still has the data, and a successor takes over."""
 
 ROUNDS = 8
-"""Limit of repetitions in search of a stable layout; one or two suffice except for contrived rows."""
+"""Repetitions in search of a stable layout; one or two suffice except for contrived rows."""
 
 DEAREST = 1 << 30
 """More than the cost of any chain of members."""
 
 CHOICE = 32
-"""Partitions among which the one that spreads its members best is chosen; more would only cost time."""
+"""The best spread among so many partitions; more would only cost time."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A member that may hold replicas; two of one group never hold the same partition."""
+    """Two members of one group never hold the same partition."""
 
     uuid: str
     group: str = ""
-    """Host, zone or rack; empty: a group of its own."""
+    """Host, zone or rack; empty: its own group."""
     consistent_id: str = ""
-    """Its name in all its lives; empty: its uuid. Not used in this module."""
+    """Empty: its uuid. Not used in this module."""
 
 
 Layout = Callable[[Sequence[ReplicaList], Sequence[Candidate], int], list[ReplicaList]]
-"""A function like `arrange`."""
 
 
 def arrange(rows: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int) -> list[ReplicaList]:
-    """The target of every partition, with `replicas` members each if there are as many groups. A member in
-    `rows` that is no candidate is leaving, and gives up its replicas. The order of candidates does not
-    matter. Without candidates the rows stay. Raises ValueError when two candidates have the same uuid or
-    `replicas` is less than 1.
+    """`replicas` members each if there are as many groups. A member in `rows` that is no candidate is leaving. The
+    order of candidates does not matter. Without candidates the rows stay. Raises ValueError when two candidates have
+    the same uuid or `replicas` is less than 1.
     """
     work = arranging(rows, candidates, replicas)
     while True:
@@ -89,8 +86,7 @@ def arranging(rows: Sequence[ReplicaList], candidates: Sequence[Candidate], repl
     checked(candidates, replicas)
     if not candidates or not rows:
         return list(rows)
-    # Members that hold replicas come first, so that the choice among equals does not depend on the UUID of a new
-    # member.
+    # Members with replicas first, so that the choice among equals does not depend on the UUID of a new member.
     known = {owner for row in rows for owner in row}
     members = sorted(candidates, key=lambda candidate: (candidate.uuid not in known, candidate.uuid))
     target, final = yield from _rounds(rows, members, replicas)
@@ -105,9 +101,8 @@ def arranging(rows: Sequence[ReplicaList], candidates: Sequence[Candidate], repl
 def by_hosts(
     candidates: Sequence[Candidate], hosts: Mapping[str, str], replicas: int, away: int = 0
 ) -> list[Candidate]:
-    """The candidates grouped by host, if there are as many hosts as replicas; else unchanged. `hosts`: UUID
-    -> host. A configured group is kept. A member without a host counts as another one, as do the `away`
-    members whose places are kept.
+    """Grouped by host, if there are as many hosts as replicas. `hosts`: UUID -> host. A configured group is kept. A
+    member without a host counts as another one, as do the `away` members whose places are kept.
     """
     grouped = [
         msgspec.structs.replace(one, group=hosts.get(one.uuid, one.uuid))
@@ -131,9 +126,9 @@ def _rounds(
 ) -> Generator[None, None, tuple[list[ReplicaList], bool]]:
     """The targets, and whether arranging them again would change nothing.
 
-    One round is usually enough; rarely an index that was given up opens a path that was closed before. If no
-    stable rows are found, the first ones are returned. They are more even than the given ones, judged by the
-    hottest uneven index, so that repeated arranging comes to an end.
+    Rarely an index that was given up opens a path that was closed before. If no stable rows are found, the first ones
+    are returned. They are more even than the given ones, judged by the hottest uneven index, so repeated arranging
+    ends.
     """
     first = target = _without_cycles(rows, (yield from _Work(rows, members, replicas).settled()))
     for _ in range(ROUNDS):
@@ -152,7 +147,7 @@ def _without_cycles(rows: Sequence[ReplicaList], targets: Sequence[ReplicaList])
 
 
 def _without_cycle(row: ReplicaList, target: ReplicaList) -> ReplicaList:
-    """The target, but owners that only trade places stay. Rows may differ in width."""
+    """Owners that only trade places stay. Rows may differ in width."""
     width = max(len(row), len(target))
     padded = row + (None,) * (width - len(row)), target + (None,) * (width - len(target))
     return cancel_cycles(*padded)[: len(target)]
@@ -171,7 +166,7 @@ def moves(before: Sequence[ReplicaList], after: Sequence[ReplicaList]) -> int:
 
 
 def minimum_moves(rows: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int) -> int:
-    """A lower bound: no layout with full rows and loads in the bounds of `arrange` copies fewer replicas."""
+    """No layout with full rows and loads in the bounds of `arrange` copies fewer replicas."""
     ordered = sorted(candidates, key=lambda candidate: candidate.uuid)
     groups = [candidate.group or candidate.uuid for candidate in ordered]
     filled = min(replicas, len(set(groups)))
@@ -190,9 +185,9 @@ def minimum_moves(rows: Sequence[ReplicaList], candidates: Sequence[Candidate], 
 
 
 def shares(partitions: int, slots: int, groups: Sequence[str]) -> tuple[list[int], list[int]]:
-    """The minimum and maximum number of replicas with the first `slots` indexes for each member. `groups` has
-    the group of each member. A group holds each partition at most once, so in a small cluster of unequal
-    groups each member of a big group gets less than an even share.
+    """Minimum and maximum of replicas with the first `slots` indexes for each member. `groups`: of each member. A group
+    holds each partition at most once, so in a small cluster of unequal groups each member of a big group gets less than
+    an even share.
     """
     sizes = Counter(groups)
     free = set(sizes)
@@ -228,7 +223,7 @@ class _Work:
         self.width = replicas
         self.slots = min(replicas, len(numbers))
         self.spare = len(numbers) > self.slots
-        """Whether every partition has a group without a replica."""
+        """Every partition has a group without a replica."""
         self.numbers: dict[str | None, int] = {uuid: number for number, uuid in enumerate(self.uuids)}
         self.rows = [self._clean(row) for row in rows]
         self.origin = [tuple(row) for row in self.rows]
@@ -242,7 +237,7 @@ class _Work:
         self._sharing: Sharing | None = None
 
     def _clean(self, row: ReplicaList) -> list[int]:
-        """The row in member numbers, without second members of a group, on the indexes in use.
+        """In member numbers, without second members of a group, on the indexes in use.
 
         Replicas beyond these move up to an index without owner; so does a backup if there is no primary.
         """
@@ -274,7 +269,7 @@ class _Work:
         return self._sharing
 
     def replace(self, partition: int, row: list[int]) -> list[int]:
-        """Set the row of a partition; returns the members that gained or lost a replica."""
+        """Returns the members that gained or lost a replica."""
         before = [number for number in self.rows[partition] if number >= 0]
         after = [number for number in row if number >= 0]
         left = [number for number in before if number not in after]
@@ -302,25 +297,24 @@ class _Work:
 
 
 Are = Callable[[int], bool]
-"""Whether a member gives, or takes."""
+"""Does a member give, or take?"""
 
 Barred = Callable[[int], list[int]]
-"""The groups that cannot take a partition."""
+"""Groups that cannot take a partition."""
 
 Offer = tuple[int, list[Pool], Barred]
-"""The replicas a member can give: cost in copies, pools, and groups that cannot take them."""
+"""Of a member: cost in copies, pools, and groups that cannot take the replicas."""
 
 
 class _Level:
-    """One replica index of all partitions: fill it where it is empty, then even out the indexes up to it."""
+    """One replica index of all partitions: fill it, then even out the indexes up to it."""
 
     def __init__(self, work: _Work, slot: int) -> None:
         self.work = work
         self.slot = slot
         self.load = work.load
         self.lows, self.highs = shares(len(work.rows), slot + 1, work.names)
-        # The partitions whose replica each member can give: without an additional copy (one is made anyway), or with
-        # one.
+        # Partitions whose replica each member can give: without an additional copy (one is made anyway), or with one.
         self.free = [Pool() for _ in work.uuids]
         self.dear = [Pool() for _ in work.uuids]
         self.loose: Members = 0
@@ -333,7 +327,7 @@ class _Level:
             else:
                 self.vacant.append(partition)
         self.moved: Callable[[int], None] = lambda number: None
-        """Called for each member whose load or total has changed."""
+        """Their load or total has changed."""
 
     def settle(self) -> Generator[None]:
         if self.vacant:
@@ -396,9 +390,7 @@ class _Level:
             self.moved(other)
 
     def _changed(self, number: int, partition: int) -> list[int]:
-        """The row with another owner of this index.
-
-        The present owner moves down to an empty index, if there is one. A colder replica of the new owner, or of its
+        """The present owner moves down to an empty index, if there is one. A colder replica of the new owner, or of its
         group, is given up, to be filled later.
         """
         row, groups = self.work.rows[partition].copy(), self.work.groups
@@ -413,7 +405,7 @@ class _Level:
         return row
 
     def _turns(self, number: int, partition: int) -> bool:
-        """Whether with this owner some members would only trade places, which no plan can do."""
+        """With this owner some members would only trade places, which no plan can do."""
         before = self.work.before[partition]
         if self.work.uuids[number] not in before:
             return False
@@ -435,18 +427,18 @@ class _Level:
         return row.index(EMPTY, self.slot + 1) if EMPTY in row[self.slot + 1 :] else 0
 
     def _taken(self, partition: int) -> list[int]:
-        """The groups with another replica of the partition."""
+        """Groups with another replica of the partition."""
         row, groups = self.work.rows[partition], self.work.groups
         return [groups[number] for slot, number in enumerate(row) if number >= 0 and slot != self.slot]
 
     def _settled(self, partition: int) -> list[int]:
-        """The groups with a hotter replica of the partition."""
+        """Groups with a hotter replica of the partition."""
         groups = self.work.groups
         return [groups[number] for number in self.work.rows[partition][: self.slot]]
 
     def _offers(self, giver: int) -> list[Offer]:
-        """The replicas a member can give, cheapest first. For two copies: the taker has a colder replica and
-        gets this one, and another group gets the colder one; both are without a replica for some time.
+        """Cheapest first. For two copies: the taker has a colder replica and gets this one, and another group gets the
+        colder one; both are without a replica for some time.
         """
         free, dear = self.free[giver], self.dear[giver]
         offers: list[Offer] = [
@@ -496,7 +488,7 @@ class _Level:
         return self.load[number] < self.highs[number]
 
     def _sources(self, gives: Are) -> Iterator[Need]:
-        """The giving members, those with the most first; none of them is below the highest load."""
+        """Those with the most first; none is below the highest load."""
         lowest = -1 if gives == self._is_over else 0
         for key in self.givers.sorted:
             if key[0] > lowest:
@@ -505,7 +497,7 @@ class _Level:
                 yield key
 
     def _sinks(self, takes: Are) -> Iterator[int]:
-        """The taking members, the neediest first; none of them has the highest load."""
+        """The neediest first; none has the highest load."""
         for key in self.needy.sorted:
             if key[0] >= 0:
                 return
@@ -513,7 +505,7 @@ class _Level:
                 yield key[-1]
 
     def _give_on(self) -> bool:
-        """One step along the cheapest path: from a member with too many replicas, or to one with too few."""
+        """Along the cheapest path: from a member with too many replicas, or to one with too few."""
         over, rich, under, able = self._is_over, self._is_rich, self._is_under, self._is_able
         for gives, takes in ((over, under), (over, able), (rich, under)):
             if next(self._sinks(takes), None) is not None and (way := self._way(gives, takes)):
@@ -560,14 +552,14 @@ class _Level:
         return []
 
     def _cheap(self, gives: Are, done: set[int]) -> Iterator[Need]:
-        """The members that can give something without a copy, in the order of `_sources`, except for `done`."""
+        """They can give something without a copy; in the order of `_sources`, except for `done`."""
         cheap = [number for number in members_of(self.loose) if gives(number) and number not in done]
         return iter(sorted(self.givers.key(number) for number in cheap))
 
     def _takers(
         self, giver: int, paid: int, cost: dict[int, int], enough: int, gives: Are, takes: Are
     ) -> dict[int, int]:
-        """Members that can take a replica of `giver`, with the cost of the chain to each, if lower than known.
+        """With the cost of the chain to each, if lower than known.
 
         Among sinks of one cost the neediest suffices; once one is found, no others of that cost or more are needed.
         """
@@ -590,7 +582,7 @@ class _Level:
         return found
 
     def _follow(self, way: list[int]) -> None:
-        """Give one replica from each member of the chain to the next; choose the partitions best for the spread."""
+        """Each member gives one replica to the next, of the partition best for the spread."""
         sharing = self.work.sharing
         for giver, taker in pairwise(way):
             for offer in self._offers(giver):

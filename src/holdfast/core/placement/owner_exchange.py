@@ -1,8 +1,8 @@
 """Even distribution of primaries by exchanging roles: primary and first backup of a partition swap.
 
-With three members and two backups, each member holds every partition. After a crash the hottest replica of each of its
-partitions is promoted, often on the same member: of 271 partitions one survivor then owns 181 and the other 90. No
-data has to be copied, so the layout has no reason to change anything. Here only the roles are exchanged.
+With three members and two backups, each member holds every partition. After a crash of one the hottest replicas are
+promoted, often on the same member: of 271 partitions one survivor then owns 181 and the other 90. The layout sees no
+reason to change anything, so only roles are exchanged here.
 
 - placement/O-1: Roles are exchanged only while a member owns at least two partitions more than another. Each exchange,
   or chain of exchanges, moves one partition from the first to the second. So an even table stays.
@@ -28,7 +28,7 @@ EXAMINED_AT_ONCE = 8
 def exchanging(
     rows: Sequence[ReplicaList], targets: Sequence[ReplicaList], members: Sequence[str]
 ) -> Generator[None, None, list[ReplicaList]]:
-    """The targets with even primaries, as far as exchanges allow, in pieces of work.
+    """As far as exchanges allow, in pieces of work.
 
     `rows` are the present ones, `members` those that may hold data.
     """
@@ -64,7 +64,7 @@ class _Exchange:
             self._add(partition)
 
     def step(self) -> bool:
-        """Move one partition from a member with the most to one with at least two less; False: impossible."""
+        """From a member with the most to one with at least two less; False: impossible."""
         for start in sorted(self._owned, key=lambda member: (-self._owned[member], member)):
             if self._owned[start] - min(self._owned.values()) < 2:
                 return False
@@ -113,7 +113,7 @@ def _exchanged(row: ReplicaList) -> ReplicaList:
 
 
 def _price(row: ReplicaList, target: ReplicaList) -> int | None:
-    """Additional steps to the target when its first two members exchange roles; None: not allowed.
+    """Additional steps when the target's first two members exchange roles; None: not allowed.
 
     From `(A - B)` to `(A B -)` it is 0: instead of B moving up alone, B moves up over A, which moves down.
     """

@@ -1,15 +1,13 @@
-"""Planner of one partition: migrations from the present replicas to the target that never cost a copy (source 001
-§3.2, H6).
+"""Planner of one partition: migrations that never cost a copy (source 001 §3.2, H6).
 
-The promise (design rule 7): for every backup count b, at every intermediate state, at least as many of the indexes
-0..b are filled as before or in the target, whichever has fewer. Index i has data only of maps with at least i backups,
-so b is what a map sees.
+The promise (design rule 7): for every backup count b, at every intermediate state, at least as many of the indexes 0..b
+are filled as before or in the target, whichever has fewer. Index i has data only of maps with at least i backups, so b
+is what a map sees.
 
-Rotations among owners are cancelled, as the source does, except that two owners exchange their indexes at the end. The
-rest follows the order of the source if that keeps the promise: it does for rows without holes, and mostly for others.
-Otherwise a construction of the same kinds of migrations is used; docs/placement.md proves that it always arrives. What
-no order of steps can reach is left out (`Plan.cancelled`). Every plan is replayed against the promise before it is
-used.
+Rotations among owners are cancelled, as in the source, except that two owners exchange their indexes at the end. The
+rest follows the order of the source if that keeps the promise, as it does for rows without holes. Otherwise a
+construction of the same kinds of migrations is used; docs/placement.md proves that it always arrives. What no order of
+steps can reach is left out (`Plan.cancelled`). Every plan is replayed against the promise before it is used.
 
 Indexes that are empty in the target are cleared as late as possible, which already avoids most losses of copies in the
 order of the source.
@@ -27,7 +25,7 @@ from holdfast.errors import InvariantBroken
 
 
 class Clear(msgspec.Struct, frozen=True):
-    """An index loses its owner without a successor: only the table changes, nothing is copied."""
+    """Only the table changes, nothing is copied."""
 
     slot: int
     owner: str
@@ -41,20 +39,20 @@ PlanStep = Migration | Clear
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The steps for one partition, in order. Each raises the version by the number of changed indexes."""
+    """In order. Each step raises the version by the number of changed indexes."""
 
     partition: int
     current: ReplicaList
     target: ReplicaList
-    """The row after the plan: the wanted one, except for `cancelled` indexes."""
+    """After the plan: the wanted row, except for `cancelled` indexes."""
     steps: list[PlanStep]
     """Indexes are cleared last, unless a target with a hole wants the cleared member in a colder index."""
     cycles: list[list[int]]
     """Cancelled rotations: indexes whose owners would trade places, the first one's going to the second, and so on.
-    Rotations of two are included only without exchanges.
+    Rotations of two only without exchanges.
     """
     cancelled: list[int]
-    """Indexes that do not reach the target: those of `cycles`, and those that no order of steps can reach."""
+    """They do not reach the target: those of `cycles`, and those that no order of steps can reach."""
 
     @property
     def migrations(self) -> list[Migration]:
@@ -62,7 +60,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def cleared(self) -> list[int]:
-        """Indexes whose owner loses its replica without a successor, in order."""
+        """In order."""
         return [step.slot for step in self.steps if isinstance(step, Clear)]
 
     def states(self) -> Iterator[ReplicaList]:
@@ -74,7 +72,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def plan(partition: int, current: ReplicaList, target: ReplicaList, *, exchanges: bool = True) -> Plan:
-    """Plan one partition. Rows of different widths are filled up with empty indexes.
+    """Rows of different widths are filled up with empty indexes.
 
     The current row must have an owner if any member holds a replica: a migration copies from index 0. Without
     `exchanges` two owners that would trade places stay too. Raises ValueError when a row names a member twice.
@@ -122,12 +120,12 @@ def _after(row: ReplicaList, steps: list[PlanStep]) -> ReplicaList:
 
 
 def copies(row: ReplicaList) -> list[int]:
-    """For every backup count b, how many of the indexes 0..b are filled."""
+    """By backup count b: how many of the indexes 0..b are filled."""
     return list(accumulate(owner is not None for owner in row))
 
 
 def promise(current: ReplicaList, target: ReplicaList) -> list[int]:
-    """For every backup count, the minimum of copies of all intermediate states."""
+    """By backup count: the minimum of copies of all intermediate states."""
     return [min(before, after) for before, after in zip(copies(current), copies(target), strict=True)]
 
 
@@ -143,9 +141,8 @@ def keeps(row: ReplicaList, floor: list[int]) -> bool:
 def replay(
     current: ReplicaList, order: list[Migration], target: ReplicaList, floor: list[int]
 ) -> list[PlanStep] | None:
-    """These migrations in this order, with indexes cleared as late as possible.
-
-    None when they do not fit, break the promise, or do not end in `target`. Clearing earlier could only reduce copies.
+    """In this order, with indexes cleared as late as possible: earlier could only reduce copies. None when the
+    migrations do not fit, break the promise, or do not end in `target`.
     """
     row = current
     steps: list[PlanStep] = []
@@ -174,7 +171,7 @@ def replay(
 
 
 def rotations(current: ReplicaList, target: ReplicaList) -> list[list[int]]:
-    """Cycles in which owners that stay would only trade places: each owner is wanted in the next index."""
+    """Owners that stay would only trade places: each is wanted in the next index."""
     found: list[list[int]] = []
     for start, (old, new) in enumerate(zip(current, target, strict=True)):
         if old is None or new is None or old == new or any(start in path for path in found):
@@ -190,7 +187,7 @@ def rotations(current: ReplicaList, target: ReplicaList) -> list[list[int]]:
 
 
 def cancel_cycles(current: ReplicaList, target: ReplicaList) -> ReplicaList:
-    """The target without rotations among owners that stay: these keep their indexes.
+    """Owners in rotations keep their indexes.
 
     A rotation without an empty index would have to remove a copy first, except for an exchange of two.
     """
@@ -201,7 +198,7 @@ def cancel_cycles(current: ReplicaList, target: ReplicaList) -> ReplicaList:
 
 
 def published(partition: int, current: ReplicaList, target: ReplicaList) -> list[Migration] | None:
-    """The migrations of source 001 §3.2.2 in their order, before prioritisation.
+    """Source 001 §3.2.2 in its order, before prioritisation.
 
     `target` has no rotations. None when the rules lead nowhere, which only happens with holes.
     """
@@ -229,10 +226,10 @@ def published(partition: int, current: ReplicaList, target: ReplicaList) -> list
 def _end_of_chain(row: ReplicaList, target: ReplicaList, slot: int) -> int:
     """The coldest index to settle first, when the wanted owner of `slot` holds a colder index.
 
-    Follow the chain of wanted owners: each index must have a successor before its owner leaves it, unless it has none
-    in the target. Example: (A, B, C) becomes (A, C, D). A SHIFT UP of C to index 1 would leave index 2 empty until D
-    is filled: two copies instead of three. So the shift becomes two MOVEs (source 001 §3.1): first index 2 from C to
-    D, then index 1 from B to C. C is copied again, and at every moment there are three copies.
+    Each index must have a successor before its owner leaves it, unless it has none in the target. Example: (A, B, C)
+    becomes (A, C, D). A SHIFT UP of C to index 1 would leave index 2 empty until D is filled: two copies instead of
+    three. So the shift becomes two MOVEs (source 001 §3.1): first index 2 from C to D, then index 1 from B to C. C is
+    copied again, and at every moment there are three copies.
     """
     while True:
         wanted = target[slot]
@@ -249,8 +246,7 @@ def _end_of_chain(row: ReplicaList, target: ReplicaList, slot: int) -> int:
 def _placement(
     partition: int, row: ReplicaList, target: ReplicaList, slot: int, *, keep: bool = True
 ) -> Migration | None:
-    """The migration that gives `slot` to its owner in the target; None if that one would have to move to a colder
-    index.
+    """None if the wanted owner would have to move to a colder index.
 
     The present owner moves to its own index in the target if that is colder and empty, and `keep` is set. Otherwise it
     loses its replica, and returns by a later migration if the target wants it.
@@ -269,7 +265,7 @@ def _placement(
 
 
 def prioritise(steps: list[Migration]) -> list[Migration]:
-    """Move migrations that add a copy before those that do not and that do not conflict with them."""
+    """Migrations that add a copy come before those that do not and that do not conflict with them."""
     order: list[Migration] = []
     for step in steps:
         place = len(order)
@@ -281,7 +277,7 @@ def prioritise(steps: list[Migration]) -> list[Migration]:
 
 
 def _must_follow(step: Migration, earlier: Migration) -> bool:
-    """Whether a migration without source must stay behind `earlier`."""
+    """`step` without a source must stay behind `earlier`."""
     return (
         earlier.source is None
         or step.destination in (earlier.destination, earlier.source)
@@ -293,13 +289,12 @@ def _must_follow(step: Migration, earlier: Migration) -> bool:
 
 
 class _Route:
-    """Steps from a row to another, built one by one; each fits and keeps the promise.
+    """Steps built one by one; each fits and keeps the promise.
 
-    docs/placement.md proves that it always arrives. In short: an index, the index where the target wants its owner,
-    and so on form a chain. A chain that begins with a member outside the row never costs a copy. A chain that only
-    gives up its first index, because its last owner is not wanted either, comes after all gains. What remains are
-    chains from an index to be emptied to an empty one, with members that all stay: `_shift` passes them through these
-    two indexes.
+    docs/placement.md proves that it always arrives. In short: an index, the index where the target wants its owner, and
+    so on form a chain. A chain that begins with a member outside the row never costs a copy. A chain that only gives up
+    its first index, because its last owner is not wanted either, comes after all gains. What remains are chains from an
+    index to be emptied to an empty one, with members that all stay: `_shift` passes them through these two indexes.
     """
 
     def __init__(self, partition: int, current: ReplicaList, target: ReplicaList) -> None:
@@ -312,7 +307,7 @@ class _Route:
         self._members = list(dict.fromkeys(owner for owner in target + current if owner is not None))
 
     def settle(self) -> list[PlanStep]:
-        """All steps to the target, which is `attainable` and has no rotations with the row."""
+        """The target is `attainable` and has no rotations with the row."""
         if not self._settled():
             self._lower()
             self._settled()
@@ -323,9 +318,9 @@ class _Route:
         return self.steps
 
     def _settled(self) -> bool:
-        """Settle chain by chain; False if one cannot be settled before the hottest indexes are given up."""
+        """Chain by chain; False if one cannot be settled before the hottest indexes are given up."""
         for ring in rotations(self._row, self._target):
-            # Only happens after `_lower`, so a member is outside the row and can stand in.
+            # After `_lower` a member is outside the row and can stand in.
             outsider = self._outside()
             self._carry(ring[:1], outsider)
             first = self._target[ring[1]]
@@ -352,7 +347,7 @@ class _Route:
     # -- single steps
 
     def _place(self, member: str, slot: int, down: int = NONE) -> None:
-        """Give `slot` to a member, wherever it is now; the present owner moves to `down`, or loses its replica."""
+        """The member may be anywhere now; the present owner moves to `down`, or loses its replica."""
         source = self._row[slot]
         held = self._row.index(member) if member in self._row else NONE
         place = NONE if source is None else slot
@@ -373,15 +368,13 @@ class _Route:
         return next(member for member in self._members if member not in self._row)
 
     def _spares(self, slot: int) -> bool:
-        """Whether the index may be emptied now."""
+        """The index may be emptied now."""
         return keeps(put(self._row, slot, None), self._floor)
 
     # -- chains
 
     def _carry(self, path: list[int], member: str) -> None:
-        """Put a member into the first index of a path; each replaced owner moves to the next index. None is
-        emptied.
-        """
+        """Into the first index of a path; each replaced owner moves to the next index. None is emptied."""
         for number, slot in enumerate(path):
             replaced = self._row[slot]
             rest = path[number + 1 :]
@@ -416,11 +409,11 @@ class _Route:
         return path
 
     def _shift(self, path: list[int]) -> bool:
-        """Empty the first index of a path whose last one is empty, and settle all others; no member leaves.
+        """Empty the first index of a path whose last one is empty, and settle all others.
 
         If there is a copy to spare, the first member leaves and returns. Otherwise the first and the last index hold,
-        in turn, the member to be settled next: `hot` is the hotter one of the two, `cold` the other. False if the
-        first index is the hottest with an owner: another member would have to go there.
+        in turn, the member to be settled next: `hot` is the hotter one of the two, `cold` the other. False if the first
+        index is the hottest with an owner: another member would have to go there.
         """
         if len(path) == 1:
             return True
@@ -447,8 +440,8 @@ class _Route:
         return True
 
     def _exchange(self, slot: int, hot: int, cold: int) -> None:
-        """Move the member in `hot` or `cold` (the other one is empty) into `slot`, and that index's owner
-        into one of them. In between `hot` is the hottest index that may be empty.
+        """Move the member in `hot` or `cold` (the other is empty) into `slot`, and that index's owner into one of them.
+        In between `hot` is the hottest index that may be empty.
         """
         if slot < hot:
             full, empty = (hot, cold) if self._row[cold] is None else (cold, hot)
@@ -467,7 +460,7 @@ class _Route:
             self._place(self._owner(cold), hot, down=slot)
 
     def _lower(self) -> None:
-        """Give up the indexes that are hotter than all of the target, although their members stay.
+        """The indexes that are hotter than all of the target, although their members stay.
 
         All members move up together, so that the hottest index can be spared. Only a target without an owner needs
         this.
@@ -486,8 +479,8 @@ class _Route:
 
 
 def _chains(row: ReplicaList, target: ReplicaList) -> list[list[int]]:
-    """Chains of indexes in which each owner is wanted in the next index. The first index is to be emptied, or
-    its wanted owner is not in the row; the last one is empty, or its owner is not in the target.
+    """Each owner is wanted in the next index. The first index is to be emptied, or its wanted owner is not in the row;
+    the last one is empty, or its owner is not in the target.
     """
     found: list[list[int]] = []
     for start, (have, want) in enumerate(zip(row, target, strict=True)):
@@ -505,7 +498,7 @@ def _hottest(row: ReplicaList) -> int:
 
 
 def attainable(current: ReplicaList, target: ReplicaList) -> ReplicaList:
-    """The target as far as it can be reached: the hottest owner may have to stay.
+    """The hottest owner may have to stay.
 
     No migration empties the hottest owned index: its owner moves up, or is replaced. It can only be cleared, and that
     costs a copy if both rows have the same members.
@@ -520,7 +513,7 @@ def attainable(current: ReplicaList, target: ReplicaList) -> ReplicaList:
 
 
 def check(result: Plan, wanted: ReplicaList) -> None:
-    """Raise InvariantBroken unless the plan arrives at its target and keeps the promise at every state."""
+    """Raise InvariantBroken unless it arrives at its target and keeps the promise at every state."""
     floor = promise(result.current, wanted + (None,) * (len(result.current) - len(wanted)))
     row = result.current
     for row in result.states():

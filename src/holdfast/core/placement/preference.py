@@ -1,8 +1,7 @@
-"""Preference for returning members: they get partitions that they have files of, where that changes nothing
-else.
+"""Preference of returning members for partitions that they have files of, where that changes nothing else.
 
-`core/placement/layout.py` decides how many replicas each member gets, and which. Among equal choices a
-partition that a member would have to get whole is exchanged for one that needs only a delta.
+Among equal choices of the layout a partition that a member would have to get whole is exchanged for one that needs only
+a delta.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from holdfast.core.model.migration import ReplicaList
 
 
 def kept_first(partitions: int, kept: Mapping[str, AbstractSet[int]]) -> list[int]:
-    """The order in which to arrange the partitions; among equals the layout takes the first."""
+    """Among equals the layout takes the first partition in this order."""
     wanted = set().union(*kept.values())
     return sorted(range(partitions), key=lambda partition: (partition not in wanted, partition))
 
@@ -25,9 +24,8 @@ def preferring(
     kept: Mapping[str, AbstractSet[int]],
     group_of: Mapping[str, str],
 ) -> list[ReplicaList]:
-    """The targets, exchanged so that the members in `kept` get more of the partitions that they have files
-    of. Every member keeps its number of replicas at each index, and no additional replica is copied. `now`
-    are the present rows; `group_of` is the failure group of each member that may be in a target.
+    """Every member keeps its number of replicas at each index, and no additional replica is copied. `now`: the present
+    rows; `kept`: partitions in files by member; `group_of`: failure group of each member that may be in a target.
     """
     rows = list(targets)
     for member in sorted(kept):

@@ -1,8 +1,8 @@
 """Choice of a partition's owner when its copies return from disk: by proof, not by position (DESIGN rule 4).
 
-Every member that a committed assignment names holds what was acknowledged before it, and acknowledges what comes
-after. So the newest assignment that any member has applied says whose copies count. Among these the one that holds the
-most is chosen: all hold what was acknowledged, and the rest may be unanswered writes.
+Every member that a committed assignment names holds what was acknowledged. So the newest assignment that any member has
+applied says whose copies count. Among these the one that holds the most is chosen; what only it holds may be unanswered
+writes.
 
 - placement/E-1: Only copies of members that the newest assignment names as holding, of its epoch, and proven complete,
   may become owners.
@@ -27,13 +27,13 @@ GENERATION = 1 << 40
 """The table of a stopped cluster continues above the next multiple of this."""
 SPREAD = 1 << 22
 STEPS = 1 << 16
-"""Versions between two possible beginnings of a generation."""
+"""Between two possible beginnings of a generation."""
 
 
 class Claim(NamedTuple):
     member: MemberId
     slot: int
-    """Its index in the newest assignment, under its identity at that time."""
+    """In the newest assignment, under its identity at that time."""
     kept: RetainedCopy
 
 
@@ -46,8 +46,7 @@ def revived(
     holders: int,
     uncertain: bool = False,
 ) -> Assignment | None:
-    """The assignment with the claimants, `width` members wide; None if no member can prove that it holds the
-    partition.
+    """`width` members wide; None if no member can prove that it holds the partition.
 
     `holders`: replicas, from the owner on, that hold every map with a backup. `uncertain`: the operator also accepts
     copies that may be incomplete.
@@ -69,7 +68,7 @@ def revived(
 
 
 def keeping(row: Assignment, living: Sequence[MemberId | None], holders: int) -> Assignment:
-    """The revived assignment with the members, at these indexes, that were in it before and never left."""
+    """With the members, at these indexes, that were in it before and never left."""
     replicas = list(row.replicas)
     for slot, member in enumerate(living):
         if member is not None and member not in replicas:
@@ -78,7 +77,7 @@ def keeping(row: Assignment, living: Sequence[MemberId | None], holders: int) ->
 
 
 def _place(replicas: list[MemberId | None], member: MemberId, slot: int, holders: int) -> None:
-    """Put the member into the first free index that promises no more than its former one."""
+    """The first free index that promises no more than its former one."""
     for index in range(1 if slot < holders else slot, len(replicas)):
         if replicas[index] is None:
             replicas[index] = member
@@ -91,10 +90,10 @@ def _rank(claim: Claim) -> tuple[bool, int, int, int]:
 
 
 def next_generation(version: int, entropy: str) -> int:
-    """The version of revived assignments when `version` is the highest known one (placement/E-3).
+    """`version`: the highest known one (placement/E-3).
 
-    Two parts of a cluster may be revived separately if an operator accepts that. The `entropy` of each part keeps
-    their terms different.
+    Two parts of a cluster may be revived separately if an operator accepts that. The `entropy` of each part keeps their
+    terms different.
     """
     spread = int(mmh3.hash(entropy, signed=False)) % SPREAD
     return (version // GENERATION + 1) * GENERATION + spread * STEPS

@@ -1,8 +1,7 @@
 """Data structures of the layout, kept up to date so that no step has to look at all members.
 
-For each index that it fills, the layout (`core/placement/layout.py`) asks which of a thousand members needs it most,
-and which share the fewest partitions. Sets of members are integers with one bit per member, so that a query about all
-members takes a few operations.
+The layout asks which of a thousand members needs an index most, and which share the fewest partitions. Sets of members
+are integers with one bit per member, so that a query about all takes a few operations.
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 Members = int
-"""A set of members: bit n is member number n."""
+"""Bit n is member number n."""
 
 FEW = 24
-"""So few members are examined one by one, which is faster than combining sets."""
+"""Examined one by one, which is faster than combining sets."""
 
 
 def members_of(some: Members) -> Iterator[int]:
@@ -32,7 +31,7 @@ def sets_of(groups: Sequence[int]) -> list[Members]:
 
 
 class Sharing:
-    """How many partitions each two members share; a member shares all its partitions with itself."""
+    """A member shares all its partitions with itself."""
 
     __slots__ = ("_counts", "_sets")
 
@@ -85,7 +84,7 @@ class Sharing:
         return sum([counts.get(other, 0) for other in others])
 
     def least(self, able: Members, others: Sequence[int]) -> Members:
-        """Those of `able` that share the fewest partitions with the others, in sum."""
+        """The fewest partitions shared with the others, in sum."""
         if not others or not able & (able - 1):
             return able
         ways = 1
@@ -138,7 +137,7 @@ class Levels:
         self._sets[value] = self._sets.get(value, 0) | bit
 
     def lowest(self, able: Members) -> Members:
-        """Those of `able`, which is not empty, with the lowest value."""
+        """`able` is not empty."""
         if not able & (able - 1):
             return able
         for value in sorted(self._sets):
@@ -157,7 +156,7 @@ class Ranking:
         self.key = key
         self._now = [key(number) for number in range(members)]
         self.sorted = sorted(self._now)
-        """All keys in ascending order; the last part of a key is the member's number."""
+        """Ascending; the last part of a key is the member's number."""
 
     def moved(self, number: int) -> None:
         now, before = self.key(number), self._now[number]
@@ -168,7 +167,7 @@ class Ranking:
 
 
 class Pool:
-    """Partitions in the order of their arrival, with a cache of those that fit a purpose.
+    """In the order of arrival, with a cache of those that fit a purpose.
 
     Whether a partition fits does not change while it is in the pool.
     """
