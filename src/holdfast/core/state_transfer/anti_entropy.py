@@ -2,15 +2,15 @@
 
 - state_transfer/R-1: Periodically, partition by partition, a primary sends each backup a summary: the update counter,
   the term and the content digest of every map. A backup compares only at the same counter. Example: the primary stands
-  at 120 while records 118 to 120 are in flight, so the content of a backup at 117 differs and nothing is wrong. The
-  backup waits until it has applied 120, and then compares. If it still has not reached 120 at the next summary, a
-  record was lost. If it stood at 125, and the primary has not reached 125 by the next summary, the backup counts
-  updates that never existed: it would take the real 121 to 125 for known, and acknowledge them without applying them.
+  at 120 while records 118 to 120 are in flight. A backup at 117 waits until it has applied 120, and then compares. If
+  it still has not reached 120 at the next summary, a record was lost. If it stood at 125, and the primary has not
+  reached 125 by the next summary, the backup counts updates that never existed: it would take the real 121 to 125 for
+  known, and acknowledge them without applying them.
 - state_transfer/R-2: A backup that differs requests a repair, with the reason. The primary fills it like any other
   replica (`state_transfer.source`). The present copy continues to follow and to acknowledge until the new one is
   complete. Only the differences are sent.
-- state_transfer/R-3: At most `replication.parallel_repairs` run at a time, one per partition and backup, and none
-  while the partition moves or the cluster's state forbids migrations. A permit is returned however the repair ends.
+- state_transfer/R-3: At most `replication.parallel_repairs` run at a time, one per partition and backup, and none while
+  the partition moves or the cluster's state forbids migrations. A permit is returned however the repair ends.
 - state_transfer/R-4: A backup forgets maps that its primary does not hold.
 - state_transfer/R-5: Periodically a member recomputes the digest of one of its copies. If it is not what the updates
   have made, the copy is damaged: a backup requests a repair, a primary reports it.
@@ -42,7 +42,7 @@ from holdfast.core.store.replica import AnyReplica
 from holdfast.core.store.replica_comparison import Point, Relation, relate
 
 TICKS = 32
-"""Steps in which a primary visits all its partitions."""
+"""A primary visits all its partitions in so many steps."""
 CHECK_EVERY = 4
 """Steps between two copies whose digest is recomputed."""
 RepairKey = tuple[int, MemberId]
@@ -72,26 +72,24 @@ class AntiEntropy:
         self._membership = membership
         self._activation = activation
         self.forgetting = Forgetting(me, out, rows, copies, lane, log, source)
-        """Forgets empty maps, which each round looks for."""
         self._parallel = settings.replication.parallel_repairs
         self.map_copies = MapCopies(me, out, rows, source, membership, self._parallel)
-        """Fills replicas of maps that get more copies."""
         self._step_ns = settings.replication.anti_entropy_ms * MILLISECOND // TICKS
         self._tick = 0
         self._checked = -1
-        """The partition checked last."""
+        """The last partition."""
         self._wanted: dict[RepairKey, RepairWanted] = {}
-        """Requests without a permit."""
+        """Without a permit."""
         self._running: set[RepairKey] = set()
         self._summaries: dict[int, list[Summed]] = {}
-        """As backup: summaries of maps and services whose counters this member has not reached."""
+        """As backup: of maps and services whose counters this member has not reached."""
         self._further: dict[int, dict[str, int]] = {}
-        """As backup: counters of maps and services that were above those of the last summary."""
+        """As backup: they were above those of the last summary."""
         self.summaries_sent = 0
         self.asked = 0
-        """As backup: number of requested repairs."""
+        """As backup."""
         self.repaired = 0
-        """As primary: number of repaired replicas."""
+        """As primary."""
 
     # -- timers
 
@@ -110,7 +108,7 @@ class AntiEntropy:
             self._check_next()
 
     def summarise(self, partition: int) -> None:
-        """Send the summary of a partition to its backups, if it is served here and does not move."""
+        """If the partition is served here and does not move."""
         row = self._rows[partition]
         copy = self._copies.held.get(partition)
         if row.owner != self._me or not self._is_active(partition) or copy is None:
@@ -128,7 +126,7 @@ class AntiEntropy:
                 self.summaries_sent += 1
 
     def _check_next(self) -> None:
-        """Check the next copy (state_transfer/R-5)."""
+        """See state_transfer/R-5."""
         later = [partition for partition in self._copies.held if partition > self._checked]
         partition = min(later or self._copies.held, default=-1)
         self._checked = partition
@@ -136,7 +134,7 @@ class AntiEntropy:
             self.check(partition)
 
     def check(self, partition: int) -> None:
-        """Recompute the digests of this copy, and compare them with those that its updates have made."""
+        """Recompute the digests, and compare them with those that the updates have made."""
         mine = self._rows[partition].owner == self._me
         found = [
             f"{len(ranges)} key ranges of {held.name}"
@@ -154,7 +152,7 @@ class AntiEntropy:
     # -- the backup
 
     def on_summary(self, sender: MemberId, message: Summary) -> None:
-        """Compare as soon as this copy reaches the counters of the summary (state_transfer/R-1)."""
+        """When this copy reaches the counters of the summary (state_transfer/R-1)."""
         partition = message.partition
         row = self._rows[partition] if 0 <= partition < len(self._rows) else Assignment()
         copy = self._copies.held.get(partition)
@@ -176,9 +174,7 @@ class AntiEntropy:
             self._compare(partition)
 
     def _counted_too_much(self, copy: PartitionCopy, said_now: list[Summed]) -> str:
-        """The reason, if this copy was ahead at the last summary and the primary has still not caught up;
-        empty: none.
-        """
+        """This copy was ahead at the last summary and the primary has still not caught up; empty: it was not."""
         before = self._further.pop(copy.partition, {})
         further = {
             said.name: reached for said in said_now if (reached := _reached(copy, said)) > said.counter
@@ -195,7 +191,7 @@ class AntiEntropy:
         )
 
     def _forget_maps(self, copy: PartitionCopy, there: set[str]) -> None:
-        """Forget maps that the primary does not hold (state_transfer/R-4)."""
+        """See state_transfer/R-4."""
         for name in [name for name in copy.maps if name not in there]:
             copy.forget(name)
             self._out.notify(MapForgotten(copy.partition, name))
@@ -212,7 +208,7 @@ class AntiEntropy:
         assert len(self._summaries) == len(self._copies.watched), "a watched partition has a waiting summary"
 
     def on_records(self, notice: RecordsTaken) -> None:
-        """Records have arrived for a copy that was behind its summary."""
+        """For a copy that was behind its summary."""
         self._compare(notice.partition)
 
     def _compare(self, partition: int) -> None:
@@ -244,7 +240,7 @@ class AntiEntropy:
     # -- the primary
 
     def on_wanted(self, sender: MemberId, message: RepairWanted) -> None:
-        """A backup differs: repair it when there is a permit (state_transfer/R-2, state_transfer/R-3)."""
+        """Repair the backup when there is a permit (state_transfer/R-2, state_transfer/R-3)."""
         key = (message.partition, sender)
         why = self._rejection(sender, message)
         if why or key in self._running or key in self._wanted:
@@ -255,7 +251,7 @@ class AntiEntropy:
         self._go_on()
 
     def _rejection(self, sender: MemberId, message: RepairWanted) -> str:
-        """The reason to ignore a request for repair; empty: none."""
+        """Empty: none."""
         if not 0 <= message.partition < len(self._rows):
             return f"there is no partition {message.partition}"
         row = self._rows[message.partition]
@@ -286,7 +282,7 @@ class AntiEntropy:
             self.repaired += 1
 
     def look(self) -> None:
-        """At the end of a step: start repairs if permits have been returned."""
+        """Start repairs if permits have been returned."""
         if self._wanted and len(self._running) < self._parallel:
             self._go_on()
 
@@ -317,7 +313,6 @@ class AntiEntropy:
             del self._wanted[key]
 
     def _reset(self) -> None:
-        """This member was removed: stop comparing and repairing."""
         self._wanted.clear()
         self._further.clear()
         for partition in list(self._summaries):
@@ -337,9 +332,9 @@ def summed(held: AnyReplica) -> Summed:
 
 
 def _relation(held: AnyReplica | None, said: Summed) -> Relation:
-    """How the replica of this member is related to the one in the summary of its primary."""
+    """Of the replica here to the one in the summary of its primary."""
     counter, term = (held.counter, held.term) if held is not None else (0, 0)
-    # The digest is computed only where it is compared.
+    # Computed only where it is compared.
     digest = held.state.compared() if held is not None and counter == said.counter else 0
     return relate(Point(0, term, counter), digest, Point(0, said.term, said.counter), said.digest)
 

@@ -1,7 +1,7 @@
 """Content of a partition, or what a replica has missed of it, cut into chunks while writes continue.
 
-For each map and service this is what `state_transfer.delta_or_full` chose: missed updates, then the content of some
-key ranges or all of them, in portions made by its state (`store.chunk`). Later updates are sent as records.
+For each map and service: missed updates, then the content of some key ranges or all of them (`store.chunk`), as
+`state_transfer.delta_or_full` chose. Later updates are sent as records.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from holdfast.core.store.chunk import LOOK_MIN, Chunk, Portion
 from holdfast.core.store.replica import AnyReplica, Replica
 
 RECORD_BYTES = 24
-"""Approximate overhead of a record in a chunk."""
+"""Approximate overhead in a chunk."""
 
 
 Updates = list[tuple[int, Record]]
-"""Updates by counter, with their terms."""
+"""With their terms."""
 
 
 class ContentPart:
-    """The part of one map or service."""
+    """Of one map or service."""
 
     __slots__ = ("earlier", "held", "how", "missed", "ranges")
 
@@ -37,8 +37,8 @@ class ContentPart:
         missed: Updates | None = None,
         earlier: Updates | None = None,
     ) -> None:
-        """`missed`: updates with their terms; `ranges`: key ranges to send whole, unless all are; `earlier`:
-        updates before `missed`, only for change streams of the receiver.
+        """`ranges`: key ranges to send whole, unless all are; `earlier`: updates before `missed`, only for change
+        streams.
         """
         self.held = held
         self.how = how
@@ -53,7 +53,7 @@ class ContentPart:
 
 
 def earlier_updates(held: AnyReplica, choice: Choice | None, base: Base | None) -> Updates:
-    """Updates in the tail of a map with a change stream that the receiver does not get as missed ones."""
+    """In the tail of a map with a change stream; the receiver does not get them as missed ones."""
     tail = held.tail
     if not held.changes or tail is None or tail.end != held.counter:
         return []
@@ -79,11 +79,11 @@ class Content:
             for part in parts
             if part.held.counter and (part.how is not How.FULL or part.held.state.keyed)
         ]
-        """For the first chunk: the update counter at which the content of each map is taken (state_transfer/S-6)."""
+        """For the first chunk: the update counter of the content of each map (state_transfer/S-6)."""
         self._look = LOOK_MIN
 
     def chunk(self, limit: int, now_ns: int, *, packs: bool = True) -> Chunk | None:
-        """The next chunk, of at most `limit` bytes or one entry, record or piece; None: all are sent."""
+        """At most `limit` bytes or one entry, record or piece; None: all are sent."""
         chunk = Chunk(self._look, packs=packs)
         chunk.plans, self._plans = self._plans, []
         room = True
@@ -107,8 +107,8 @@ def _add_records(
     limit: int,
     waited_ns: int,
 ) -> bool:
-    """Add updates of the first map until the chunk is full. Returns whether there is room for more. They have
-    waited for `waited_ns`, because a receiver acknowledges one chunk after the other.
+    """Of the first map, until the chunk is full. Returns whether there is room for more. They have waited for
+    `waited_ns`, because a receiver acknowledges one chunk after the other.
     """
     name, records = left[0]
     part = FillRecords(name, [], [])

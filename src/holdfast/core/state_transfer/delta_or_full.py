@@ -1,12 +1,11 @@
-"""Choice between a delta and the full content of a map, from what source and receiver can prove. Pure.
+"""Choice between a delta and the full content of a map, from what source and receiver can prove.
 
 - state_transfer/C-1: The receiver's base must be a *prefix* of the source's history: its last update has a term in the
-  source's lineage, with the same first number, and does not lie beyond the end of that term. One term is one
-  primary's, and a primary uses each number once, so everything before that update is equal as well. Example: the
-  lineage here is term 3 from update 1 on and term 5 from 18 on. A base at 17 of term 3 is a prefix, and gets updates
-  18 and later. A base at 19 of term 3 is not: 18 and 19 were written by a primary that was replaced before it
-  replicated them, and are other updates than 18 and 19 of term 5. A delta would keep them for ever, so everything is
-  sent.
+  source's lineage, with the same first number, and does not lie beyond the end of that term. One term is one primary's,
+  and a primary uses each number once, so everything before that update is equal as well. Example: the lineage here is
+  term 3 from update 1 on and term 5 from 18 on. A base at 17 of term 3 is a prefix, and gets updates 18 and later. A
+  base at 19 of term 3 is not: its primary was replaced before it replicated 18 and 19, and term 5 has other updates 18
+  and 19. A delta would keep the old ones for ever, so everything is sent.
 - state_transfer/C-2: A prefix gets only later updates, if these are still known, in memory or in the journal.
 - state_transfer/C-3: If digests are compared as well, key ranges with different digests are sent whole.
 - state_transfer/C-4: In all other cases the full content is sent, and the reason is reported.
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 from holdfast.core.model.sync_request import Base, How
 
 HISTORY_LEAST = 256
-"""So few missed updates are always sent one by one."""
+"""Fewer missed updates are always sent one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +27,15 @@ class Mine:
     lineage: Sequence[tuple[int, int]]
     counter: int
     entries: int
-    """Number of entries."""
     starts: int
     """All updates after this number are known; equal to `counter`: none is."""
     digests: Sequence[int] = ()
-    """Digests of its key ranges, if they are compared; a single one covers the whole map."""
+    """Of its key ranges, if they are compared; a single one covers the whole map."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The content to send of a map, and the reason for not sending less."""
+    """With the reason for not sending less."""
 
     how: How
     why: str
@@ -45,7 +43,7 @@ class Choice:
     """Updates after this number are sent, unless the content is."""
     ranges: tuple[int, ...] = ()
     short: bool = False
-    """The full content is sent only because older updates are unknown."""
+    """Older updates are unknown: the only reason for the full content."""
 
 
 def choose(mine: Mine, base: Base | None, *, same_epoch: bool = True) -> Choice:
@@ -75,7 +73,7 @@ def choose(mine: Mine, base: Base | None, *, same_epoch: bool = True) -> Choice:
 
 
 def _prefix_problem(mine: Mine, base: Base | None) -> str:
-    """The reason why the base is no prefix of the source's history; empty: it is."""
+    """Why the base is no prefix of the source's history; empty: it is."""
     if base is None or not base.highest:
         return "the receiver holds nothing"
     if not base.lwm:

@@ -43,11 +43,11 @@ from holdfast.core.store.partition_copy import PartitionCopy
 
 DISK_FULL = "its disk is full"
 MEMORY_FULL = "its memory is full"
-"""Reasons to reject a chunk. They need no change of the assignment, so the destination has to end the transfer."""
+"""Reasons to reject a chunk without a change of the assignment, so the destination has to end the transfer."""
 CHANGES_BYTES = 32 << 20
-"""Most bytes of remembered updates per map that are written at once (state_transfer/D-5)."""
+"""Of remembered updates per map that are written at once (state_transfer/D-5)."""
 REFILL_NS = SECOND
-"""Retry interval for a copy that the disk had no room for."""
+"""For a copy that the disk had no room for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class ChunkFound:
     outstanding: int
     """Version of an assignment that is stored and not committed; 0: none newer."""
     no_room: str
-    """Why this member can accept no further partition; empty: it can."""
+    """Empty: this member can accept a further partition."""
     ticket: int
-    """Ticket of the present supply from this sender; 0: none."""
+    """Of the present supply from this sender; 0: none."""
 
 
 CHUNKS: Final[Cases[ChunkFound]] = Cases(
@@ -131,14 +131,14 @@ class Destination:
         self._table_replication = table_replication
         self.staging = copies.staging
         self._early: dict[int, list[tuple[MemberId, Fill, int]]] = {}
-        """Chunks that came before their assignment, by partition, with senders and times of arrival."""
+        """By partition, with senders and times of arrival."""
         self._checkpoints: dict[int, tuple[int, StagingReplica]] = {}
-        """Checkpoints in progress, by ticket: partition and copy."""
+        """In progress, by ticket."""
 
     # -- chunks
 
     def on_fill(self, sender: MemberId, fill: Fill) -> None:
-        """Add a chunk to the staging replica, or reject it (state_transfer/D-3)."""
+        """Add it to the staging replica, or reject it (state_transfer/D-3)."""
         partition = fill.partition
         handling, why = CHUNKS.judge(self._found(sender, fill))
         if handling is Handling.WAITS:
@@ -162,7 +162,7 @@ class Destination:
         self._copies.retry(partition)
 
     def on_fill_ended(self, sender: MemberId, ended: FillEnded) -> None:
-        """The primary has cancelled a supply: drop its staging replica and waiting chunks."""
+        """The primary has cancelled a supply."""
         early = self._early.pop(ended.partition, [])
         rest = [one for one in early if (one[0], one[1].ticket) != (sender, ended.ticket)]
         if rest:
@@ -170,11 +170,11 @@ class Destination:
         self._give_up(ended.partition, sender, ended.ticket)
 
     def on_whole(self, notice: ReplicaWhole) -> None:
-        """A record has completed a staging replica."""
+        """By a record."""
         self._completed(notice.partition)
 
     def _completed(self, partition: int) -> None:
-        """A staging replica is complete, by a chunk or by a record."""
+        """By a chunk or by a record."""
         staged = self.staging[partition]
         taken = snapshot_of(staged.copy, self._out) if self._log.on else None
         if taken is None:
@@ -184,7 +184,7 @@ class Destination:
             self._write_down(partition, staged, taken)
 
     def _write_down(self, partition: int, staged: StagingReplica, taken: Snapshot) -> None:
-        """state_transfer/D-4: a copy with journalled maps counts when it is durable."""
+        """state_transfer/D-4."""
         assert staged.phase is StagingPhase.WRITING, "what is whole is written down (state_transfer/D-4)"
         self._checkpoints[self._log.checkpoint(taken)] = partition, staged
         self._write_changes(staged.copy)
@@ -221,7 +221,7 @@ class Destination:
             self._out.timer(TimerName.REFILL, REFILL_NS)
 
     def _give_up(self, partition: int, source: MemberId, ticket: int) -> None:
-        """Drop a staging replica whose supply has ended without a new assignment, unless it counts already."""
+        """The supply has ended without a new assignment; a replica that counts already stays."""
         staged = self.staging.get(partition)
         if staged is None or staged.source != source or staged.ticket != ticket or staged.durable:
             return
@@ -294,7 +294,7 @@ class Destination:
         )
 
     def _room_problem(self) -> str:
-        """The reason why this member can accept no further partition; empty: it can."""
+        """Empty: this member can accept a further partition."""
         intents = self._membership.intents
         if self._me in intents.full:
             return DISK_FULL
@@ -303,7 +303,7 @@ class Destination:
     # -- assignments
 
     def on_assignment(self, notice: AssignmentChanged) -> None:
-        """A committed assignment makes a complete staging replica this member's copy, if it says so."""
+        """If it says so, a complete staging replica becomes this member's copy."""
         partition = notice.partition
         arrived = self._arrived(partition, notice.old)
         copy = self._copies.assignment_changed(partition, notice.old, notice.new, arrived)
@@ -312,7 +312,7 @@ class Destination:
             self._forget_on_disk(partition)
 
     def _arrived(self, partition: int, old: Assignment) -> PartitionCopy | None:
-        """End the transfer for a committed assignment. Returns the content if it is complete."""
+        """Returns the content if it is complete."""
         staged = self.staging.pop(partition, None)
         if staged is None:
             return None
@@ -325,7 +325,7 @@ class Destination:
         return None
 
     def _forget_on_disk(self, partition: int) -> None:
-        """Replace what was written of a complete staging replica that is not wanted any more."""
+        """A complete staging replica is not wanted any more."""
         if not self._log.on:
             return
         held = self._copies.held.get(partition)
@@ -335,10 +335,10 @@ class Destination:
             self._log.note(Dropped(partition))
 
     def write_out(self, partitions: tuple[int, ...]) -> None:
-        """Write checkpoints of these partitions, so that older journal segments can be deleted."""
+        """With checkpoints, so that older journal segments can be deleted."""
         for partition in partitions:
             staged = self.staging.get(partition)
-            # Once it is complete, the staging replica is what the disk holds.
+            # When it is complete, the staging replica is what the disk holds.
             whole = staged is not None and staged.complete
             copy = staged.copy if staged is not None and whole else self._copies.held.get(partition)
             if copy is not None:
@@ -352,14 +352,14 @@ class Destination:
             self._log.note(Began(copy.partition, copy.epoch))
 
     def retry(self, partition: int) -> None:
-        """Process chunks again that arrived before their assignment."""
+        """Chunks arrived before their assignment."""
         for sender, fill, came_ns in self._early.pop(partition, []):
             self.on_fill(sender, fill.after_wait(self._out.now_ns - came_ns))
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """Drop staging replicas whose sources have gone or have a new life. Usually a new assignment ends
-        them, but not in a frozen table, nor for a partition that waits for its copies. A copy that its source
-        knows to be here stays, since an assignment may name it; a complete repair becomes the copy.
+        """Drop staging replicas whose sources have gone or have a new life. Usually a new assignment ends them, but not
+        in a frozen table, nor for a partition that waits for its copies. A copy that its source knows to be here stays,
+        since an assignment may name it; a complete repair becomes the copy.
         """
         if not notice.admitted:
             self._removed()
@@ -380,8 +380,8 @@ class Destination:
         return {"early chunks": len(self._early)}
 
     def _removed(self) -> None:
-        """This member was removed though alive: drop incomplete staging replicas. A complete one stays: a
-        majority may have stored the assignment that names it.
+        """Drop incomplete staging replicas. A complete one stays: a majority may have stored the assignment that names
+        it.
         """
         for partition in [p for p, staged in self.staging.items() if not staged.complete]:
             self.staging.pop(partition).step(StagingStep.DROPPED)

@@ -1,15 +1,14 @@
 """Removal of empty maps from partitions, on the primary first.
 
-An empty map still has a counter, terms, a tail and a table in each partition: about 1 MB for 271 partitions and a
-backup. So a primary forgets maps that were destroyed, and maps that were empty for a round of anti-entropy. Clients
-see no difference: the map begins again with the next write (store/R-1).
+An empty map takes about 1 MB in 271 partitions with a backup. So a primary forgets maps that were destroyed, and maps
+that were empty for a round of anti-entropy. The map begins again with the next write (store/R-1).
 
 - state_transfer/M-1: A replica is forgotten only if it is empty, none of its updates is unacknowledged, and nothing of
   its partition is being supplied. So no update of a forgotten map is sent again. Example: a primary forgets a map at
   update 50 that a backup has not acknowledged. It would send 50 again to the next member that joins, which would then
   hold an update that no other member knows.
-- state_transfer/M-2: Backups forget what their primary has forgotten: when it reports so, or when its next summary
-  does not name the map (state_transfer/R-4). A backup in another state than the forgotten one keeps its replica.
+- state_transfer/M-2: Backups forget what their primary has forgotten: when it reports so, or when its next summary does
+  not name the map (state_transfer/R-4). A backup in another state than the forgotten one keeps its replica.
 - state_transfer/M-3: A map with a change stream is forgotten when it is destroyed, never because it is empty: readers
   continue from its last update.
 """
@@ -34,9 +33,9 @@ from holdfast.core.store.replica import MapReplica
 
 SOON_NS = 20 * MILLISECOND
 LATER_NS = 500 * MILLISECOND
-"""Retry interval for replicas that are busy."""
+"""For replicas that are busy."""
 LOOKED_AT = 1000
-"""Replicas examined in one step: some milliseconds of work."""
+"""In one step: some milliseconds of work."""
 
 
 class Forgetting:
@@ -58,12 +57,12 @@ class Forgetting:
         self._log = log
         self._source = source
         self._wanted: dict[tuple[int, str], int] = {}
-        """Partition and map -> counter; the replica is forgotten if it still has that counter."""
+        """Counter by partition and map; the replica is forgotten if it still has that counter."""
         self._timer = False
         self._empty: dict[int, dict[str, int]] = {}
-        """By partition: maps that were empty in the last round of anti-entropy, with their counters."""
+        """By partition: empty in the last round of anti-entropy, with their counters."""
         self.forgotten = 0
-        """Replicas forgotten as primary."""
+        """As primary."""
 
     # -- the primary
 
@@ -75,9 +74,7 @@ class Forgetting:
             self._want(notice.partition, held, SOON_NS)
 
     def look_for_empty(self, copy: PartitionCopy) -> None:
-        """Called once per round of anti-entropy: forget maps that were empty in the last round too
-        (state_transfer/M-3).
-        """
+        """Once per round of anti-entropy: forget maps that were empty in the last round too (state_transfer/M-3)."""
         partition = copy.partition
         before = self._empty.pop(partition, {})
         empty = {
@@ -125,7 +122,7 @@ class Forgetting:
             self._out.timer(TimerName.FORGET, SOON_NS if more else LATER_NS)
 
     def _is_busy(self, partition: int, held: MapReplica) -> bool:
-        """Whether updates of the replica may still be sent (state_transfer/M-1)."""
+        """Its updates may still be sent (state_transfer/M-1)."""
         if self._source.supplies.is_supplied(partition) or partition in self._lane.joining:
             return True
         if not held.updates.sequential or held.updates.hwm != held.counter:
@@ -154,7 +151,7 @@ class Forgetting:
     # -- the backup
 
     def on_forget(self, sender: MemberId, message: ForgetMaps) -> None:
-        """The primary of these partitions has forgotten these maps (state_transfer/M-2)."""
+        """See state_transfer/M-2."""
         for named in message.maps:
             row = self._rows[named.partition]
             copy = self._copies.held.get(named.partition)
@@ -169,7 +166,7 @@ class Forgetting:
     # -- periodic
 
     def sweep(self) -> None:
-        """Drop the state of partitions that this member no longer leads."""
+        """For partitions that this member no longer leads."""
         for partition in [one for one in self._empty if self._lane.leading[one] is None]:
             del self._empty[partition]
 

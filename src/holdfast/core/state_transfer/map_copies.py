@@ -25,7 +25,7 @@ from holdfast.core.partition_table.table_replication import TableReplication
 from holdfast.core.state_transfer.source import Source
 
 ReplicaPlace = tuple[int, MemberId]
-"""A partition, and a member that holds a replica of it."""
+"""A partition, and a member with a replica of it."""
 
 
 class MapCopies:
@@ -38,7 +38,7 @@ class MapCopies:
         membership: MembershipStatus,
         parallel: int,
     ) -> None:
-        """`parallel`: replicas filled at a time."""
+        """Replicas filled at a time."""
         self._me = me
         self._out = out
         self._rows = rows
@@ -46,20 +46,20 @@ class MapCopies:
         self._membership = membership
         self._parallel = parallel
         self._proven: dict[ReplicaPlace, int] = {}
-        """Replicas that hold what they should, with their index."""
+        """With their index."""
         self._running: set[ReplicaPlace] = set()
         self._ticket = 0
         """Supplies up to this one began before the present step, and prove nothing."""
         self._step = 0
-        """Number of the view in which the present step of all changes began."""
+        """View in which the present step of all changes began."""
         self._reported: dict[MemberId, int] = {}
-        """As master: members without anything unsafe or unproven, with the round of the table in which they said so."""
+        """As master: members with nothing unsafe or unproven, and the round of the table of their report."""
 
     # -- the primary
 
     @property
     def _depths(self) -> tuple[int, int]:
-        """Replica indices from the first to before the second may lack a map that they should hold."""
+        """Replicas with these indices, without the second, may lack a map that they should hold."""
         view = self._membership.view
         changes = view.maps.changes if view is not None else ()
         changing = [
@@ -72,7 +72,7 @@ class MapCopies:
         return min(1 + backups for backups, _ in changing), max(copies for _, copies in changing)
 
     def unproven(self) -> list[ReplicaPlace]:
-        """Replicas of this primary that are not known to hold what they should."""
+        """Of this primary."""
         first, end = self._depths
         if first >= end:
             return []
@@ -94,7 +94,7 @@ class MapCopies:
         return f"{len(left)} replicas are being filled, because the number of copies changes of: {names}"
 
     def sweep(self) -> None:
-        """Fill the next replicas (state_transfer/N-1)."""
+        """See state_transfer/N-1."""
         present = self._membership.intents.heard_from
         for replica in self.unproven():
             if len(self._running) >= self._parallel:
@@ -108,7 +108,7 @@ class MapCopies:
             self._source.refill(partition, member, partial(self._ended, replica, index, self._step))
 
     def _is_older(self, partition: int, member: MemberId) -> bool:
-        """Whether a supply runs that began before this step, perhaps without the map."""
+        """A running supply began before this step, perhaps without the map."""
         supply = self._source.supplies.find(partition, member)
         return supply is not None and supply.ticket <= self._ticket
 
@@ -129,7 +129,7 @@ class MapCopies:
                 del self._proven[replica]
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """A new step of a change is proved from the beginning."""
+        """A new step is proved from the beginning."""
         old, new = notice.old, notice.new
         self._reported.clear()
         if new is None or old is None or old.maps != new.maps:

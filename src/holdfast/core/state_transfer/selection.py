@@ -1,6 +1,5 @@
-"""Selects the content for each receiver by what it has (state_transfer/S-7): everything, a delta, or key
-ranges. Updates that memory no longer holds are first requested from the journal. The content of a supply is
-complete when all its maps are selected.
+"""Selects the content for each receiver by what it has (state_transfer/S-7). Updates that memory no longer holds are
+first requested from the journal.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from holdfast.core.store.replica import AnyReplica
 
 class Selection:
     def __init__(self, out: Outbox, copies: LocalReplicas, *, journal: bool) -> None:
-        """`journal`: whether this member has one with older updates."""
+        """This member has one, with older updates."""
         self._out = out
         self._copies = copies
         self._journal = journal
         self._reads: dict[int, tuple[Supply, AnyReplica, int]] = {}
-        """Ticket of a journal request -> supply, map, last number."""
+        """By ticket: supply, map, last number."""
         self._tickets = 0
         self.fills = dict.fromkeys(How, 0)
-        """Maps and services brought up to date, by kind of content."""
+        """By kind of content."""
 
     def begin(self, supply: Supply, demand: Demand | None) -> bool:
-        """Select by what the receiver has. Returns whether everything is selected without the journal."""
+        """Returns whether everything is selected without the journal."""
         assert not supply.choices, "it is chosen once what is sent"
         supply.demand = demand
         for held in self.replicas(supply):
@@ -54,7 +53,7 @@ class Selection:
         same_epoch = demand is None or demand.epoch == self._copies.held[supply.partition].epoch
         compared = base is not None and base.digests and base.lwm == held.counter
         if base is not None and compared and held.state.damaged(adopt=False):
-            # Send nothing of this content: the receiver's copy is right, and this one is damaged.
+            # Send nothing: the receiver's copy is right, and this one is damaged.
             self._out.note(
                 "primary copy is damaged: run holdfast repair",
                 level="error",
@@ -75,7 +74,7 @@ class Selection:
             supply.missed[held.name] = held.tail.since(choice.after)
 
     def _read(self, supply: Supply, held: AnyReplica, base: Base) -> None:
-        """Request older updates from the journal. Updates from now on are sent as they are written."""
+        """From the journal. Updates from now on are sent as they are written."""
         assert base.lwm < held.counter, "something was missed"
         self._tickets += 1
         supply.reading += 1
@@ -85,7 +84,7 @@ class Selection:
         )
 
     def on_history(self, event: HistoryRead) -> Supply | None:
-        """The journal has answered. Returns the supply if this was its last outstanding request."""
+        """Returns the supply if this was its last outstanding request."""
         asked = self._reads.pop(event.ticket, None)
         if asked is None:
             return None
@@ -125,7 +124,7 @@ class Selection:
         assert not supply.missed, "what was missed is in the content"
 
     def _missed(self, supply: Supply, held: AnyReplica) -> list[tuple[int, Record]] | None:
-        """The missed updates, with the remaining times to live."""
+        """With the remaining times to live."""
         missed = supply.missed.pop(held.name, None)
         return missed and [
             (term, held.state.with_remaining_ttl(record, self._out.now_ns)) for term, record in missed
@@ -136,7 +135,7 @@ class Selection:
         return [held for held in copy if self._copies.wanted(held.name, supply.index)]
 
     def forget(self, supply: Supply) -> None:
-        """The supply has ended: ignore outstanding answers of the journal."""
+        """Ignore outstanding answers of the journal."""
         for ticket in [ticket for ticket, asked in self._reads.items() if asked[0] is supply]:
             del self._reads[ticket]
         assert all(asked[0] is not supply for asked in self._reads.values()), (

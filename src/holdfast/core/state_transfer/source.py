@@ -15,8 +15,8 @@ The content always comes from the primary, also when a backup moves. Writes cont
   `partitions.chunk_bytes`, or one entry. All supplies together have at most `partitions.max_in_flight_bytes` in flight,
   or one chunk; a chunk beyond that waits, and so do those behind it. `TO_ONE_BYTES` limits those to one member in the
   same way; there only chunks to that member wait.
-- state_transfer/S-6: Records of writes older than the content may reach the receiver again, and those that undid them
-  may not. The first chunk has the update counters at which the content begins; the receiver ignores records up to them.
+- state_transfer/S-6: Records older than the content may reach the receiver again, without those that undid them. The
+  first chunk has the update counters at which the content begins; the receiver ignores records up to them.
 - state_transfer/S-7: The response to the empty chunk lists what the receiver has. Of each map only the missing part is
   sent, if it is known (`state_transfer.delta_or_full`); updates that memory no longer has are first read from the
   journal. The reason of the choice is logged.
@@ -25,8 +25,7 @@ The content always comes from the primary, also when a backup moves. Writes cont
   acknowledge earlier writes by then, the migration is rejected, and the master retries later.
 
 Example for state_transfer/S-6: a client sets x at counter 17 and removes it at 18, and then the content is taken: it
-has no x, and says "from 18 on". Record 17 may still be on its way to the destination. Applied after the content, it
-would bring x back; with the counter the destination knows that it is over.
+has no x, and says "from 18 on". Record 17, still on its way, would bring x back after the content.
 """
 
 from __future__ import annotations
@@ -88,8 +87,6 @@ EMPTY = Chunk()
 
 
 class Source:
-    """All supplies of this member."""
-
     def __init__(
         self,
         me: MemberId,
@@ -104,7 +101,7 @@ class Source:
         activation: PrimaryActivation,
         journal: bool = False,
     ) -> None:
-        """`journal`: whether this member has a journal, to read older updates from."""
+        """This member has one, with older updates."""
         self._me = me
         self._out = out
         self._rows = rows
@@ -114,23 +111,21 @@ class Source:
         self._table_replication = table_replication
         self._activation = activation
         self.selection = Selection(out, copies, journal=journal)
-        """Chooses what each receiver gets."""
         self._chunk_bytes_most = self._chunk_bytes = settings.partitions.chunk_bytes
         self.flow = SupplyFlow(rows, settings.partitions.max_in_flight_bytes)
-        """Limits what is in flight."""
         self.bound_flight(settings.partitions.max_in_flight_bytes)
         self.supplies = SupplySchedule(me, rows, settings.partitions.parallel_migrations)
         self._early: list[tuple[MemberId, MigrationRequest]] = []
 
     def bound_flight(self, max_in_flight_bytes: int) -> None:
-        """Change the limit in flight. A lower one makes migrations slower, and delays clients less."""
+        """A lower limit makes migrations slower, and delays clients less."""
         self.flow.most = max_in_flight_bytes
         self._chunk_bytes = min(self._chunk_bytes_most, max_in_flight_bytes)
 
     # -- requests for a supply
 
     def on_request(self, sender: MemberId, request: MigrationRequest) -> None:
-        """Begin a migration for the master, of a partition whose primary this member is."""
+        """From the master; this member is the primary."""
         migration = request.migration
         partition = migration.partition
         found = RequestFound(
@@ -173,18 +168,17 @@ class Source:
         return view.number if view is not None else 0
 
     def _outstanding(self, partition: int) -> int:
-        """The version of a newer assignment that is stored here and not committed; 0: none."""
+        """Version of a newer assignment that is stored here and not committed; 0: none."""
         stored = self._table_replication.stored_assignment(partition)
         return stored.version if stored is not None and stored.version > self._rows[partition].version else 0
 
     def bring_up_to_date(self, notice: ReplicaDiffers) -> None:
-        """Fill a replica whose content differs; `PrimaryActivation.holds` follows."""
+        """`PrimaryActivation.holds` follows."""
         self._supply(notice.partition, notice.member)
 
     def refill(self, partition: int, member: MemberId, done: SyncDone, *, compare: bool = True) -> None:
-        """Repair a backup while this member serves. `compare`: its content may be wrong as well. The backup
-        keeps its copy until the new one is complete. Then `done` is called with "", or with the reason why
-        the repair failed.
+        """While this member serves. `compare`: the backup's content may be wrong as well. The backup keeps its copy
+        until the new one is complete. `done` is called with "", or with the reason for a failure.
         """
         found = RepairFound(
             member,
@@ -203,7 +197,7 @@ class Source:
             supply.on_end.append(done)
 
     def _supply(self, partition: int, member: MemberId, *, compare: bool = False) -> Supply:
-        """The supply that fills this replica: a running or queued one, else a new one."""
+        """A running or queued one, else a new one."""
         if (known := self.supplies.find(partition, member)) is not None:
             return known
         supply = self.supplies.new(partition, member, self._rows[partition].index_of(member))
@@ -255,7 +249,7 @@ class Source:
         )
 
     def on_filled(self, sender: MemberId, answer: Filled) -> None:
-        """The receiver has a chunk: send the next one, or finish."""
+        """Send the next chunk, or finish."""
         supply = self.supplies.running.get((answer.partition, sender))
         if supply is None or supply.ticket != answer.ticket or supply.sequence != answer.sequence:
             return
@@ -274,7 +268,7 @@ class Source:
             self._next(supply)
 
     def on_fill_refused(self, sender: MemberId, refused: FillRefused) -> None:
-        """The receiver rejects it: end the supply and its migration, which has changed nothing yet."""
+        """End the supply and its migration, which has changed nothing yet."""
         supply = self.supplies.running.get((refused.partition, sender))
         if supply is None or supply.ticket != refused.ticket:
             return
@@ -301,7 +295,7 @@ class Source:
     # -- the content
 
     def _open(self, supply: Supply, demand: Demand | None) -> None:
-        """Begin to send every new record (state_transfer/S-1), and the content that the receiver lacks
+        """Begin to send new records (state_transfer/S-1), and the content that the receiver lacks
         (state_transfer/S-7).
         """
         copy = self._copies.held[supply.partition]
@@ -314,7 +308,6 @@ class Source:
             self._next(supply)
 
     def on_history(self, event: HistoryRead) -> None:
-        """Continue the supply whose last read of the journal this was."""
         supply = self.selection.on_history(event)
         if supply is not None:
             self._next(supply)
@@ -341,7 +334,7 @@ class Source:
         self._finish(supply)
 
     def _break_off(self, supply: Supply) -> None:
-        """state_transfer/S-9: a backup does not keep up, and clients have waited long enough."""
+        """state_transfer/S-9: clients have waited long enough."""
         why = "a backup does not acknowledge what was written"
         self._call_off(supply, why)
         self._give_up(supply, why)
@@ -357,14 +350,14 @@ class Source:
             self._out.timer(TimerName.DRAINING, DRAIN_NS)
 
     def _send_ready(self) -> None:
-        """Send the chunks that have room, first come, first served (state_transfer/S-5)."""
+        """Where there is room, first come, first served (state_transfer/S-5)."""
         while (ready := self.flow.next()) is not None:
             supply, chunk = ready
             supply.step(SupplyStep.SENT)
             self._send(supply, chunk, last=False)
 
     def _finish(self, supply: Supply) -> None:
-        """Send the last chunk: no entries, but the update counters of the complete content."""
+        """The last chunk has no entries, but the update counters of the complete content."""
         last = Chunk()
         last.maps = [
             FillEntries(held.name, held.counter, lineage=list(held.lineage))
@@ -375,7 +368,7 @@ class Source:
         self._send(supply, last, last=True)
 
     def on_drained(self, notice: PartitionDrained) -> None:
-        """Send the last chunk: all writes before it are acknowledged."""
+        """All earlier writes are acknowledged: send the last chunk."""
         partition = notice.partition
         for supply in self.supplies.draining():
             if supply.partition == partition and supply.version == self._rows[partition].version:
@@ -392,7 +385,7 @@ class Source:
             self._report(supply)
 
     def _note(self, supply: Supply) -> None:
-        """Log how the replica was filled and why, for the map that needed most."""
+        """For the map that needed most: how the replica was filled and why."""
         if not supply.choices:
             return
         name, choice = max(supply.choices.items(), key=lambda item: item[1].how)
@@ -439,12 +432,12 @@ class Source:
         notify_end(supply, why)
 
     def _drop(self, supply: Supply, why: str) -> None:
-        """End a supply that has not begun, or that ends because this member was removed."""
+        """It has not begun, or this member was removed."""
         supply.step(SupplyStep.ENDED)
         notify_end(supply, why)
 
     def _call_off(self, supply: Supply, why: str) -> None:
-        """End it and notify the receiver, which no new assignment would notify."""
+        """Notify the receiver, which no new assignment would notify."""
         self._end(supply, why)
         self._out.send(supply.to, FillEnded(supply.partition, supply.version, supply.ticket, why))
 
@@ -454,7 +447,7 @@ class Source:
         self._send_ready()
 
     def on_assignment(self, notice: AssignmentChanged) -> None:
-        """A committed assignment ends all supplies of older versions, complete or not."""
+        """End all supplies of older versions, complete or not."""
         partition = notice.partition
         version = self._rows[partition].version
         for key, supply in list(self.supplies.running.items()):
@@ -475,13 +468,13 @@ class Source:
             self.on_request(sender, request)
 
     def became_primary(self) -> None:
-        """This member serves a partition now: handle the requests that waited for that."""
+        """Handle the requests that waited for that."""
         self._retry()
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """End repairs of members that have gone or have a new life: chunks in flight to them are lost. A
-        migration to one of them stays: its destination must acknowledge every write until the master, which
-        sees the same view, raises the version of the assignment.
+        """End repairs of members that have gone or have a new life: chunks in flight to them are lost. A migration to
+        one of them stays: its destination must acknowledge every write until the master, which sees the same view,
+        raises the version of the assignment.
         """
         if not notice.admitted:
             self._reset()
@@ -496,7 +489,6 @@ class Source:
         self._next_in_queue()
 
     def _reset(self) -> None:
-        """This member was removed: end all supplies."""
         for supply in [*self.supplies.running.values(), *self.supplies.queue]:
             self._drop(supply, "this member was removed from the cluster")
         self.selection.reset()
@@ -508,7 +500,7 @@ class Source:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """Counts that are 0 when nothing is pending, by name."""
+        """Counts that are 0 when nothing is pending."""
         return {
             "supplies": self.supplies.leftovers,
             "early migration requests": len(self._early),

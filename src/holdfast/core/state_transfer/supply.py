@@ -26,9 +26,9 @@ class SupplyPhase(StrEnum):
     OFFERED = "offered"
     """The empty chunk is sent; the receiver's base is unknown."""
     CHOOSING = "choosing"
-    """The content is being selected, perhaps with the journal."""
+    """Perhaps with the journal."""
     HELD_UP = "held up"
-    """A chunk is ready and waits for room in flight (state_transfer/S-5)."""
+    """A chunk waits for room in flight (state_transfer/S-5)."""
     COPYING = "copying"
     """A chunk is in flight."""
     DRAINING = "draining"
@@ -36,7 +36,7 @@ class SupplyPhase(StrEnum):
     CLOSING = "closing"
     """The last chunk is in flight."""
     ARRIVED = "arrived"
-    """The receiver holds everything; a migration waits for its assignment."""
+    """A migration waits for its assignment."""
     OVER = "over"
 
 
@@ -72,7 +72,7 @@ SUPPLY: Final[Lifecycle[SupplyPhase, SupplyStep]] = Lifecycle(
     },
 )
 AWAITING = (_P.OFFERED, _P.COPYING, _P.CLOSING)
-"""States in which a chunk is in flight, so that an answer of the receiver has a meaning."""
+"""A chunk is in flight, so that an answer of the receiver has a meaning."""
 
 
 class Supply:
@@ -103,42 +103,41 @@ class Supply:
         self.version = version
         self.to = to
         self.index = index
-        """Replica index that the receiver will have; it gets the maps that such a replica holds."""
+        """That the receiver will have; it gets the maps of such a replica."""
         self.ticket = ticket
         self.phase = SUPPLY.begins
         self.sequence = 0
         self.content: Content | None = None
         self.ready: Chunk | None = None
-        """A chunk that waits for room in flight (state_transfer/S-5)."""
+        """It waits for room in flight (state_transfer/S-5)."""
         self.flight = 0
         """Bytes of the unacknowledged chunk."""
         self.migration: Migration | None = None
         self.master: MemberId | None = None
         self.on_end: list[SyncDone] = []
-        """Callbacks for the end of the supply: "" or the reason why it failed."""
+        """Called with "" or the reason for a failure."""
         self.compare = False
-        """Whether to compare the receiver's content as well, because it may be wrong."""
+        """The receiver's content may be wrong."""
         self.demand: Demand | None = None
-        """The receiver's base."""
         self.choices: dict[str, Choice] = {}
         self.missed: dict[str, Missed] = {}
-        """Updates of maps whose full content is not sent."""
+        """Of maps whose full content is not sent."""
         self.reading = 0
         """Outstanding journal requests."""
         self.bytes = 0
 
     def step(self, step: SupplyStep) -> None:
-        """Enter the next phase. Raises InvariantBroken if the step is not allowed."""
+        """Raises InvariantBroken if the step is not allowed."""
         self.phase = SUPPLY.after(self.phase, step)
 
     @property
     def is_repair(self) -> bool:
-        """Whether it repairs a replica while the primary serves."""
+        """While the primary serves."""
         return bool(self.on_end)
 
 
 def notify_end(supply: Supply, why: str) -> None:
-    """Call the callbacks for the end of a supply; "": the receiver is filled."""
+    """`why`: empty if the receiver is filled."""
     callbacks, supply.on_end = supply.on_end, []
     for one in callbacks:
         one(why)
@@ -146,7 +145,7 @@ def notify_end(supply: Supply, why: str) -> None:
 
 
 def stretch(records: Missed | None, after: int, upto: int) -> Missed | None:
-    """The updates after `after` up to `upto`; None if the records do not have all of them."""
+    """After `after` up to `upto`; None if the records do not have all of them."""
     wanted = [one for one in records or [] if after < one[1].counter <= upto]
     numbers = [record.counter for _, record in wanted]
     return wanted if numbers == list(range(after + 1, upto + 1)) else None

@@ -11,23 +11,22 @@ from holdfast.core.state_transfer.supply import Supply
 from holdfast.core.store.chunk import Chunk
 
 TO_ONE_BYTES = 524_288
-"""Limit of bytes in flight to one member, in addition to one chunk: enough to keep both sides busy. More
-would delay messages that clients wait for and that share the link: records of moving partitions, forwarded
-requests.
+"""To one member, in addition to one chunk: enough to keep both sides busy. More would delay messages that clients wait
+for and that share the link: records of moving partitions, forwarded requests.
 """
 
 
 class SupplyFlow:
     def __init__(self, rows: list[Assignment], most: int) -> None:
-        """`rows`: the member's table; `most`: bytes in flight of all supplies. One chunk may always be sent."""
+        """`most`: bytes in flight of all supplies. One chunk may always be sent."""
         self._rows = rows
         self.most = most
         self._held_up: deque[Supply] = deque()
-        """Supplies with a chunk that is ready."""
+        """Their chunk is ready."""
         self.flight = 0
-        """Bytes in flight."""
+        """Bytes."""
         self._to: dict[MemberId, int] = {}
-        """Bytes in flight, by receiver."""
+        """Bytes by receiver."""
         self.bytes_sent = 0
         self.chunks_sent = 0
         self.bytes_history = self.bytes_ranges = self.bytes_full = 0
@@ -42,7 +41,7 @@ class SupplyFlow:
         self._held_up.append(supply)
 
     def next(self) -> tuple[Supply, Chunk] | None:
-        """Remove and return the first chunk that has room in flight and is still wanted."""
+        """Remove the first chunk that has room in flight and is still wanted."""
         later: list[Supply] = []
         found: tuple[Supply, Chunk] | None = None
         while self._held_up and found is None:

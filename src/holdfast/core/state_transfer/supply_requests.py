@@ -18,13 +18,12 @@ class RequestFound:
     me: MemberId
     master: MemberId | None
     view: int
-    """Number of this member's view."""
     row: Assignment
     outstanding: int
     """Version of an assignment that is stored and not committed; 0: none newer."""
     serves: bool
     moves: bool
-    """Whether a migration of the partition runs here."""
+    """A migration of the partition runs here."""
 
 
 MIGRATION_REQUESTS: Final[Cases[RequestFound]] = Cases(

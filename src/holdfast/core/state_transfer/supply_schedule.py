@@ -1,4 +1,4 @@
-"""The supplies of a primary: running ones, and a queue of those above the limit (state_transfer/S-5).
+"""The running supplies of a primary, and a queue of those above the limit (state_transfer/S-5).
 
 A *supply* sends one partition to one member, for a migration or to repair a replica (`source`).
 """
@@ -14,10 +14,9 @@ from holdfast.core.state_transfer.supply import Supply, SupplyPhase
 
 
 class SupplySchedule:
-    """Limits running supplies to `parallel`. Migrations start at once and count too; the master limits their number."""
+    """Migrations start at once and count too; the master limits their number."""
 
     def __init__(self, me: MemberId, rows: list[Assignment], parallel: int) -> None:
-        """`rows`: the partition table of this member."""
         self._me = me
         self._rows = rows
         self._parallel = parallel
@@ -27,13 +26,13 @@ class SupplySchedule:
         self.queue: deque[Supply] = deque()
 
     def new(self, partition: int, to: MemberId, index: int) -> Supply:
-        """A supply for the present assignment. Its ticket is unique on this member."""
+        """For the present assignment. Its ticket is unique on this member."""
         self._tickets += 1
         assert to != self._me, "no member supplies itself"
         return Supply(partition, self._rows[partition].version, to, index, self._tickets)
 
     def find(self, partition: int, to: MemberId) -> Supply | None:
-        """The supply of the present assignment to this member, running or queued."""
+        """For the present assignment, running or queued."""
         version = self._rows[partition].version
         for supply in [*self.running.values(), *self.queue]:
             if (supply.partition, supply.to, supply.version) == (partition, to, version):
@@ -42,32 +41,30 @@ class SupplySchedule:
 
     @property
     def newest(self) -> int:
-        """The ticket of the newest supply."""
         return self._tickets
 
     @property
     def has_room(self) -> bool:
-        """Whether a queued supply can start."""
+        """A queued supply can start."""
         return len(self.running) < self._parallel
 
     def of_partition(self, partition: int) -> list[Supply]:
-        """Running supplies of a partition."""
+        """Running."""
         return [supply for supply in self.running.values() if supply.partition == partition]
 
     def is_supplied(self, partition: int) -> bool:
-        """Whether a supply of this partition runs or waits."""
+        """Running or queued."""
         return any(supply.partition == partition for supply in (*self.running.values(), *self.queue))
 
     def is_moving(self, partition: int) -> bool:
-        """Whether a migration of this partition runs."""
         return any(supply.migration is not None for supply in self.of_partition(partition))
 
     def draining(self) -> list[Supply]:
-        """Supplies before their last chunk, which wait until earlier writes are acknowledged (state_transfer/S-9)."""
+        """Before their last chunk, until earlier writes are acknowledged (state_transfer/S-9)."""
         return [supply for supply in self.running.values() if supply.phase is SupplyPhase.DRAINING]
 
     def migrations(self) -> list[tuple[Migration, int]]:
-        """Running migrations, each with the version of the assignment that it changes."""
+        """Running, each with the version of the assignment that it changes."""
         return [(one.migration, one.version) for one in self.running.values() if one.migration is not None]
 
     def clear(self) -> None:
@@ -76,5 +73,4 @@ class SupplySchedule:
 
     @property
     def leftovers(self) -> int:
-        """Supplies that have not ended."""
         return len(self.running) + len(self.queue)
