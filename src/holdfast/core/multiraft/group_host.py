@@ -1,7 +1,6 @@
 """All Raft groups of which this member has a replica, driven together.
 
-They share one timer. In a step they share one message to each other member and one wait for the disk, however many
-groups have something to send or to write.
+They share one timer and, in a step, one message to each other member and one wait for the disk.
 
 A replica's *node* is its member's files, where it keeps any, else the member itself: a member that returns with its
 files is the same voter, and one that returns without them is another.
@@ -12,7 +11,7 @@ files is the same voter, and one that returns without them is another.
   come, and a request that the leader does not answer.
 - multiraft/H-6: A member whose ticks come late, because it gets little processor time, waits longer for leaders before
   it campaigns: it has not read their messages either. With 271 groups whose members take turns of 300 ms, ten ticks
-  hardly suffice for an election with files, and each election would be followed by the next.
+  hardly suffice for an election with files.
 - multiraft/H-9: A follower whose state is damaged is rebuilt: it gets the leader's state at some index, and applies the
   entries of its own log after that again. Its log, term and vote stay, since it has promised them.
 - multiraft/H-7: In one step at most `GROUPS_AT_ONCE` groups tick, learn that members have gone or come, or learn that
@@ -57,11 +56,11 @@ LATE_TICKS = 2
 LATE_COUNTS = 3
 """replicas that wait for a leader then count only every third tick."""
 GROUPS_AT_ONCE = 32
-"""Groups per step (multiraft/H-7): a few milliseconds of work, like a chunk of a migration."""
+"""Per step (multiraft/H-7): a few milliseconds of work."""
 SLEEP_TICKS = 10
-"""A group may sleep after this many ticks without an event."""
+"""Without an event; then a group may sleep."""
 LOG_ENTRIES = 4096
-"""Applied entries that a log keeps for followers that lack some; it is compacted when it has twice as many,"""
+"""Applied entries for followers that lack some; a log is compacted when it has twice as many,"""
 LOG_BYTES = 16 << 20
 """or when about this many bytes were applied since;"""
 METASTORE_LOG_BYTES = 1 << 20
@@ -69,15 +68,11 @@ METASTORE_LOG_BYTES = 1 << 20
 
 
 class GroupOpener(Protocol):
-    """Decides which groups may get a replica here."""
-
     def open_group(self, number: GroupNumber) -> GroupClient | None:
-        """The state for a new replica of a group of which another member has sent a message; None: start none."""
+        """For a group of which another member has sent a message; None: start no replica."""
 
 
 class GroupHost:
-    """The replicas of one member."""
-
     def __init__(
         self,
         info: MemberInfo,
@@ -89,7 +84,7 @@ class GroupHost:
         *,
         patience_ns: int = 60 * SECOND,
     ) -> None:
-        """`recovered`: replicas in this member's files. `patience_ns`: how long reads wait for a confirmation."""
+        """`recovered`: in this member's files. `patience_ns`: how long reads wait for a confirmation."""
         self.me: NodeId = node_of(info)
         self._out = out
         self._opener = opener
@@ -98,30 +93,29 @@ class GroupHost:
         """For all groups but the metastore's: followers learn the commit index with the next entries."""
         self.hosted: dict[GroupNumber, HostedGroup] = {}
         self.rounds = ReadRounds(self.me, out, self.hosted, patience_ns)
-        """Reads of groups that this member leads."""
         self.journal = GroupJournal(out, log, self.hosted, recovered)
         self.transfers = SnapshotTransfer(self.me, out, self.hosted)
         self._members: dict[NodeId, MemberId] = {}
-        """The member of each node, by the view."""
+        """By the view."""
         self._dirty: set[GroupNumber] = set()
-        """Groups to look at when the step ends."""
+        """To look at when the step ends."""
         self._outgoing: dict[NodeId, dict[GroupNumber, list[RaftMessage]]] = {}
         self._asleep: dict[NodeId, list[tuple[GroupNumber, int, int]]] = {}
-        """Notices to followers that a group sleeps: its term and last index."""
+        """For followers: term and last index of groups that sleep."""
         self._ticking = False
         self._ticked_ns = self._late = 0
         self._follows = True
-        """Whether replicas that wait for a leader count the current tick (multiraft/H-6)."""
+        """Replicas that wait for a leader count the current tick (multiraft/H-6)."""
         self._to_tick: deque[HostedGroup] = deque()
         self._to_regard: dict[GroupNumber, set[NodeId]] = {}
-        """Groups that have not processed the last views, with the nodes that have gone or come."""
+        """They have not processed the last views, in which these nodes have gone or come."""
 
     # -- replicas
 
     def start(
         self, number: GroupNumber, configuration: Configuration, client: GroupClient
     ) -> HostedGroup | None:
-        """Start a replica from the files, or else a new one of a group with this configuration.
+        """From the files, or else a new replica of a group with this configuration.
 
         Without voters it waits for a leader. Returns None if its files cannot be used (multiraft/H-2).
         """
@@ -147,30 +141,30 @@ class GroupHost:
             self.rounds.lead_lost(number)
 
     def resume(self, number: GroupNumber) -> None:
-        """End `halt`."""
         hosted = self.hosted[number]
         hosted.halted = False
         self._wake(hosted)
 
     def rouse(self, number: GroupNumber) -> None:
-        """Wake a sleeping replica whose leader does not answer a request.
+        """Its leader does not answer a request.
 
-        It then waits for a heartbeat for an election timeout, and campaigns if the leader has stopped (multiraft/H-3).
+        The replica then waits for a heartbeat for an election timeout, and campaigns if the leader has stopped
+        (multiraft/H-3).
         """
         hosted = self.hosted.get(number)
         if hosted is not None and hosted.asleep and not hosted.halted:
             self._wake(hosted)
 
     def stop(self, number: GroupNumber) -> None:
-        """Remove the replica and void its files."""
+        """Void its files, too."""
         self.journal.drop(number, hosted=self.hosted.pop(number, None) is not None)
         self.rounds.changed()
         self.rounds.ended(number)
         self.transfers.abort(number)
 
     def rebuild(self, number: GroupNumber) -> str:
-        """Request the leader's state for the replica here (multiraft/H-9). Returns why that is not possible now; empty:
-        it was requested. A leader transfers its leadership instead.
+        """From the leader's state (multiraft/H-9). Returns why that is not possible now; empty: it was requested. A
+        leader transfers its leadership instead.
         """
         hosted = self.hosted.get(number)
         if hosted is None or hosted.halted:
@@ -196,28 +190,28 @@ class GroupHost:
     # -- requests
 
     def lead(self, number: GroupNumber) -> NodeId | None:
-        """The leader of the group, if this member knows it."""
+        """If this member knows it."""
         hosted = self.hosted.get(number)
         return hosted.group.lead if hosted is not None else None
 
     def member(self, node: NodeId) -> MemberId | None:
-        """The member of the view that is this node."""
+        """In the view."""
         return self._members.get(node)
 
     def term(self, number: GroupNumber) -> int | None:
-        """The term in which this member leads the group; None if it does not lead."""
+        """None: this member does not lead."""
         hosted = self.hosted.get(number)
         return hosted.group.term if hosted is not None and hosted.group.leading is not None else None
 
     def current(self, number: GroupNumber) -> bool:
-        """Whether this member leads the group and has applied everything that earlier leaders acknowledged."""
+        """This member leads the group and has applied everything that earlier leaders acknowledged."""
         hosted = self.hosted.get(number)
         if hosted is None or hosted.halted or hosted.group.leading is None:
             return False
         return hosted.group.log.applied >= hosted.group.leading.began
 
     def running(self, number: GroupNumber) -> Group:
-        """The replica that runs here, awake: its methods may be called in this step. Raises ProposalRefused."""
+        """Awake: its methods may be called in this step. Raises ProposalRefused."""
         hosted = self.hosted.get(number)
         if hosted is None or hosted.halted:
             raise ProposalRefused("no replica of this group runs here")
@@ -225,7 +219,7 @@ class GroupHost:
         return hosted.group
 
     def _wake(self, hosted: HostedGroup) -> None:
-        """Have it ticked, and looked at when this step ends (multiraft/H-3)."""
+        """See multiraft/H-3."""
         hosted.quiet = 0
         hosted.asleep = False
         self._dirty.add(hosted.number)
@@ -234,13 +228,13 @@ class GroupHost:
             self._out.timer(TimerName.GROUPS, TICK_NS)
 
     def propose(self, number: GroupNumber, commands: Sequence[bytes]) -> int | None:
-        """Propose commands; returns the index of the last. A follower forwards them, perhaps in vain, and returns
-        None. Raises ProposalRefused.
+        """Returns the index of the last. A follower forwards commands, perhaps in vain, and returns None. Raises
+        ProposalRefused.
         """
         return self.running(number).propose(commands)
 
     def read(self, number: GroupNumber, context: bytes) -> None:
-        """Request a read index; `GroupClient.read_ready` follows, if nothing is lost. Raises ProposalRefused."""
+        """`GroupClient.read_ready` follows, if nothing is lost. Raises ProposalRefused."""
         hosted = self.hosted.get(number)
         if hosted is not None and not hosted.halted and self.rounds.takes(hosted.group):
             self.rounds.ask(number, context)
@@ -250,7 +244,7 @@ class GroupHost:
     # -- views and ticks
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """Record where each node is, and wake groups of which a member has gone or come (multiraft/H-3)."""
+        """Wake groups of which a member has gone or come (multiraft/H-3)."""
         members = notice.new.members if notice.new is not None else []
         before, self._members = self._members, {node_of(info): info.uuid for info in members}
         self.rounds.on_view(self._members)
@@ -277,12 +271,12 @@ class GroupHost:
         self._more()
 
     def _more(self) -> None:
-        """Request a further step if groups still wait for their turn."""
+        """If groups still wait for their turn."""
         if self._to_tick or self._to_regard or self.journal.durable:
             self._out.timer(TimerName.GROUPS_MORE, 0)
 
     def on_more(self) -> None:
-        """Give the next groups their turn: one kind of work in a step."""
+        """One kind of work in a step."""
         if self._to_regard:
             self._regard_some()
         elif not self.journal.durable:
@@ -298,13 +292,13 @@ class GroupHost:
                 group.leading.unreachable(node)
         elif group.lead in changed:
             group.forget_leader()
-            # One voter campaigns at once, the first that is here; the others wait for their election timeouts.
+            # The first voter that is here campaigns at once; the others wait for their election timeouts.
             here = [node for node in sorted(group.configuration.voters) if node in self._members]
             if here and here[0] == self.me:
                 group.campaign()
 
     def on_timer(self) -> None:
-        """Tick all groups that are awake."""
+        """Of all groups that are awake."""
         self._ticking = False
         self.transfers.send_waiting()
         self._follows = self._follows_now()
@@ -334,7 +328,7 @@ class GroupHost:
             self._out.timer(TimerName.GROUPS, TICK_NS)
 
     def _follows_now(self) -> bool:
-        """Whether replicas that wait for a leader count this tick (multiraft/H-6)."""
+        """Do replicas that wait for a leader count this tick (multiraft/H-6)?"""
         now_ns, before_ns = self._out.now_ns, self._ticked_ns
         self._ticked_ns = now_ns
         late = before_ns and now_ns - before_ns > LATE_TICKS * TICK_NS
@@ -350,7 +344,6 @@ class GroupHost:
     # -- messages
 
     def on_messages(self, sender: MemberId, message: GroupMessages) -> None:
-        """Step the groups with the messages of another member's replicas."""
         for number, messages in message.groups:
             hosted = self.hosted.get(number) or self._open(number)
             if hosted is None or hosted.halted:
@@ -392,7 +385,7 @@ class GroupHost:
             hosted.asleep = True
 
     def on_state(self, sender: MemberId, message: GroupState) -> None:
-        """Take a part of a snapshot's state; with the last part, the snapshot."""
+        """With the last part, take the snapshot."""
         hosted = self.hosted.get(message.group) or self._open(message.group)
         if hosted is None or hosted.halted or not self.transfers.receive(sender, hosted, message):
             return
@@ -511,20 +504,19 @@ class GroupHost:
         self._more()
 
     def on_checkpoint(self, notice: CheckpointEnded) -> None:
-        """A checkpoint is durable, or there was no room for it."""
         hosted = self.journal.on_checkpoint(notice)
         if hosted is not None:
             self._release_done(hosted)
 
     def _release_done(self, hosted: HostedGroup) -> None:
-        """Release writes in order: one that is durable waits for those before it."""
+        """In order: a write that is durable waits for those before it."""
         if self.hosted.get(hosted.number) is not hosted:
             return
         while hosted.writing and hosted.writing[0].done:
             self._release(hosted, hosted.writing.popleft())
 
     def _release(self, hosted: HostedGroup, write: PendingWrite) -> None:
-        """Send the messages that depended on this write (multiraft/H-1)."""
+        """Send the messages that depended on it (multiraft/H-1)."""
         if write.written is not None:
             hosted.group.written(write.written)
         for message in write.after:
@@ -536,7 +528,7 @@ class GroupHost:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """Counts that are 0 when nothing is pending, by name."""
+        """Counts that are 0 when nothing is pending."""
         return {
             "groups not written": sum(len(hosted.writing) for hosted in self.hosted.values()),
             "reads of groups": sum(len(hosted.reads) for hosted in self.hosted.values())
@@ -546,5 +538,4 @@ class GroupHost:
 
 
 def node_of(info: MemberInfo) -> NodeId:
-    """The node of groups that a member is."""
     return info.node

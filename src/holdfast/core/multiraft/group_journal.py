@@ -38,12 +38,10 @@ from holdfast.core.raft.group import RaftReady
 from holdfast.core.raft.raft_messages import RaftSnapshot
 
 PIECES = part_name("raft")
-"""Name of the map that holds the pieces of a group in a checkpoint."""
+"""In a checkpoint."""
 
 
 class GroupJournal:
-    """Writes the replicas of one member, and restores them after a restart."""
-
     def __init__(
         self,
         out: Outbox,
@@ -51,37 +49,37 @@ class GroupJournal:
         hosted: Mapping[GroupNumber, HostedGroup],
         recovered: Mapping[GroupNumber, RecoveredGroup] | None,
     ) -> None:
-        """`hosted`: the running replicas, kept up to date by the caller. `recovered`: replicas in the files."""
+        """`hosted`: kept up to date by the caller. `recovered`: replicas in the files."""
         self._out = out
         self._log = log
         self._hosted = hosted
         self._recovered = dict(recovered or {})
         self._batch: list[tuple[HostedGroup, PendingWrite]] = []
-        """Writes of this step."""
+        """Of this step."""
         self._batches: dict[int, list[tuple[HostedGroup, PendingWrite]]] = {}
         self._batch_number = 0
         self._checkpoints: dict[int, tuple[HostedGroup, PendingWrite]] = {}
         self.durable: deque[HostedGroup] = deque()
-        """Replicas of which a write has become durable; the host takes them out."""
+        """A write of theirs has become durable; the host takes them out."""
 
     # -- restart
 
     @property
     def found(self) -> list[GroupNumber]:
-        """Groups with a replica in the files that was neither started nor stopped yet."""
+        """In the files, neither started nor stopped yet."""
         return sorted(self._recovered)
 
     def doubt(self, number: GroupNumber) -> str:
-        """The reason why a recovered replica cannot be used, or "" (multiraft/H-2)."""
+        """Why a recovered replica cannot be used, or "" (multiraft/H-2)."""
         found = self._recovered.get(number)
         return found.doubt if found is not None else ""
 
     def peek(self, number: GroupNumber) -> RestoredGroup:
-        """A recovered replica that is not started. Raises msgspec.DecodeError."""
+        """Not started. Raises msgspec.DecodeError."""
         return regained(self._recovered[number])
 
     def open(self, number: GroupNumber, configuration: Configuration) -> RestoredGroup | None:
-        """The replica from the files, or a new one with this configuration; None: its files are unusable."""
+        """From the files, or with this configuration; None: the files are unusable."""
         found = self._recovered.get(number)
         if found is None:
             return self._begin(number, configuration)
@@ -109,14 +107,14 @@ class GroupJournal:
         return replica
 
     def drop(self, number: GroupNumber, *, hosted: bool) -> None:
-        """Void the files of a replica. `hosted`: it was running."""
+        """Void its files. `hosted`: the replica was running."""
         if self._recovered.pop(number, None) is not None or hosted:
             self._log.note(Dropped(number))
 
     # -- writing
 
     def write(self, hosted: HostedGroup, ready: RaftReady, pieces: Iterable[bytes] = ()) -> PendingWrite:
-        """Write what `ready` asks for. `pieces`: the state of its snapshot, if it has one."""
+        """`pieces`: the state of its snapshot, if it has one."""
         write = PendingWrite(ready.after, ready.written)
         if ready.abandoned and self._log.on:
             self._log.group_wrote(hosted.number, encoded(GroupWrite(abandoned=True)))
@@ -134,7 +132,7 @@ class GroupJournal:
         return write
 
     def write_out(self, number: GroupNumber) -> None:
-        """Checkpoint a replica, so that older segments of the journal can be deleted."""
+        """A checkpoint, so that older segments of the journal can be deleted."""
         hosted = self._hosted.get(number)
         if hosted is None or hosted.group.log.snapshot is not None:
             return
@@ -152,7 +150,7 @@ class GroupJournal:
         return self._log.checkpoint(Snapshot(hosted.number, 0, [taken], b"", self._out.wall_ms()))
 
     def flush(self) -> None:
-        """End of a step: all its writes become durable together."""
+        """All writes of the step become durable together."""
         if self._batch:
             self._batch_number += 1
             batch, self._batch = self._batch, []
@@ -162,13 +160,13 @@ class GroupJournal:
     # -- durable
 
     def on_written(self, notice: GroupsWritten) -> None:
-        """A batch is durable (multiraft/H-1)."""
+        """See multiraft/H-1."""
         for hosted, write in self._batches.pop(notice.batch):
             write.durable = True
             self.durable.append(hosted)
 
     def on_checkpoint(self, notice: CheckpointEnded) -> HostedGroup | None:
-        """A checkpoint ended: returns the replica whose installed state is durable now.
+        """Returns the replica whose installed state is durable now.
 
         A checkpoint of an installed state that failed for lack of room is taken again: the replica acknowledges the
         snapshot only when its state is durable. A failed checkpoint of `write_out` costs nothing but older segments.

@@ -1,4 +1,4 @@
-"""One replica of a Raft group on this member, with its pending writes, and the interface of the state it replicates."""
+"""One replica of a Raft group on this member."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.core.raft.raft_state import GroupNotice, RaftRole
 
 
 class LeadChanged(NamedTuple):
-    """The leader of a group as this replica knows it; None: no leader is known."""
+    """None: this replica knows no leader."""
 
     lead: NodeId | None
     role: RaftRole
@@ -27,10 +27,10 @@ ReplicaNotice = LeadChanged | GroupNotice
 
 
 class GroupClient(Protocol):
-    """The state that a group replicates, on one member. No method may raise."""
+    """The state that a group replicates. No method may raise."""
 
     def apply(self, entries: Sequence[RaftEntry]) -> None:
-        """Apply committed entries: in order, each once after the last `restore`."""
+        """Committed ones: in order, each once after the last `restore`."""
 
     def read_ready(self, context: bytes) -> None:
         """The state now contains everything that this read must see."""
@@ -39,40 +39,35 @@ class GroupClient(Protocol):
         """The leader of the group or its configuration has changed."""
 
     def pieces(self) -> Iterable[bytes]:
-        """The state as of the last applied entry. The result is iterated later, while the state changes."""
+        """As of the last applied entry. The result is iterated later, while the state changes."""
 
     def restore(self, pieces: Sequence[bytes]) -> None:
-        """Replace the whole state by these pieces; without pieces begin empty."""
+        """Replace the whole state; without pieces begin empty."""
 
 
 @dataclass(slots=True)
 class PendingWrite:
-    """The messages and the acknowledgement of one `RaftReady`, held back until its writes are durable."""
+    """Messages and acknowledgement of one `RaftReady`, held back until its writes are durable."""
 
     after: Sequence[RaftMessage]
     written: RaftWritten | None
     durable: bool = False
     ticket: int = 0
-    """Of a checkpoint that has to be durable as well; 0: no checkpoint."""
+    """Of a checkpoint that has to be durable as well; 0: none."""
 
     @property
     def done(self) -> bool:
-        """Whether everything is durable."""
         return self.durable and not self.ticket
 
 
 @dataclass(slots=True)
 class ArrivingState:
-    """A snapshot's state of which parts have arrived."""
-
     index: int
     term: int
     pieces: list[bytes] = field(default_factory=list)
 
 
 class HostedGroup:
-    """One replica and what this member keeps about it."""
-
     __slots__ = (
         "arriving",
         "asleep",
@@ -93,21 +88,21 @@ class HostedGroup:
         self.group = group
         self.client = client
         self.writing: deque[PendingWrite] = deque()
-        """Writes that are not durable yet, oldest first."""
+        """Not durable yet, oldest first."""
         self.reads: list[tuple[int, bytes]] = []
-        """Reads that wait until an index is applied, with their contexts."""
+        """With the index that must be applied, and their contexts."""
         self.arriving: ArrivingState | None = None
         self.asleep: bool
         self.halted = False
-        """Whether it takes no part until it is resumed."""
+        """It takes no part until it is resumed."""
         self.quiet: int
         """Ticks since something happened."""
         self.rebuilding = False
-        """Whether the leader's state was requested, to replace the one here (multiraft/H-9)."""
+        """The leader's state was requested (multiraft/H-9)."""
         self.bytes_since = 0
-        """Approximate bytes of entries applied since the log was last compacted."""
+        """Approximate, of entries applied since the log was last compacted."""
         self.term_seen = group.term
-        """The term at the last look."""
+        """At the last look."""
 
     def rebuild(self, snapshot: RaftSnapshot, pieces: Sequence[bytes]) -> None:
         """Replace the state by the leader's at an applied index, and apply later entries again (multiraft/H-9). Does
@@ -123,7 +118,7 @@ class HostedGroup:
             self.client.apply(commands)
 
     def is_idle(self, here: AbstractSet[NodeId]) -> bool:
-        """Whether nothing is pending here and, if this replica leads, at any follower among the nodes in the view.
+        """Nothing is pending here nor, if this replica leads, at followers in the view.
 
         Followers that are not in the view do not keep a leader awake, as long as those in it are a majority. Example:
         of the voters {a, b, c}, c has crashed and lacks entry 9, which a and b have. They sleep: heartbeats to c could

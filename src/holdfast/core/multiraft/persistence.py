@@ -1,7 +1,7 @@
 """Journal format of a Raft replica, and its recovery after a restart.
 
-The journal treats a group like a partition: a beginning, its writes, and checkpoints that replace everything before
-them. A checkpoint is a list of pieces: a `GroupHead`, then the state in the form of its client.
+The journal has a beginning of each group, its writes, and checkpoints that replace everything before them. A checkpoint
+is a list of pieces: a `GroupHead`, then the state in the form of its client.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from holdfast.core.raft.raft_messages import RaftEntry, RaftSnapshot
 from holdfast.core.raft.raft_state import HardState
 
 NOTHING = RaftSnapshot(0, 0, Configuration())
-"""Initial state of an empty replica, which waits for a snapshot of its leader."""
+"""An empty replica, which waits for a snapshot of its leader."""
 
 
 class GroupWrite(msgspec.Struct, frozen=True, array_like=True):
-    """Everything that one `RaftReady` has to store."""
+    """Of one `RaftReady`."""
 
     hard: HardState | None = None
     """None: unchanged."""
     entries: tuple[RaftEntry, ...] = ()
     """They replace stored entries from their first index on."""
     abandoned: bool = False
-    """Whether everything stored before is void."""
+    """Everything before is void."""
     begin: RaftSnapshot | None = None
     """The log starts after this index; the state there is empty."""
     installing: int = 0
-    """Index of the snapshot that entries and commit depend on, while its checkpoint may not be durable; 0: none."""
+    """Index of the snapshot on which entries and commit depend, while its checkpoint may not be durable; 0: none."""
 
 
 class GroupHead(msgspec.Struct, frozen=True, array_like=True):
-    """Head of a checkpoint: the state is that at the snapshot's index."""
+    """Of a checkpoint: the state at the snapshot's index."""
 
     hard: HardState
     snapshot: RaftSnapshot
     entries: tuple[RaftEntry, ...]
-    """The entries after it, applied or not."""
+    """After the snapshot, applied or not."""
 
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -66,12 +66,9 @@ class RestoredGroup:
         return RaftLog(self.snapshot, self.entries, committed=self.hard.commit)
 
     def take(self, write: GroupWrite) -> None:
-        """Apply one more write.
-
-        Example: the leader installs a snapshot at index 900, entries 901 to 905 follow, and the process crashes before
-        the checkpoint of 900 is durable. These entries are dropped: no acknowledgement of them was sent, and the log
-        here may be another one than the log they belong to. Only term and vote count, since a vote must never be
-        forgotten.
+        """Example: the leader installs a snapshot at index 900, entries 901 to 905 follow, and the process crashes
+        before the checkpoint of 900 is durable. These entries are dropped: no acknowledgement of them was sent, and the
+        log here may be another one. Only term and vote count, since a vote must never be forgotten.
         """
         missing = write.installing > self.snapshot.index
         if write.abandoned:
@@ -90,7 +87,7 @@ class RestoredGroup:
 
 
 def regained(found: RecoveredGroup) -> RestoredGroup:
-    """The replica from its checkpoint and writes, in order. Raises msgspec.DecodeError if they are invalid."""
+    """In order. Raises msgspec.DecodeError."""
     replica = RestoredGroup()
     if found.pieces:
         head = _heads.decode(found.pieces[0])

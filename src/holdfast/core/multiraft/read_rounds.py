@@ -1,17 +1,16 @@
 """Read rounds: one question to each other member confirms the leadership of all groups that are read in a step.
 
-A member counts changes of leader and term of its replicas: this count is its *standing*, which it adds to each answer.
-A leader remembers in which of its groups a member has confirmed, at its present standing, that it knows no higher
-term. These groups need not be named again, so while there are no elections a question and its answer have a few bytes.
+A member counts changes of leader and term of its replicas: its *standing*, which it adds to each answer. Groups that it
+has confirmed at its present standing need not be named again, so without elections a question and its answer have a few
+bytes.
 
 Example: member 1 leads groups 10 to 99, and reads in all of them arrive. It asks member 2 "round 7: groups 10 to 99 at
 term 4?" and gets "standing 31: yes, all". For the next reads it asks "round 8?", and the answer "standing 31" confirms
-all ninety groups. If any replica of member 2 had followed another leader meanwhile, the standing would be 32, and
-member 1 would ask by group again.
+all ninety groups. Had a replica of member 2 followed another leader meanwhile, the standing would be 32, and member 1
+would ask by group again.
 
-- multiraft/H-5: A read is answered when a majority of the group has confirmed, after the read arrived, that it knows
-  no higher term than the leader's. A member that confirmed a group before, and has the same standing, confirms it
-  again.
+- multiraft/H-5: A read is answered when a majority of the group has confirmed, after the read arrived, that it knows no
+  higher term than the leader's. A member that confirmed a group before, and has the same standing, confirms it again.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from holdfast.core.raft.group import Group
 from holdfast.core.raft.quorum import majority
 
 SLOW_NS = 20 * MILLISECOND
-"""After this time all voters are asked, not only the necessary ones, and new reads start a round of their own."""
+"""Then all voters are asked, not only the necessary ones, and new reads start a round of their own."""
 
 AGAIN_NS = 500 * MILLISECOND
-"""After this time the question is repeated."""
+"""Then the question is repeated."""
 
 
 class LedReplica(Protocol):
     group: Group
     halted: bool
     reads: list[tuple[int, bytes]]
-    """Reads that wait until an index is applied."""
+    """They wait until an index is applied."""
 
 
 class LeadWaiter(Protocol):
@@ -52,7 +51,7 @@ class _Confirmations:
     member: MemberId
     standing: int
     terms: dict[GroupNumber, int] = field(default_factory=dict)
-    """Groups in which it knew no higher term than this one, at this standing."""
+    """At this standing it knew no higher term."""
 
 
 @dataclass(slots=True)
@@ -75,17 +74,17 @@ class _Round:
     number: int
     asked_ns: int
     groups: dict[GroupNumber, _Asked]
-    """Groups that are not confirmed yet."""
+    """Not confirmed yet."""
     waiters: list[_Waiter]
     sent_ns: int = 0
-    """Time of the last question."""
+    """Of the last question."""
     asked: set[NodeId] = field(default_factory=set)
     few: bool = True
-    """Whether only the necessary members were asked."""
+    """Only the necessary members were asked."""
 
 
 class ReadRounds:
-    """Confirms reads of groups that this member leads, and answers the questions of other leaders."""
+    """Of groups that this member leads; it also answers the questions of other leaders."""
 
     def __init__(
         self, me: NodeId, out: Outbox, replicas: Mapping[GroupNumber, LedReplica], patience_ns: int
@@ -98,23 +97,23 @@ class ReadRounds:
         self._members: dict[NodeId, MemberId] = {}
         self._nodes: dict[MemberId, NodeId] = {}
         self.standing = 0
-        """Number of changes in whom the replicas here follow."""
+        """Changes of the leaders or terms that the replicas here follow."""
         self._confirmations: dict[NodeId, _Confirmations] = {}
         self._slow: set[NodeId] = set()
-        """Nodes that did not answer the last question in time."""
+        """They did not answer the last question in time."""
         self._number = 0
         self._open: dict[GroupNumber, list[bytes]] = {}
         """Contexts of reads without a round."""
         self._waiters: list[_Waiter] = []
-        """Waiters without a round."""
+        """Without a round."""
         self._rounds: dict[int, _Round] = {}
-        """Open rounds; the newest delays the next one for a while."""
+        """The newest one delays the next for a while."""
         self._questions: list[tuple[MemberId, LeadAsked]] = []
-        """Questions of other members, answered at the end of the step, when its effects on the replicas are known."""
+        """Of other members; answered at the end of the step, when its effects on the replicas are known."""
         self.ready: set[GroupNumber] = set()
-        """Groups with newly confirmed reads."""
+        """With newly confirmed reads."""
         self.doubted: set[GroupNumber] = set()
-        """Groups that another member did not confirm: they should send heartbeats to learn why."""
+        """Another member did not confirm them: they should send heartbeats to learn why."""
         self._timer = False
 
     def changed(self) -> None:
@@ -124,7 +123,7 @@ class ReadRounds:
     # -- reads here
 
     def takes(self, group: Group) -> bool:
-        """Whether a round can confirm reads of this group: this member leads it, and it has other voters."""
+        """This member leads the group, which has other voters."""
         if group.leading is None or not group.leading.settled:
             return False
         configuration = group.configuration
@@ -134,9 +133,7 @@ class ReadRounds:
         self._open.setdefault(number, []).append(context)
 
     def wait(self, numbers: Iterable[GroupNumber], callback: LeadWaiter) -> None:
-        """These groups were read, and their states were complete (`Groups.current`): notify when the read is
-        confirmed.
-        """
+        """These groups were read, and their states were complete (`Groups.current`): notify when that is confirmed."""
         asked = frozenset([number for number in numbers if not self._alone(number)])
         if asked:
             self._waiters.append(_Waiter(asked, self._out.now_ns, callback))
@@ -144,9 +141,7 @@ class ReadRounds:
             callback.lead_confirmed(confirmed=True)
 
     def _alone(self, number: GroupNumber) -> bool:
-        """Whether this member is the only voter of the group, and leads it. A halted replica may have been
-        given up.
-        """
+        """This member leads as the only voter. A halted replica may have been given up."""
         replica = self._replicas[number]
         group, configuration = replica.group, replica.group.configuration
         return (
@@ -162,7 +157,7 @@ class ReadRounds:
         return bool(self._open or self._waiters or self._questions)
 
     def flush(self) -> None:
-        """End the step: answer the questions of others, and start a round if one is due."""
+        """Answer the questions of others, and start a round if one is due."""
         questions, self._questions = self._questions, []
         for sender, message in questions:
             self._answer(sender, message)
@@ -170,12 +165,12 @@ class ReadRounds:
             self._begin()
 
     def _waits(self) -> bool:
-        """Whether open reads should wait for the round in progress."""
+        """For the round in progress."""
         youngest = self._rounds.get(self._number)
         return youngest is not None and self._out.now_ns - youngest.asked_ns < SLOW_NS
 
     def _begin(self) -> None:
-        """Start a round for all open reads, except for groups that an older round has not confirmed."""
+        """For all open reads, except for groups that an older round has not confirmed."""
         vain = {number for one in self._rounds.values() for number in one.groups}
         groups: dict[GroupNumber, _Asked] = {}
         for number in [number for number in self._open if number not in vain]:
@@ -207,9 +202,7 @@ class ReadRounds:
         return True
 
     def _needed(self, groups: Mapping[GroupNumber, _Asked]) -> set[NodeId]:
-        """The nodes to ask first: as few as possible, because an answer costs more than the groups in it. Slow nodes
-        come last.
-        """
+        """As few nodes as possible, because an answer costs more than the groups in it. Slow nodes come last."""
         chosen: set[NodeId] = set()
         for number in groups:
             configuration = self._replicas[number].group.configuration
@@ -220,11 +213,11 @@ class ReadRounds:
         return chosen
 
     def _rank(self, node: NodeId) -> tuple[bool, bool, NodeId]:
-        """Order of preference: present and fast nodes first, then by name."""
+        """Present and fast nodes first, then by name."""
         return (node not in self._members or node in self._slow, node < self._me, node)
 
     def _send(self, asked: _Round, nodes: set[NodeId]) -> None:
-        """Ask these nodes. Name only the groups that they have not confirmed at their present standing."""
+        """Name only the groups that the nodes have not confirmed at their present standing."""
         asked.asked |= nodes
         asked.sent_ns = self._out.now_ns
         for node in sorted(nodes):
@@ -310,7 +303,7 @@ class ReadRounds:
     # -- occasions
 
     def on_view(self, members: Mapping[NodeId, MemberId]) -> None:
-        """The members have changed: ask all voters again, since a new member may be the missing one."""
+        """Ask all voters again, since a new member may be the missing one."""
         self._members = dict(members)
         self._nodes = {member: node for node, member in members.items()}
         self._confirmations = {
@@ -331,7 +324,7 @@ class ReadRounds:
         return voters - {self._me}
 
     def lead_lost(self, number: GroupNumber) -> None:
-        """This member no longer leads the group, or has no replica of it: reads of it fail."""
+        """This member no longer leads the group, or has no replica of it: reads fail."""
         self._open.pop(number, None)
         for asked in list(self._rounds.values()):
             if asked.groups.pop(number, None) is not None:
@@ -377,7 +370,7 @@ class ReadRounds:
         return sorted(ready)
 
     def take_doubted(self) -> list[GroupNumber]:
-        """The groups whose leader here may have been replaced, since the last call."""
+        """Since the last call."""
         doubted, self.doubted = self.doubted, set()
         return sorted(doubted)
 

@@ -9,7 +9,7 @@ with pieces 0-3. The response "8 taken" to its first attempt releases nothing; "
 
 - multiraft/H-8: All states together have about `IN_FLIGHT_BYTES` without a response, or fewer if
   `partitions.max_in_flight_bytes` says so; one part may always be in flight. The next parts wait for their turn, in
-  order. So many small groups move at the same time, and large ones leave room for requests.
+  order.
 """
 
 from __future__ import annotations
@@ -24,35 +24,33 @@ from holdfast.core.raft.configuration import NodeId
 from holdfast.core.raft.raft_messages import RaftKind, RaftMessage, RaftSnapshot
 
 STATE_BYTES = 256 << 10
-"""Approximate size of one part of a state."""
+"""Approximate size of one part."""
 IN_FLIGHT_BYTES = 2 << 20
 LOST_NS = 2_000 * MILLISECOND
-"""A part without a response for so long takes no room any more: its receiver may not want it."""
+"""A part without a response takes no room any more: its receiver may not want it."""
 
 _TransferKey = tuple[GroupNumber, NodeId]
 
 
 class _OutgoingState:
-    """A state on its way to one node."""
+    """To one node."""
 
     def __init__(self, index: int, snapshot: RaftMessage, pieces: Iterable[bytes]) -> None:
         self.index = index
         self.snapshot = snapshot
         self.sent = 0
-        """Pieces sent so far."""
+        """Pieces."""
         self.in_flight_bytes = 0
-        """Size of the last part; 0 after its response."""
+        """Of the last part; 0 after its response."""
         self.sent_ns = 0
         self._pieces: Iterator[bytes] = iter(pieces)
         self._next = next(self._pieces, None)
 
     @property
     def is_complete(self) -> bool:
-        """Whether all pieces were sent."""
         return self._next is None
 
     def part(self, number: GroupNumber) -> GroupState:
-        """The next part."""
         first, pieces, size = self.sent, [], 0
         while self._next is not None and size < STATE_BYTES:
             pieces.append(self._next)
@@ -64,25 +62,23 @@ class _OutgoingState:
 
 
 class SnapshotTransfer:
-    """Sends and receives states of the groups of one member."""
-
     def __init__(self, me: NodeId, out: Outbox, hosted: Mapping[GroupNumber, HostedGroup]) -> None:
-        """`hosted`: the running replicas, kept up to date by the caller."""
+        """`hosted`: kept up to date by the caller."""
         self._me = me
         self._out = out
         self._hosted = hosted
         self._members: Mapping[NodeId, MemberId] = {}
         self._outgoing: dict[_TransferKey, _OutgoingState] = {}
         self._waiting: dict[_TransferKey, None] = {}
-        """States whose next part waits for its turn, in order (multiraft/H-8)."""
+        """In order (multiraft/H-8)."""
         self._most_bytes = IN_FLIGHT_BYTES
 
     def bound_flight(self, max_in_flight_bytes: int) -> None:
-        """Change the limit of bytes in flight (multiraft/H-8)."""
+        """See multiraft/H-8."""
         self._most_bytes = min(IN_FLIGHT_BYTES, max_in_flight_bytes)
 
     def send_waiting(self) -> None:
-        """Send parts that wait, as long as there is room. Called at each tick, and after each response."""
+        """As long as there is room. Called at each tick, and after each response."""
         if not self._waiting:
             return
         now_ns = self._out.now_ns
@@ -106,7 +102,7 @@ class SnapshotTransfer:
         self._waiting.pop(key, None)
 
     def send(self, hosted: HostedGroup, message: RaftMessage) -> None:
-        """Begin to send the present state to `message.to` (multiraft/H-4)."""
+        """The present state, to `message.to` (multiraft/H-4)."""
         assert message.snapshot is not None and message.snapshot.index == hosted.group.log.applied, (
             "the snapshot has the index of the last applied entry"
         )
@@ -116,7 +112,7 @@ class SnapshotTransfer:
         self.send_waiting()
 
     def on_wanted(self, sender: MemberId, message: GroupStateWanted) -> None:
-        """A follower is to be rebuilt: send it the present state (multiraft/H-9)."""
+        """For a follower that is rebuilt (multiraft/H-9)."""
         hosted = self._hosted.get(message.group)
         node = next((node for node, member in self._members.items() if member == sender), None)
         if hosted is None or node is None or hosted.halted:
@@ -136,7 +132,7 @@ class SnapshotTransfer:
         self.send(hosted, snapshot)
 
     def receive(self, sender: MemberId, hosted: HostedGroup, message: GroupState) -> bool:
-        """Take a part of a state. False: it is not the part that comes next, and is ignored."""
+        """False: this part does not come next, and is ignored."""
         snapshot = message.snapshot.snapshot
         if snapshot is None or message.snapshot.to != self._me:
             return False
@@ -152,7 +148,6 @@ class SnapshotTransfer:
         return True
 
     def take_arrived(self, hosted: HostedGroup, snapshot: RaftSnapshot) -> Sequence[bytes]:
-        """The pieces of a state that has arrived completely."""
         arriving, hosted.arriving = hosted.arriving, None
         assert arriving is not None and arriving.index == snapshot.index, (
             "the state arrives before it is installed"
@@ -160,7 +155,6 @@ class SnapshotTransfer:
         return arriving.pieces
 
     def on_state_taken(self, sender: MemberId, message: GroupStateTaken) -> None:
-        """The receiver has a part: send the next one."""
         hosted = self._hosted.get(message.group)
         for (number, node), state in list(self._outgoing.items()):
             if number == message.group and self._members.get(node) == sender and state.index == message.index:
@@ -178,19 +172,18 @@ class SnapshotTransfer:
         self.send_waiting()
 
     def on_view(self, members: Mapping[NodeId, MemberId], changed: Collection[NodeId]) -> None:
-        """Abort the transfers to nodes that have left, joined, or moved to another member."""
+        """Nodes have left, joined, or moved to another member."""
         self._members = members
         for key in [key for key in self._outgoing if key[1] in changed]:
             self._drop(key)
         self.send_waiting()
 
     def abort(self, number: GroupNumber) -> None:
-        """Abort the transfers of a group that has no replica here any more."""
+        """The group has no replica here any more."""
         for key in [key for key in self._outgoing if key[0] == number]:
             self._drop(key)
         self.send_waiting()
 
     @property
     def leftovers(self) -> int:
-        """Transfers that are not complete."""
         return len(self._outgoing)
