@@ -1,7 +1,7 @@
-"""Commands in the log of the metastore's group, as bytes: invokes and compactions.
+"""Commands in the log of the metastore's group, as bytes.
 
-- metastore/M-1: Whether bytes are a valid command depends only on the bytes, so all replicas reject the same ones.
-  Each command has exactly one encoding, and limits for its size, depth and length.
+- metastore/M-1: Whether bytes are a valid command depends only on the bytes, so all replicas reject the same ones. Each
+  command has exactly one encoding, and limits for its size, depth and length.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from holdfast.core.metastore.invoke import (
 from holdfast.errors import ProtocolError
 
 VERSION: Final = 1
-"""Version of the encoding. Propose a newer one only when all members know it."""
+"""Propose a newer version only when all members know it."""
 KEY_BYTES_MAX: Final = 1024
 VALUE_BYTES_MAX: Final = 1 << 20
 COMMAND_BYTES_MAX: Final = 4 << 20
@@ -34,7 +34,7 @@ DEPTH_MAX: Final = 32
 PARTS_MAX: Final = 50_000
 """Branches, conditions and changes of one invoke."""
 WINDOW: Final = 64
-"""Invokes of one proposer that may be in progress."""
+"""Of one proposer, in progress."""
 NAME_BYTES_MAX: Final = 64
 NUMBER_MAX: Final = 1 << 53
 
@@ -43,7 +43,7 @@ class MalformedCommand(ProtocolError): ...
 
 
 class Proposer(msgspec.Struct, frozen=True, array_like=True):
-    """A source of numbered invokes: a member under a name that it uses for some time."""
+    """A member under a name that it uses for some time."""
 
     name: bytes
     """Unique to this process, and never used again."""
@@ -58,7 +58,7 @@ class InvokeCommand(msgspec.Struct, frozen=True, array_like=True, tag=0):
     answered: int
     """The proposer has the answers up to this number."""
     time_ms: int
-    """Time of the request by the proposer's clock: milliseconds since 1970."""
+    """By the proposer's clock: milliseconds since 1970."""
     branch: Branch
 
 
@@ -75,7 +75,7 @@ _decoder: msgspec.msgpack.Decoder[tuple[int, Command]] = msgspec.msgpack.Decoder
 
 
 def encode_command(command: Command) -> bytes:
-    """Encode the command. Raises MalformedCommand if replicas would reject it."""
+    """Raises MalformedCommand if replicas would reject it."""
     if why := command_problem(command):
         raise MalformedCommand(why)
     data = _encoder.encode((VERSION, command))
@@ -85,14 +85,13 @@ def encode_command(command: Command) -> bytes:
 
 
 def decode_command(data: bytes) -> Command:
-    """Decode a command. Raises MalformedCommand for anything else (metastore/M-1)."""
+    """Raises MalformedCommand for anything else (metastore/M-1)."""
     if len(data) > COMMAND_BYTES_MAX:
         raise MalformedCommand(f"a command has {COMMAND_BYTES_MAX} bytes at most")
     try:
         version, command = _decoder.decode(data)
     except Exception as error:
-        # This includes RecursionError. Its limit depends on the caller's stack, but it lies beyond DEPTH_MAX in any
-        # case.
+        # This includes RecursionError. Its limit depends on the caller's stack, but lies beyond DEPTH_MAX.
         raise MalformedCommand(f"not a command of the metastore: {error}") from error
     if version != VERSION:
         raise MalformedCommand(f"a command of version {version}")
@@ -105,7 +104,7 @@ def decode_command(data: bytes) -> Command:
 
 
 def command_problem(command: Command) -> str:
-    """The reason to reject this command; empty: none."""
+    """Empty: none."""
     if isinstance(command, CompactCommand):
         return "" if 0 <= command.revision <= NUMBER_MAX else "an invalid revision"
     proposer = command.proposer

@@ -1,7 +1,7 @@
-"""Vocabulary of the metastore: entries, conditions on them, and invokes (J1).
+"""Entries of the metastore, conditions on them, and invokes (J1).
 
-An *invoke* is a tree of `If`. Exactly one of its leaves is applied, atomically, and the number of the leaf is the
-answer. All changes of one invoke have the same *revision*, the next number of the metastore.
+An *invoke* is a tree of `If`. Exactly one of its leaves is applied, atomically, and its number is the answer. All
+changes of one invoke have the same *revision*, the next number of the metastore.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ import msgspec
 
 
 class MetastoreEntry(msgspec.Struct, frozen=True, array_like=True):
-    """A key at a revision."""
-
     key: bytes
     value: bytes | None = None
     """None: the key does not exist, or no longer."""
     revision: int = 0
-    """The revision that wrote this; 0: the key never existed."""
+    """Of the last change; 0: the key never existed."""
 
     @property
     def exists(self) -> bool:
@@ -27,8 +25,6 @@ class MetastoreEntry(msgspec.Struct, frozen=True, array_like=True):
 
 @unique
 class Subject(IntEnum):
-    """The compared part of an entry."""
-
     VALUE = 0
     """Compared as bytes; the value of an absent key is less than any other."""
     REVISION = 1
@@ -49,20 +45,20 @@ class Exists(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class Absent(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """The key has no value: it never had one, or was removed."""
+    """It never had a value, or was removed."""
 
     key: bytes
 
 
 class Removed(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """The key was removed, and the metastore still knows that."""
+    """And the metastore still knows that."""
 
     key: bytes
 
 
 class Compare(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Compare the value or the revision of a key with `than`. A revision is positive and has eight bytes, big-endian
-    (`revision_bytes`); use `Absent` for a key without one.
+    """With `than`. A revision is positive and has eight bytes, big-endian (`revision_bytes`); use `Absent` for a key
+    without one.
     """
 
     key: bytes
@@ -88,13 +84,13 @@ class PutKey(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class RemoveKey(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Remove the key; no effect if it does not exist."""
+    """No effect if the key does not exist."""
 
     key: bytes
 
 
 class Leaf(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """Changes, each to a different key, and the answer."""
+    """Each change has a different key."""
 
     changes: tuple[PutKey | RemoveKey, ...] = ()
     answer: int = 0
@@ -110,12 +106,10 @@ Branch = Leaf | If
 
 
 class Invoked(msgspec.Struct, frozen=True, array_like=True):
-    """The outcome of an invoke."""
-
     answer: int
     """Number of the applied leaf."""
     revision: int
-    """Of the metastore after the invoke; a new one if anything changed."""
+    """After the invoke; a new one if anything changed."""
 
 
 def revision_bytes(revision: int) -> bytes:
@@ -124,7 +118,6 @@ def revision_bytes(revision: int) -> bytes:
 
 
 def unchanged(entry: MetastoreEntry) -> Condition:
-    """The key is still as in this entry."""
     if entry.exists:
         return Compare(entry.key, Subject.REVISION, Comparison.EQUAL, revision_bytes(entry.revision))
     return Absent(entry.key)

@@ -1,16 +1,15 @@
-"""State machine of the metastore: keys with their values at each revision, and the invokes that were applied.
+"""State machine of the metastore.
 
-It is a function of the applied commands, so replicas that have applied the same commands have the same `pieces`, byte
-by byte. No input can make it fail.
+Replicas that have applied the same commands have the same `pieces`, byte by byte. No input can make it fail.
 
-- metastore/M-2: Exactly one leaf of an invoke is applied. All its changes have one revision, the next number; without
-  a change there is no new revision. A removed key is absent; an absent value is less than any other, and the revision
-  of an absent key is 0.
+- metastore/M-2: Exactly one leaf of an invoke is applied. All its changes have one revision, the next number; without a
+  change there is no new revision. A removed key is absent; an absent value is less than any other, and the revision of
+  an absent key is 0.
 - metastore/M-3: An invoke is applied once. A repeated one gets the first answer, which is kept until the proposer
-  confirms it. Only the last `PROPOSERS_MOST` active proposers are known. An unknown name counts as new only if it
-  began after the last activity of every forgotten proposer. Otherwise its invokes are rejected, and it must take a new
-  name. Example: proposer a is forgotten after its last command, number 900. A retry of a, which began at 850, could be
-  one that was applied already, so it is rejected. A proposer that began at 901 cannot have been forgotten.
+  confirms it. Only the last `PROPOSERS_MOST` active proposers are known. An unknown name counts as new only if it began
+  after the last activity of every forgotten proposer. Otherwise its invokes are rejected, and it must take a new name.
+  Example: proposer a is forgotten after its last command, number 900. A retry of a, which began at 850, could be one
+  that was applied already, so it is rejected. A proposer that began at 901 cannot have been forgotten.
 - metastore/M-4: The times of revisions rise, whatever the clocks of the proposers say.
 - metastore/M-5: Compaction up to a revision drops everything that no read at that revision or later can see. A read of
   dropped data fails with an error of its own, and never gets a wrong answer.
@@ -53,9 +52,9 @@ from holdfast.core.metastore.invoke import (
 from holdfast.errors import ProtocolError
 
 PROPOSERS_MOST: Final = 256
-"""Known proposers. All replicas must use the same number: it belongs to the version of the commands."""
+"""All replicas must use the same number: it belongs to the version of the commands."""
 PIECE_BYTES: Final = 256 << 10
-"""Approximate size of one piece of the state."""
+"""Approximate."""
 PIECES_VERSION: Final = 1
 
 
@@ -115,7 +114,7 @@ class _Header(msgspec.Struct, array_like=True):
     sessions: list[tuple[Proposer, int, int, list[tuple[int, Invoked]]]]
     """Proposer, `used`, `answered`, answers; the most recently active proposer is last."""
     versions: int
-    """Number of versions in the pieces that follow."""
+    """In the pieces that follow."""
 
 
 _KeyedVersion = tuple[bytes, int, int, bytes | None]
@@ -144,9 +143,8 @@ class Keyspace:
         self.compacted = 0
         """Values before this revision are compacted."""
         self.applied = 0
-        """Commands so far, valid or not."""
+        """Commands, valid or not."""
         self.malformed = 0
-        """Rejected commands."""
         self.history_bytes = 0
         """Approximate size of keys and values that changed after the compaction."""
         self._horizon = 0
@@ -154,11 +152,11 @@ class Keyspace:
         self._sessions: dict[Proposer, _Session] = {}
         """The most recently active proposer is last."""
         self._versions: dict[bytes, list[KeyVersion]] = {}
-        """Per key, by revision; the last one is the current value."""
+        """By revision; the last one is current."""
         self._keys: list[bytes] = []
         """Those of `_versions`, sorted."""
         self._changed: dict[int, list[bytes]] = {}
-        """Keys that each revision after `_trimmed` has changed, sorted."""
+        """By each revision after `_trimmed`; sorted."""
         self._trimmed = 0
         """Versions up to here are freed. At most `compacted`, and less while a watcher needs them."""
         self._needed: int | None = None
@@ -166,7 +164,7 @@ class Keyspace:
     # -- commands
 
     def apply(self, data: bytes) -> CommandAnswer | None:
-        """Apply the next command of the log. None: no proposer waits for an answer."""
+        """None: no proposer waits for an answer."""
         self.applied += 1
         try:
             command = decode_command(data)
@@ -260,7 +258,7 @@ class Keyspace:
     # -- reads
 
     def get(self, key: bytes, revision: int | None = None) -> MetastoreEntry:
-        """The key now, or at a revision. Raises RevisionCompacted, RevisionAhead."""
+        """Now, or at a revision. Raises RevisionCompacted, RevisionAhead."""
         if revision is not None:
             self._check(revision)
         versions = self._versions.get(key)
@@ -272,7 +270,7 @@ class Keyspace:
         return self._entry(key, versions[at - 1]) if at else MetastoreEntry(key)
 
     def scan(self, prefix: bytes, revision: int | None = None) -> list[MetastoreEntry]:
-        """The existing keys with this prefix, sorted. Raises as `get` does."""
+        """Existing keys, sorted. Raises as `get` does."""
         if revision is not None:
             self._check(revision)
         found: list[MetastoreEntry] = []
@@ -286,12 +284,12 @@ class Keyspace:
         return found
 
     def history(self, key: bytes) -> list[tuple[MetastoreEntry, int]]:
-        """All known versions of a key with their times (ms since 1970), oldest first."""
+        """With times (ms since 1970), oldest first."""
         versions = _since(self._versions.get(key, []), self.compacted)
         return [(self._entry(key, version), version.time_ms) for version in versions]
 
     def changes(self, revision: int) -> RevisionChanges:
-        """The changes of this revision. Raises RevisionCompacted, RevisionAhead."""
+        """Raises RevisionCompacted, RevisionAhead."""
         self._check(revision - 1)
         self._check(revision)
         changes: list[tuple[MetastoreEntry, MetastoreEntry]] = []
@@ -310,8 +308,8 @@ class Keyspace:
         return RevisionChanges(revision, time_ms, tuple(changes))
 
     def _entry(self, key: bytes, version: KeyVersion) -> MetastoreEntry:
-        """A key that was removed before the compaction looks as if it never existed, even if its version is
-        not freed.
+        """A key that was removed before the compaction looks as if it never existed, even if its version is not
+        freed.
         """
         if version.value is None and version.revision <= self.compacted:
             return MetastoreEntry(key)
@@ -328,24 +326,21 @@ class Keyspace:
             )
 
     def __len__(self) -> int:
-        """Number of existing keys."""
         return sum(versions[-1].value is not None for versions in self._versions.values())
 
     # -- compaction
 
     def need_from(self, revision: int | None) -> None:
-        """Keep the state at this revision and later in memory, even after a compaction; None: no need."""
+        """Keep the state from this revision on in memory, even after a compaction; None: no need."""
         self._needed = revision
         self._trim()
 
     def can_tell_after(self, revision: int) -> bool:
-        """Whether all changes after this revision are known."""
+        """All changes after this revision are known."""
         return self._trimmed <= revision <= self.revision
 
     def compaction_due(self, revisions: int, history_bytes: int) -> int | None:
-        """The revision to compact to, so that the last `revisions` remain, or fewer if they exceed `history_bytes`;
-        None: not worthwhile yet.
-        """
+        """The last `revisions` remain, or fewer if they exceed `history_bytes`; None: not worthwhile yet."""
         count = self.revision - self.compacted
         if count <= revisions + revisions // 4 and self.history_bytes <= history_bytes:
             return None
@@ -376,7 +371,7 @@ class Keyspace:
     # -- snapshots
 
     def pieces(self) -> list[bytes]:
-        """The state as a snapshot; equal on all replicas that have applied the same commands."""
+        """Equal on all replicas that have applied the same commands."""
         versions = [
             (key, *version) for key in self._keys for version in _since(self._versions[key], self.compacted)
         ]
@@ -399,7 +394,7 @@ class Keyspace:
 
     @classmethod
     def from_pieces(cls, pieces: Sequence[bytes]) -> Keyspace:
-        """Decode a snapshot; the initial state if there are no pieces. Raises ProtocolError."""
+        """The initial state if there are no pieces. Raises ProtocolError."""
         state = cls()
         if not pieces:
             return state
@@ -439,7 +434,7 @@ def _size(key: bytes, version: KeyVersion) -> int:
 
 
 def _since(versions: list[KeyVersion], revision: int) -> list[KeyVersion]:
-    """The versions that a read at the revision or later can see."""
+    """Versions that a read at the revision or later can see."""
     at = bisect_right(versions, revision, key=_revision_of)
     if not at:
         return versions

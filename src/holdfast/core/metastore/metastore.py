@@ -1,7 +1,6 @@
 """Access of a member to the metastore: invokes, linearizable reads and watches.
 
-Each request has a *ticket*, under which its asker is notified of the outcome. All requests of a step are sent together
-at its end (`flush`).
+All requests of a step are sent together at its end (`flush`).
 
 - metastore/W-1: A watcher gets whole revisions, in order and once; the next one follows when all watchers have taken
   the last. A watcher may read at the revision that it is notified of: compaction spares it. If the state was replaced
@@ -45,51 +44,46 @@ from holdfast.core.raft.raft_state import LeaderElected, RaftRole
 from holdfast.errors import InvariantBroken, NotReady, ProtocolError, RequestError, TooLarge, Unknown
 
 ASK_AGAIN_NS = 1000 * MILLISECOND
-"""Retry interval for requests without an answer. After a change of leader they are retried at once."""
+"""For requests without an answer. After a change of leader they are retried at once."""
 DEADLINE_NS = 10_000 * MILLISECOND
 KEEP_REVISIONS = 1000
 HISTORY_BYTES = 2 << 20
 
 Ticket = int
-"""Identifies a request to this member's metastore."""
 KeyChange = tuple[MetastoreEntry, MetastoreEntry]
-"""A key before and after."""
+"""Before and after."""
 
 
 class MetastoreAsker(Protocol):
-    """A source of requests. It is notified once for each ticket."""
+    """Notified once for each ticket."""
 
     def on_invoked(self, ticket: Ticket, invoked: Invoked) -> None: ...
 
     def on_read(self, ticket: Ticket, entries: list[MetastoreEntry], revision: int) -> None:
-        """The entries at this revision."""
+        """At this revision."""
 
     def on_failed(self, ticket: Ticket, error: RequestError) -> None:
-        """The request has failed: `Unknown` for an invoke that may be applied, else `NotReady`."""
+        """`Unknown` for an invoke that may be applied, else `NotReady`."""
 
 
 class MetastoreWatcher(Protocol):
-    """Receiver of changes, notified at the end of a step."""
+    """Notified at the end of a step."""
 
     def on_watch_begins(self, revision: int) -> None:
         """Read the state at this revision; later changes follow. Perhaps called again (metastore/W-1)."""
 
     def on_changes(self, revision: int, time_ms: int, changes: Sequence[KeyChange]) -> bool:
-        """The changes of a revision to the watched keys, sorted by key. Returns whether the watcher has taken them;
-        otherwise it calls `Metastore.taken` later.
-        """
+        """To the watched keys, sorted by key. False: the watcher takes them later, and calls `Metastore.taken`."""
 
     def on_leading(self, term: int | None) -> None:
-        """This member now leads the metastore's group (None: no longer). Read linearizably before deciding
-        anything.
-        """
+        """This member now leads the metastore's group (None: no longer). Read linearizably before deciding anything."""
 
 
 class MetastoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     leader: NodeId | None
     """None: unknown."""
     term: int | None
-    """Term in which this member leads; None: it does not."""
+    """None: this member does not lead."""
     revision: int
     compacted: int
     time_ms: int
@@ -99,9 +93,8 @@ class MetastoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     notified: int
     """Last revision that was delivered to the watchers here."""
     under_way: int
-    """Invokes and reads of this member without an answer."""
+    """Without an answer."""
     malformed: int
-    """Rejected commands."""
 
 
 @dataclass(slots=True)
@@ -112,11 +105,11 @@ class _Invoke:
     deadline_ns: int
     data: bytes = b""
     asked_ns: int | None = None
-    """When it was last proposed; None: propose it now."""
+    """None: propose it now."""
     sent: bool = False
-    """Whether any replica can have received it."""
+    """Any replica can have received it."""
     doubtful: bool = False
-    """Whether it may be part of a snapshot, so that this replica did not see its answer."""
+    """It may be part of a snapshot, so that this replica did not see its answer."""
 
 
 @dataclass(slots=True)
@@ -136,7 +129,7 @@ class _Watching:
     keys: set[bytes] = field(default_factory=set)
     begun: bool = False
     busy: bool = False
-    """Whether it has not taken the last revision yet."""
+    """It has not taken the last revision yet."""
 
     def wants(self, key: bytes) -> bool:
         return key in self.keys or any(key.startswith(prefix) for prefix in self.prefixes)
@@ -146,8 +139,6 @@ _Notification = tuple[MetastoreAsker, Ticket, Invoked | RequestError | tuple[lis
 
 
 class Metastore:
-    """A member's client of the metastore's group."""
-
     def __init__(self, name: bytes, out: Outbox, groups: GroupHost) -> None:
         """`name` identifies this process, and is never used again."""
         assert 0 < len(name) <= NAME_BYTES_MAX - 8, "room for how often it had to begin anew"
@@ -161,13 +152,13 @@ class Metastore:
         self._number = 0
         """Of the last invoke of this proposer."""
         self._waiting: deque[_Invoke] = deque()
-        """Invokes that have no number yet."""
+        """Without a number yet."""
         self._invokes: dict[tuple[Proposer, int], _Invoke] = {}
         self._rounds = 0
         self._asking: list[_Read] = []
-        """Reads without a round yet."""
+        """Without a round yet."""
         self._reads: dict[bytes, tuple[int, list[_Read]]] = {}
-        """Context of a round -> its time, and its reads."""
+        """By context of a round: its time, and its reads."""
         self._watching: list[_Watching] = []
         self.delivered: int | None = None
         """Last revision that the watchers were notified of; None: no state yet."""
@@ -183,7 +174,7 @@ class Metastore:
         return self._tickets
 
     def invoke(self, branch: Branch, asker: MetastoreAsker) -> Ticket:
-        """Apply one leaf of this tree. Raises TooLarge if the metastore cannot accept it."""
+        """One leaf is applied. Raises TooLarge if the metastore cannot accept the tree."""
         widest = Proposer(bytes(NAME_BYTES_MAX), NUMBER_MAX)
         try:
             encode_command(InvokeCommand(widest, NUMBER_MAX, NUMBER_MAX - 1, NUMBER_MAX, branch))
@@ -194,11 +185,11 @@ class Metastore:
         return ticket
 
     def read(self, keys: Sequence[bytes], asker: MetastoreAsker) -> Ticket:
-        """Read these keys linearizably; absent ones have an entry as well."""
+        """Linearizably; absent keys have an entry as well."""
         return self._read(tuple(keys), None, asker)
 
     def read_prefix(self, prefix: bytes, asker: MetastoreAsker) -> Ticket:
-        """Read the existing keys with this prefix linearizably."""
+        """Existing keys, linearizably."""
         return self._read((), prefix, asker)
 
     def _read(self, keys: tuple[bytes, ...], prefix: bytes | None, asker: MetastoreAsker) -> Ticket:
@@ -207,17 +198,17 @@ class Metastore:
         return ticket
 
     def get(self, key: bytes, revision: int | None = None) -> MetastoreEntry:
-        """This member's copy of a key, perhaps old. Raises RevisionCompacted, RevisionAhead."""
+        """This member's copy, perhaps old. Raises RevisionCompacted, RevisionAhead."""
         return self.keyspace.get(key, revision)
 
     def scan(self, prefix: bytes, revision: int | None = None) -> list[MetastoreEntry]:
-        """This member's copy of the existing keys with this prefix, perhaps old."""
+        """This member's copy of existing keys, perhaps old."""
         return self.keyspace.scan(prefix, revision)
 
     def watch(
         self, watcher: MetastoreWatcher, *, prefix: bytes | None = None, key: bytes | None = None
     ) -> None:
-        """Notify the watcher of changes to a prefix or a key. May be called several times."""
+        """A prefix or a key. May be called several times."""
         watching = next((one for one in self._watching if one.watcher is watcher), None)
         if watching is None:
             watching = _Watching(watcher)
@@ -231,7 +222,6 @@ class Metastore:
         self._watching = [one for one in self._watching if one.watcher is not watcher]
 
     def taken(self, watcher: MetastoreWatcher) -> None:
-        """The watcher has taken the last revision that it was notified of."""
         for one in self._watching:
             if one.watcher is watcher:
                 one.busy = False
@@ -263,7 +253,7 @@ class Metastore:
 
     @property
     def unsent(self) -> bool:
-        """Whether anything waits for the end of the step."""
+        """Something waits for the end of the step."""
         led = self._groups.lead(METASTORE_GROUP) is not None
         return bool(self._notifications) or (led and bool(self._asking or self._waiting))
 
@@ -293,7 +283,7 @@ class Metastore:
             self._waiting.appendleft(_Invoke(invoke.ticket, invoke.asker, invoke.branch, invoke.deadline_ns))
 
     def read_ready(self, context: bytes) -> None:
-        """A round of reads was confirmed (metastore/W-3)."""
+        """See metastore/W-3."""
         _, reads = self._reads.pop(context, (0, []))
         state = self.keyspace
         for read in reads:
@@ -316,9 +306,7 @@ class Metastore:
         return self.keyspace.pieces()
 
     def restore(self, pieces: Sequence[bytes]) -> None:
-        """Replace the state by a snapshot. Raises InvariantBroken if it is invalid: this replica cannot follow the
-        others any more.
-        """
+        """Raises InvariantBroken if the snapshot is invalid: this replica cannot follow the others any more."""
         try:
             state = Keyspace.from_pieces(pieces)
         except ProtocolError as error:
@@ -339,7 +327,7 @@ class Metastore:
     # -- time
 
     def on_timer(self) -> None:
-        """Called about twice a second."""
+        """About twice a second."""
         now = self._out.now_ns
         self._give_up(now)
         self._ask_again(now - ASK_AGAIN_NS)
@@ -357,7 +345,7 @@ class Metastore:
                 pass  # It is still due the next time.
 
     def _ask_again(self, before_ns: int) -> None:
-        """Retry all requests that were sent at this time or earlier."""
+        """Requests that were sent at this time or earlier."""
         for invoke in self._invokes.values():
             if invoke.asked_ns is not None and invoke.asked_ns <= before_ns:
                 invoke.asked_ns = None
@@ -443,7 +431,7 @@ class Metastore:
         return notified
 
     def _begin_proposer(self) -> Proposer:
-        """A new name: the first one, or the last one was forgotten (metastore/M-3)."""
+        """The first name, or the last one was forgotten (metastore/M-3)."""
         self._proposers += 1
         self._number = 0
         return Proposer(self._name + b"/%d" % self._proposers, self.keyspace.applied)

@@ -9,19 +9,18 @@ member has the whole metastore.
   votes and crashes, and the end of its files is unreadable. If A began once more it could vote twice in one term.
 - metastore/V-2: The number of voters is odd, at most as large as ordered, and at most the number of members that stay.
   A voter remains one as long as possible.
-- metastore/V-3: A voter that has gone is replaced after `metastore.replace_after_ms`, or sooner if the voters that
-  stay would be no majority beside it. Nothing changes while the table is frozen: absent members are expected to
-  return.
+- metastore/V-3: A voter that has gone is replaced after `metastore.replace_after_ms`, or sooner if the voters that stay
+  would be no majority beside it. Nothing changes while the table is frozen: absent members are expected to return.
 - metastore/V-4: A member does not leave while it is a voter, unless all members leave.
 - metastore/V-5: When most voters are gone for good, an operator may order a reset: the group continues with the state
   of the member that got the order. Of two members that are asked at the same time one wins, and the other follows it.
 - metastore/V-6: A reset is rejected while a leader or a majority of the voters is reachable, and while silent voters
   are still in the view. Example: with voters {A, B, C}, and A and B behind a cut cable, C must not start a second
   metastore.
-- metastore/V-7: If no data member stays, lite members vote. Otherwise one lite member votes if that makes the number
-  of voters odd. Example: with data members A and B and the lite member W, the voters are {A, B, W}, and any one may
-  fail. Without W one of two data members would have to be the only voter, and its failure would stop the metastore. W
-  is a witness: it holds the metastore, which is small, and no partitions, so it can run on a cheap third host.
+- metastore/V-7: If no data member stays, lite members vote. Otherwise one lite member votes if that makes the number of
+  voters odd. Example: with data members A and B and the lite member W, the voters are {A, B, W}, and any one may fail.
+  Without W one data member would be the only voter. W is a witness: it holds the small metastore and no partitions, so
+  it can run on a cheap third host.
 """
 
 from __future__ import annotations
@@ -43,22 +42,22 @@ from holdfast.core.raft.leader import ProposalRefused
 from holdfast.core.raft.reconfiguration import ChangeAnswer
 
 LOOK_NS = 500 * MILLISECOND
-"""Retry interval for changes that were not possible."""
+"""For changes that were not possible."""
 
 
 PLACE_BITS = 16
-"""Bits of a reset token that hold the position in the view of the member that was reset."""
+"""In a reset token: the position in the view of the member that was reset."""
 
 
 def odd(count: int) -> int:
-    """The largest odd number that is not above `count`."""
+    """The largest odd number up to `count`."""
     return count - 1 + count % 2
 
 
 def wanted_voters(
     now: Configuration, staying: Sequence[NodeId], kept: Iterable[NodeId], most: int
 ) -> frozenset[NodeId]:
-    """The voters (metastore/V-2). `staying` is ordered by age; `kept` are voters that have gone and may return.
+    """See metastore/V-2. `staying` is ordered by age; `kept` are voters that have gone and may return.
 
     A majority of the result are members that stay: a vote that is kept for an absent node must not cost the quorum.
     """
@@ -71,7 +70,7 @@ def wanted_voters(
 
 
 class MetastoreVoters:
-    """Adjusts the voters on the member that leads the group; idle on all others."""
+    """Idle on all members but the leader of the group."""
 
     def __init__(
         self, out: Outbox, settings: MetastoreSettings, membership: MembershipStatus, groups: GroupHost
@@ -81,16 +80,16 @@ class MetastoreVoters:
         self._membership = membership
         self._groups = groups
         self._gone_since: dict[NodeId, int] = {}
-        """Voter -> since when it is missing in the view."""
+        """Voters that are missing in the view."""
         self._asked: tuple[frozenset[NodeId], frozenset[NodeId], int] | None = None
-        """The last requested voters, learners and token."""
+        """Voters, learners and token."""
         self._timer = False
         self._was_without = False
-        """Whether this process was in a running cluster without a metastore."""
+        """This process was in a running cluster without a metastore."""
 
     @property
     def configuration(self) -> Configuration | None:
-        """The group's configuration as this member knows it; None: unknown."""
+        """As this member knows it; None: unknown."""
         hosted = self._groups.hosted.get(METASTORE_GROUP)
         if hosted is None or not hosted.group.configuration.voters:
             return None
@@ -98,7 +97,7 @@ class MetastoreVoters:
 
     @property
     def lacking(self) -> int:
-        """Number of voters that are absent, as far as this member knows."""
+        """Absent voters, as far as this member knows."""
         configuration = self.configuration
         if configuration is None:
             return 0
@@ -106,7 +105,7 @@ class MetastoreVoters:
         return len((configuration.voters | configuration.outgoing) - here)
 
     def can_leave(self, member: MemberId) -> bool:
-        """Whether the metastore can do without this member (metastore/V-4)."""
+        """See metastore/V-4."""
         info = self._membership.member(member)
         configuration = self.configuration
         if info is None or configuration is None or not configuration.votes(node_of(info)):
@@ -114,7 +113,7 @@ class MetastoreVoters:
         return not self._staying()
 
     def first_configuration(self, notice: ViewInstalled) -> Configuration | None:
-        """The configuration with which the replica here begins by this view, or None (metastore/V-1)."""
+        """With which the replica here begins by this view, or None (metastore/V-1)."""
         view, me = notice.new, self._groups.me
         if view is None or METASTORE_GROUP in self._groups.hosted:
             return None
@@ -143,14 +142,12 @@ class MetastoreVoters:
 
     @property
     def _most(self) -> int:
-        """How many voters there are if there are as many members."""
+        """If there are as many members."""
         view = self._membership.view
         return self._settings.voters if view is None or view.metastore is None else view.metastore.voters
 
     def reset(self) -> str:
-        """Give up the absent voters: this member's replica becomes the metastore (metastore/V-5). Returns the reason
-        if that is not possible; empty: it is started.
-        """
+        """This member's replica becomes the metastore (metastore/V-5). Returns why not; empty: it is started."""
         hosted, view = self._groups.hosted.get(METASTORE_GROUP), self._membership.view
         if hosted is None or view is None or not hosted.group.log.last:
             return (
@@ -173,8 +170,7 @@ class MetastoreVoters:
         return "" if answer is ChangeAnswer.STARTED else f"it cannot be reset now: {answer.value}"
 
     def _reset_rejection(self, configuration: Configuration) -> str:
-        """The reason why a reset could give up data that others still have; empty: a majority of voters is not in the
-        cluster.
+        """A reset could give up data that others still have; empty: a majority of voters is not in the cluster.
 
         A silent voter in the view may serve a majority on the other side of a network partition. It has to leave the
         view first, by the decision of a majority of members or of the operator (membership/V-6).
@@ -204,7 +200,7 @@ class MetastoreVoters:
         return ""
 
     def recovery_advice(self) -> str:
-        """Advice for an operator if a majority of the voters is absent; empty: not needed, or waiting helps."""
+        """If a majority of the voters is absent; empty: not needed, or waiting helps."""
         configuration = self.configuration
         here = {node_of(info) for info in self._membership.members()}
         if configuration is None or not configuration.lacks_majority(here):
@@ -217,7 +213,7 @@ class MetastoreVoters:
         )
 
     def _staying(self) -> list[NodeId]:
-        """The nodes that may vote, data members before lite ones (metastore/V-7), each by age."""
+        """They may vote; data members before lite ones (metastore/V-7), each by age."""
         departing = self._membership.departing
         others = [info for info in self._membership.members() if info.uuid not in departing]
         data = [node_of(info) for info in self._membership.data_members()]
@@ -235,7 +231,7 @@ class MetastoreVoters:
         self.look()
 
     def look(self) -> None:
-        """Adjust the configuration: the members have changed, or time has passed."""
+        """Members have changed, or time has passed."""
         hosted = self._groups.hosted.get(METASTORE_GROUP)
         term = self._groups.term(METASTORE_GROUP)
         view = self._membership.view
@@ -256,7 +252,7 @@ class MetastoreVoters:
         self._look_again()
 
     def _kept(self, now: Configuration, nodes: set[NodeId]) -> list[NodeId]:
-        """Voters that have gone recently and may return (metastore/V-3)."""
+        """They have gone recently and may return (metastore/V-3)."""
         absent = now.voters - nodes
         self._gone_since = {node: self._gone_since.get(node, self._out.now_ns) for node in sorted(absent)}
         wait_ns = self._settings.replace_after_ms * MILLISECOND

@@ -1,4 +1,4 @@
-"""Requests of operators to this member's metastore: get, scan, put, remove, history, watch."""
+"""Requests of operators to this member's metastore."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from holdfast.errors import NotReady, Refused, RequestError, TooLarge
 
 class Find(Protocol):
     def __call__(self) -> KeysFound:
-        """Read this member's copy. Raises RevisionCompacted, RevisionAhead."""
+        """This member's copy. Raises RevisionCompacted, RevisionAhead."""
 
 
 class OperatorQuestions:
-    """Handles requests of operators. A read sees everything that was acknowledged before it, and is answered by a
-    `KeysFound`; a change is answered by a `MetastoreRevision`.
+    """A read sees everything that was acknowledged before it, and is answered by a `KeysFound`; a change is answered by
+    a `MetastoreRevision`.
     """
 
     def __init__(self, metastore: Metastore) -> None:
@@ -43,32 +43,30 @@ class OperatorQuestions:
         self._writes: dict[Ticket, tuple[bytes, ReplyTarget]] = {}
 
     def get(self, key: bytes, revision: int, reply: ReplyTarget) -> None:
-        """The value of a key, now or at a revision (0: now)."""
+        """At a revision; 0: now."""
         self._read(partial(self._get, key, revision), reply)
 
     def scan(self, prefix: bytes, after: bytes, revision: int, reply: ReplyTarget) -> None:
-        """The keys with this prefix that have a value, now or at a revision. `after`: only keys after this one."""
+        """Only keys with a value, after `after`."""
         self._read(partial(self._scan, prefix, after, revision), reply)
 
     def history(self, key: bytes, after: int, reply: ReplyTarget) -> None:
-        """The earlier values of this key, as far as they are known. `after`: only later revisions."""
+        """As far as they are known; only revisions after `after`."""
         self._read(partial(self._history, key, after), reply)
 
     def changes(self, prefix: bytes, after: int | None, reply: ReplyTarget) -> None:
-        """The changes after a revision of keys with this prefix, at once from this member's copy. None: the present
-        revision, and no changes.
-        """
+        """At once from this member's copy. `after`: None: the present revision, and no changes."""
         if after is None:
             self._read(lambda: KeysFound([], self._metastore.keyspace.revision), reply)
         else:
             _answer(partial(self._changes, prefix, after), reply)
 
     def put(self, key: bytes, value: bytes, if_revision: int | None, reply: ReplyTarget) -> None:
-        """Set a key. `if_revision`: only if this is its revision; 0: only if it is absent; None: in any case."""
+        """`if_revision`: only if this is its revision; 0: only if it is absent; None: in any case."""
         self._write(PutKey(key, value), if_revision, reply)
 
     def remove(self, key: bytes, if_revision: int | None, reply: ReplyTarget) -> None:
-        """Remove a key, with a condition as in `put`."""
+        """With a condition as in `put`."""
         self._write(RemoveKey(key), if_revision, reply)
 
     def _read(self, find: Find, reply: ReplyTarget) -> None:
@@ -125,7 +123,7 @@ class OperatorQuestions:
         return KeysFound(keys, state.revision, more)
 
     def _changes(self, prefix: bytes, after: int) -> KeysFound:
-        """All changes of whole revisions, as many as fit in one answer."""
+        """Of whole revisions, as many as fit in one answer."""
         state = self._metastore.keyspace
         state.get(b"", after)  # Raises if the revision is unknown.
         found: list[KeyAnswer] = []
