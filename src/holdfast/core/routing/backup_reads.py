@@ -27,7 +27,7 @@ class Neighbours(Protocol):
 
 
 class Positions:
-    """The newest position shown by this member, by partition and map: term and counter (routing/R-5)."""
+    """The newest one shown by this member, by partition and map: term and counter (routing/R-5)."""
 
     __slots__ = ("_seen",)
 
@@ -42,11 +42,11 @@ class Positions:
         )
 
     def allow(self, partition: int, name: str, position: tuple[int, int]) -> bool:
-        """Whether a copy at this position is not older than what was shown."""
+        """The copy is not older than what was shown."""
         return position >= self._seen.get((partition, name), (0, 0))
 
     def forget(self, partition: int, name: str) -> None:
-        """The map is empty and was forgotten: this member's copy is newer than everything shown."""
+        """The map is empty and was forgotten: this copy is newer than everything shown."""
         self._seen.pop((partition, name), None)
 
 
@@ -69,7 +69,7 @@ class BackupReads:
         self.positions = Positions()
 
     def answer(self, request: Request) -> Outcome | None:
-        """The answer of a backup on this member; None if the primary has to be asked."""
+        """None: ask the primary."""
         chosen = self._settings.map(request.map)
         if not chosen.read_backups:
             return None

@@ -1,9 +1,8 @@
 """Operations on whole partitions: each primary is asked for its share, and the shares are merged.
 
-Example: SIZE of a map in 271 partitions; members 1, 2 and 3 lead 90, 90 and 91 of them. Member 1 counts its own share,
-forwards the operation to 2 and 3 with their partitions, and adds up the three numbers. A partition that moves meanwhile
-is reported as missed, and requested again from its new primary. Primaries work on their shares in slices. routing/R-8
-is in `router`.
+Example: SIZE of a map. Member 1 counts its own partitions, forwards the operation to 2 and 3 with theirs, and adds up
+the three numbers. A partition that moves meanwhile is reported as missed, and requested again from its new primary.
+Primaries work on their shares in slices. routing/R-8 is in `router`.
 """
 
 from __future__ import annotations
@@ -47,16 +46,16 @@ from holdfast.core.routing.request_refusals import RequestRefusals, changes
 
 RETRY_NS = 50 * MILLISECOND
 LOOKED_AT = 300
-"""The oldest shares, among which slow operations are looked for."""
+"""Oldest shares, in the search for slow operations."""
 LATE_NS = SECOND
-"""Interval of the check for answers that are overdue."""
+"""Checks for overdue answers."""
 LISTED_SHARE = 2
 """Limit of the bytes gathered at a time, as a multiple of `limits.answer_bytes`."""
 PAUSE_NS = 1 * MILLISECOND
-"""Pause between two slices, for other work."""
+"""For other work between two slices."""
 
 STAYING = frozenset({Op.CALL, Op.ASK, *MOVING})
-"""Operations that do not go where a map lives."""
+"""They do not go where a map lives."""
 
 LISTED = Outcome(
     Status.NOT_READY, None, "other requests list more than this member can gather at a time; ask again"
@@ -91,15 +90,13 @@ class Gathering:
 
 
 class Rehoming(Protocol):
-    """Passes on requests for maps that have moved to another engine."""
-
     def rehome(self, parked: Parked) -> None: ...
 
     def rehome_gathering(self, gathering: Gathering) -> None: ...
 
 
 class Departures:
-    """Maps that a router serves no more, because they have moved to another engine (routing/R-13)."""
+    """They have moved to another engine (routing/R-13)."""
 
     def __init__(self) -> None:
         self.names: frozenset[str] = frozenset()
@@ -110,11 +107,11 @@ class Departures:
 
 
 Slice = Gathering | tuple[MemberId, Forward]
-"""A slice of a session's operation, or of the share that another member has asked for."""
+"""Of a session's operation, or of a share for another member."""
 
 
 class Gatherings:
-    """Operations on whole partitions: of this member's sessions, and shares for other members."""
+    """Of this member's sessions, and shares for other members."""
 
     def __init__(
         self,
@@ -141,13 +138,13 @@ class Gatherings:
 
         self.departures = Departures()
         self._asked: dict[int, tuple[MemberId, Gathering, list[int]]] = {}
-        """Ticket -> the member that was asked, and the partitions."""
+        """By ticket: the member that was asked, and the partitions."""
         self._again: list[Gathering] = []
-        """Gatherings with a partition whose primary is unknown or absent."""
+        """A primary is unknown or absent."""
         self._works: deque[Slice] = deque()
-        """Slices that wait for their turn."""
+        """They wait for their turn."""
         self._spent = 0
-        """Approximate number of entries that slices have looked at in this turn."""
+        """Approximate entries that slices have looked at in this turn."""
         self._listed = 0
         """Bytes of keys and values gathered for answers that are not complete yet."""
 
@@ -162,7 +159,7 @@ class Gatherings:
         self._take_turn(Gathering(request, asker, self._out.now_ns + self._timeout_ns))
 
     def _depart(self, gathering: Gathering) -> None:
-        """Pass it on when no share is under way: their answers come to this router."""
+        """When no share is under way: their answers come to this router."""
         if self._under_way(gathering):
             if gathering not in self._again:
                 self._again.append(gathering)
@@ -173,12 +170,12 @@ class Gatherings:
         self.departures.rehoming.rehome_gathering(gathering)
 
     def adopt(self, gathering: Gathering) -> None:
-        """Continue an operation on a map that has moved here, in the partitions that it misses."""
+        """On a map that has moved here, in the partitions that it misses."""
         self._listed += gathering.size
         self._take_turn(gathering)
 
     def reject(self, gathering: Gathering, outcome: Outcome) -> None:
-        """End an operation on a map that has moved, and cannot be passed on."""
+        """The map has moved, and the operation cannot be passed on."""
         self._listed += gathering.size
         self._finish(gathering, Outcome(Status.UNKNOWN, None, PARTLY) if gathering.started else outcome)
 
@@ -188,7 +185,7 @@ class Gatherings:
     # -- slices
 
     def _take_turn(self, work: Slice) -> None:
-        """Make a slice now, or queue it if the slices of this turn have taken long enough."""
+        """Queue it if the slices of this turn have taken long enough."""
         if self._works or self._spent >= SLICE_ENTRIES:
             self._works.append(work)
         else:
@@ -214,7 +211,7 @@ class Gatherings:
             self._perform(forward.request, Peer(sender, forward.ticket))
 
     def _go_on(self, gathering: Gathering) -> None:
-        """Make the next slice, unless it is too late."""
+        """The next slice, unless it is too late."""
         assert self._listed >= 0, "only counted bytes are released"
         gathering.queued = False
         if gathering.deadline_ns <= self._out.now_ns:
@@ -277,11 +274,9 @@ class Gatherings:
     def performed(
         self, asker: Peer | OwnShare, outcome: Outcome, left: Sequence[int], missed: Sequence[int]
     ) -> None:
-        """A share, or a slice of it, is done. `left`: partitions that need another slice; `missed`: partitions that
-        were not served here.
-        """
+        """A share, or a slice of it. `left`: partitions that need another slice; `missed`: not served here."""
         if isinstance(asker, OwnShare):
-            # The other shares may be long answered: this one waits for its backups.
+            # The other shares may be answered: this one waits for its backups.
             _, gathering, mine = self._asked.pop(asker.ticket)
             self._collect(gathering, mine, outcome, list(left))
         else:
@@ -343,7 +338,7 @@ class Gatherings:
         if missed:
             gathering.missing.update(missed)
             if len(missed) < len(asked):
-                # A slice is done: the next one comes soon, but after the slices of others.
+                # The next slice comes soon, but after the slices of others.
                 if not gathering.queued:
                     gathering.queued = True
                     self._works.append(gathering)
@@ -358,7 +353,7 @@ class Gatherings:
             self._finish(gathering, Outcome(Status.OK, gathering.value))
 
     def _finish(self, gathering: Gathering, outcome: Outcome) -> None:
-        """Answer the caller, once; later shares are ignored."""
+        """Once; later shares are ignored."""
         if not gathering.finished:
             gathering.finished = True
             self._waiting.leave(0)
@@ -403,7 +398,7 @@ class Gatherings:
             self._take_turn(gathering)
 
     def give_up(self, now_ns: int) -> None:
-        """End shares that have waited too long for an answer (routing/R-3)."""
+        """Shares that have waited too long for an answer (routing/R-3)."""
         for ticket, (owner, gathering, _) in list(self._asked.items()):
             if owner != self._me and gathering.deadline_ns <= now_ns:
                 del self._asked[ticket]
@@ -438,7 +433,7 @@ class Gatherings:
 
 
 def timed_out(request: Request, timeout_ns: int, why: str = "") -> Outcome:
-    """The answer when no primary was found in time; `why`: the reason of the last rejection, if there was one."""
+    """No primary was found in time; `why`: of the last rejection, if there was one."""
     where = f"partition {request.partitions[0]}" if len(request.partitions) == 1 else "some partition"
     why = why or "nothing was changed there"
     return Outcome(

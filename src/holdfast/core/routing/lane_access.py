@@ -1,7 +1,7 @@
 """Maps that sessions must not serve directly (the data lane), but through the router, which rejects or delays requests.
 
-A map with lost partitions is one, and a map that is being moved to another engine: from when the view says that the
-move switches, and wherever this member leads a copy in which it is paused (model/M-1).
+They have lost partitions, or are being moved to another engine: from when the view says that the move switches, and
+wherever this member leads a copy in which the map is paused (model/M-1).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class LaneAccess:
         """Raised whenever a map is closed or opened, or moves: sessions then look their maps up again."""
         self._switching: frozenset[str] = frozenset()
         self._paused: dict[int, frozenset[str]] = {}
-        """By partition that is led here: paused maps."""
+        """By partition that is led here."""
 
     def is_closed(self, name: str) -> bool:
         if name in self._switching or self._losses.concern(name):
@@ -32,14 +32,13 @@ class LaneAccess:
         self.changes += 1
 
     def on_moves(self, moves: Mapping[str, MapMove]) -> None:
-        """The view has these moves, or others than before."""
         self._switching = frozenset(
             name for name, move in moves.items() if move.phase is MovePhase.SWITCHING and not move.source
         )
         self.changes += 1
 
     def look(self, partition: int, copy: PartitionCopy | None) -> None:
-        """The copy of a partition that this member leads, or its marks, have changed; None: it leads none."""
+        """The copy that this member leads, or its marks, have changed; None: it leads none."""
         marks = marks_in(copy.maps) if copy is not None else {}
         paused = frozenset(name for name, mark in marks.items() if mark.kind is MarkKind.PAUSED)
         if paused == self._paused.get(partition, frozenset()):

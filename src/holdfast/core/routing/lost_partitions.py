@@ -23,7 +23,7 @@ LOST = (
 
 
 class LostPartitions:
-    """Losses in the assignments that this member has applied."""
+    """In the assignments that this member has applied."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -54,7 +54,7 @@ class LostPartitions:
         return not name.startswith(INTERNAL) and self._settings.configured(name) in self._of
 
     def rejection(self, request: Request) -> Outcome | None:
-        """The rejection of a request on something lost (routing/R-12)."""
+        """See routing/R-12."""
         if not self._of or request.op in (Op.CALL, Op.ASK):
             return None
         if request.op is Op.TRANSACT and request.map == TRANSACTIONS_MAP:
@@ -62,7 +62,7 @@ class LostPartitions:
         return self._map_rejection(request.map, request.partitions, reads=request.op in READS)
 
     def _step_rejection(self, partitions: list[int], step: TransactionStep) -> Outcome | None:
-        """The same for a step of a transaction: its entries count, not the place of its locks."""
+        """The entries of the step count, not the place of its locks."""
         read: set[str] = set()
         written: set[str] = set()
         if isinstance(step, LockKeys):

@@ -1,4 +1,4 @@
-"""Pending requests: their receivers, and limits on their number and size (routing/R-6)."""
+"""Pending requests: receivers, and limits (routing/R-6)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FULL = Outcome(
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A member that has forwarded a request, and its ticket there."""
+    """It has forwarded a request, with its ticket there."""
 
     member: MemberId
     ticket: int
@@ -51,7 +51,7 @@ class Within:
 
 
 Asker = Token | Peer | Within
-"""Receiver of an answer: a session (token of its request), another member, or a machine of this member."""
+"""A session (token of its request), another member, or a machine of this member."""
 
 
 def answer(out: Outbox, asker: Asker, outcome: Outcome) -> None:
@@ -75,11 +75,10 @@ class Parked:
         self.why = ""
         """Why the primary rejected it."""
         self.until_ns = 0
-        """Until when it waits for a change of its partition; 0: it does not."""
+        """It waits for a change of its partition; 0: it does not."""
         self.wait: Wait | None = None
-        """The change of its partition that it waits for."""
         self.since_ns = 0
-        """Since when it has waited for that."""
+        """Beginning of that wait."""
         self.size = 0
         """Bytes counted in `Waiting`; 0: not counted."""
 
@@ -99,7 +98,7 @@ class Waiting:
         self.tickets = 0
         """Requests and shares that were sent to other members or done here under a ticket."""
         self._numbered = 0
-        """How many requests have got an id."""
+        """Requests with an id."""
         self._timer_ns = 0
         """Delay of the timer as it was set last; 0: not set."""
 
@@ -108,7 +107,7 @@ class Waiting:
         return self._requests >= self._requests_most
 
     def enter(self, size: int) -> bool:
-        """Count another waiting request; returns False if there is no room."""
+        """False: there is no room."""
         if self.full or self._bytes + size > self._bytes_most:
             return False
         self._requests += 1
@@ -130,7 +129,7 @@ class Waiting:
         return self.tickets
 
     def number(self) -> int:
-        """Number of another request that gets an id: of none twice, whichever router it comes to (routing/R-13)."""
+        """Of another request that gets an id: unique among all routers (routing/R-13)."""
         self._numbered += 1
         return self._numbered
 

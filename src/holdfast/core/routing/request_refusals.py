@@ -1,4 +1,4 @@
-"""Requests that must be rejected now, and the reason.
+"""Requests that must be rejected now.
 
 - routing/R-7: While the memory of a member is nearly full, nothing is stored that it would have to keep: such requests
   are rejected before they are applied anywhere. Reads and removes continue.
@@ -38,13 +38,13 @@ class RequestRefusals:
         self._rows = rows
         self._replication = replication
         self.passive = False
-        """Whether the cluster is passive: nothing may be changed."""
+        """Nothing may be changed."""
         self.dataless = False
-        """Whether there are only lite members and no other is expected: nothing can be read or changed."""
+        """There are only lite members and no other is expected: nothing can be read or changed."""
         self.full: dict[MemberId, str] = {}
-        """Members with a full disk, and their names: journalled maps are not written in their partitions."""
+        """With their names: journalled maps are not written in their partitions."""
         self.short: dict[MemberId, Room] = {}
-        """Members that are short of memory: nothing more is stored in what they hold."""
+        """Nothing more is stored in what they hold."""
         self._names: dict[MemberId, str] = {}
         self.losses = LostPartitions(settings)
 
@@ -59,7 +59,6 @@ class RequestRefusals:
 
     @property
     def any(self) -> bool:
-        """Whether any request must be rejected."""
         return self.dataless or self.passive or bool(self.full) or bool(self.short) or self.losses.any
 
     def rejection(self, request: Request) -> Outcome | None:
@@ -83,16 +82,14 @@ class RequestRefusals:
         return None
 
     def _is_kept(self, request: Request) -> bool:
-        """Whether what it changes is written to disk; maps of zones always are. The end of a transaction does not
-        count: it makes room.
-        """
+        """On disk; maps of zones always are. The end of a transaction does not count: it makes room."""
         if request.op is Op.SETTLE:
             return False
         held = self._settings.object(target(request))
         return held.journal != "off" or (isinstance(held, MapSettings) and bool(held.raft_zone))
 
     def rejection_here(self, request: Request) -> Outcome | None:
-        """The same, also for a write that this member would reject as primary because of its backlog."""
+        """Also for a write that this member would reject as primary because of its backlog."""
         crowded = self._replication.refusing and changes(request)
         return self.rejection(request) or (CROWDED if crowded else None)
 
@@ -116,8 +113,8 @@ class RequestRefusals:
 
 
 def changes(request: Request) -> bool:
-    """Whether a passive cluster rejects this. Holdfast's own maps (names of opened maps, schemas) may change; otherwise
-    no client could begin to read while the cluster is passive.
+    """A passive cluster rejects this. Holdfast's own maps (names of opened maps, schemas) may change; otherwise no
+    client could begin to read then.
     """
     if request.op is Op.TRANSACT or request.op is Op.SETTLE:
         return True

@@ -24,9 +24,9 @@
   have been applied is not sent there, because that engine does not know its id: its outcome is unknown.
 
 Example for routing/R-2 and routing/R-4: member 3 forwards a put with id x to primary 1, which replicates it as update
-18 to backup 2 and crashes before it answers. Member 2 becomes primary, and member 3 sends the put again. Member 2 knows
-x from update 18 and answers without applying it again. If member 2 had to reject it, say because its memory is full,
-member 3 would answer "unknown": the first try may be applied.
+18 to backup 2 and crashes before it answers. Member 3 sends the put again, to the new primary 2, which knows x from
+update 18 and answers without applying it again. If member 2 had to reject it, say because its memory is full, member 3
+would answer "unknown": the first try may be applied.
 
 Other rules are in `backup_reads` (routing/R-5), `request_refusals` (routing/R-7) and `primary_backup.primary_copy`
 (primary_backup/A-1).
@@ -59,7 +59,7 @@ from holdfast.core.routing.slow_requests import parked_since
 from holdfast.core.store.partition_copy import PartitionCopy
 
 WAIT_SHARE = 2
-"""The longest wait for a change is the call timeout divided by this."""
+"""The call timeout divided by this is the longest wait for a change."""
 HAS_LEFT = Outcome(Status.CLOSING, None, "this member has left the cluster")
 _OF_MANY_VALUES = frozenset({Op.TRANSACT, Op.SETTLE, Op.FILL})
 NOT_IN_A_ZONE = Outcome(
@@ -89,9 +89,8 @@ class Router:
         waiting: Waiting | None = None,
         of_terms: bool = False,
     ) -> None:
-        """`held`: the copies on this member. `waiting`: of another router, to share room, tickets and timer with it.
-        `of_terms`: whether the version of an assignment is a term, in which alone its owner may take a request
-        (raft_partition/R-2).
+        """`held`: copies on this member. `waiting`: of another router, to share room, tickets and timer. `of_terms`:
+        the version of an assignment is a term, in which alone its owner may take a request (raft_partition/R-2).
         """
         self._me = me
         self._limits = settings.limits
@@ -107,7 +106,6 @@ class Router:
         self._timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
         self.refusals = RequestRefusals(settings, rows, replication)
         self.access = LaneAccess(self.refusals.losses)
-        """Which maps sessions may serve directly."""
         self.waiting = self._waiting = waiting or Waiting(settings, out)
         self.backup_reads = BackupReads(me, settings, out, rows, held, neighbours)
         self.gatherings = Gatherings(
@@ -122,17 +120,17 @@ class Router:
         )
         self._departures = self.gatherings.departures = Departures()
         self._unread: set[MemberId] = set()
-        """Members with too many unacknowledged answers (routing/R-8)."""
+        """They have too many unacknowledged answers (routing/R-8)."""
         self._parked: dict[int, list[Parked]] = {}
         self._sent: dict[int, tuple[MemberId, Parked]] = {}
         self._delayed: dict[int, list[Parked]] = {}
-        """Requests that wait for a change of their partition, in the order of arrival (routing/R-11)."""
+        """Until their partition changes, in the order of arrival (routing/R-11)."""
         replication.serve(self)
 
     # -- requests of sessions
 
     def execute(self, request: Request, asker: Asker) -> None:
-        """Carry out a request wherever its partition lives; the asker is answered once."""
+        """Wherever its partition lives; the asker is answered once."""
         problem = self._too_large(request)
         if problem:
             answer(self._out, asker, Outcome(Status.TOO_LARGE, None, problem))
@@ -158,11 +156,11 @@ class Router:
         return ""
 
     def depart(self, names: frozenset[str], rehoming: Rehoming) -> None:
-        """These maps are served by another engine from now on (routing/R-13). Call `pass_on` when all routers know."""
+        """Another engine serves these maps from now on (routing/R-13). Call `pass_on` when all routers know."""
         self._departures.names, self._departures.rehoming = names, rehoming
 
     def pass_on(self) -> None:
-        """Pass on the waiting requests for maps that have departed."""
+        """Waiting requests for maps that have departed."""
         names = self._departures.names
         if not names:
             return
@@ -173,11 +171,11 @@ class Router:
         self.gatherings.try_again()
 
     def adopt(self, parked: Parked) -> None:
-        """Take over a request for a map that has moved here."""
+        """For a map that has moved here."""
         self._dispatch(parked)
 
     def drop(self, parked: Parked, outcome: Outcome) -> None:
-        """Answer a request for a map that has moved, and cannot be passed on."""
+        """For a map that has moved; the request cannot be passed on."""
         self._answer(parked, outcome)
 
     def _dispatch(self, parked: Parked) -> None:
@@ -251,7 +249,7 @@ class Router:
         return self.refusals.rejection(request)
 
     def changed(self, partition: int) -> None:
-        """The partition has changed: submit waiting requests again, in the order of arrival."""
+        """Submit waiting requests again, in the order of arrival."""
         for parked in self._delayed.pop(partition, []):
             self._dispatch(parked)
 
@@ -264,7 +262,7 @@ class Router:
             self._waiting.look_in(RETRY_NS)
 
     def _keep(self, parked: Parked) -> bool:
-        """Count the request among those that wait, or reject it (routing/R-6)."""
+        """Count it among those that wait, or reject it (routing/R-6)."""
         if not parked.size:
             size = size_of(parked.request)
             if not self._waiting.enter(size):
@@ -279,7 +277,7 @@ class Router:
             parked.size = 0
 
     def _answer(self, parked: Parked, outcome: Outcome) -> None:
-        """Answer the asker; a request that may have been applied is not rejected (routing/R-4)."""
+        """A request that may have been applied is not rejected (routing/R-4)."""
         if parked.size:
             self._count_out(parked)
         assert not parked.size, "an answered request does not wait (routing/R-1)"
@@ -290,7 +288,7 @@ class Router:
     # -- requests and answers of other members
 
     def on_forward(self, sender: MemberId, forward: Forward) -> None:
-        """Another member forwards a request to the primary, or wants this member's share of a gathering."""
+        """A request for the primary, or for this member's share of a gathering."""
         request = forward.request
         asker = Peer(sender, forward.ticket)
         refused = self.refusals.rejection(request)
@@ -324,7 +322,7 @@ class Router:
             )
 
     def _coming(self, partition: int) -> bool:
-        """Whether an assignment that makes this member primary is stored here and not committed yet."""
+        """An assignment that makes this member primary is stored here and not committed yet."""
         stored = self._offers.stored_assignment(partition)
         return stored is not None and stored.owner == self._me
 
@@ -370,7 +368,7 @@ class Router:
 
     @property
     def tickets(self) -> int:
-        """How many requests and shares have ever been sent or done under a ticket."""
+        """Requests and shares that were ever sent or done under a ticket."""
         return self._waiting.tickets
 
     def awaits(self, ticket: int) -> bool:
@@ -386,7 +384,7 @@ class Router:
             self._unread.discard(member)
 
     def served(self, partition: int) -> None:
-        """This member serves the partition now, or its assignment changed: dispatch its waiting requests."""
+        """Or its assignment changed: dispatch its waiting requests."""
         for parked in [*self._parked.pop(partition, []), *self._delayed.pop(partition, [])]:
             self._dispatch(parked)
 
@@ -459,7 +457,7 @@ class Router:
         self.gatherings.end(why)
 
     def unanswered(self, for_ns: int) -> set[int]:
-        """Partitions with a request that was forwarded `for_ns` ago or earlier and is not answered."""
+        """Partitions with an unanswered request that was forwarded `for_ns` ago or earlier."""
         asked_by_ns = self._out.now_ns - for_ns + self._timeout_ns
         return {
             parked.request.partitions[0]
@@ -484,8 +482,8 @@ class Router:
             if self._replication.leads(partition) or (
                 owner is not None and owner != self._me and self._neighbours.is_member(owner)
             ):
-                # Its owner has come back without a change of the assignment, or has learnt by now that it is the owner,
-                # or rejected requests only for a moment.
+                # Its owner has come back without a change of the assignment, or knows by now that it is the owner, or
+                # rejected requests only for a moment.
                 self.served(partition)
         self._give_up_sent(now_ns)
         self._parked = {partition: parked for partition, parked in self._parked.items() if parked}
@@ -495,7 +493,7 @@ class Router:
             self._waiting.look_in(LATE_NS)
 
     def _look_at_delayed(self, now_ns: int) -> None:
-        """Submit requests for the last time at the end of their wait for a change."""
+        """For the last time, at the end of their wait for a change."""
         for partition, waiting in list(self._delayed.items()):
             late = [parked for parked in waiting if parked.until_ns <= now_ns]
             if late:
@@ -508,7 +506,7 @@ class Router:
             self._waiting.look_in(max(1, soonest - now_ns))
 
     def _give_up_sent(self, now_ns: int) -> None:
-        """End requests that were sent and have waited too long for an answer (routing/R-3)."""
+        """They have waited too long for an answer (routing/R-3)."""
         seconds = self._timeout_ns // SECOND
         for ticket, (owner, parked) in list(self._sent.items()):
             if parked.deadline_ns <= now_ns:

@@ -1,8 +1,8 @@
 """The partitions on which this member takes requests, and those that the data lane may use.
 
-A partition is served from its activation until its assignment names another owner, the member is removed, or the
-handover to another primary begins. While some writes must be rejected, sessions find no copy on the data lane and go
-through the router, which rejects them with a reason.
+A partition is served from its activation until its assignment names another owner, the member is removed, or a handover
+begins. While some writes must be rejected, sessions find no copy on the data lane and go through the router, which
+rejects them with a reason.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from holdfast.core.primary_backup.primary_activation import PrimaryActivation
 from holdfast.core.routing.router import Router
 
 SWEEP_LIMIT = 200
-"""Entries that are looked at in one turn."""
+"""In one turn."""
 SWEEP_ON_NS = {Swept.SOME_ENTRIES: MILLISECOND, Swept.SOME_MAPS: 25 * MILLISECOND}
-"""Pause before an unfinished sweep continues, so that sweeping does not take most of the time."""
+"""Pause before an unfinished sweep continues."""
 MEMORY_SHORT = (
     "memory is nearly full: writes that store entries are refused until entries are removed, a member "
     "joins, or limits.memory_bytes is raised"
@@ -88,7 +88,7 @@ class Serving:
             self._become_primary(partition)
 
     def on_current(self) -> None:
-        """The newest table is here after this member joined or returned: activate its primaries."""
+        """Activate the primaries of a member that joined or returned."""
         for partition, row in enumerate(self._rows):
             if row.owner == self._me and partition not in self._activation.active:
                 self._become_primary(partition)
@@ -150,7 +150,7 @@ class Serving:
     # -- restrictions
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """The view has the cluster's state. A removed member keeps its copies and serves none of them."""
+        """A removed member keeps its copies and serves none of them."""
         view, refusals = notice.new, self._router.refusals
         refusals.passive = view is not None and not view.state.writes
         members = view.members if view is not None and not view.missing else []
@@ -189,7 +189,7 @@ class Serving:
         self._out.effects.append(BackpressureChanged())
 
     def restrict(self) -> None:
-        """Check again what must be rejected, also among waiting requests."""
+        """Also among waiting requests."""
         intents, refusals = self._membership.intents, self._router.refusals
         refusals.know(self._membership.members(), intents.full, intents.short)
         if refusals.any:
@@ -201,9 +201,7 @@ class Serving:
             self._lane.serving[partition] = None if self._hides(partition) else copy
 
     def _hides(self, partition: int) -> bool:
-        """Whether sessions must not write to the partition through the data lane, because some writes are
-        rejected now.
-        """
+        """Sessions must not write through the data lane, because some writes are rejected now."""
         refusals = self._router.refusals
         if refusals.passive or self._lane.backlog.refusing:
             return True
@@ -214,8 +212,8 @@ class Serving:
     # -- periodic work
 
     def sweep(self) -> None:
-        """Remove expired entries, also where memory is short, because that makes room. When many entries expire at the
-        same time the sweep continues a little later, so that requests do not wait for all of them.
+        """Also where memory is short, because that makes room. When many entries expire at the same time the sweep
+        continues a little later, so that requests do not wait for all of them.
         """
         refusals = self._router.refusals
         held_up = refusals.passive or refusals.full or self._lane.backlog.refusing

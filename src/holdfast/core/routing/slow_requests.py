@@ -1,5 +1,5 @@
-"""Requests that have waited for long in a router, for operators; not all of them. A request that waits for a
-change (a take from an empty queue) is not slow.
+"""Some of the requests that have waited for long in a router. A request that waits for a change (a take from an empty
+queue) is not slow.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from holdfast.core.model.operations import Request
 from holdfast.core.routing.pending import Parked
 
 LOOKED_AT = 300
-"""Limit of examined requests of each kind."""
+"""Of each kind."""
 NO_PRIMARY = "a primary of the partition: it moves, or its members have gone"
 LOCK = "the lock of an entry that a transaction has"
 ANSWER = "the answer of another member"
@@ -26,8 +26,8 @@ def parked_since(
     sent: Iterable[tuple[MemberId, Parked]],
     delayed: Iterable[list[Parked]],
 ) -> Iterator[OpenOperation]:
-    """Requests that came before `before_ns`. `timeout_ns`: time between arrival and deadline. `parked` and `delayed`:
-    by partition, oldest first; `sent`: forwarded requests, oldest first.
+    """They came before `before_ns`. `timeout_ns`: between arrival and deadline. `parked` and `delayed`: by partition,
+    oldest first; `sent`: forwarded requests, oldest first.
     """
 
     def told(one: Parked, waits_for: str, members: tuple[MemberId, ...] = ()) -> OpenOperation | None:
