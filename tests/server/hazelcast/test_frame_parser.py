@@ -8,8 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.server.hazelcast.one_member import int_data
+from tests.server.hazelcast.test_lane_ways import (
+    BATCHES,
+    GET_ALL,
+    KEYS,
+    PUT_ALL,
+    REQUESTS,
+    SET,
+    VALUES,
+    batch,
+    buffers,
+    request,
+)
 from tests.server.hazelcast.test_lane_ways import GET as GETS
-from tests.server.hazelcast.test_lane_ways import KEYS, REQUESTS, SET, VALUES, buffers, request
 from tests.server.hazelcast.test_lane_ways import LONGEST as LIMITS
 
 from holdfast.errors import ProtocolError, TooLarge
@@ -19,14 +30,18 @@ from holdfast.server.hazelcast.frame_parser import (
     DATA_AT,
     HASH_AT,
     LONGEST_MS,
+    NAME_HEADER,
+    NO_BATCH,
     NOTHING,
     SHORTEST_DATA,
     TYPE_BYTES,
     Parsed,
     parse,
+    parse_batch,
     value_to_come,
 )
 from holdfast.server.hazelcast.keyed_requests import (
+    BATCH_ROWS,
     BY_KIND,
     COUNTED,
     KEYED,
@@ -34,8 +49,10 @@ from holdfast.server.hazelcast.keyed_requests import (
     READS_COUNTED,
     Form,
     LaneRow,
+    row_of,
 )
 from holdfast.server.hazelcast.maps import MESSAGES
+from holdfast.server.hazelcast.reference_lane import parts_of
 from holdfast.wire.hazelcast.hazelcast_frames import Scan
 from holdfast.wire.hazelcast.layouts import UNNAMED, Call
 from holdfast.wire.hazelcast.refusals import CallRefused
@@ -81,7 +98,7 @@ def agree(data: bytes, at: int, found: Parsed) -> None:
 def test_each_message_of_the_table_is_read_as_on_the_general_way(message: bytes) -> None:
     kind = struct.unpack_from("<i", message, 6)[0]
     partition = struct.unpack_from("<i", message, 18)[0]
-    row = BY_KIND.get(kind)
+    row = row_of(kind)
     found = parsed(b"xyz" + message, 3)
     if row is None or partition < 0:
         assert found == NOTHING
@@ -107,6 +124,48 @@ def test_hostile_bytes_are_left_or_read_as_on_the_general_way(arrived: list[byte
                     with pytest.raises(UnicodeDecodeError):
                         data[found[5] : found[6]].decode()
                 at, found = found[0], parsed(data, found[0])
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.one_of(BATCHES.map(lambda whole: [whole]), buffers()))
+def test_batches_are_read_as_on_the_general_path_or_left(arrived: list[bytes]) -> None:
+    for data in arrived:
+        end, row, partition, name_at, list_at, count = parse_batch(data, 0, len(data), LONGEST, LONGEST)
+        if row is None:
+            continue
+        try:
+            data[name_at:list_at].decode()
+        except UnicodeDecodeError:
+            continue  # Such a name belongs to no map.
+        also_end, call = generally(data, 0)
+        assert (end, row.kind, partition) == (also_end, call.kind, call.partition)
+        assert (data[name_at:list_at] or UNNAMED.encode()) == call.name.encode()
+        parts = parts_of(data, list_at + NAME_HEADER, count * (1 + row.stores))
+        assert [key for key, _ in parts[:: 1 + row.stores]] == list(call.keys)
+        assert [word for _, word in parts[:: 1 + row.stores]] == list(call.hashes)
+        assert [value for value, _ in parts[1::2] if row.stores] == list(call.values)
+
+
+@pytest.mark.parametrize("kind", [GET_ALL, PUT_ALL])
+def test_batch_that_is_odd_is_left(kind: int) -> None:
+    whole = batch(kind, "m", [(KEYS[0], VALUES[0], 0)] * 2, partition=0)
+    end, row, _, name_at, list_at, count = parse_batch(whole, 0, len(whole), LONGEST, LONGEST)
+    assert (end, row, count) == (len(whole), BY_KIND[kind], 2)
+    for cut in range(len(whole)):
+        assert parse_batch(whole[:cut], 0, cut, LONGEST, LONGEST) == NO_BATCH
+    for at, form, value in (
+        (0, "<i", 21), (0, "<i", 24), (4, "<H", 0x4000), (4, "<H", 0xE000), (6, "<i", 0x012200), (18, "<i", -1),
+        (name_at - 2, "<H", 0x0400), (name_at - 6, "<i", 5), (list_at, "<i", 7), (list_at + 4, "<H", 0),
+        (list_at + 6, "<i", 13), (list_at + 10, "<H", 0x2000), (list_at + 16, "<i", 0), (end - 6, "<i", 7),
+        (end - 2, "<H", 0x0800), (end - 2, "<H", 0x2000),
+    ):  # fmt: skip
+        assert parse_batch(changed(whole, at, form, value), 0, end, LONGEST, LONGEST) == NO_BATCH
+    empty = batch(kind, "m", [], partition=0)
+    assert parse_batch(empty, 0, len(empty), LONGEST, LONGEST) == NO_BATCH
+    key, value_bytes = len(KEYS[0]) + DATA_AT, len(VALUES[0]) + DATA_AT
+    assert parse_batch(whole, 0, end, key, value_bytes)[1] is row
+    for longest in ((key - 1, value_bytes), (key, value_bytes - 1)):
+        assert (parse_batch(whole, 0, end, *longest)[1] is row) is (kind == GET_ALL)
 
 
 @pytest.mark.parametrize("row", LANE_ROWS, ids=lambda row: hex(row.kind))
@@ -177,8 +236,9 @@ def test_a_value_may_end_behind_the_buffer_and_nothing_else() -> None:
 def test_one_table_has_every_keyed_request() -> None:
     assert {row.kind for row in KEYED} <= MESSAGES.keys()
     assert len({row.kind for row in KEYED}) == len(KEYED)
-    reads = {row.counter for row in LANE_ROWS if row.reads}
-    assert reads == set(range(READS_COUNTED)) < {row.counter for row in LANE_ROWS} == set(range(len(COUNTED)))
+    rows = [*LANE_ROWS, *BATCH_ROWS]
+    reads = {row.counter for row in rows if row.reads}
+    assert reads == set(range(READS_COUNTED)) < {row.counter for row in rows} == set(range(len(COUNTED)))
     forms = {row.kind: row.form for row in KEYED}
     assert all(row.answers_value is (forms[row.kind] is Form.VALUE) for row in LANE_ROWS)
 

@@ -32,13 +32,14 @@ from holdfast.runtime.data_lane import COMPILED, data_lane
 from holdfast.runtime.data_lane import PUTS as PUTS_MODULE
 from holdfast.runtime.data_lane import TABLE as TABLE_MODULE
 from holdfast.server.hazelcast import frame_parser, reference_lane
-from holdfast.server.hazelcast.frame_parser import value_to_come
+from holdfast.server.hazelcast.frame_parser import BATCH_KEYS, value_to_come
 from holdfast.server.hazelcast.keyed_requests import LANE_ROWS
 from holdfast.server.hazelcast.reference_lane import BULK_BYTES, Bulk, LaneCode, Served
 
 PUT, GET, REMOVE, CONTAINS_KEY, DELETE, SET = 0x010100, 0x010200, 0x010300, 0x010600, 0x010900, 0x010F00
 REPLACE, REPLACE_IF_SAME, REMOVE_IF_SAME = 0x010400, 0x010500, 0x010800
 PUT_IF_ABSENT, EVICT, SET_TTL = 0x010E00, 0x011E00, 0x014300
+GET_ALL, PUT_ALL = 0x012300, 0x012C00
 ROWS = {row.kind: row for row in LANE_ROWS}
 
 ME, BEN = MemberId("me"), MemberId("ben")
@@ -89,6 +90,40 @@ def request(
     return frame(head, 0xC000) + frame(name.encode()) + b"".join(map(frame, parts, flags))
 
 
+def batch(
+    kind: int,
+    name: str,
+    entries: list[tuple[bytes, bytes, int]],
+    *,
+    partition: int,
+    number: int = 1,
+    loads: bytes = b"\1",
+) -> bytes:
+    """A getAll or putAll as clients send it; each entry with its partition-hash word."""
+    head = struct.pack("<iqi", kind, number, partition) + (loads if kind == PUT_ALL else b"")
+    listed = frame(b"", 0x1000)
+    for key, value, word in entries:
+        listed += frame(word.to_bytes(4, "big", signed=True) + key)
+        if kind == PUT_ALL:
+            listed += frame(bytes(4) + value)
+    return frame(head, 0xC000) + frame(name.encode()) + listed + frame(b"", 0x2800)
+
+
+def batches(*words: int) -> st.SearchStrategy[bytes]:
+    """Keys have one of these partition-hash words."""
+    entries = st.tuples(st.sampled_from(KEYS), st.sampled_from(VALUES), st.sampled_from(words))
+    return st.builds(
+        batch,
+        st.sampled_from([GET_ALL, PUT_ALL]),
+        st.sampled_from(["m", "m", "told", *NAMES]),
+        st.lists(entries, max_size=6),
+        partition=st.sampled_from([0] * 12 + [1, 2, 3, -1]),
+        number=st.integers(-(1 << 63), (1 << 63) - 1),
+        loads=st.sampled_from([b"", b"\1"]),
+    )
+
+
+BATCHES = batches(0, 0, 0, 7)
 REQUESTS = st.builds(
     request,
     st.sampled_from([GET, SET, SET, PUT, REMOVE, *ROWS, *ROWS, 0x012200]),
@@ -108,11 +143,12 @@ EDGES = st.sampled_from(
 
 
 @st.composite
-def buffers(draw: st.DrawFn) -> list[bytes]:
+def buffers(draw: st.DrawFn, several: st.SearchStrategy[bytes] = BATCHES) -> list[bytes]:
     """Requests as they come, and some with bytes changed, cut or repeated."""
     found = []
     for _ in range(draw(st.integers(1, 5))):
-        whole = bytearray(b"".join(draw(st.lists(REQUESTS, min_size=1, max_size=6))))
+        requests = st.one_of(REQUESTS, REQUESTS, several)
+        whole = bytearray(b"".join(draw(st.lists(requests, min_size=1, max_size=6))))
         for _ in range(draw(st.sampled_from([0, 0, 1, 3]))):
             at = draw(st.integers(0, len(whole) - 1))
             match draw(st.integers(0, 3)):
@@ -316,6 +352,66 @@ def test_each_kind_in_each_map(way: Way, name: str, word: int, ttl_ms: int) -> N
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", NAMES[:6])
+@pytest.mark.parametrize("locks", [False, True])
+def test_batches_in_each_map(way: Way, name: str, locks: bool) -> None:
+    """Keys that are absent, present, repeated, locked, and such that have ended."""
+    entries = [(key, value, 0) for key in KEYS for value in VALUES]
+    arrived = [
+        batch(GET_ALL, name, entries, partition=0),
+        batch(PUT_ALL, name, entries[3:8], partition=0),
+        batch(GET_ALL, name, entries, partition=0),
+        request(SET, name, KEYS[2], VALUES[0], partition=0, ttl_ms=3, word=0, number=1),
+        batch(GET_ALL, name, entries, partition=0),
+        batch(GET_ALL, name, entries, partition=0),
+        batch(GET_ALL, name, entries[6:7], partition=0),
+        batch(PUT_ALL, name, entries[:1], partition=0) + batch(PUT_ALL, name, entries, partition=0),
+        batch(GET_ALL, name, entries, partition=0) + batch(PUT_ALL, name, entries, partition=1),
+        batch(GET_ALL, name, entries, partition=1),
+    ]
+    agree(way, arrived, 1 << 30, observed=True, locks=locks, listening=True)
+
+
+@pytest.mark.parametrize("way", ALONE)
+def test_batch_that_is_long_is_left_to_the_session(way: Way) -> None:
+    primary = Primary(way.entries, observed=False, locks=False, listening=False)
+    value = int_data(0)[:4] + bytes(1000)
+    longest = (1 << 17, 1 << 17)
+    many = [(int_data(number), value, 0) for number in range(BATCH_KEYS + 1)]
+    for count, kind in ((BATCH_KEYS + 1, GET_ALL), (300, PUT_ALL)):
+        whole = batch(kind, "alone", many[:count], partition=0)
+        assert primary.serve(way.code, whole, longest=longest) == (0, b"before", b"")
+    for begin in range(0, 200, 50):
+        whole = batch(PUT_ALL, "alone", many[begin : begin + 50], partition=0)
+        assert primary.serve(way.code, whole, longest=longest)[0] == len(whole)
+    for count, begins in ((63, True), (64, False)):
+        whole = batch(GET_ALL, "alone", many[:count], partition=0)
+        at, out, unsealed = primary.serve(way.code, whole, longest=longest)
+        assert at == (len(whole) if begins else 0)
+        assert (len(out) > len(b"before")) is begins
+        assert not unsealed
+
+
+@pytest.mark.parametrize("way", ALONE)
+def test_batch_counts_what_its_response_takes(way: Way) -> None:
+    primary = Primary(way.entries, observed=False, locks=False, listening=False)
+    entries = [(KEYS[0], VALUES[2], 0)]
+    primary.serve(way.code, batch(PUT_ALL, "alone", entries, partition=0))
+    asked = batch(GET_ALL, "alone", entries, partition=0)
+    at, _, _ = primary.serve(way.code, asked * 5, 800)
+    assert at == 2 * len(asked)
+
+
+@pytest.mark.parametrize("way", ALONE)
+def test_batch_with_a_locked_entry_stores_nothing(way: Way) -> None:
+    primary = Primary(way.entries, observed=False, locks=True, listening=False)
+    before = primary.state()
+    whole = batch(PUT_ALL, "m", [(key, VALUES[1], 0) for key in KEYS], partition=0)
+    assert primary.serve(way.code, whole) == (0, b"before", b"")
+    assert primary.state() == before
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["m", "told"])
 def test_observers_hear_the_same_of_many_writes_of_one_buffer(way: Way, name: str) -> None:
     """Each with its own number, in their order, also when one of them takes the lane's methods."""
@@ -335,6 +431,8 @@ def test_cut_anywhere(way: Way) -> None:
         request(kind, "m", KEYS[0], VALUES[1], partition=0, ttl_ms=-1, word=0, number=kind)
         for kind in (SET, GET, PUT, REMOVE, CONTAINS_KEY, DELETE)
     )
+    for kind in (PUT_ALL, GET_ALL):
+        whole += batch(kind, "m", [(KEYS[0], VALUES[1], 0), (KEYS[2], VALUES[0], 0)], partition=0)
     for end in range(len(whole) + 1):
         agree(way, [whole[:end]], 1 << 30, observed=True, locks=False, listening=False)
 
@@ -457,9 +555,11 @@ def test_ordinary_entries_do_not_take_the_lanes_methods(monkeypatch: pytest.Monk
     whole = b"".join(
         request(kind, "m", KEYS[0], VALUES[1], partition=0, ttl_ms=-1, word=0, number=1) for kind in kinds
     )
+    whole += batch(PUT_ALL, "m", [(key, VALUES[1], 0) for key in KEYS], partition=0)
+    whole += batch(GET_ALL, "m", [(key, b"", 0) for key in KEYS], partition=0)
     before = sum(map(len, primary.queued().values()))
     assert primary.serve(way.code, whole)[0] == len(whole)
-    assert sum(map(len, primary.queued().values())) == before + len(kinds)
+    assert sum(map(len, primary.queued().values())) == before + len(kinds) + len(KEYS)
 
 
 @needs_compiler

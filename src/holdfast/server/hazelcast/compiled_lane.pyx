@@ -10,7 +10,7 @@ import cython
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from holdfast.core.store.entry_table cimport EntryTable
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memset
 from slotted cimport MapState, PartitionCopy, Replica, UnsentPuts, UpdateCounter
 
 from holdfast.config import TRANSACTIONS_MAP
@@ -19,7 +19,8 @@ from holdfast.core.operations import conditions
 from holdfast.observe import latency_histogram
 from holdfast.observe.read_counts import ReadCounts
 from holdfast.server.hazelcast import frame_parser, keyed_requests, reference_lane
-from holdfast.server.hazelcast.keyed_requests import COUNTED, LANE_ROWS, VALUE_FLAGS, LaneAction, value_head
+from holdfast.server.hazelcast.keyed_requests import BATCH_ROWS, COUNTED, END_FRAME, LANE_ROWS, VALUE_FLAGS
+from holdfast.server.hazelcast.keyed_requests import LaneAction, value_head
 
 # -- names of C for the texts in common
 
@@ -34,6 +35,7 @@ cdef struct RowFields:
     unsigned int key_flags
     unsigned int expected_flags
     bint used
+    bint batch
     bint reads
     bint stores
     bint expects
@@ -44,10 +46,15 @@ cdef struct RowFields:
 
 ctypedef const RowFields *Row
 ctypedef (Py_ssize_t, Row, int, long long, long long, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t) Parsed
+ctypedef (Py_ssize_t, Row, int, Py_ssize_t, Py_ssize_t, Py_ssize_t) ParsedBatch
 
 cdef int SHORTEST = frame_parser.SHORTEST
 cdef int NAME_HEADER = frame_parser.NAME_HEADER
 cdef int THREAD_AT = frame_parser.THREAD_AT
+cdef int BATCH_HEAD = frame_parser.BATCH_HEAD
+cdef int SHORTEST_BATCH = frame_parser.SHORTEST_BATCH
+cdef int BATCH_KEYS = frame_parser.BATCH_KEYS
+cdef int BATCH_BYTES = frame_parser.BATCH_BYTES
 cdef int SHORTEST_DATA = frame_parser.SHORTEST_DATA
 cdef int DATA_AT = frame_parser.DATA_AT
 cdef int HASH_AT = frame_parser.HASH_AT
@@ -65,6 +72,7 @@ cdef int IF_PRESENT = conditions.IF_PRESENT
 cdef int EVICT = LaneAction.EVICT
 cdef int SET_TTL = LaneAction.SET_TTL
 cdef Parsed NOTHING = (0, NULL, 0, 0, 0, 0, 0, 0, 0, 0)
+cdef ParsedBatch NO_BATCH = (0, NULL, 0, 0, 0, 0)
 
 cdef RowFields ROWS[128]
 """By the byte in which message types of maps differ; those of the general way are not used."""
@@ -72,6 +80,10 @@ cdef RowFields ROWS[128]
 cdef inline Row row_of(int kind) noexcept:
     cdef Row row = &ROWS[(kind >> 8) & 0x7F]
     return row if kind & ~0x7F00 == 0x010000 and row.used else NULL
+
+cdef inline Row batch_row_of(int kind) noexcept:
+    cdef Row row = &ROWS[(kind >> 8) & 0x7F]
+    return row if kind & ~0x7F00 == 0x010000 and row.batch else NULL
 
 cdef inline unsigned int word(Bytes data, Py_ssize_t at) noexcept:
     """Four bytes, the lowest first. C compilers make one load of it."""
@@ -91,6 +103,12 @@ cdef inline (int, unsigned int, int, int, int, unsigned int) head_of(Bytes data,
         <int> word(data, at + 30), half(data, at + 34),
     )
 
+cdef inline (int, unsigned int, int, int) batch_head_of(Bytes data, Py_ssize_t at) noexcept:
+    return <int> word(data, at), half(data, at + 4), <int> word(data, at + 6), <int> word(data, at + 18)
+
+cdef inline (int, unsigned int) frame_of(Bytes data, Py_ssize_t at) noexcept:
+    return <int> word(data, at), half(data, at + 4)
+
 cdef inline (long long,) time_of(Bytes data, Py_ssize_t at) noexcept:
     return (long_word(data, at),)
 
@@ -109,14 +127,16 @@ include "lane_tally.pxi"
 
 # -- responses: templates, in which the correlation id and the value are missing
 
-cdef list MISSING = [row.first + bytes(8) + row.missing for row in LANE_ROWS]
-cdef list FOUND = [row.first + bytes(8) + row.found for row in LANE_ROWS]
+cdef list MISSING = [row.first + bytes(8) + row.missing for row in (*LANE_ROWS, *BATCH_ROWS)]
+cdef list FOUND = [row.first + bytes(8) + row.found for row in (*LANE_ROWS, *BATCH_ROWS)]
 cdef list VALUED = [value_head(row.first, bytes(8), 0, VALUE_FLAGS) for row in LANE_ROWS]
 cdef int SIZE_AT = 19
 """Where the length of the value's frame begins in a response with a value."""
 cdef int VALUE_AT = 29
 cdef Py_ssize_t SMALL = reference_lane.SMALL
 cdef Py_ssize_t BULK_BYTES = reference_lane.BULK_BYTES
+cdef Py_ssize_t BATCH_ANSWER_BYTES = reference_lane.BATCH_ANSWER_BYTES
+cdef bytes ENDS_LIST = END_FRAME
 
 cdef inline void put_word(unsigned char *to, unsigned int number) noexcept:
     to[0] = number & 0xFF
@@ -147,6 +167,14 @@ cdef inline int answer_value(
     put_word(to + SIZE_AT, <unsigned int> size + DATA_AT)
     if copied:
         memcpy(to + VALUE_AT, value, size)
+    return 0
+
+cdef inline int append_data(bytearray out, Bytes content, Py_ssize_t size) except -1:
+    """A frame of `Data` without a hash word."""
+    cdef unsigned char *to = longer(out, size + DATA_AT)
+    put_word(to, <unsigned int> size + DATA_AT)
+    memset(to + 4, 0, DATA_AT - 4)
+    memcpy(to + DATA_AT, content, size)
     return 0
 
 cdef inline Py_ssize_t room_of(Py_ssize_t size) noexcept:
@@ -366,6 +394,96 @@ cdef class PrimarySink:
             return room_of(len(<bytes> found))
         return self.answer_with(out, frame, <bytes> found)
 
+    # -- batches
+
+    cdef Py_ssize_t take_batch(self, Frame *frame, Bytes at, Py_ssize_t count) except -2:
+        """`at`: the first key's frame; all that follows was checked."""
+        cdef PartitionCopy copy
+        cdef Py_ssize_t number
+        cdef Bytes each = at
+        if frame.partition >= len(self.serving):
+            return GENERAL
+        copy = self.serving[frame.partition]
+        if frame.row.reads:
+            if copy is None:
+                copy = self.lane.leading[frame.partition]
+            return GENERAL if copy is None else self.read_batch(frame, copy, at, count)
+        if copy is None or self.reads_only:
+            return GENERAL
+        if self.locks_entries and LOCKS in <dict> copy.maps:
+            for number in range(count):
+                each = step_entry(frame, each)
+                if self.lane.locked(copy, self.name, key_of(frame)):
+                    return GENERAL
+        for number in range(count):
+            at = step_entry(frame, at)
+            self.store(frame, copy)
+        self.counts[frame.row.counter] += 1
+        answer_plainly(self.unsealed, <bytes> FOUND[frame.row.number], frame.message)
+        return 0
+
+    cdef Py_ssize_t read_batch(self, Frame *frame, PartitionCopy copy, Bytes at, Py_ssize_t count) except -2:
+        cdef Replica held = (<dict> copy.maps).get(self.name)
+        cdef MapState state = held.state if held is not None else None
+        cdef bytearray out = self.out
+        cdef Py_ssize_t number, size, begin, distinct = 0
+        cdef set seen = set() if count > 1 else None
+        if state is not None and state.expiries:
+            out = self.unsealed
+        if self.confirms_reads and self.lane.confirmed(self.name):
+            out = self.unsealed
+        begin = len(out)
+        answer_plainly(out, <bytes> FOUND[frame.row.number], frame.message)
+        size = len(out)
+        for number in range(count):
+            at = step_key(frame, at)
+            if seen is not None:
+                key = key_of(frame)
+                if key in seen:
+                    continue
+                seen.add(key)
+            distinct += 1
+            if state is not None:
+                self.append_entry(out, frame, copy, state)
+            if len(out) - size > BATCH_ANSWER_BYTES:
+                PyByteArray_Resize(out, begin)
+                return GENERAL
+        size = len(out) - size
+        memcpy(longer(out, NAME_HEADER), PyBytes_AS_STRING(ENDS_LIST), NAME_HEADER)
+        if self.confirms_reads and self.lane.confirmed(self.name):
+            self.lane.rest_on(copy, self.name)
+        self.counts[frame.row.counter] += 1
+        self.reads += distinct
+        return size if size > SMALL else 0
+
+    cdef inline int append_entry(self, bytearray out, const Frame *frame, PartitionCopy copy, MapState state) except -1:
+        """Key and value, if there is such an entry."""
+        cdef EntryTable table
+        cdef Py_ssize_t size = 0
+        cdef bint ended, expires = False
+        cdef Bytes value
+        if type(state.entries) is EntryTable:
+            table = state.entries
+            ended = table.some_end() and table.has_ended(
+                frame.key, frame.key_size, self.lane.now_ns, self.direct, &expires
+            )
+            if not ended and (self.direct or not expires):
+                value = table.look(frame.key, frame.key_size, &size)
+                if value is not NULL:
+                    append_data(out, frame.key, frame.key_size)
+                    append_data(out, value, size)
+                return 0
+        key = key_of(frame)
+        if state.expiries and key in state.expiries:
+            self.report()
+            found = self.lane.read(copy, self.name, key)
+        else:
+            found = state.entries.get(key)
+        if found is not None:
+            append_data(out, frame.key, frame.key_size)
+            append_data(out, <Bytes> PyBytes_AS_STRING(<bytes> found), PyBytes_GET_SIZE(<bytes> found))
+        return 0
+
     # -- writes
 
     cdef inline object store(self, const Frame *frame, PartitionCopy copy):
@@ -533,6 +651,20 @@ cdef class PrimarySink:
         return self.lane.remove(copy, self.name, key)
 
 
+cdef inline Bytes step_key(Frame *frame, Bytes at) noexcept:
+    """The key in this frame of a list; returns where the next frame begins."""
+    cdef Py_ssize_t length = <int> word(at, 0)
+    frame.key, frame.key_size = at + DATA_AT, length - DATA_AT
+    return at + length
+
+
+cdef inline Bytes step_entry(Frame *frame, Bytes at) noexcept:
+    at = step_key(frame, at)
+    cdef Py_ssize_t length = <int> word(at, 0)
+    frame.value, frame.value_size = at + DATA_AT, length - DATA_AT
+    return at + length
+
+
 cdef inline bytes key_of(const Frame *frame):
     return (<const char *> frame.key)[:frame.key_size]
 
@@ -598,7 +730,7 @@ def serve_entries(
     cdef Py_ssize_t end = PyBytes_GET_SIZE(data)
     cdef Py_ssize_t whole_end = end if apart is None else end + PyBytes_GET_SIZE(apart) - TYPE_BYTES
     cdef Py_ssize_t longest_key = longest[0], longest_value = longest[1]
-    cdef Py_ssize_t after, name_at, key_at, key_end, value_at, expected_end, taken, named_at = 0, named_size = -1
+    cdef Py_ssize_t after, name_at, key_at, key_end, value_at, expected_end, count, taken, named_at = 0, named_size = -1
     cdef Frame frame
     served = None
     if primary is not None:
@@ -608,8 +740,20 @@ def serve_entries(
             after, frame.row, frame.partition, frame.ttl_ms, frame.max_idle_ms, name_at, key_at, key_end, value_at,
             expected_end,
         ) = parse(raw, at, end, whole_end, longest_key, longest_value)
+        count = -1
+        if frame.row is NULL and primary is None:
+            after, taken = reference_lane.serve_batch(data, at, sink, names, longest)
+            if taken < 0:
+                break
+            room -= taken
+            at = after
+            continue
         if frame.row is NULL:
-            break
+            after, frame.row, frame.partition, name_at, key_at, count = parse_batch(
+                raw, at, end, longest_key, longest_value
+            )
+            if frame.row is NULL:
+                break
         if named_size != key_at - name_at or memcmp(raw + named_at, raw + name_at, named_size):
             served = names.get((<const char *> raw)[name_at:key_at])
             if served is None:
@@ -618,6 +762,14 @@ def serve_entries(
             if primary is not None:
                 primary.enter(served)
         frame.message = raw + at
+        if count >= 0:
+            frame.ttl_ms = frame.max_idle_ms = DEFAULT_TIME
+            taken = primary.take_batch(&frame, raw + key_at + NAME_HEADER, count)
+            if taken < 0:
+                break
+            room -= taken
+            at = after
+            continue
         frame.key, frame.key_size = raw + key_at + DATA_AT, key_end - key_at - DATA_AT
         frame.value, frame.value_size = raw + value_at, after - value_at
         frame.expected, frame.expected_size = raw + key_end + DATA_AT, 0
@@ -638,9 +790,10 @@ def serve_entries(
 cdef int learn_rows() except -1:
     cdef RowFields *to
     assert OPERATIONS <= MOST_OPERATIONS
-    for row in LANE_ROWS:
+    for row in (*LANE_ROWS, *BATCH_ROWS):
         to = &ROWS[(<int> row.kind >> 8) & 0x7F]
-        to.used = True
+        to.batch = row in BATCH_ROWS
+        to.used = not to.batch
         to.number, to.head, to.counter, to.action = row.number, row.head, row.counter, row.action
         to.reads, to.stores, to.looks, to.condition = row.reads, row.stores, row.looks, row.condition
         to.key_flags, to.expects, to.expected_flags = row.key_flags, row.expects, row.expected_flags

@@ -9,6 +9,9 @@ Frames of `put` (each begins with its length and flags; `Data` has a hash word, 
     expected       length flags | hash | type payload (replaceIfSame, removeIfSame)
     value          length flags | hash | type payload
 
+A batch (getAll, putAll) has a list instead of the key: a frame that begins it, keys or keys and values, and a frame
+that ends it.
+
 Anything unexpected (another message, a fragment, a null, a frame that ends behind the buffer) is left to the
 session, which handles every case and error. The second part of this file is also compiled, as part of
 `compiled_lane`, which reads through pointers: its names of C stand for those above.
@@ -20,7 +23,7 @@ from struct import Struct
 from typing import TypeAlias
 
 from holdfast.core.store import uncompiled as cython
-from holdfast.server.hazelcast.keyed_requests import LaneRow, row_of
+from holdfast.server.hazelcast.keyed_requests import LaneRow, batch_row_of, row_of
 
 Bytes: TypeAlias = bytes
 Row: TypeAlias = LaneRow | None
@@ -30,9 +33,17 @@ text), key (its frame), end of the key, value (its stored bytes), end of the exp
 key. The row is None if it is not for the lane.
 """
 NOTHING: Parsed = (0, None, 0, 0, 0, 0, 0, 0, 0, 0)
+ParsedBatch = tuple[int, Row, int, int, int, int]
+"""End of the message, its row, partition, the offsets of the name's text and of the frame that begins the list, and
+the number of keys. The row is None if it is not for the lane.
+"""
+NO_BATCH: ParsedBatch = (0, None, 0, 0, 0, 0)
 
 head_of = Struct("<iHi8xi8xiH").unpack_from
 """A first frame with a thread id, and the name's frame behind it."""
+batch_head_of = Struct("<iHi8xi").unpack_from
+"""A first frame without parameters."""
+frame_of = Struct("<iH").unpack_from
 time_of = Struct("<q").unpack_from
 ttl_and_name_of = Struct("<qiH").unpack_from
 times_and_name_of = Struct("<qqiH").unpack_from
@@ -46,6 +57,13 @@ SHORTEST = 36
 """Bytes needed to look at a message's head: the first frame with a thread id, and the header of the name."""
 NAME_HEADER = 6
 THREAD_AT = 22
+BATCH_HEAD = 22
+"""Length of the first frame of a batch; some clients have a byte more."""
+SHORTEST_BATCH = 40
+BATCH_KEYS = 1000
+"""A batch with more keys is left to the session, which serves it in slices,"""
+BATCH_BYTES = 256 * 1024
+"""and so is one with more bytes."""
 DATA_AT = 10
 """Where stored bytes begin in a frame of `Data`: after the header and the partition-hash word."""
 HASH_AT = 6
@@ -161,3 +179,53 @@ def parse(
         return NOTHING
     value_at: cython.Py_ssize_t = part_at + DATA_AT
     return value_end, row, partition, ttl_ms, max_idle_ms, name_at, key_at, key_end, value_at, part_at
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def parse_batch(
+    data: Bytes,
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    longest_key: cython.Py_ssize_t,
+    longest_value: cython.Py_ssize_t,
+) -> ParsedBatch:
+    """Parse the batch at `at`, up to `end`. All of it is checked, so that the lane can step through it."""
+    length: cython.int
+    flags: cython.uint
+    kind: cython.int
+    partition: cython.int
+    if end - at < SHORTEST_BATCH:
+        return NO_BATCH
+    length, flags, kind, partition = batch_head_of(data, at)
+    row = batch_row_of(kind)
+    if not row or not BATCH_HEAD <= length <= BATCH_HEAD + 1 or flags & 0xE000 != 0xC000 or partition < 0:
+        return NO_BATCH
+    name_at: cython.Py_ssize_t = at + length + NAME_HEADER
+    length, flags = frame_of(data, name_at - NAME_HEADER)
+    list_at: cython.Py_ssize_t = name_at + length - NAME_HEADER
+    if flags or length < NAME_HEADER or list_at + NAME_HEADER > end:
+        return NO_BATCH
+    length, flags = frame_of(data, list_at)
+    if length != NAME_HEADER or flags != 0x1000:
+        return NO_BATCH
+    most: cython.Py_ssize_t = min(end, at + BATCH_BYTES)
+    part_at: cython.Py_ssize_t = list_at + NAME_HEADER
+    count: cython.Py_ssize_t = 0
+    while count < BATCH_KEYS:
+        key_end: cython.Py_ssize_t = end_of_data(data, part_at, most, most, 0)
+        if not key_end:
+            break
+        if row.stores:
+            value_end: cython.Py_ssize_t = end_of_data(data, key_end, most, most, 0)
+            if not value_end or key_end - part_at > longest_key or value_end - key_end > longest_value:
+                return NO_BATCH
+            key_end = value_end
+        part_at = key_end
+        count += 1
+    if not count or part_at + NAME_HEADER > most:
+        return NO_BATCH
+    length, flags = frame_of(data, part_at)
+    if length != NAME_HEADER or flags != 0x2800:
+        return NO_BATCH
+    return part_at + NAME_HEADER, row, partition, name_at, list_at, count

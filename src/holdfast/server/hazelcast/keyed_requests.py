@@ -31,6 +31,8 @@ class Form(IntEnum):
     """Whether a value was found, or, for a write, whether it took effect."""
     TRUE = 3
     NULL = 4
+    ENTRIES = 5
+    """A list of keys and values."""
 
 
 @unique
@@ -49,6 +51,7 @@ class LaneAction(IntEnum):
 LANE_ACTIONS: dict[Op, LaneAction] = {
     Op.GET: LaneAction.READ,
     Op.CONTAINS_KEY: LaneAction.READ,
+    Op.GET_ALL: LaneAction.READ,
     Op.SET: LaneAction.STORE,
     Op.PUT: LaneAction.STORE,
     Op.TRY_PUT: LaneAction.STORE,
@@ -61,12 +64,13 @@ LANE_ACTIONS: dict[Op, LaneAction] = {
     Op.REMOVE_IF_SAME: LaneAction.REMOVE,
     Op.EVICT: LaneAction.EVICT,
     Op.SET_TTL: LaneAction.SET_TTL,
+    Op.PUT_ALL: LaneAction.STORE,
 }
-_PLAIN = frozenset({Op.SET, Op.PUT, Op.TRY_PUT, Op.REMOVE, Op.DELETE, Op.TRY_REMOVE})
+_PLAIN = frozenset({Op.SET, Op.PUT, Op.TRY_PUT, Op.REMOVE, Op.DELETE, Op.TRY_REMOVE, Op.PUT_ALL})
 """Writes that `EntryLane.set` and `EntryLane.remove` carry out without a look at the entry."""
 COUNTED = tuple(LANE_ACTIONS)
 """Operations of the lane, reads first."""
-READS_COUNTED = 2
+READS_COUNTED = 3
 
 
 class KeyedRequest(NamedTuple):
@@ -100,6 +104,12 @@ KEYED = (
     KeyedRequest(0x014600, "thread ttl_ms max_idle_ms | name key value", Op.PUT_IF_ABSENT, Form.VALUE),
     KeyedRequest(0x014700, "thread ttl_ms max_idle_ms | name key value", Op.SET, Form.NULL),
 )
+BATCHES = (
+    KeyedRequest(0x012300, "| name keys", Op.GET_ALL, Form.ENTRIES),
+    # Clients ask for a map store to be loaded, and there is none.
+    KeyedRequest(0x012C00, "| name entries", Op.PUT_ALL, Form.NOTHING),
+)
+"""Requests for some keys of one partition."""
 
 
 class LaneRow:
@@ -136,15 +146,16 @@ class LaneRow:
         """Whether the message ends with a value."""
         self.expects = "expected" in variable
         """Whether the expected value follows the key."""
-        parts = ["name", "key", *["expected"] * self.expects, *["value"] * self.stores]
-        assert variable == parts, "the lane knows no other messages"
+        if request not in BATCHES:
+            parts = ["name", "key", *["expected"] * self.expects, *["value"] * self.stores]
+            assert variable == parts, "the lane knows no other messages"
         self.condition = CONDITIONS.get(request.op, ALWAYS)
         self.looks = not self.reads and request.op not in _PLAIN
         """Whether the lane looks at the entry before it writes."""
         self.head = HEADER_BYTES + sum(_WIDTHS[name] for name in fixed)
         """Length of the first frame."""
         self.ttl = "ttl_ms" in fixed
-        self.ttl_first = fixed[0] == "ttl_ms"
+        self.ttl_first = fixed[:1] == ["ttl_ms"]
         """Whether the time to live stands where other requests have the thread."""
         self.expected_flags = 0 if self.stores else LAST_FRAME
         """Flags of the frame of the expected value,"""
@@ -152,7 +163,7 @@ class LaneRow:
         """and of the key's frame."""
         self.counter = COUNTED.index(request.op)
         self.answers_value = request.form is Form.VALUE
-        ends = request.form not in (Form.VALUE, Form.NULL)
+        ends = request.form not in (Form.VALUE, Form.NULL, Form.ENTRIES)
         truth = request.form in (Form.TRUTH, Form.TRUE)
         self.first = _FIRST.pack(19 + truth, 0xE000 if ends else 0xC000, request.kind + 1)
         """The response up to its correlation id."""
@@ -162,6 +173,9 @@ class LaneRow:
 
 _FIRST = Struct("<iHi")
 NULL_FRAME = bytes((6, 0, 0, 0, 0x00, 0x24))
+BEGIN_FRAME = bytes((6, 0, 0, 0, 0x00, 0x10))
+END_FRAME = bytes((6, 0, 0, 0, 0x00, 0x28))
+"""The end of a list that is the last frame."""
 _RESTS: dict[Form, tuple[bytes, bytes]] = {
     # They begin with the number of backups that answer the client themselves.
     Form.NOTHING: (b"\0", b"\0"),
@@ -169,16 +183,25 @@ _RESTS: dict[Form, tuple[bytes, bytes]] = {
     Form.TRUTH: (b"\0\0", b"\0\1"),
     Form.TRUE: (b"\0\1", b"\0\1"),
     Form.NULL: (b"\0" + NULL_FRAME, b"\0" + NULL_FRAME),
+    Form.ENTRIES: (b"\0" + BEGIN_FRAME, b"\0" + BEGIN_FRAME),
 }
 
 LANE_ROWS = [
     LaneRow(number, request) for number, request in enumerate(one for one in KEYED if one.op in LANE_ACTIONS)
 ]
-BY_KIND = {row.kind: row for row in LANE_ROWS}
+BATCH_ROWS = [LaneRow(number, request) for number, request in enumerate(BATCHES, len(LANE_ROWS))]
+BY_KIND = {row.kind: row for row in (*LANE_ROWS, *BATCH_ROWS)}
+_SINGLE = {row.kind: row for row in LANE_ROWS}
+_BATCH = {row.kind: row for row in BATCH_ROWS}
 
 
 def row_of(kind: int) -> LaneRow | None:
-    return BY_KIND.get(kind)
+    """The row of a request for one key."""
+    return _SINGLE.get(kind)
+
+
+def batch_row_of(kind: int) -> LaneRow | None:
+    return _BATCH.get(kind)
 
 
 VALUE_FLAGS = bytes((0x00, 0x20, 0, 0, 0, 0))

@@ -1,4 +1,4 @@
-"""The data lane in plain Python: requests for single entries, straight from a read buffer.
+"""The data lane in plain Python: requests for entries, straight from a read buffer.
 
 `serve_entries` is the loop, and a sink carries out the requests: `PrimarySink` for maps with a primary and
 backups, `ZoneEntrySink` for maps in zones. `compiled_lane` has the same names in C; a differential test
@@ -7,14 +7,31 @@ compares the two, and this module is the reference.
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Protocol, TypeVar
 
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.operations.conditions import takes_effect
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.server.grid import EntryLane
-from holdfast.server.hazelcast.frame_parser import CORRELATION_AT, DATA_AT, HASH_AT, TYPE_BYTES, parse
-from holdfast.server.hazelcast.keyed_requests import VALUE_FLAGS, LaneAction, LaneRow, respond, value_head
+from holdfast.server.hazelcast.frame_parser import (
+    CORRELATION_AT,
+    DATA_AT,
+    HASH_AT,
+    NAME_HEADER,
+    TYPE_BYTES,
+    frame_of,
+    parse,
+    parse_batch,
+)
+from holdfast.server.hazelcast.keyed_requests import (
+    END_FRAME,
+    VALUE_FLAGS,
+    LaneAction,
+    LaneRow,
+    respond,
+    value_head,
+)
 from holdfast.server.hazelcast.lane_tally import LaneTally
 
 T = TypeVar("T")
@@ -27,6 +44,8 @@ EntryWrite = tuple[bytes | None, int, int, int, bytes]
 """Value (None: no value is stored), time to live and maximum idle time in ms (-1: the map's own), partition-hash
 word, and expected value.
 """
+BatchEntry = tuple[bytes, bytes, int]
+"""Key, value, and partition-hash word."""
 
 NO_HASH = bytes(4)
 GENERAL = -1
@@ -37,11 +56,17 @@ BULK_BYTES = 32 * 1024
 """Values from this size on are not copied into a response, if `bulk` takes them: one more piece to send costs
 less.
 """
+BATCH_ANSWER_BYTES = 64 * 1024
+"""A batch with more keys and values in its response is left to the session, which makes it in slices. Not above the
+lowest `limits.answer_bytes`.
+"""
+_DATA_HEAD = Struct("<iHi")
+"""Length, flags, and no hash word."""
 
 
 class Sink(Protocol[T_contra]):
-    """Carries out the requests of a read buffer. `T_contra`: its knowledge of a map. `read` and `write`
-    return the room that the response takes, or `GENERAL`; then nothing was done.
+    """Carries out the requests of a read buffer. `T_contra`: its knowledge of a map. All but `end` return the
+    room that the response takes, or `GENERAL`; then nothing was done.
     """
 
     def read(
@@ -57,6 +82,14 @@ class Sink(Protocol[T_contra]):
         write: EntryWrite,
         correlation: bytes,
         /,
+    ) -> int: ...
+
+    def read_batch(
+        self, row: LaneRow, partition: int, served: T_contra, keys: list[bytes], correlation: bytes, /
+    ) -> int: ...
+
+    def write_batch(
+        self, row: LaneRow, partition: int, served: T_contra, entries: list[BatchEntry], correlation: bytes, /
     ) -> int: ...
 
     def end(self) -> None:
@@ -142,6 +175,60 @@ class PrimarySink:
         self.unsealed += respond(row, correlation, old)
         return room_of(old) if row.answers_value else 0
 
+    def read_batch(
+        self, row: LaneRow, partition: int, served: Served, keys: list[bytes], correlation: bytes
+    ) -> int:
+        lane = self.lane
+        copy = lane.leading[partition] if partition < len(lane.leading) else None
+        if copy is None:
+            return GENERAL
+        name = served if type(served) is str else served[0]
+        held = copy.maps.get(name)
+        expiries = held.state.expiries if held is not None else {}
+        # Reads of entries that expire may remove some; then the response waits like that to a write.
+        out = self.unsealed if expiries else self.out
+        made = [row.first + correlation + row.found]
+        size = 0
+        distinct = dict.fromkeys(keys)
+        for key in distinct:
+            found = None
+            if expiries and key in expiries:
+                found = lane.read(copy, name, key)
+            elif held is not None:
+                found = held.state.entries.get(key)
+            if found is not None:
+                for part in (key, found):
+                    made += (_DATA_HEAD.pack(len(part) + DATA_AT, 0, 0), part)
+                size += len(key) + len(found) + 2 * DATA_AT
+                if size > BATCH_ANSWER_BYTES:
+                    return GENERAL
+        made.append(END_FRAME)
+        if lane.confirms_reads and lane.confirmed(name):
+            lane.rest_on(copy, name)
+            out = self.unsealed
+        if self.tally is not None:
+            self.tally.counts[row.counter] += 1
+            self.tally.read(name, len(distinct))
+        out += b"".join(made)
+        return size if size > SMALL else 0
+
+    def write_batch(
+        self, row: LaneRow, partition: int, served: Served, entries: list[BatchEntry], correlation: bytes
+    ) -> int:
+        lane = self.lane
+        copy = lane.serving[partition] if partition < len(lane.serving) else None
+        if copy is None or type(served) is not str:
+            return GENERAL
+        may_be_locked = lane.locks_entries and TRANSACTIONS_MAP in copy.maps
+        if may_be_locked and any(lane.locked(copy, served, key) for key, _, _ in entries):
+            return GENERAL
+        for key, value, key_hash in entries:
+            lane.set(copy, served, key, value, -1, -1, key_hash)
+        if self.tally is not None:
+            self.tally.counts[row.counter] += 1
+        self.unsealed += respond(row, correlation, None)
+        return 0
+
     def end(self) -> None:
         pass
 
@@ -179,6 +266,41 @@ def room_of(value: bytes | None) -> int:
     return size if size > SMALL else 0
 
 
+def hash_of(word: bytes) -> int:
+    return int.from_bytes(word, "big", signed=True) if word != NO_HASH else 0
+
+
+def parts_of(data: bytes, at: int, count: int) -> list[tuple[bytes, int]]:
+    """The stored bytes of so many frames of `Data`, with their hash words."""
+    found = []
+    for _ in range(count):
+        length, _ = frame_of(data, at)
+        found.append((data[at + DATA_AT : at + length], hash_of(data[at + HASH_AT : at + DATA_AT])))
+        at += length
+    return found
+
+
+def serve_batch(
+    data: bytes, at: int, sink: Sink[T], names: dict[bytes, T], longest: tuple[int, int]
+) -> tuple[int, int]:
+    """Carry out the batch at `at`; returns the offset of what follows, and the room that the response takes,
+    or `GENERAL`.
+    """
+    after, row, partition, name_at, list_at, count = parse_batch(data, at, len(data), *longest)
+    served = names.get(data[name_at:list_at])
+    if row is None or served is None:
+        return at, GENERAL
+    correlation = data[at + CORRELATION_AT : at + CORRELATION_AT + 8]
+    if row.reads:
+        keys = [key for key, _ in parts_of(data, list_at + NAME_HEADER, count)]
+        return after, sink.read_batch(row, partition, served, keys, correlation)
+    parts = parts_of(data, list_at + NAME_HEADER, 2 * count)
+    entries = [
+        (key, value, key_hash) for (key, key_hash), (value, _) in zip(parts[::2], parts[1::2], strict=True)
+    ]
+    return after, sink.write_batch(row, partition, served, entries, correlation)
+
+
 def serve_entries(
     data: bytes,
     at: int,
@@ -200,8 +322,15 @@ def serve_entries(
         after, row, partition, ttl_ms, max_idle_ms, name_at, key_at, key_end, value_at, expected_end = parse(
             data, at, end, whole_end, longest_key, longest_value
         )
+        if row is None:
+            after, taken = serve_batch(data, at, sink, names, longest)
+            if taken < 0:
+                break
+            room -= taken
+            at = after
+            continue
         served = names.get(data[name_at:key_at])
-        if row is None or served is None:
+        if served is None:
             break
         key = data[key_at + DATA_AT : key_end]
         correlation = data[at + CORRELATION_AT : at + CORRELATION_AT + 8]
@@ -211,8 +340,7 @@ def serve_entries(
             value, key_hash = None, 0
             if row.stores:
                 value = data[value_at:after] if apart is None else apart
-                hash_word = data[key_at + HASH_AT : key_at + DATA_AT]
-                key_hash = int.from_bytes(hash_word, "big", signed=True) if hash_word != NO_HASH else 0
+                key_hash = hash_of(data[key_at + HASH_AT : key_at + DATA_AT])
             expected = data[key_end + DATA_AT : expected_end]
             write = (value, ttl_ms, max_idle_ms, key_hash, expected)
             taken = sink.write(row, partition, served, key, write, correlation)

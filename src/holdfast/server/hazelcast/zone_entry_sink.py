@@ -14,7 +14,7 @@ from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone, ZoneWrite
 from holdfast.core.raft_partition.map_homes import ZoneEntries
 from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.server.hazelcast.keyed_requests import BY_KIND, LaneRow, respond
-from holdfast.server.hazelcast.reference_lane import GENERAL, EntryWrite, room_of
+from holdfast.server.hazelcast.reference_lane import GENERAL, BatchEntry, EntryWrite, room_of
 from holdfast.wire.hazelcast.hazelcast_frames import REQUEST, Scan
 from holdfast.wire.hazelcast.refusals import AGAIN, INDETERMINATE, UNKNOWN_OUTCOME, error
 
@@ -117,6 +117,16 @@ class ZoneEntrySink:
         self._written[partition].append((row, correlation))
         # The former value may be as long.
         return room_of(value) if row.answers_value else 0
+
+    def read_batch(
+        self, row: LaneRow, partition: int, served: ZoneMap, keys: list[bytes], correlation: bytes
+    ) -> int:
+        return GENERAL
+
+    def write_batch(
+        self, row: LaneRow, partition: int, served: ZoneMap, entries: list[BatchEntry], correlation: bytes
+    ) -> int:
+        return GENERAL
 
     def end(self) -> None:
         pass
