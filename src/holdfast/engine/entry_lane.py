@@ -77,6 +77,9 @@ class EntryLane(Protocol):
     def now_ns(self) -> int:
         """The clock by which entries expire."""
 
+    def wall_ms(self) -> int:
+        """The time of day, in ms since 1970."""
+
     def lifetimes(self, name: str) -> tuple[int, int]:
         """Default time to live and maximum idle time, in ms."""
 

@@ -461,6 +461,7 @@ class RecordedLane:
         self.record = lane.record
         self.report = lane.report
         self.lifetimes = lane.lifetimes
+        self.wall_ms = lane.wall_ms
         self.open_puts: None = None
         """None, so that every write is a recorded call."""
         self.settled = False

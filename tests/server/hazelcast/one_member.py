@@ -129,6 +129,9 @@ class OneLane:
     def now_ns(self) -> int:
         return self.grid.now
 
+    def wall_ms(self) -> int:
+        return self.grid.wall_ms()
+
     def expire(self, copy: PartitionCopy, held: MapReplica, limit: int) -> int:
         ended, looked = held.state.endings.due(self.grid.now, limit)
         for key in ended:

@@ -47,6 +47,7 @@ from holdfast.server.hazelcast.keyed_requests import (
     KEYED,
     LANE_ROWS,
     READS_COUNTED,
+    VIEW,
     Form,
     LaneRow,
     row_of,
@@ -239,7 +240,7 @@ def test_one_table_has_every_keyed_request() -> None:
     rows = [*LANE_ROWS, *BATCH_ROWS]
     reads = {row.counter for row in rows if row.reads}
     assert reads == set(range(READS_COUNTED)) < {row.counter for row in rows} == set(range(len(COUNTED)))
-    forms = {row.kind: row.form for row in KEYED}
+    forms = {row.kind: row.form for row in (*KEYED, VIEW)}
     assert all(row.answers_value is (forms[row.kind] is Form.VALUE) for row in LANE_ROWS)
 
 

@@ -39,7 +39,7 @@ from holdfast.server.hazelcast.reference_lane import BULK_BYTES, Bulk, LaneCode,
 PUT, GET, REMOVE, CONTAINS_KEY, DELETE, SET = 0x010100, 0x010200, 0x010300, 0x010600, 0x010900, 0x010F00
 REPLACE, REPLACE_IF_SAME, REMOVE_IF_SAME = 0x010400, 0x010500, 0x010800
 PUT_IF_ABSENT, EVICT, SET_TTL = 0x010E00, 0x011E00, 0x014300
-GET_ALL, PUT_ALL = 0x012300, 0x012C00
+GET_ALL, PUT_ALL, ENTRY_VIEW = 0x012300, 0x012C00, 0x011D00
 ROWS = {row.kind: row for row in LANE_ROWS}
 
 ME, BEN = MemberId("me"), MemberId("ben")
@@ -343,8 +343,14 @@ def test_each_kind_in_each_map(way: Way, name: str, word: int, ttl_ms: int) -> N
             (REMOVE_IF_SAME, VALUES[2], 0, 0),
             (SET_TTL, b"", 0, ttl_ms),
             (SET, VALUES[2], 0, 3),
+            (ENTRY_VIEW, b"", word, 0),
             (EVICT, b"", 0, 0),
             (EVICT, b"", 0, 0),
+            (PUT, VALUES[0], word, ttl_ms),
+            (ENTRY_VIEW, b"", 0, 0),
+            (SET_TTL, b"", 0, 1),
+            (ENTRY_VIEW, b"", 7, 0),
+            (ENTRY_VIEW, b"", 0, 0),
         )
         for key in KEYS[2:]
     ]

@@ -21,6 +21,8 @@ NEVER = -1
 Lifetimes = tuple[int, int]
 """Default time to live and maximum idle time of stored entries, in ms; 0: for ever."""
 ENDLESS: Lifetimes = (0, 0)
+EntryView = tuple[bytes, int, int, int, int]
+"""Value, ttl_ms, max_idle_ms, milliseconds until it expires (-1: never), and its version (`version_of`)."""
 
 
 _STORING = frozenset({Op.PUT, Op.SET, Op.TRY_PUT, Op.PUT_IF_ABSENT, Op.REPLACE, Op.REPLACE_IF_SAME})
@@ -144,23 +146,23 @@ def new_ttl(state: MapState, key: bytes, ttl_ms: int) -> Update:
 
 
 def _entry_view(look: _Look, request: Request, now_ns: int) -> Value:
-    """Value, ttl_ms, max_idle_ms, milliseconds until it expires (-1: never), and its version (`version_of`)."""
+    """As `EntryView`, in a list."""
     value = look.read(request.key)
     if value is None or look.state is None:
         return None
     # Reading counts as a use, so the whole idle time is left.
-    return _view(look.state, request.key, value, now_ns, used=True)
+    return [*view_of(look.state, request.key, value, now_ns, used=True)]
 
 
-def _view(state: MapState, key: bytes, value: bytes, now_ns: int, *, used: bool) -> Value:
+def view_of(state: MapState, key: bytes, value: bytes, now_ns: int, *, used: bool) -> EntryView:
     expiry = state.expiries.get(key)
     if expiry is None:
-        return [value, 0, 0, NEVER, version_of(value)]
+        return value, 0, 0, NEVER, version_of(value)
     if used:
         expiry = expiry.copy()
         expiry.accessed_ns = now_ns
     left_ms = max(0, expiry.deadline_ns() - now_ns) // MILLISECOND
-    return [value, expiry.ttl_ms, expiry.max_idle_ms, left_ms, version_of(value)]
+    return value, expiry.ttl_ms, expiry.max_idle_ms, left_ms, version_of(value)
 
 
 def version_of(value: bytes) -> int:
@@ -205,7 +207,7 @@ def read_backup(state: MapState | None, request: Request, now_ns: int) -> Value:
     if op is Op.CONTAINS_KEY:
         return value is not None
     if op is Op.ENTRY_VIEW and state is not None and value is not None:
-        return _view(state, key, value, now_ns, used=False)
+        return [*view_of(state, key, value, now_ns, used=False)]
     return value
 
 

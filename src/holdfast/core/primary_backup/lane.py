@@ -143,6 +143,7 @@ class Lane:
         events = events or NoEvents()
         self.listening = events.listening
         self.heard = events.hear
+        self.wall_ms = out.wall_ms
         self._defaults: dict[str, tuple[int, int]] = {}
         self.awaited: dict[int, Awaited] = {}
         """See `PrimaryCopy.wake`."""

@@ -19,7 +19,7 @@ from holdfast.core.operations import conditions
 from holdfast.observe import latency_histogram
 from holdfast.observe.read_counts import ReadCounts
 from holdfast.server.hazelcast import frame_parser, keyed_requests, reference_lane
-from holdfast.server.hazelcast.keyed_requests import BATCH_ROWS, COUNTED, END_FRAME, LANE_ROWS, VALUE_FLAGS
+from holdfast.server.hazelcast.keyed_requests import BATCH_ROWS, COUNTED, END_FRAME, LANE_ROWS, VALUE_FLAGS, VIEWS
 from holdfast.server.hazelcast.keyed_requests import LaneAction, value_head
 
 # -- names of C for the texts in common
@@ -40,6 +40,7 @@ cdef struct RowFields:
     bint stores
     bint expects
     bint looks
+    bint views
     bint ttl
     bint ttl_first
     bint answers_value
@@ -137,6 +138,7 @@ cdef Py_ssize_t SMALL = reference_lane.SMALL
 cdef Py_ssize_t BULK_BYTES = reference_lane.BULK_BYTES
 cdef Py_ssize_t BATCH_ANSWER_BYTES = reference_lane.BATCH_ANSWER_BYTES
 cdef bytes ENDS_LIST = END_FRAME
+cdef bytes VIEW_BEGINS = VIEWS.first + bytes(8)
 
 cdef inline void put_word(unsigned char *to, unsigned int number) noexcept:
     to[0] = number & 0xFF
@@ -306,7 +308,7 @@ cdef class PrimarySink:
                     return GENERAL
             self.counts[frame.row.counter] += 1
             self.reads += 1
-            return self.read(frame, copy)
+            return self.view(frame, copy) if frame.row.views else self.read(frame, copy)
         if copy is None or self.reads_only:
             return GENERAL
         if self.locks_entries and LOCKS in <dict> copy.maps and self.lane.locked(copy, self.name, key_of(frame)):
@@ -368,6 +370,18 @@ cdef class PrimarySink:
         else:
             answer_value(out, frame.row.number, frame.message, found, size, True)
         return room_of(size)
+
+    cdef Py_ssize_t view(self, const Frame *frame, PartitionCopy copy) except -2:
+        cdef Py_ssize_t size
+        cdef unsigned char *to
+        hash_word = hash_word_of(frame)
+        self.report()
+        rest, waits = reference_lane.entry_view(self.lane, copy, self.name, key_of(frame), hash_word)
+        size = len(<bytes> rest)
+        answer_plainly(self.unsealed if waits else self.out, VIEW_BEGINS, frame.message)
+        to = longer(self.unsealed if waits else self.out, size)
+        memcpy(to, PyBytes_AS_STRING(<bytes> rest), size)
+        return size if size > SMALL else 0
 
     cdef Py_ssize_t read_by_lane(self, const Frame *frame, PartitionCopy copy, MapState state) except -2:
         """A read of an entry that is in no table, or that expires."""
@@ -669,6 +683,10 @@ cdef inline bytes key_of(const Frame *frame):
     return (<const char *> frame.key)[:frame.key_size]
 
 
+cdef bytes hash_word_of(const Frame *frame):
+    return (<const char *> frame.key - (DATA_AT - HASH_AT))[:DATA_AT - HASH_AT]
+
+
 cdef inline bytes value_of(const Frame *frame, bytes apart):
     return (<const char *> frame.value)[:frame.value_size] if apart is None else apart
 
@@ -710,9 +728,36 @@ cdef Py_ssize_t hand_over(sink, served, const Frame *frame, bytes apart) except 
     """For a sink in Python."""
     row, key = LANE_ROWS[frame.row.number], key_of(frame)
     correlation = (<const char *> frame.message)[CORRELATION_AT : CORRELATION_AT + 8]
+    if frame.row.views:
+        return sink.view(row, frame.partition, served, key, hash_word_of(frame), correlation)
     if frame.row.reads:
         return sink.read(row, frame.partition, served, key, correlation)
     return sink.write(row, frame.partition, served, key, write_of(frame, apart), correlation)
+
+
+cdef Py_ssize_t serve_batch(
+    bytes data, Py_ssize_t at, sink, dict names, tuple longest, Py_ssize_t *after
+) except -2:
+    """As `reference_lane.serve_batch`. `after`: where the next message begins."""
+    cdef PrimarySink primary = sink if type(sink) is PrimarySink else None
+    cdef Bytes raw = <Bytes> PyBytes_AS_STRING(data)
+    cdef Py_ssize_t name_at, list_at, count
+    cdef Frame frame
+    if primary is None:
+        after[0], taken = reference_lane.serve_batch(data, at, sink, names, longest)
+        return taken
+    after[0], frame.row, frame.partition, name_at, list_at, count = parse_batch(
+        raw, at, PyBytes_GET_SIZE(data), longest[0], longest[1]
+    )
+    if frame.row is NULL:
+        return GENERAL
+    served = names.get((<const char *> raw)[name_at:list_at])
+    if served is None:
+        return GENERAL
+    primary.enter(served)
+    frame.message = raw + at
+    frame.ttl_ms = frame.max_idle_ms = DEFAULT_TIME
+    return primary.take_batch(&frame, raw + list_at + NAME_HEADER, count)
 
 
 def serve_entries(
@@ -730,7 +775,7 @@ def serve_entries(
     cdef Py_ssize_t end = PyBytes_GET_SIZE(data)
     cdef Py_ssize_t whole_end = end if apart is None else end + PyBytes_GET_SIZE(apart) - TYPE_BYTES
     cdef Py_ssize_t longest_key = longest[0], longest_value = longest[1]
-    cdef Py_ssize_t after, name_at, key_at, key_end, value_at, expected_end, count, taken, named_at = 0, named_size = -1
+    cdef Py_ssize_t after, name_at, key_at, key_end, value_at, expected_end, taken, named_at = 0, named_size = -1
     cdef Frame frame
     served = None
     if primary is not None:
@@ -740,20 +785,15 @@ def serve_entries(
             after, frame.row, frame.partition, frame.ttl_ms, frame.max_idle_ms, name_at, key_at, key_end, value_at,
             expected_end,
         ) = parse(raw, at, end, whole_end, longest_key, longest_value)
-        count = -1
-        if frame.row is NULL and primary is None:
-            after, taken = reference_lane.serve_batch(data, at, sink, names, longest)
+        if frame.row is NULL:
+            # The sink has another map now, perhaps.
+            named_size = -1
+            taken = serve_batch(data, at, sink, names, longest, &after)
             if taken < 0:
                 break
             room -= taken
             at = after
             continue
-        if frame.row is NULL:
-            after, frame.row, frame.partition, name_at, key_at, count = parse_batch(
-                raw, at, end, longest_key, longest_value
-            )
-            if frame.row is NULL:
-                break
         if named_size != key_at - name_at or memcmp(raw + named_at, raw + name_at, named_size):
             served = names.get((<const char *> raw)[name_at:key_at])
             if served is None:
@@ -762,14 +802,6 @@ def serve_entries(
             if primary is not None:
                 primary.enter(served)
         frame.message = raw + at
-        if count >= 0:
-            frame.ttl_ms = frame.max_idle_ms = DEFAULT_TIME
-            taken = primary.take_batch(&frame, raw + key_at + NAME_HEADER, count)
-            if taken < 0:
-                break
-            room -= taken
-            at = after
-            continue
         frame.key, frame.key_size = raw + key_at + DATA_AT, key_end - key_at - DATA_AT
         frame.value, frame.value_size = raw + value_at, after - value_at
         frame.expected, frame.expected_size = raw + key_end + DATA_AT, 0
@@ -796,6 +828,7 @@ cdef int learn_rows() except -1:
         to.used = not to.batch
         to.number, to.head, to.counter, to.action = row.number, row.head, row.counter, row.action
         to.reads, to.stores, to.looks, to.condition = row.reads, row.stores, row.looks, row.condition
+        to.views = row.views
         to.key_flags, to.expects, to.expected_flags = row.key_flags, row.expects, row.expected_flags
         to.ttl, to.ttl_first, to.answers_value = row.ttl, row.ttl_first, row.answers_value
     return 0

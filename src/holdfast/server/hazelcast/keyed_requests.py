@@ -13,10 +13,12 @@ from typing import NamedTuple
 
 from holdfast.core.model.operations import Op
 from holdfast.core.operations.conditions import ALWAYS, CONDITIONS, IF_ABSENT
+from holdfast.server.hazelcast.entry_views import NO_VIEW
 
 LAST_FRAME = 0x2000
 HEADER_BYTES = 22
 """Length of a first frame without parameters."""
+LONG_BYTES = 8
 _WIDTHS = {"thread": 8, "timeout": 8, "ttl_ms": 8, "max_idle_ms": 8}
 
 
@@ -33,6 +35,8 @@ class Form(IntEnum):
     NULL = 4
     ENTRIES = 5
     """A list of keys and values."""
+    VIEW = 6
+    """An entry with its metadata, or null."""
 
 
 @unique
@@ -51,6 +55,7 @@ class LaneAction(IntEnum):
 LANE_ACTIONS: dict[Op, LaneAction] = {
     Op.GET: LaneAction.READ,
     Op.CONTAINS_KEY: LaneAction.READ,
+    Op.ENTRY_VIEW: LaneAction.READ,
     Op.GET_ALL: LaneAction.READ,
     Op.SET: LaneAction.STORE,
     Op.PUT: LaneAction.STORE,
@@ -70,7 +75,7 @@ _PLAIN = frozenset({Op.SET, Op.PUT, Op.TRY_PUT, Op.REMOVE, Op.DELETE, Op.TRY_REM
 """Writes that `EntryLane.set` and `EntryLane.remove` carry out without a look at the entry."""
 COUNTED = tuple(LANE_ACTIONS)
 """Operations of the lane, reads first."""
-READS_COUNTED = 3
+READS_COUNTED = 4
 
 
 class KeyedRequest(NamedTuple):
@@ -104,6 +109,7 @@ KEYED = (
     KeyedRequest(0x014600, "thread ttl_ms max_idle_ms | name key value", Op.PUT_IF_ABSENT, Form.VALUE),
     KeyedRequest(0x014700, "thread ttl_ms max_idle_ms | name key value", Op.SET, Form.NULL),
 )
+VIEW = KeyedRequest(0x011D00, "thread | name key", Op.ENTRY_VIEW, Form.VIEW)
 BATCHES = (
     KeyedRequest(0x012300, "| name keys", Op.GET_ALL, Form.ENTRIES),
     # Clients ask for a map store to be loaded, and there is none.
@@ -134,6 +140,7 @@ class LaneRow:
         "stores",
         "ttl",
         "ttl_first",
+        "views",
     )
 
     def __init__(self, number: int, request: KeyedRequest) -> None:
@@ -163,9 +170,10 @@ class LaneRow:
         """and of the key's frame."""
         self.counter = COUNTED.index(request.op)
         self.answers_value = request.form is Form.VALUE
-        ends = request.form not in (Form.VALUE, Form.NULL, Form.ENTRIES)
-        truth = request.form in (Form.TRUTH, Form.TRUE)
-        self.first = _FIRST.pack(19 + truth, 0xE000 if ends else 0xC000, request.kind + 1)
+        self.views = request.form is Form.VIEW
+        ends = request.form in (Form.NOTHING, Form.TRUTH, Form.TRUE)
+        fixed_bytes = 1 if request.form in (Form.TRUTH, Form.TRUE) else LONG_BYTES if self.views else 0
+        self.first = _FIRST.pack(19 + fixed_bytes, 0xE000 if ends else 0xC000, request.kind + 1)
         """The response up to its correlation id."""
         self.missing, self.found = _RESTS[request.form]
         """The rest of the response: nothing was found, or a value that is not in the response."""
@@ -184,13 +192,13 @@ _RESTS: dict[Form, tuple[bytes, bytes]] = {
     Form.TRUE: (b"\0\1", b"\0\1"),
     Form.NULL: (b"\0" + NULL_FRAME, b"\0" + NULL_FRAME),
     Form.ENTRIES: (b"\0" + BEGIN_FRAME, b"\0" + BEGIN_FRAME),
+    Form.VIEW: (NO_VIEW, b""),
 }
 
-LANE_ROWS = [
-    LaneRow(number, request) for number, request in enumerate(one for one in KEYED if one.op in LANE_ACTIONS)
-]
+LANE_ROWS = [LaneRow(number, request) for number, request in enumerate((*KEYED, VIEW))]
 BATCH_ROWS = [LaneRow(number, request) for number, request in enumerate(BATCHES, len(LANE_ROWS))]
 BY_KIND = {row.kind: row for row in (*LANE_ROWS, *BATCH_ROWS)}
+VIEWS = BY_KIND[VIEW.kind]
 _SINGLE = {row.kind: row for row in LANE_ROWS}
 _BATCH = {row.kind: row for row in BATCH_ROWS}
 

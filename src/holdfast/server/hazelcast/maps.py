@@ -6,25 +6,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import chain, islice
-from struct import Struct
 from typing import cast
 
 from holdfast.config import INTERNAL, TRANSACTIONS_MAP
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import MAP_NAME_MAX, Op, Request, Value
 from holdfast.core.model.transactions import lock_key
+from holdfast.core.operations.map_operations import EntryView
 from holdfast.server.flow import SLICE_BYTES, SLICE_ITEMS, slices
 from holdfast.server.hazelcast.conversation import Conversation, Handler, Made, RequestKind
-from holdfast.server.hazelcast.keyed_requests import KEYED, Form
+from holdfast.server.hazelcast.entry_views import NO_VIEW, view_response
+from holdfast.server.hazelcast.keyed_requests import KEYED, VIEW, VIEWS, Form
 from holdfast.server.hazelcast.names import name_of
 from holdfast.wire.hazelcast.hazelcast_frames import (
     BEGIN,
     END,
     INT,
     LONG,
-    NULL,
     data,
-    frame,
     message,
     response,
 )
@@ -40,10 +39,7 @@ PART_ITEMS = 500
 """Keys and values per partition that are collected into one request; few, because the garbage collector visits each."""
 SHOWN_MAX = 64
 """Characters of a name in an error."""
-NO_END = (1 << 63) - 1
-"""The protocol's "never", where it has times in milliseconds."""
-NOT_KEPT = -1
-"""The protocol's "unknown", for statistics of entries that are not kept here."""
+CORRELATION = LONG
 
 Answering = Callable[[Call, Value], Made]
 
@@ -93,39 +89,15 @@ def listed(call: Call, values: Iterable[bytes], before: bytes = b"") -> Generato
     return message(pieces)
 
 
-_VIEW = Struct("<10q")
-
-
 def entry_view(call: Call, value: Value, wall_ms: int) -> bytes:
     """An entry with its metadata; `value`: the result of `Op.ENTRY_VIEW`."""
+    begin = VIEWS.first + CORRELATION.pack(call.correlation)
     if value is None:
-        return message([response(call.kind + 1, call.correlation, LONG.pack(NO_END)), NULL])
-    content, ttl_ms, max_idle_ms, remaining_ms, version = cast("list[int]", value)
-    stored = cast("bytes", content)
-    ttl = ttl_ms or NO_END
-    max_idle = max_idle_ms or NO_END
-    facts = _VIEW.pack(
-        len(call.key) + len(stored),  # cost
-        NOT_KEPT,  # creation time
-        NO_END if remaining_ms < 0 else wall_ms + remaining_ms,
-        NOT_KEPT,  # hits
-        NOT_KEPT,  # last access
-        NOT_KEPT,  # last store
-        NOT_KEPT,  # last update
-        version,
-        ttl,
-        max_idle,
-    )
-    return message(
-        [
-            response(call.kind + 1, call.correlation, LONG.pack(max_idle)),
-            BEGIN,
-            frame(facts),
-            data(call.key, call.key_hash),
-            data(stored),
-            END,
-        ]
-    )
+        return begin + NO_VIEW
+    view = cast("EntryView", value)
+    # Old files may have invalid hash words: send the bits that fit.
+    hash_word = (call.key_hash & 0xFFFF_FFFF).to_bytes(4, "big")
+    return begin + view_response(call.key, hash_word, view, wall_ms)
 
 
 # -- requests
@@ -294,7 +266,7 @@ _ROWS: list[tuple[int, str, Handler]] = [
     (0x010700, "| name value", whole(Op.CONTAINS_VALUE, truth)),
     (0x010A00, "| name", _flush),
     (0x011200, "| name key", _is_locked),
-    (0x011D00, "thread | name key", _entry_view),
+    (VIEW.kind, VIEW.layout, _entry_view),
     (0x011F00, "| name", whole(Op.EVICT_ALL, nothing)),
     (0x012000, "| name", _load),
     (0x012100, "| name", _load),

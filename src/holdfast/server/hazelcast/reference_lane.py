@@ -12,8 +12,10 @@ from typing import Protocol, TypeVar
 
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.operations.conditions import takes_effect
+from holdfast.core.operations.map_operations import view_of
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.server.grid import EntryLane
+from holdfast.server.hazelcast.entry_views import NO_VIEW, view_response
 from holdfast.server.hazelcast.frame_parser import (
     CORRELATION_AT,
     DATA_AT,
@@ -71,6 +73,17 @@ class Sink(Protocol[T_contra]):
 
     def read(
         self, row: LaneRow, partition: int, served: T_contra, key: bytes, correlation: bytes, /
+    ) -> int: ...
+
+    def view(
+        self,
+        row: LaneRow,
+        partition: int,
+        served: T_contra,
+        key: bytes,
+        hash_word: bytes,
+        correlation: bytes,
+        /,
     ) -> int: ...
 
     def write(
@@ -154,6 +167,22 @@ class PrimarySink:
             out += head + found
         return room_of(found)
 
+    def view(
+        self, row: LaneRow, partition: int, served: Served, key: bytes, hash_word: bytes, correlation: bytes
+    ) -> int:
+        lane = self.lane
+        copy = lane.leading[partition] if partition < len(lane.leading) else None
+        if copy is None:
+            return GENERAL
+        name = served if type(served) is str else served[0]
+        rest, waits = entry_view(lane, copy, name, key, hash_word)
+        out = self.unsealed if waits else self.out
+        out += row.first + correlation + rest
+        if self.tally is not None:
+            self.tally.counts[row.counter] += 1
+            self.tally.read(name, 1)
+        return len(rest) if len(rest) > SMALL else 0
+
     def write(
         self, row: LaneRow, partition: int, served: Served, key: bytes, write: EntryWrite, correlation: bytes
     ) -> int:
@@ -231,6 +260,24 @@ class PrimarySink:
 
     def end(self) -> None:
         pass
+
+
+def entry_view(
+    lane: EntryLane, copy: PartitionCopy, name: str, key: bytes, hash_word: bytes
+) -> tuple[bytes, bool]:
+    """The response to a getEntryView behind its correlation id, and whether it waits like that to a write."""
+    held = copy.maps.get(name)
+    found, waits = None, False
+    if held is not None:
+        waits = bool(held.state.expiries) and key in held.state.expiries
+        found = lane.read(copy, name, key) if waits else held.state.entries.get(key)
+    if lane.confirms_reads and lane.confirmed(name):
+        lane.rest_on(copy, name)
+        waits = True
+    if held is None or found is None:
+        return NO_VIEW, waits
+    view = view_of(held.state, key, found, lane.now_ns, used=True)
+    return view_response(key, hash_word, view, lane.wall_ms()), waits
 
 
 def write_if(
@@ -334,7 +381,10 @@ def serve_entries(
             break
         key = data[key_at + DATA_AT : key_end]
         correlation = data[at + CORRELATION_AT : at + CORRELATION_AT + 8]
-        if row.reads:
+        if row.views:
+            hash_word = data[key_at + HASH_AT : key_at + DATA_AT]
+            taken = sink.view(row, partition, served, key, hash_word, correlation)
+        elif row.reads:
             taken = sink.read(row, partition, served, key, correlation)
         else:
             value, key_hash = None, 0

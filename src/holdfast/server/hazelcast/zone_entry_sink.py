@@ -98,6 +98,11 @@ class ZoneEntrySink:
             self._read[partition] = None
         return room_of(found) if row.answers_value else 0
 
+    def view(
+        self, row: LaneRow, partition: int, served: ZoneMap, key: bytes, hash_word: bytes, correlation: bytes
+    ) -> int:
+        return GENERAL
+
     def write(
         self, row: LaneRow, partition: int, served: ZoneMap, key: bytes, write: EntryWrite, correlation: bytes
     ) -> int:
