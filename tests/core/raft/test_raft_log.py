@@ -145,6 +145,9 @@ def _compare(log: RaftLog, model: Model) -> None:
     assert log.entries_from(base + 1) == model.from_(base + 1, last)
     assert log.entries_from(last + 1) == ()
     assert tuple(log.unwritten) == model.from_(model.handed + 1, last)
+    assert log.has_unwritten == bool(log.unwritten)
+    for unstable in (False, True):
+        assert log.has_applicable(unstable=unstable) == bool(log.applicable(unstable=unstable))
     assert (log.stable, log.writing) == (model.durable, model.durable < last)
     assert (log.committed, log.applying, log.applied) == (model.committed, model.applying, model.applied)
     assert (log.snapshot.index if log.snapshot is not None else 0) == model.installing

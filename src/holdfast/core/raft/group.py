@@ -485,11 +485,11 @@ class Group:
             or state.after
             or state.reads
             or state.notices
-            or log.unwritten
+            or log.has_unwritten
             or (log.snapshot is not None and not log.snapshot_handed)
             or self._told_lead != (state.lead, self.role)
             or self._told_hard != self.hard
-            or log.applicable(unstable=False)
+            or log.has_applicable(unstable=False)
         )
 
     def ready(self, *, unstable: bool = False) -> RaftReady:

@@ -214,6 +214,16 @@ class RaftLog:
 
     # -- applying
 
+    @property
+    def has_unwritten(self) -> bool:
+        return self._handed < self.last
+
+    def has_applicable(self, *, unstable: bool) -> bool:
+        """Whether `applicable` would return any: asked for each group in each step, so it makes no list."""
+        if self._paused or self.snapshot is not None:
+            return False
+        return self.applying < (self.committed if unstable else min(self.committed, self.stable))
+
     def applicable(self, *, unstable: bool) -> tuple[RaftEntry, ...]:
         """Not given out yet. `unstable`: also those not durable here."""
         if self._paused or self.snapshot is not None:
