@@ -43,9 +43,7 @@ class BlockWriter:
         self._preamble = Preamble(found.rows, found.view, found.stores)
         self._format = 0
         self.segment: Segment | None = None
-        """None: none was begun in this life."""
         self.at = found.journal_bytes
-        """Bytes of all blocks so far."""
         self.missing_bytes = 0
         """Size of the segment that `write` needed when it found no room."""
 

@@ -32,7 +32,6 @@ class Callers:
         self._waiting: dict[Token, Callable[[Any], None]] = {}
         """Called once."""
         self._listening: dict[Token, Callable[[Any], None]] = {}
-        """Called for each event of a subscription."""
         self._watchers: dict[Token, Callable[[], None]] = {}
         self._news_listeners: dict[Token, Callable[[News], None]] = {}
         self.backpressure_changed: Callable[[], None] = lambda: None
@@ -67,7 +66,6 @@ class Callers:
         self._put(CutRequested(self.expect(done), cut, maps, partitions, lease_ms, passive))
 
     def hold_cut(self, cut: bytes, lease_ms: int, done: Callable[[int], None]) -> None:
-        """Renew the lease of a cut, or release it (0)."""
         self._put(CutLeased(self.expect(done), cut, lease_ms))
 
     def ask_changes(self, asked: Asked, done: Callable[[ChangesSince], None]) -> None:
@@ -87,13 +85,11 @@ class Callers:
         on_event: Callable[[EntryEvent], None],
         invalidations: bool = False,
     ) -> Callable[[], None]:
-        """Returns the function that unsubscribes."""
         return self._subscribe(
             on_event, lambda token: ListenerAdded(token, name, key, local_only, invalidations)
         )
 
     def destroyed(self, name: str) -> None:
-        """End the listeners of a destroyed map on every member."""
         self._put(MapDestroyed(name))
 
     def watch_acks(self, client: bytes, on_ack: Callable[[int], None]) -> Callable[[], None]:

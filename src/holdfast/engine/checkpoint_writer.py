@@ -37,7 +37,6 @@ class CheckpointWriter:
         self._go_on = go_on
         self.count = 0
         self.last_ms = 0
-        """Wall time at which the last one was done."""
 
     def begin(self, checkpoint: RunningCheckpoint) -> None:
         """The blocks before it must be durable: a checkpoint may not contain more than the journal."""

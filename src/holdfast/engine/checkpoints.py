@@ -50,7 +50,6 @@ class PartitionFiles:
     began: tuple[int, int] | None = None
     """The last block that began the partition again, until it is durable."""
     cut_lsn: int = -1
-    """Block of the newest requested checkpoint."""
     lineages: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """By map: terms of the records up to `cut_lsn`, each with the counter after which it begins."""
 
@@ -63,7 +62,6 @@ class Checkpoints:
         self._asked: int | None = None
         self._unanswered: set[int] = set()
         self._ending: set[int] = set()
-        """Partitions with a `Began` or `Dropped` that may not be durable yet."""
         self._last_at = 0
         self._look_at = 0
         self._eager: set[int] = set()
@@ -106,7 +104,6 @@ class Checkpoints:
         return kept
 
     def found(self, files: list[tuple[int, str]], clean_lsn: int, snapshot: Snapshot) -> None:
-        """The checkpoints found at the start, newest first, and the content of the newest."""
         kept = self.kept[snapshot.partition] = PartitionFiles(files, clean_lsn=clean_lsn, cut_lsn=files[0][0])
         kept.lineages = {each.name: [*each.lineage] for each in snapshot.maps}
 
@@ -132,7 +129,6 @@ class Checkpoints:
         return min([clean, *(before for before in cuts if before + 1 >= kept.dropped)])
 
     def begun(self, lsn: int) -> None:
-        """The segment with this table has begun at this block."""
         for partition, kept in self.kept.items():
             kept.clean_lsn = self._clean(partition, kept, lsn)
             if kept.dropped:
@@ -243,7 +239,6 @@ class Checkpoints:
             kept.dirty = (kept.clean_lsn + 1, 0)
 
     def unanswered(self, partition: int) -> None:
-        """The member did not respond to the request for this partition; it may not hold it any more."""
         if self._asked == partition:
             self._unanswered.add(partition)
             self._eager.discard(partition)

@@ -70,7 +70,6 @@ missing one; when that arrives, all are due at once.
 """
 STOPPED = Outcome(Status.CLOSING, None, "this member has stopped")
 DELIVERIES = frozenset({Complete, Notify, Announce, ClusterChanged, BackpressureChanged})
-"""Effects for callers and subscribers on this member."""
 LINKS = "links"
 
 
@@ -97,13 +96,10 @@ class Driver:
         self._turn_ends = False
         """Whether `_run` is due at the end of this turn, because a session has used the data lane."""
         self._rests = False
-        """Whether the rest of the inbox waits for the next turn."""
         self._batches: list[tuple[Token, ZoneBatch]] = []
-        """Requests of sessions to zones in this turn."""
         self.stopped = False
 
     def record(self, record: LifeRecorder) -> None:
-        """Call this before the start."""
         self.recorded = record
         self.lane = record.lane(self._lane, lambda: self._out.now_ns)
 
@@ -114,7 +110,6 @@ class Driver:
         self.handle(Started())
 
     def handle(self, event: Event) -> None:
-        """Does nothing once the member has stopped."""
         if not self.stopped:
             self._inbox.append(event)
             self._run()
@@ -148,7 +143,6 @@ class Driver:
         return decode(payload, self.member.settings.partitions.count)
 
     def _see_unread(self, member: MemberId) -> None:
-        """Report a member with too many unacknowledged bytes to the router, before other events."""
         link = self.links.get(member)
         too_many = link is not None and link.unacknowledged_bytes > self._answer_bytes
         if too_many != (member in self._unread):
@@ -219,18 +213,15 @@ class Driver:
             self.world.soon(go_on)
 
     def datagram_received(self, address: Address, data: bytes | memoryview) -> None:
-        """Raises ProtocolError if it is unreadable."""
         self.handle(Heard(address, self._read(data)))
 
     def reconnected(self, member: MemberId) -> None:
-        """The network has a new connection to a member: repeat packets, which may be lost with the old one."""
         link = self.links.get(member)
         if link is not None and not self.stopped:
             for packet in link.repeat(self.world.now_ns()):
                 self.world.carry(member, packet)
 
     def execute(self, request: Request, done: Done) -> None:
-        """`done` is called once."""
         if self.stopped:
             done(HAS_LEFT if self.member.picture.has_left else STOPPED)
         else:
@@ -278,7 +269,6 @@ class Driver:
             self.world.soon(self._run)
 
     def tick(self) -> None:
-        """Fire the timers that are due, and set the world's alarm for the next one."""
         if self.stopped:
             return
         self._set_clock()
@@ -293,12 +283,10 @@ class Driver:
         self._wake()
 
     def _end_turn(self) -> None:
-        """The end of the event loop's turn, requested with `EndTurn`."""
         if not self.stopped:
             self._put(TurnEnded())
 
     def _set_clock(self) -> None:
-        """Give the member the wall clock, again with each timer, because the clock may be set."""
         epoch_ms = self.world.wall_ms() - self.world.now_ns() // MILLISECOND
         if epoch_ms != self._out.epoch_ms:
             self._inbox.append(ClockSet(epoch_ms))
@@ -439,7 +427,6 @@ class Driver:
         self._arm_links()
 
     def _arm_links(self) -> None:
-        """Set the timer of the links if a message or an acknowledgement is pending."""
         if LINKS not in self._timers and any(link.open for link in self.links.values()):
             self._timers[LINKS] = self.world.now_ns() + ACKNOWLEDGE_NS
             self._wake()

@@ -26,7 +26,6 @@ class WriteGroup:
     cuts: list[RunningCheckpoint] = field(default_factory=list)
     """Checkpoints of the moment just after this group, which must end its block."""
     questions: list[ReadHistory] = field(default_factory=list)
-    """Reads of history that may need this group."""
 
 
 class Intake:
@@ -37,7 +36,6 @@ class Intake:
         self._number = 0
         """The latest append that was taken or is pending."""
         self._appends: dict[int, Append] = {}
-        """Appends that arrived before an earlier one."""
         self._early: list[Checkpoint] = []
         self._questions: list[ReadHistory] = []
         """Accepted at the end of the turn, because the append that they need may come in the same turn."""

@@ -53,7 +53,6 @@ class Journal:
         self.ready = False
         """Whether the token of this life is durable: the member must not act under it before."""
         self.doubts: list[str] = []
-        """Parts found unreadable since the start."""
         self._when_ready: list[Callable[[], None]] = []
         self._settings = settings
         self._segments = found.segments
@@ -87,7 +86,6 @@ class Journal:
         self._intake = Intake(self._checkpoints, lambda: self._blocks.last_lsn)
         self._pending = self._intake.pending
         self._busy = True
-        """Whether an operation of the line "journal" is running."""
         self._turn_comes = False
         self._ripe = False
         """Whether groups that are not urgent have waited long enough."""
@@ -96,7 +94,6 @@ class Journal:
         self._sync_timer = False
         self._seal_timer = False
         self._sealed = True
-        """Whether a seal is the last block."""
         self._begin(found)
 
     def _begin(self, found: Found) -> None:
@@ -218,7 +215,6 @@ class Journal:
     # -- turns
 
     def _turn(self) -> None:
-        """Continue in the next turn of the disk."""
         if not self._turn_comes:
             self._turn_comes = True
             self._disk.files.after(0, self._take_turn)

@@ -35,7 +35,6 @@ class Search:
         self.asked = asked
         self.wanted = asked.upto
         self.found: deque[tuple[int, Record]] = deque()
-        """Newest first."""
         self._bytes = 0
         self.over = self.wanted <= asked.after
         self._cut_lsn = cut_lsn

@@ -144,7 +144,6 @@ class Link(Generic[Read]):
         packets: list[bytes] = []
         if self._unsure and self._resend_at_ns <= now_ns:
             if self._repeated:
-                # The repetition was lost as well.
                 self._again = RESEND_PACKETS
             packets = self.repeat(now_ns, self._again)
         late = now_ns - self._owed_since_ns >= ACKNOWLEDGE_NS or self._owed_bytes >= ACKNOWLEDGE_BYTES
@@ -153,7 +152,6 @@ class Link(Generic[Read]):
         return packets
 
     def repeat(self, now_ns: int, limit: int | None = None) -> list[bytes]:
-        """Unacknowledged packets, oldest first."""
         self._resend_at_ns = now_ns + RESEND_NS
         oldest = list(self._unsure)[:limit]
         assert not oldest or oldest[-1][0] <= self._sent, "only what was sent is sent again"

@@ -49,7 +49,6 @@ PIECE_MAX = 1 << 30
 OF_ACTIONS = (ActionRequested, ActionWithdrawn)
 _OF_ACTIONS = frozenset(kind.__name__ for kind in OF_ACTIONS)
 EVENTS: dict[str, type[Any]] = {kind.__name__: kind for kind in typing.get_args(events.Event)}
-"""By their names in recordings."""
 _NAMES = {
     name: value
     for module in (
@@ -87,9 +86,7 @@ class Restored(msgspec.Struct, frozen=True, array_like=True):
     now_ns: int
     wall_ms: int
     calls: list[tuple[str, bytes]]
-    """Calls of `Recovery`, in order."""
     copies: list[int]
-    """Partitions with a copy."""
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -374,7 +371,6 @@ def identity_of_life(life: Begun) -> Identity:
 
 class Clock(Protocol):
     now_ns: int
-    """Since the run began, the same for all members."""
 
 
 class Recorder:

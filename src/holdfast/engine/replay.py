@@ -84,7 +84,6 @@ class Replay:
         self.told = first.told
 
     def run(self) -> Iterator[Happened]:
-        """Raises Differs at the first step that differs."""
         for piece in self._pieces:
             if isinstance(piece, Begun):
                 yield self._begin(piece)

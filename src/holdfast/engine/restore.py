@@ -51,7 +51,6 @@ from holdfast.wire.journal_reader import JournalReader
 IDENTITY = "identity.json"
 FORMAT = 1
 SPARE = "next.seg"
-"""The segment that is reserved and not in use yet."""
 PIECE_BYTES = 512
 """Unit in which unreadable parts of a disk are skipped."""
 UNREADABLE = b"\xff"
@@ -75,8 +74,6 @@ class IdentityFile(msgspec.Struct, frozen=True):
 
 
 class Restoring(Protocol):
-    """A `Recovery`, or a wrapper around it."""
-
     def base(self, snapshot: Snapshot, lsn: int, file: str) -> None: ...
 
     def missing(self, partition: int, lsn: int, why: str) -> None: ...
@@ -175,9 +172,7 @@ class _Opening:
     journal_bytes: int = 0
     files: frozenset[str] = frozenset()
     doubtful: bool = False
-    """Whether something was damaged."""
     torn: bool = False
-    """Whether an incomplete block at the end was cut off."""
 
     # -- reading
 
@@ -225,7 +220,6 @@ class _Opening:
         return 1
 
     def read_checkpoints(self, names: list[str]) -> None:
-        """Load the newest undamaged checkpoint of each partition."""
         self.files = frozenset(names)
         by_partition: dict[int, list[tuple[int, str]]] = {}
         for name in names:
@@ -364,7 +358,6 @@ class _Opening:
         self.segments.all.append(segment)
 
     def _header(self, name: str) -> Header | None:
-        """None if damaged."""
         try:
             header = read_header(self.disk.read(name, 0, HEADER_BYTES))
         except DiskFailed:

@@ -61,7 +61,6 @@ class Retention:
         return bool(gone)
 
     def on_search_done(self) -> None:
-        """No search is running: remove what waited for its end."""
         if not self._disk.broken:
             self.prune(history=self._disk.reserving or self._disk.spare_bytes > 0)
 

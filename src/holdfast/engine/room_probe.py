@@ -24,7 +24,6 @@ class RoomProbe:
         self._failed = failed
         self._ended = False
         self._busy = False
-        """Whether an attempt is running or scheduled."""
 
     def end(self) -> None:
         self._ended = True

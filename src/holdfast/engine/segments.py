@@ -36,9 +36,7 @@ class Segment:
         self.seed = seed
         self.size = size
         self.wall_ms = wall_ms
-        """Its beginning."""
         self.used = HEADER_BYTES
-        """End of its last block."""
         self.offsets = array("Q")
         self.index: dict[int, array[int]] = {}
         """By partition, the ascending numbers of the blocks that change it, counted from 0."""
@@ -51,7 +49,6 @@ class Segment:
 
     @property
     def next_lsn(self) -> int:
-        """The lsn after its last block, if it is indexed."""
         return self.first_lsn + len(self.offsets)
 
     def add(self, offset: int, size: int, partitions: Iterable[int]) -> None:
