@@ -9,9 +9,7 @@ from types import ModuleType
 
 
 def compiled_from(name: str, *sources: Path) -> tuple[ModuleType | None, str]:
-    """The compiled module, or the reason why it cannot be used. `sources`: its sources, in the order of the build
-    (`build_lane.py`).
-    """
+    """The compiled module, or why it cannot be used. `sources`: in the order of the build (`build_lane.py`)."""
     try:
         module = import_module(name)
     except ModuleNotFoundError:

@@ -1,8 +1,8 @@
 """Actions of operators at one member: checks each one, starts it, and waits until it is done.
 
-Serves the in-process API, and actions that arrive on the client and HTTP ports. After a TimeoutError most actions stay
-in force, because the core repeats them (`core.membership.desired_state`); those that are `withdrawn` have no effect
-later.
+Serves the in-process API, and actions that arrive on the client and HTTP ports. After a TimeoutError most
+actions stay in force, because the core repeats them (`core.membership.desired_state`); those that are
+`withdrawn` have no effect later.
 """
 
 from __future__ import annotations
@@ -82,8 +82,6 @@ class Operated(Protocol):
 
 
 class Control:
-    """Carries out the actions of operators. It is their `MemberProcess`."""
-
     def __init__(self, node: Operated) -> None:
         self._node = node
         self.live = LiveSettings(node)
@@ -94,7 +92,6 @@ class Control:
         self.supervisor = ""
         """The program that starts the process again when it ends; empty: none."""
         self.exit_status = 0
-        """The exit status of the process, when the member has left."""
 
     # -- what actions see of the process
 
@@ -115,11 +112,9 @@ class Control:
         self.live.change(given)
 
     def clients(self) -> list[ClientConnection]:
-        """The connections of clients, oldest first."""
         return self._node.door.described()
 
     def load(self) -> MemberLoad:
-        """Counters since the start."""
         node, whole = self._node, LatencyHistogram()
         for one in latencies_of(node.times, node.tally).values():
             whole.absorb(one.counts, one.sum_ns)
@@ -143,7 +138,7 @@ class Control:
         self._node.guard(lambda: self._driver.act(query, reply))
 
     def status(self, reply: Callable[[MemberStatus], None]) -> None:
-        """The status, with its entries counted; now or later."""
+        """With counted entries; now or later."""
         self._node.count_entries(lambda count: reply(self._node.status(count)))
 
     def cluster_unsafe_reason(self) -> str:
@@ -152,11 +147,10 @@ class Control:
         return self._view.cluster_unsafe_reason()
 
     def count_maps(self, reply: Callable[[MemberCount], None]) -> None:
-        """The maps, counted; now or later."""
         self._node.count_maps(reply)
 
     def end_client(self, number: int, reason: str) -> bool:
-        """End the connection with this number; returns whether there is one."""
+        """Returns whether there is a connection with this number."""
         return self._node.door.end(number, reason)
 
     # -- carrying out
@@ -164,8 +158,8 @@ class Control:
     async def run(self, action: OperatorAction, timeout_s: float) -> str:
         """Carry out an action; returns the message for the operator when it is done.
 
-        Raises Refused or NotReady if it is rejected, Unknown if it may or may not be done, and TimeoutError if it was
-        accepted but is unfinished.
+        Raises Refused or NotReady if it is rejected, Unknown if it may or may not be done, and TimeoutError
+        if it was accepted but is unfinished.
         """
         message, _ = await self._run(action, timeout_s)
         return message
@@ -187,7 +181,7 @@ class Control:
         return self._node.ended_because if ends else action.done_text(self._view), None
 
     def drain(self) -> None:
-        """Begin to leave the cluster, and do not wait for the end."""
+        """Begin to leave the cluster, without waiting for the end."""
         self._node.guard(lambda: self._driver.handle(ActionRequested(Drain())))
 
     async def _carried_out(self, action: OperatorAction, timeout_s: float) -> OperatorAction:
@@ -221,7 +215,7 @@ class Control:
         return action
 
     async def _answered(self, action: AnsweredAction, timeout_s: float) -> Any:
-        """The answer. Raises the error that it is, or TimeoutError."""
+        """Raises the error that the answer is, or TimeoutError."""
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def on_answer(answer: Any) -> None:
@@ -240,7 +234,6 @@ class Control:
         return answer
 
     async def until(self, reached: Callable[[], bool], timeout_s: float, why: Callable[[], str]) -> None:
-        """Wait. Raises TimeoutError with the text of `why`; Closing or InvariantBroken if the member ends."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         while not reached():
             self._node.check()
@@ -251,7 +244,6 @@ class Control:
     # -- requests of clients
 
     def take(self, action: OperatorAction, timeout_ms: int, done: ActionDone) -> None:
-        """Carry out a client's action; calls `done` once."""
         if isinstance(action, OperatorQuery):
             self._ask(action, done)
             return

@@ -34,13 +34,12 @@ class DataLane:
     ways: Ways = PLAIN
     """Entry tables, and packing of entries for backups."""
     why: str = ""
-    """Reason why it is not compiled."""
+    """Why it is not compiled."""
     frees: FreesLater | None = None
     """Frees entries of dropped tables; None without compiled tables."""
 
     @property
     def build(self) -> str:
-        """Version, Python, and whether compiled code runs: the first line of a log."""
         compiled = "compiled" if self.kind == "compiled" else "plain Python"
         return f"Holdfast {__version__}, Python {platform.python_version()}, {compiled}"
 

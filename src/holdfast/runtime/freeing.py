@@ -7,12 +7,12 @@ import asyncio
 from holdfast.core.store.entry_mapping import FreesLater
 
 LOOK_S = 0.02
-"""Interval while there is nothing to free."""
+"""While there is nothing to free."""
 NEXT_S = 0.001
-"""Interval between two slices."""
 SLICE = 1000
-"""Entries per slice (large ones count several times), about 0.1 ms. A member does not drop more per second than this
-can free."""
+"""Entries per slice (large ones count several times), about 0.1 ms. A member does not drop more per second
+than this can free.
+"""
 
 
 class Freeing:
@@ -27,6 +27,6 @@ class Freeing:
         self._timer = self._loop.call_later(NEXT_S if more else LOOK_S, self._free)
 
     def stop(self) -> None:
-        """Stop; what is left is freed at once, unless another loop frees it."""
+        """What is left is freed at once, unless another loop frees it."""
         self._timer.cancel()
         self._frees.end_freeing()

@@ -18,10 +18,10 @@ log = logging.getLogger("holdfast")
 
 
 class Limited(Protocol):
-    """A listener with limits: the client port, or the network of members."""
+    """The client port, or the network of members."""
 
     def set_limits(self, limits: LimitSettings) -> None:
-        """Apply new limits; open connections stay."""
+        """Open connections stay."""
 
 
 class Changeable(Protocol):
@@ -33,14 +33,13 @@ class Changeable(Protocol):
         """The member's memory."""
 
     def guard(self, step: Callable[[], None]) -> None:
-        """Run a step; an error in it stops the member."""
+        """An error in the step stops the member."""
 
 
 class LiveSettings:
     def __init__(self, member: Changeable) -> None:
         self._member = member
         self.limited: tuple[Limited, ...] = ()
-        """Listeners that limits apply to."""
         self.changed: dict[str, str] = {}
         """Settings changed since the start, with their latest text."""
 
@@ -85,4 +84,4 @@ APPLIERS: dict[str, Callable[[LiveSettings], None]] = {
     "partitions.max_in_flight_bytes": LiveSettings.bound_flight,
     "log.level": LiveSettings.set_log_level,
 }
-"""The function that applies each key. The schema marks exactly these as live (`config.schema.LIVE`)."""
+"""The schema marks exactly these as live (`config.schema.LIVE`)."""

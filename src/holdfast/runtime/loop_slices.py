@@ -9,7 +9,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 SLICE_S = 0.004
-"""Duration of a slice; the work ends it at its next `yield`."""
+"""The work ends a slice at its next `yield`."""
 
 
 def in_slices(

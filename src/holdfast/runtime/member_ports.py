@@ -26,10 +26,8 @@ MEMBER_PORT, CLIENT_PORT = "member.member_port", "member.client_port"
 
 
 class MemberPorts:
-    """Both ports of one member.
-
-    They are taken first and accept connections last (`begin`): others learn the numbers of the ports when the member
-    joins, and no connection may arrive before the member can answer.
+    """Both ports are taken first and accept connections last (`begin`): others learn the numbers of the ports
+    when the member joins, and no connection may arrive before the member can answer.
     """
 
     def __init__(self, settings: Settings, connection_log: ConnectionLog) -> None:
@@ -44,7 +42,7 @@ class MemberPorts:
         self._reloading: asyncio.TimerHandle | None = None
 
     async def take_member_port(self, network: MemberNetwork) -> asyncio.Server:
-        """Take the port for members; the network closes it. Raises ConfigError."""
+        """The network closes the port. Raises ConfigError."""
         chosen, tls = self._settings.member, self.tls
         make: Callable[[], asyncio.BaseProtocol] = lambda: IncomingConnection(network)  # noqa: E731
         if tls is not None:
@@ -58,7 +56,6 @@ class MemberPorts:
         return self._members
 
     async def take_client_port(self, door: Callable[[], Door]) -> None:
-        """Take the port for clients. Raises ConfigError."""
         chosen, tls = self._settings.member, self.tls
         given = self._settings.is_given(CLIENT_PORT)
         if self.sockets.kind == "poll":
@@ -110,13 +107,11 @@ class MemberPorts:
         await begin(self._clients, CLIENT_PORT)
 
     def close_client_port(self) -> None:
-        """Accept no more clients."""
         if self._reloading is not None:
             self._reloading.cancel()
         if self._clients is not None:
             self._clients.close()
 
     def end(self) -> None:
-        """All connections of clients are closed."""
         if isinstance(self._clients, PolledDoor):
             self._clients.end()

@@ -1,13 +1,13 @@
 """The memory limit of a member, and how much of it is in use.
 
-The limit is `limits.memory_bytes`, or else a share of what the container, the host or `RLIMIT_AS` allows, whichever is
-least. Use is measured as resident memory, so it includes everything.
+The limit is `limits.memory_bytes`, or else a share of the memory that the container, the host or `RLIMIT_AS`
+allows, whichever is least. Use is measured as resident memory, so it includes everything.
 
-Freed memory does not always return to the kernel. Example: a map of 3 GB is cleared, and 100 MB of entries remain
-spread over Python's arenas. Python returns only arenas that are completely empty, so the kernel still counts most of
-the 3 GB; but new entries fit into the free parts. So memory that is free inside the allocators does not count as
-used. Where it cannot be determined (another C library or Python) it does, and a member recovers only when the kernel
-has it back.
+Freed memory does not always return to the kernel. Example: a map of 3 GB is cleared, and 100 MB of entries
+remain spread over Python's arenas. Python returns only completely empty arenas, so the kernel still counts
+most of the 3 GB; but new entries fit into the free parts. So memory that is free inside the allocators does
+not count as used. Where it cannot be determined (another C library or Python) it does, and a member recovers
+only when the kernel has it back.
 """
 
 from __future__ import annotations
@@ -26,20 +26,22 @@ from holdfast.wire.checkpoint import need_arrow
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 HOST_SHARE = 0.5
-"""Share of the host's memory, which other programs use as well."""
+"""Of the host's memory, which other programs use as well."""
 OWN_SHARE = 0.75
-"""Share of the container's memory or of `RLIMIT_AS`, which this process has for itself. The rest is for peaks, and for
-what the kernel counts besides resident memory."""
+"""Of the container's memory or `RLIMIT_AS`, which this process has for itself. The rest is for peaks, and for
+memory that the kernel counts besides resident memory.
+"""
 UNLIMITED = 1 << 60
 """Version 1 of cgroups reports about this much, or more, if there is no limit."""
 
 M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -8, -3, -1
-"""Parameters of `mallopt`: number of heaps; size from which a block is a mapping of its own; free bytes that stay at
-the end of the heap.
+"""Parameters of `mallopt`: number of heaps; size from which a block is its own mapping; free bytes that stay
+at the end of the heap.
 """
 MAPPED_BYTES, KEPT_BYTES = 32 * 1024 * 1024, 64 * 1024 * 1024
-"""Values for the last two. By default both adapt to what was freed and begin at 128 KB: then each turn that sends large
-values gets its buffers from the kernel, page by page, and returns them."""
+"""Values for the last two. By default both adapt to freed sizes and begin at 128 KB: then each turn that
+sends large values gets its buffers from the kernel, page by page, and returns them.
+"""
 AMPLE = 4 * 1024**3
 """Below this limit `KEPT_BYTES` would be too large a part, and the defaults stay."""
 
@@ -48,15 +50,17 @@ LITTLE_AT, LITTLE_UNTIL = 0.80, 0.75
 NONE_AT, NONE_UNTIL = 0.90, 0.85
 """The same for "no room"."""
 COPIES = 8
-"""Rough number of copies of a large request's data at one time: as received, decoded, and in buffers for backups, the
-journal and sockets."""
+"""Rough number of copies of a large request's data at one time: as received, decoded, and in buffers for
+backups, the journal and sockets.
+"""
 LARGEST_PART = 0.4
-"""Limit of all these copies, as a part of the limit; backups, which are not asked, have their reserve for it."""
+"""All these copies, as a part of the limit; backups, which are not asked, have their reserve for it."""
 TAKEN_AT = 0.97
 """From here on free memory inside the allocators counts as used: too much of it is in unusable pieces."""
 PAUSES = 50
-"""Pause after an inspection of the allocators, as a multiple of its duration, which is milliseconds with many pieces.
-The same for `malloc_trim`, which may take 100 ms per gigabyte."""
+"""Pause after an inspection of the allocators, as a multiple of its duration (milliseconds with many pieces).
+The same for `malloc_trim`, which may take 100 ms per gigabyte.
+"""
 TRIM_S = 1.0
 """Minimum pause between two trims."""
 TRIM_PART = 0.05
@@ -67,11 +71,11 @@ TRIM_PART = 0.05
 class Limit:
     size: int
     because: str
-    """The source of the number, in words."""
+    """Source of the number."""
 
 
 def limit_of(given: int) -> Limit:
-    """The limit: `given` (`limits.memory_bytes`) or, if 0, the detected one; never more than `RLIMIT_AS` leaves."""
+    """`given` (`limits.memory_bytes`) or, if 0, the detected limit; never more than `RLIMIT_AS` leaves."""
     space = _space_limit()
     if given:
         return space if space is not None and space.size < given else Limit(given, "limits.memory_bytes")
@@ -86,7 +90,9 @@ def limit_of(given: int) -> Limit:
 
 
 def _space_limit() -> Limit | None:
-    """Memory left by `RLIMIT_AS`. Mapped memory that is not resident (libraries, stacks) is no room for entries."""
+    """Memory left by `RLIMIT_AS`. Mapped memory that is not resident (libraries, stacks) is no room for
+    entries.
+    """
     space = address_space()
     if space is None:
         return None
@@ -98,7 +104,7 @@ def _space_limit() -> Limit | None:
 def prepare(*, files: bool, memory_bytes: int = 0) -> None:
     """Prepare the allocators at the start of the process.
 
-    `files`: whether checkpoints will be written; their library is loaded now then, as later there may be no room.
+    `files`: whether checkpoints will be written; their library is loaded now, as later there may be no room.
     `memory_bytes`: as for `limit_of`.
     """
     if files:
@@ -126,7 +132,7 @@ def address_space() -> int | None:
 
 
 def container_bytes(root: Path = Path("/")) -> int | None:
-    """The lowest memory limit of this process's cgroups, version 1 or 2; None if there is none."""
+    """The lowest memory limit of this process's cgroups, version 1 or 2."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -158,7 +164,7 @@ def _limit_in(file: Path) -> list[int]:
 
 
 def _taken() -> tuple[int, int]:
-    """Resident and mapped bytes of this process; 0 where the kernel does not report them (not Linux)."""
+    """Resident and mapped bytes; 0 where the kernel does not report them (not Linux)."""
     try:
         file = os.open("/proc/self/statm", os.O_RDONLY)
     except OSError:
@@ -310,7 +316,6 @@ class Gauge:
             self._next_trim_s = done_s + max(TRIM_S, PAUSES * (done_s - now_s))
 
     def fits(self, size: int) -> bool:
-        """Measure, and check for room."""
         self.look()
         return size * COPIES <= min(TAKEN_AT * self.limit.size - self.used, LARGEST_PART * self.limit.size)
 

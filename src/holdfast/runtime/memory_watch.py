@@ -1,4 +1,10 @@
-"""Measures a member's memory often enough, and notifies the member when its room changes."""
+"""Measures a member's memory often enough, and notifies the member when its room changes.
+
+Example: with a limit of 1 GB memory is measured after each 3.9 MB of messages. If entries of 100 bytes take
+400 when stored, 16 MB may be added between two looks: far less than the 100 MB that are left when the member
+begins to reject writes. A single request larger than 3.9 MB is compared with the room before it is accepted
+(`fits`).
+"""
 
 from __future__ import annotations
 
@@ -9,27 +15,19 @@ from holdfast.core.model.views import Room
 from holdfast.runtime.memory import Gauge, Limit
 
 MEASURE_S = 0.1
-"""Memory is measured at least this often."""
 MEASURE_PART, MEASURE_BYTES_MIN = 256, 262_144
-"""It is also measured each time that this part of the limit has arrived in messages, or so many bytes if that is more.
-A small entry takes several times the size of its message once it is stored: with its share of the backlog, and of the
-last updates."""
+"""Memory is also measured each time that this part of the limit has arrived in messages, or so many bytes if
+that is more. A small entry takes several times the size of its message once it is stored: with its share of
+the backlog, and of the last updates.
+"""
 HELD_PART = 32
 """Without room in memory, incomplete messages of clients may take this part of the limit."""
 
 
 class MemoryWatch:
-    """The memory of one member.
-
-    Example: with a limit of 1 GB memory is measured after each 3.9 MB of messages. If entries of 100 bytes take 400
-    when stored, 16 MB may be added between two looks: far less than the 100 MB that are left when the member begins to
-    reject writes. A single request larger than 3.9 MB is compared with the room before it is accepted (`fits`).
-    """
-
     def __init__(self, limit: Limit) -> None:
         self.gauge = Gauge(limit)
         self._arrived = 0
-        """Bytes that have arrived since memory was measured."""
         self._measure_after = max(MEASURE_BYTES_MIN, limit.size // MEASURE_PART)
         self._room = Room.PLENTY
         self._timer: asyncio.TimerHandle | None = None
@@ -39,18 +37,17 @@ class MemoryWatch:
         self._stop_freeing: Callable[[], None] | None = None
 
     def connect(self, on_room: Callable[[Room], None], relieve: Callable[[int], None]) -> None:
-        """`on_room` is called when the room changes. `relieve` takes how many bytes of incomplete messages may stay
-        when there is no room.
+        """`on_room` is called when the room changes. `relieve` takes how many bytes of incomplete messages
+        may stay when there is no room.
         """
         self._on_room, self._relieve = on_room, relieve
 
     def begin(self, loop: asyncio.AbstractEventLoop, stop_freeing: Callable[[], None] | None) -> None:
-        """Measure from now on, until `stop`; that ends what frees memory in the background, too."""
+        """Measure from now on, until `stop`, which also ends background freeing."""
         self._stop_freeing = stop_freeing
         self._measure_again(loop)
 
     def stop(self) -> None:
-        """Measure no more."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -59,7 +56,6 @@ class MemoryWatch:
             stop_freeing()
 
     def came(self, size: int) -> None:
-        """So many bytes have arrived from clients or members."""
         self._arrived += size
         if self._arrived >= self._measure_after:
             self._measure()

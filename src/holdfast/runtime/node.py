@@ -1,4 +1,4 @@
-"""One member in the real world: its engine, its sockets, and what its sessions see of it (`server.grid.Grid`)."""
+"""One member in the real world: its engine, its sockets, and its interface for sessions (`server.grid.Grid`)."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ TOO_MUCH = (
 
 
 class Node(MemberGrid):
-    """Runs one member. Implements the engine's `World`, and the rest of the sessions' `Grid`."""
+    """Implements the engine's `World`, and the rest of the sessions' `Grid`."""
 
     def __init__(self, settings: Settings, services: Sequence[Service] = ()) -> None:
-        """Raises ConfigError when the services cannot be told apart, or want what cannot be."""
+        """Raises ConfigError for ambiguous or impossible services."""
         settings = with_services(settings, services)
         found = limit_of(settings.limits.memory_bytes)
         limits = msgspec.structs.replace(settings.limits, memory_bytes=found.size)
@@ -73,17 +73,15 @@ class Node(MemberGrid):
         self.memory = MemoryWatch(found)
         self.services = tuple(services)
         self.started = False
-        """Whether it was started, however long ago: it is started once."""
+        """Whether it was ever started: it is started once."""
         self._begun_s = time.monotonic()
         self._starting = False
         self.ended: asyncio.Event = asyncio.Event()
         self.ended_because = ""
         self.broken: BaseException | None = None
-        """The error inside the member that has stopped it, if any."""
         self._asks_as = uuids.uuid4().bytes
         self._asked = 0
         self.calls: set[asyncio.Future[Outcome] | asyncio.Future[TransactionAnswer]] = set()
-        """Requests of the in-process API that wait for their answer."""
         self.connection_log = ConnectionLog()
         self._watch = MemberWatch(self.settings, self.connection_log)
         self.control: Control
@@ -103,7 +101,6 @@ class Node(MemberGrid):
     # -- start and stop
 
     async def start(self) -> None:
-        """Open the ports and look for the cluster. Raises ConfigError (a port is taken), Refused the second time."""
         if self.started:
             raise Refused("this member was started before; make another one")
         if self._starting:
@@ -201,7 +198,6 @@ class Node(MemberGrid):
         self.driver.callers.backpressure_changed = self._door.backlog_changed
 
     def _begin(self) -> None:
-        """The member acts: measure and watch it."""
         gauge = self.gauge
         log.info(
             "memory: %d MB may be taken (%s), %d MB are",
@@ -224,7 +220,7 @@ class Node(MemberGrid):
             )
 
     async def _open(self, identity: Identity) -> Driver:
-        """The member, with what its files hold; returns when it may act."""
+        """The member, with the content of its files; returns when it may act."""
         settings = self.settings
         if not settings.persistence.directory or settings.member.lite:
             return Driver(Member(identity, settings, self.services, ways=self.data_lane.ways), self._world)
@@ -256,7 +252,7 @@ class Node(MemberGrid):
         chosen = settings.member
         name = chosen.name or str(Address(host, client_port))
         kind = settings.partitions.group_by
-        # Attributes are sent to others, and filters of Raft zones go by them: "zone" is the availability zone.
+        # Attributes are sent to others, and filters of Raft zones use them: "zone" is the availability zone.
         places = {"rack": chosen.rack, "zone": chosen.availability_zone}
         group = {"host": host, **places}.get(kind, "")
         if kind in places and not group and not chosen.group and not chosen.lite:
@@ -314,7 +310,7 @@ class Node(MemberGrid):
         await self._watch.close_traces(self.ended_because or "it was stopped")
 
     def failed(self, error: BaseException) -> None:
-        """Something went wrong inside the member: it stops rather than guess. To the cluster this is a crash."""
+        """After an internal error the member stops rather than guess. To the cluster this is a crash."""
         if self.broken is not None:
             return
         log.critical("this member stops, because of an error inside it: %s", error, exc_info=error)
@@ -332,13 +328,13 @@ class Node(MemberGrid):
             self.failed(error)
 
     def new_request_id(self) -> bytes:
-        """An id for a request of the in-process API, unique in the cluster."""
+        """For a request of the in-process API; unique in the cluster."""
         self._asked += 1
         return self._asks_as + self._asked.to_bytes(8, "big")
 
     def check(self) -> None:
-        """Raises NotReady before this member was started, InvariantBroken when an error has stopped it, Closing when it
-        has ended otherwise.
+        """Raises NotReady before this member was started, InvariantBroken when an error has stopped it,
+        Closing when it has ended otherwise.
         """
         if not self.started:
             raise NotReady("this member is not started yet: await its start(), or use it in an `async with`")
@@ -376,17 +372,14 @@ class Node(MemberGrid):
 
     @property
     def door(self) -> Door:
-        """The connections of clients."""
         return self._door
 
     @property
     def gauge(self) -> Gauge:
-        """The member's memory."""
         return self.memory.gauge
 
     @property
     def sockets(self) -> Sockets:
-        """How clients' sockets are served."""
         return self._ports.sockets
 
     # -- what sessions see, beside what `MemberGrid` tells
@@ -431,7 +424,6 @@ class Node(MemberGrid):
             self._audit_log.write(event)
 
     def files(self) -> dict[str, object] | None:
-        """Figures of the journal; None: there is none."""
         return self._files.figures() if self._files is not None else None
 
     @property
@@ -441,7 +433,6 @@ class Node(MemberGrid):
 
     @property
     def connections(self) -> dict[str, int]:
-        """How many there are, by door."""
         return {"clients": len(self._door.connections), "http": self._http.connections}
 
     def reads_by_map(self) -> Mapping[str, int]:
@@ -449,13 +440,13 @@ class Node(MemberGrid):
         return super().reads_by_map()
 
     def _operations(self) -> dict[str, int]:
-        """How many were answered, by kind."""
+        """Answered operations by kind."""
         counted = Counter({name: kept.count for name, kept in self.times.latencies().items()})
         counted.update({name: sum(counts) for name, counts, _ in self.tally.figures()})
         return dict(counted)
 
     def status(self, count: Counted | None = None) -> MemberStatus:
-        """The status. `count`: the entries, if they are counted already."""
+        """`count`: the entries, if they are counted already."""
         process = ProcessStatus(
             uptime_s=round(time.monotonic() - self._begun_s, 3),
             files=self._files.status() if self._files is not None else None,

@@ -39,13 +39,11 @@ log = logging.getLogger("holdfast")
 BROKEN = 70
 LOOK_S = 0.1
 WARN_S = 60.0
-"""Interval of warnings while no cluster is found."""
 
 
 def main(settings: Settings) -> int:
-    """Run one member until it has left; returns the exit status.
-
-    Raises ConfigError when it cannot start, Unreachable when it finds no cluster in time.
+    """Run one member until it has left; returns the exit status. Raises ConfigError when it cannot start,
+    Unreachable when it finds no cluster in time.
     """
     files = bool(settings.persistence.directory) and not settings.member.lite
     prepare(files=files, memory_bytes=settings.limits.memory_bytes)
@@ -172,7 +170,7 @@ class LeavingLog:
         self._told = ""
 
     def log_reason(self) -> None:
-        """Log the reason, once. A drain shorter than one look is logged at its end."""
+        """Log the reason once. A drain shorter than one look is logged at its end."""
         picture = self._node.member.picture
         if self._told or not picture.leaving:
             return

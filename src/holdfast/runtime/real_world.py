@@ -14,10 +14,8 @@ from holdfast.runtime.peering.member_network import MemberNetwork
 
 
 class WorldOwner(Protocol):
-    """The member that lives in this world."""
-
     def guard(self, deed: Callable[[], None]) -> None:
-        """Let the member act; an error inside it stops it."""
+        """An error inside the member stops it."""
 
     def tick(self) -> None:
         """A deadline of the engine is over."""
@@ -27,7 +25,7 @@ class WorldOwner(Protocol):
 
 
 class RealWorld:
-    """Implements `engine.ports.World` for one member. It has one timer: for the engine's next deadline."""
+    """Implements `engine.ports.World` for one member. Its one timer is for the engine's next deadline."""
 
     def __init__(
         self,
@@ -90,6 +88,5 @@ class RealWorld:
         self._owner.tick()
 
     def cancel(self) -> None:
-        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()

@@ -22,13 +22,14 @@ from holdfast.core.model.member_status import Stalls
 log = logging.getLogger("holdfast")
 
 LOOK_S = 0.02
-"""Interval of looks; each costs some microseconds."""
+"""Each look costs some microseconds."""
 NOTABLE_S = 0.01
 """Shorter stalls are not reported."""
 MINUTE_S = 60
 PENDING = 5
-"""Middle-generation collections before a full one, about 35,000 new objects. Python waits for twice as many, and until
-they are a quarter of the old ones."""
+"""Middle-generation collections before a full one, about 35,000 new objects. Python waits for twice as many,
+and until they are a quarter of the old ones.
+"""
 LONG_S = 0.005
 """After a full collection this long, all its survivors are frozen."""
 
@@ -42,7 +43,7 @@ class StallGauge:
         clock: Callable[[], float] = time.monotonic,
         stalled: Callable[[float], None] | None = None,
     ) -> None:
-        """clock: in seconds. stalled: called for each stall of `NOTABLE_S` or more."""
+        """`clock`: in seconds. `stalled`: called for each stall of `NOTABLE_S` or more."""
         self._stalled = stalled
         self._loop = loop
         self._clock = clock
@@ -85,9 +86,9 @@ class StallGauge:
 class CollectorControl:
     """Keeps full collections short: freezes the survivors of a long one, so that later ones skip them.
 
-    It collects earlier than Python would, so that there is little to visit. Frozen objects are still freed when their
-    last reference goes; only frozen cycles that are dropped later leak. These are few: they must have been alive at a
-    freeze, and each freeze requires tens of thousands of new long-lived objects.
+    It collects earlier than Python would, so that there is little to visit. Frozen objects are still freed
+    when their last reference goes; only frozen cycles that are dropped later leak. These are few: they must
+    have been alive at a freeze, and each freeze requires tens of thousands of new long-lived objects.
     """
 
     def __init__(self, long_s: float = LONG_S, clock: Callable[[], float] = time.perf_counter) -> None:

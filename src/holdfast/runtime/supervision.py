@@ -15,7 +15,8 @@ SUPERVISED_BY: Final = "SUPERVISED_BY"
 def supervisor_of(environ: Mapping[str, str], pid: int | None = None) -> str:
     """`systemd`, `kubernetes` or `holdfast`; empty: nothing.
 
-    A shell inside a unit of systemd inherits INVOCATION_ID, so the process must be the one that systemd has started.
+    A shell inside a unit of systemd inherits INVOCATION_ID, so the process must be the one that systemd has
+    started.
     """
     if environ.get(SUPERVISED_BY) == "holdfast":
         return "holdfast"

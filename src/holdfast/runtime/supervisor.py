@@ -1,9 +1,10 @@
 """Runs several members on one host: one process per core, with one command and one log.
 
-Each member is a process like that of `holdfast start`, with its own ports, name and directory. Signals are passed on to
-all members: the first drains them, a second ends them at once. A member that dies is restarted, with a growing delay if
-it dies soon; the others keep running, because their memory holds the data. A member that an operator let leave stays
-away; one that `holdfast cluster restart` let leave is started again. If the supervisor is killed, its members drain.
+Each member is a process like that of `holdfast start`, with its own ports, name and directory. Signals go to
+all members: the first drains them, a second ends them at once. A member that dies is restarted, with a
+growing delay if it dies soon; the others keep running, because their memory holds the data. A member that an
+operator let leave stays away; one that `holdfast cluster restart` let leave is started again. If the
+supervisor is killed, its members drain.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ MEMBERS_MAX = 256
 MISUSED, UNSAFE = 2, 1
 """Exit statuses of a member (`holdfast.runtime.process`)."""
 WAIT_S, WAIT_MAX_S = 1.0, 60.0
-"""Delay before a restart: doubled each time, until the member has run for the maximum."""
+"""Before a restart: doubled each time, until the member has run for the maximum."""
 CHUNK_BYTES = 65_536
 PR_SET_PDEATHSIG = 1
 PROGRAM = (
@@ -49,7 +50,7 @@ class Place:
     own: Mapping[str, object]
     """Settings that differ from the common ones, by dotted key."""
     core: int | None
-    """The core that it is bound to, or None."""
+    """The core that it is bound to."""
 
 
 def cores() -> list[int]:
@@ -126,14 +127,14 @@ class Supervised:
     process: asyncio.subprocess.Process | None = None
     lives: int = 0
     status: int = 0
-    """Exit status of the last process."""
+    """Of the last process."""
     wait_s: float = field(default=WAIT_S)
 
 
 class Supervisor:
     def __init__(self, places: Sequence[Place], arguments: Sequence[str], *, named: bool = True) -> None:
-        """arguments: for `holdfast start`, common to all. named: prefix each line of output with the member's name
-        (JSON lines contain it already).
+        """`arguments`: for `holdfast start`, common to all. `named`: prefix each line of output with the
+        member's name (JSON lines contain it already).
         """
         self._named = named
         self._members = [Supervised(place) for place in places]
@@ -244,7 +245,7 @@ def _write(text: bytes) -> None:
 def main(settings: Settings, count: int, arguments: Sequence[str]) -> int:
     """Run several members until all have ended; returns the exit status. Raises ConfigError.
 
-    settings: common to all. arguments: the same settings as arguments of `holdfast start`.
+    `settings`: common to all. `arguments`: the same settings as arguments of `holdfast start`.
     """
     found = places(settings, count)
     # Each member writes its own file; the supervisor logs to standard output.

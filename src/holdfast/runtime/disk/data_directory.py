@@ -29,17 +29,17 @@ log = logging.getLogger("holdfast")
 
 
 class DataDirectory:
-    """`persistence.directory` of one member."""
-
     def __init__(
         self,
         directory: Path,
         loop: asyncio.AbstractEventLoop,
         guard: Callable[[Callable[[], None]], None],
     ) -> None:
-        """Raises NotInstalled when checkpoints could not be written, ConfigError when another process has it open."""
+        """Raises NotInstalled when checkpoints could not be written, ConfigError when another process has it
+        open.
+        """
         if find_spec("pyarrow") is None:
-            # Now, and not at the first checkpoint: by then clients rely on the files.
+            # Not only at the first checkpoint: by then clients rely on the files.
             raise NotInstalled.of(
                 f"persistence.directory is {str(directory)!r}: checkpoints are Parquet files",
                 "pyarrow",
@@ -110,7 +110,6 @@ class DataDirectory:
         return ready.is_set()
 
     def figures(self) -> dict[str, object]:
-        """Figures of the journal about its files."""
         return self._journal.figures() if self._journal is not None else {}
 
     def status(self) -> FilesStatus | None:

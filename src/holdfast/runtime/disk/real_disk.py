@@ -51,7 +51,7 @@ _Group = tuple[Sequence[Deed], DeedsDone]
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Make many long-lived objects without the garbage collector, now or later."""
+    """Make many long-lived objects without the garbage collector."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -73,15 +73,13 @@ class RealDisk:
         loop: asyncio.AbstractEventLoop,
         guard: Callable[[Callable[[], None]], None] = _at_once,
     ) -> None:
-        """guard: runs callbacks in the event loop and handles their errors.
-
-        Raises ConfigError when the directory cannot be used, or another process uses it.
+        """`guard`: runs callbacks in the event loop and handles their errors. Raises ConfigError when the
+        directory cannot be used, or another process uses it.
         """
         self._directory = Path(directory).absolute()
         self._loop = loop
         self._guard = guard
         self._files: dict[str, int] = {}
-        """Files open for writing, by name."""
         self._files_lock = threading.Lock()
         self._failed: DiskFailed | None = None
         self._closed = False
@@ -102,7 +100,6 @@ class RealDisk:
             line: queue.SimpleQueue() for line in LINES
         }
         self.clocks = {line: DeedClock() for line in LINES}
-        """Timing of each line."""
         self._threads = [
             threading.Thread(
                 target=self._work, args=(each, self.clocks[line]), name=f"holdfast {line}", daemon=True
@@ -207,7 +204,8 @@ class RealDisk:
             try:
                 self._do(deed)
             except OSError as error:
-                # A sync that fails for lack of space has lost earlier writes, so it does not count as a full disk.
+                # A sync that fails for lack of space has lost earlier writes, so it does not count as a full
+                # disk.
                 if error.errno in NO_ROOM and not isinstance(deed, Sync):
                     return DiskFull(f"{self._directory}: {error}")
                 self._failed = DiskFailed(f"{self._directory}: {type(deed).__name__}: {error}")

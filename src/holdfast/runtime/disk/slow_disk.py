@@ -1,6 +1,6 @@
 """Detection of slow deeds of the disk, also while one hangs.
 
-The writer thread stores when a deed begins and ends, which costs two readings of the clock; the watcher polls the
+The writer thread stores when a deed begins and ends (two readings of the clock); the watcher polls the
 present deed and the slowest since the last poll.
 """
 
@@ -19,8 +19,6 @@ class SlowDeed:
 
 
 class DeedClock:
-    """Timing of one line. Written by its thread and read by others: each field is replaced as a whole."""
-
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock`: in seconds."""
         self._clock = clock

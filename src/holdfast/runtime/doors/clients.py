@@ -25,8 +25,6 @@ KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 
 
 class Door(door.Door):
-    """The door on the running event loop."""
-
     def __init__(
         self,
         grid: Grid,
@@ -41,7 +39,6 @@ class Door(door.Door):
         super().__init__(grid, limits, loop, monotonic_ns, connection_log or ConnectionLog(), member, options)
 
     async def close_all(self) -> None:
-        """Close all connections, and give pending output a moment to leave."""
         for connection in list(self.connections):
             connection.close("the member is shutting down")
         for _ in range(round(LAST_WORDS_S / LAST_WORDS_LOOK_S)):
@@ -82,12 +79,11 @@ class PolledConnection(door.ClientConnection):
         super()._check_idle()
 
     def described(self, now_ns: int) -> ClientOfMember:
-        """This connection, for operators."""
         self._note_activity()
         return super().described(now_ns)
 
     def _note_activity(self) -> None:
         if self._wire.heard():
-            # The data lane served the client without the session; an empty call tells the session that the client is
-            # active.
+            # The data lane served the client without the session; an empty call tells the session that the
+            # client is active.
             self._receive(b"")

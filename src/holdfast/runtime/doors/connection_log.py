@@ -23,7 +23,6 @@ class ConnectionLog:
         """`clock`: in seconds."""
         self._lines = LimitedLines(clock)
         self.counts: Counter[str] = Counter()
-        """Events by kind since the start."""
 
     def closed(self, why: str, /) -> None:
         self.counts["client connections closed by this member"] += 1
@@ -38,8 +37,8 @@ class ConnectionLog:
         level: int = logging.WARNING,
         error: BaseException | None = None,
     ) -> None:
-        """Count an event and log it, rate-limited. `args`: foreign text, which is quoted; `error`: an internal error,
-        logged with its traceback.
+        """Count an event and log it, rate-limited. `args`: foreign text, which is quoted; `error`: an
+        internal error, logged with its traceback.
         """
         self.counts[kind] += 1
         self._lines.write(kind, line, *map(quoted, args), level=level, error=error)

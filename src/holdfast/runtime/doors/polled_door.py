@@ -25,7 +25,6 @@ SOURCES = tuple(Path(__file__).with_name(name) for name in ("poll_cy.py", "syste
 BACKLOG = 1024
 """The system's queue of connections to accept."""
 AT_ONCE = 64
-"""Connections accepted per call."""
 FULL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 FULL_S = 0.2
 """Pause of accepting while no descriptor is free."""
@@ -35,7 +34,7 @@ FULL_S = 0.2
 class Sockets:
     kind: Literal["poll", "loop"]
     module: ModuleType | None = None
-    """The module with `Poll`; None for asyncio."""
+    """None for asyncio."""
     why: str = ""
     """Reason for asyncio, or for uncompiled code."""
 
@@ -59,8 +58,6 @@ def sockets_way(choice: SocketsChoice = "auto", lane: LaneChoice = "auto", *, tl
 
 
 class PolledDoor:
-    """A listener for `poll_cy` with the interface of `asyncio.Server`."""
-
     def __init__(self, listening: list[socket.socket]) -> None:
         self.sockets = listening
         self._loop = asyncio.get_running_loop()
@@ -130,7 +127,6 @@ class PolledDoor:
         self._pausing = self._loop.call_later(FULL_S, self._watch)
 
     def close(self) -> None:
-        """Stop accepting."""
         if self._pausing is not None:
             self._pausing.cancel()
         for each in self.sockets:
@@ -139,7 +135,6 @@ class PolledDoor:
                 each.close()
 
     def end(self) -> None:
-        """Close all connections."""
         if self._poll is not None:
             self._loop.remove_reader(self._poll.fileno())
             self._poll.close()

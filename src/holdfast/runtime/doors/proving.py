@@ -1,7 +1,8 @@
 """Password checks in a thread, one at a time, while the event loop runs (`server.logins.Prover`).
 
-Addresses take turns: if one sends 100 logins and another sends 1, the latter waits for at most one of the former's.
-The queue is bounded by `limits.unauthenticated_connections`, since each check belongs to such a connection.
+Addresses take turns: if one sends 100 logins and another sends 1, the latter waits for at most one of the
+former's. The queue is bounded by `limits.unauthenticated_connections`, since each check belongs to such a
+connection.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ class _Proof(NamedTuple):
     done: Callable[[bool], None]
 
     def made(self) -> bool:
-        """Whether the password is right. Every verifier is tried, so that the time does not depend on which one
-        matches.
+        """Whether the password is right. Every verifier is tried, so that the time does not depend on the
+        matching one.
         """
         found = [verifier.matches(self.password) for verifier in self.verifiers]
         return any(found)

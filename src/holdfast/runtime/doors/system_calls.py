@@ -11,11 +11,10 @@ from typing import Any
 READY_BYTES = 12
 """Size of one event in the buffer of `wait`."""
 PIECES_MOST = 64
-"""Most pieces per call."""
 
 
 def receive(fd: int, room: bytearray, start: int, end: int) -> int:
-    """Read into this part of the buffer; returns the number of bytes, 0 at the end of the stream."""
+    """Returns the number of bytes, 0 at the end of the stream."""
     try:
         with memoryview(room) as view, view[start:end] as part:
             return os.readv(fd, [part])
@@ -41,12 +40,11 @@ def receive_value(fd: int, room: bytearray, start: int, end: int) -> int:
 
 
 def whole_value(room: bytearray) -> bytes:
-    """The complete value. The buffer must not be used afterwards."""
     return bytes(room)
 
 
 def send(fd: int, data: bytes | bytearray, start: int, end: int) -> int:
-    """Send this part of the data; returns how many bytes were accepted."""
+    """Returns how many bytes were accepted."""
     try:
         with memoryview(data) as view, view[start:end] as part:
             return os.write(fd, part)

@@ -38,8 +38,8 @@ async def listen(
 
 
 async def serve(server: asyncio.Server | PolledDoor) -> None:
-    """Start listening. Raises OSError if another process listens at the port: two can bind it until one listens. The
-    loop's own server then reports nothing and drops its sockets.
+    """Start listening. Raises OSError if another process listens at the port: two can bind it until one
+    listens, and the loop's own server then reports nothing and drops its sockets.
     """
     try:
         await server.start_serving()

@@ -1,6 +1,6 @@
 """TLS contexts of a member, rebuilt when their files have changed.
 
-New files are tested before use: the member shakes hands with itself in memory, in both roles. So a certificate that has
+New files are tested before use by a handshake of the member with itself in memory. So a certificate that has
 expired, or that the members' CA did not sign, is detected before another member rejects it.
 """
 
@@ -21,8 +21,9 @@ log = logging.getLogger("holdfast")
 ROUNDS_MAX = 8
 """Messages each way of a handshake in memory; it takes three."""
 CIPHERS_1_2 = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""Cipher suites accepted with TLS 1.2: forward secrecy and authenticated encryption, as RFC 9325 recommends. The suites
-of TLS 1.3 are all of this kind and are not affected."""
+"""For TLS 1.2: forward secrecy and authenticated encryption, as RFC 9325 recommends. The suites of TLS 1.3
+are all of this kind.
+"""
 Stamp = tuple[tuple[int, int, int] | None, ...]
 
 _VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -31,13 +32,10 @@ _VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl
 @dataclass(frozen=True, slots=True)
 class Contexts:
     clients: ssl.SSLContext
-    """For the client port."""
     members: ssl.SSLContext
-    """For the member port."""
     outgoing: ssl.SSLContext
-    """For connections to other members."""
     member_certificate_ends: str
-    """Expiry of the member certificate, as OpenSSL writes it."""
+    """As OpenSSL writes it."""
 
 
 class MemberTls:
@@ -50,7 +48,6 @@ class MemberTls:
         self.trouble = ""
         """Why changed files are not in use; empty if there is no problem."""
         self.loaded = 1
-        """Number of times that files were loaded."""
 
     def look(self) -> None:
         """Use changed files if they are valid."""
@@ -103,14 +100,12 @@ def _stamp_of(file: str) -> tuple[int, int, int] | None:
 
 
 def _made(settings: TlsSettings) -> Contexts:
-    """Raises ConfigError."""
     clients = _server(settings.minimum_version)
     show(clients, settings.certificate, settings.key, settings.key_password, "tls.certificate")
     clients.verify_mode = _VERIFY[settings.client_certificates]
     if settings.client_certificates != "none":
         own = bool(settings.client_ca)
         trust(clients, settings.client_ca or settings.ca, "tls.client_ca" if own else "tls.ca")
-    # Every member supports 1.3, so a 1.2 handshake at this port can only be a downgrade or a stranger.
     members = _server("1.3")
     members.verify_mode = ssl.CERT_REQUIRED
     outgoing = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -130,8 +125,9 @@ def _server(minimum_version: TlsVersion) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = VERSIONS[minimum_version]
     context.set_ciphers(CIPHERS_1_2)
-    # A resumed session relies on a certificate that may no longer be trusted. The ssl module cannot switch off the
-    # session ids of TLS 1.2; those sessions end when a file is renewed, since the context is rebuilt then.
+    # A resumed session relies on a certificate that may no longer be trusted. The ssl module cannot switch
+    # off the session ids of TLS 1.2; those sessions end when a file is renewed, since the context is rebuilt
+    # then.
     context.num_tickets = 0
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     return context

@@ -1,17 +1,19 @@
 """TLS on accepted connections: a protocol for the loop, and a transport for the protocol above.
 
-asyncio's own TLS servers close failed handshakes silently. Here the reason is logged, and a client that speaks no TLS
-gets a reply. During the handshake, each connection occupies one of `limits.unauthenticated_connections` places; when
-all are taken, the oldest connection of the address with the most is closed.
+asyncio's own TLS servers close failed handshakes silently. Here the reason is logged, and a client that
+speaks no TLS gets a reply. During the handshake, each connection occupies one of
+`limits.unauthenticated_connections` places; when all are taken, the oldest connection of the address with the
+most is closed.
 
-Records cost their receiver the same with or without content, and key updates cost more. So a client that sends nearly
-empty records is disconnected; and content is delivered in one piece, however many records it came in.
+Records cost their receiver the same with or without content, and key updates cost more. So a client that
+sends nearly empty records is disconnected; and content is delivered in one piece, however many records it
+came in.
 
-Closing needs care in both directions. What a peer sent before an error or a `close_notify` is valid, and is delivered
-first (`_fill`). What this side has to say must leave before the socket closes: an alert after a failed handshake, or
-the client sees a bare reset and cannot report "unknown CA"; and `close_notify`, without which the client must suspect
-that an attacker cut the response short. The peer's own `close_notify` is not awaited: a silent peer would hold the
-socket.
+Closing needs care in both directions. Data that a peer sent before an error or a `close_notify` is valid, and
+is delivered first (`_fill`). Some output must leave before the socket closes: an alert after a failed
+handshake, or the client sees a bare reset and cannot report "unknown CA"; and `close_notify`, without which
+the client must suspect that an attacker cut the response short. The peer's own `close_notify` is not awaited:
+a silent peer would hold the socket.
 """
 
 from __future__ import annotations
@@ -37,15 +39,14 @@ FAILED = "failed TLS handshakes"
 BROKEN = "broken TLS connections"
 HOLLOW = "TLS connections closed: nearly empty records"
 HOLLOW_BYTES = 64 * 1024
-"""Allowed bytes beyond twice the content: a record adds 22 bytes to its content, and the smallest client message is
-about as long."""
+"""Allowed bytes beyond twice the content: a record adds 22 bytes to its content, and the smallest client
+message is about as long.
+"""
 
 log = logging.getLogger("holdfast")
 
 
 class TlsDoor:
-    """State of one TLS port; the protocol factory of its server."""
-
     def __init__(
         self,
         make: Callable[[], asyncio.BaseProtocol],
@@ -56,8 +57,8 @@ class TlsDoor:
         handshakes: int,
         handshake_s: float,
     ) -> None:
-        """`make`: makes the protocol above, after the handshake. `context`: called for each connection. `name`: of
-        this port, for the log. `handshakes`: at most so many at a time, each within `handshake_s`.
+        """`make`: makes the protocol above, after the handshake. `context`: called for each connection.
+        `name`: of this port, for the log. `handshakes`: at most so many at a time, each within `handshake_s`.
         """
         self.make = make
         self.context = context
@@ -66,7 +67,7 @@ class TlsDoor:
         self.handshake_s = handshake_s
         self._half_open: Quota[TlsWire] = Quota(handshakes)
         self.room = memoryview(bytearray(READ_BYTES))
-        """Buffer for protocols without one of their own."""
+        """For protocols without a buffer of their own."""
 
     def __call__(self) -> TlsWire:
         return TlsWire(self)
@@ -83,7 +84,6 @@ class TlsDoor:
             oldest.abort()
 
     def passed(self, wire: TlsWire) -> None:
-        """The handshake is over, or the connection."""
         self._half_open.remove(wire)
 
 

@@ -28,10 +28,8 @@ from holdfast.wire import own
 
 QUERIES_AT_A_TIME: Final = 16
 ACTIONS_AT_A_TIME: Final = 8
-"""Concurrent commands to other members."""
 VERIFY_S: Final = 60.0
 FINDINGS: Final = 100
-"""Differing copies that are listed."""
 
 ForwardedResult = tuple[own.Fate, str, Any]
 
@@ -133,7 +131,7 @@ class ConsoleErrands:
 
 
 def tls_to_members(settings: Settings) -> ClientTls | None:
-    """TLS for connections to other members' client ports, with the CA of members."""
+    """With the CA of members, for connections to other members' client ports."""
     tls = settings.tls
     if not tls.enabled:
         return None

@@ -1,7 +1,7 @@
 """Answers of all members to a query, collected by one of them for a browser, which can reach only that one.
 
-Others are asked on their client ports by threads, with the credentials of the requester, so a user learns no more than
-these permit. A result is shared by all requests for a moment.
+Threads ask the others on their client ports, with the credentials of the requester, so a user learns no more
+than these permit. A result is shared by all requests for a moment.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from holdfast.runtime.http.member_http import HttpHost
 from holdfast.wire.answers import Fate
 
 FRESH_S: Final = 1.0
-"""Maximum age of a shared result."""
 PATIENCE_S: Final = 2.0
 """A member that takes longer is shown as not responding."""
 SHARED_MAX: Final = 32
-"""Results that are kept, of different queries and credentials."""
+"""Results of different queries and credentials that are kept."""
 
 Done = Callable[[bytes], None]
 

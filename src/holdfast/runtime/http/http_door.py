@@ -1,7 +1,7 @@
 """The HTTP port of a member: its TCP connections and their limits (`server.http` is the protocol).
 
-An error while a request is served closes its connection, and never stops the member. Modules for HTTP are imported with
-the first connection.
+An error while a request is served closes its connection, and never stops the member. Modules for HTTP are
+imported with the first connection.
 """
 
 from __future__ import annotations
@@ -39,11 +39,9 @@ LOADED = (
     "holdfast.runtime.http.console_errands",
     "holdfast.runtime.http.console_files",
 )
-"""Imported with the first connection."""
 REST_S = 30.0
 """Time for the peer to read pending output of a closed connection."""
 LOOK_S = 1.0
-"""Interval of checking timeouts."""
 
 log = logging.getLogger("holdfast")
 
@@ -63,10 +61,9 @@ class HttpDoor:
         self._loading: asyncio.Future[object] | None = None
         """Since the first connection."""
         self.address: Address | None = None
-        """The address in use; None: no port."""
 
     async def open(self, tls: MemberTls | None) -> None:
-        """Open the port. Raises ConfigError if it was configured and is in use."""
+        """Raises ConfigError if the port was configured and is in use."""
         chosen = self._settings
         if not chosen.enabled:
             return
@@ -196,7 +193,7 @@ async def _serving(make: Callable[[], asyncio.BaseProtocol], host: str, port: in
 
 
 class HttpWire(asyncio.Protocol):
-    """One connection. Callbacks of the loop must not raise: that would stop the member."""
+    """Callbacks of the loop must not raise: that would stop the member."""
 
     def __init__(self, door: HttpDoor) -> None:
         self._door = door
@@ -256,7 +253,6 @@ class HttpWire(asyncio.Protocol):
             self._guarded(self._session.resume)
 
     def look(self) -> None:
-        """Close on timeouts."""
         if self._transport is not None and self._transport.is_closing():
             if self._door.time() > self._ends_s:
                 self.abort()

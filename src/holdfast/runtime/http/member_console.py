@@ -1,7 +1,7 @@
 """The member's side of its console (`server.http.console_routes.ConsoleMember`).
 
-Events and changes of the table are recorded from the start of the member on. The table is compared only after it has
-changed, at most every 20 ms, because that costs time for each of its rows.
+Events and changes of the table are recorded from the start of the member on. The table is compared only after
+a change, at most every 20 ms, because that costs time for each of its rows.
 """
 
 from __future__ import annotations

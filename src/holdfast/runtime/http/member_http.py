@@ -54,7 +54,7 @@ class HttpHost(Grid, Protocol):
         """The member's memory."""
 
     def status(self, count: Counted | None = None) -> MemberStatus:
-        """The status. `count`: the entries, if they are counted already."""
+        """`count`: the entries, if they are counted already."""
 
     def reads_by_map(self) -> Mapping[str, int]: ...
 

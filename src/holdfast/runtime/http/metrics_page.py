@@ -1,7 +1,7 @@
 """Metrics in the text format of Prometheus, collected and written in slices, and shared for a moment.
 
-The Prometheus client library writes the format. A thread imports it at the first request: that takes a tenth of a
-second, during which the member keeps running.
+A thread imports the Prometheus client library at the first request: that takes a tenth of a second, during
+which the member keeps running.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
 
 FRESH_S = 1.0
-"""Maximum age of a shared result."""
 SERIES = 100
 """Values written between two looks at the clock, about a millisecond's work."""
 CLIENT = "prometheus_client"
@@ -39,7 +38,6 @@ class MetricsPage:
         process_stats: Callable[[], ProcessStats],
         failed: Callable[[Exception], None],
     ) -> None:
-        """`process_stats`: facts about the process. `failed` gets errors."""
         self._loop = loop
         self._threads = threads
         self._member = member
@@ -47,11 +45,9 @@ class MetricsPage:
         self._failed = failed
         self._loaded = False
         self._waiting: dict[str, list[Told]] = {}
-        """Waiting callbacks by accepted format."""
+        """By accepted format."""
         self._kept: dict[str, tuple[bytes, str]] = {}
-        """Latest text and content type by accepted format."""
         self._made_s = -FRESH_S
-        """Time of the latest collection."""
         self._families: list[Family] = []
         self._working = False
 

@@ -14,9 +14,9 @@ from collections.abc import Coroutine, Iterator, Sequence
 from holdfast.errors import RequestError
 
 TURN = 500
-"""Budget per turn, in small entries."""
+"""Per turn, in small entries."""
 ENTRY_BYTES = 512
-"""Each such amount of data costs as much as one entry."""
+"""So much data costs as much as one entry."""
 REQUEST = 16
 """Fixed cost of a request."""
 PIECE = 250
@@ -24,7 +24,6 @@ PIECE = 250
 PORTION = 25
 """Work whose cost is not known in advance is counted after this much."""
 AT_ONCE, SMALL_AT_ONCE = 8, 64
-"""Concurrent requests of one call; and of small ones with about one entry."""
 
 
 def cost_of(parts: Sequence[bytes], entries: int) -> int:
@@ -34,12 +33,12 @@ def cost_of(parts: Sequence[bytes], entries: int) -> int:
 class BulkTurns:
     def __init__(self) -> None:
         self._spent = self._granted = 0
-        """Budget spent in this turn, and granted in the next."""
+        """In this turn, and granted in the next."""
         self._scheduled = False
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def take(self, cost: int) -> None:
-        """Return in a turn with room for this. A larger cost than the budget gets a turn of its own."""
+        """Return in a turn with room for this. A larger cost than the budget gets its own turn."""
         self._schedule()
         if self._waiting or (self._spent and self._spent + cost > TURN):
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -54,7 +53,6 @@ class BulkTurns:
             asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
-        """Begin a turn: wake callers for the next one."""
         waiting = self._waiting
         self._scheduled = False
         self._spent, self._granted = self._granted, 0

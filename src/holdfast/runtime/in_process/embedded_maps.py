@@ -45,9 +45,8 @@ All_co = TypeVar("All_co", covariant=True)
 WINDOW_BYTES = 8 << 20
 """Serialized data that a bulk write holds at a time."""
 PAGE_ROWS, PAGE_BYTES = 250, 1 << 20
-"""Maximum page of an iteration."""
 FIRST_ROWS = 8
-"""Entries of the first page, while the size of values is unknown."""
+"""While the size of values is unknown."""
 
 
 def milliseconds(seconds: float | None) -> int:
@@ -280,7 +279,9 @@ class Map(Generic[K, V]):
     async def _pieces(
         self, written: Iterator[tuple[bytes, ...]]
     ) -> tuple[list[tuple[int, list[bytes]]], bool]:
-        """Entries (or keys) grouped by partition into requests, and whether the window is full and more may follow."""
+        """Entries (or keys) grouped by partition into requests, and whether the window is full and more may
+        follow.
+        """
         parts: dict[int, tuple[list[bytes], int]] = {}
         pieces: list[tuple[int, list[bytes]]] = []
         count = self._node.partition_count

@@ -28,7 +28,6 @@ from holdfast.runtime.node import Node
 Heard = TypeVar("Heard")
 
 RETRY_S = 0.05
-"""Delay before a request with unknown outcome is repeated."""
 
 REFUSALS: dict[Status, type[RequestError]] = {
     Status.UNKNOWN: Unknown,
@@ -64,8 +63,8 @@ async def ask(node: Node, request: Request) -> Value:
 
 
 async def _ask_again(node: Node, request: Request, timeout_s: float) -> Outcome:
-    """Repeat until the outcome is known. A rejection after an unknown outcome does not settle it: the first attempt may
-    have been applied.
+    """Repeat until the outcome is known. A rejection after an unknown outcome does not settle it: the first
+    attempt may have been applied.
     """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_s
@@ -103,7 +102,7 @@ async def _ask_once(node: Node, request: Request) -> Outcome:
 
 
 def careful(node: Node, heard: Callable[[Heard], None]) -> Callable[[Heard], None]:
-    """Wrap a listener of the program: its errors go to the loop's exception handler and do not stop the member."""
+    """Errors of a listener go to the loop's exception handler and do not stop the member."""
     if not callable(heard):
         raise TypeError(f"a listener must be callable, not {heard!r}")
 

@@ -1,7 +1,8 @@
-"""The audit log: one line of JSON per login, rejection and operator command, in a file of its own.
+"""The audit log: one line of JSON per login, rejection and operator command, in a separate file.
 
-Lines are written by a thread, and the file is rotated (`line_file`). Excess lines are dropped and counted by kind,
-and a line reports the count. So a flood of failed logins neither fills the disk nor hides a command of an operator.
+A thread writes the lines, and the file is rotated (`line_file`). Excess lines are dropped and counted by
+kind, and a line reports the count. So a flood of failed logins neither fills the disk nor hides a command of
+an operator.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from holdfast.runtime.logs.line_file import LineFile
 from holdfast.server.audit_events import AuditEvent, AuditKind
 
 LINES_MAX = {AuditKind.ORDER: 1000, AuditKind.LOGIN: 300}
-"""Lines per kind and user in one period."""
+"""Per kind and user in one period."""
 LINES_OF_OTHERS = 100
-"""Limit of all other kinds. Failed logins share one for all users, because clients choose the names."""
+"""Failed logins share one limit for all users, because clients choose the names."""
 PERIOD_S = 10.0
 
 log = logging.getLogger("holdfast")
@@ -38,8 +39,8 @@ class AuditLog:
         member: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`size_max`: bytes per file. `kept`: older files to keep. `member`: name of this member. `clock`: in seconds.
-        Raises ConfigError when the file cannot be written.
+        """`size_max`: bytes per file. `kept`: older files to keep. `clock`: in seconds. Raises ConfigError
+        when the file cannot be written.
         """
         self._member = member
         self._clock = clock
@@ -83,7 +84,8 @@ class AuditLog:
 
     def _write_soon(self, said: dict[str, object]) -> None:
         when = datetime.now(UTC).isoformat(timespec="milliseconds")
-        # ASCII only: text of clients may contain characters that end a line for some reader, or control a terminal.
+        # ASCII only: text of clients may contain characters that end a line for some reader, or control a
+        # terminal.
         line = json.dumps({"time": when, "member": self._member, **said}, separators=(",", ":"))
         self._file.add(line.encode() + b"\n")
 

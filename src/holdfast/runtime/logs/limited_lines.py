@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 LINES = 5
-"""Lines per kind and period."""
+"""Per kind and period."""
 PERIOD_S = 10.0
 SAID_MAX = 200
 """Characters of foreign text that are shown."""

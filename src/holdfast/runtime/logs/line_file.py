@@ -1,7 +1,7 @@
 """A file that gets lines from a thread, so that a slow or full disk delays nothing else.
 
-A large file is renamed to `.1`, `.1` to `.2` and so on; then, or after another program has renamed it (`logrotate`), a
-new file is begun. Lines that cannot be written are lost; the first such error is reported.
+A large file is renamed to `.1`, `.1` to `.2` and so on; then, or after another program has renamed it
+(`logrotate`), a new file is begun. Lines that cannot be written are lost; the first such error is reported.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class LineFile:
     def __init__(
         self, path: Path, *, size_max: int, kept: int, name: str, lost: Callable[[OSError], None]
     ) -> None:
-        """`size_max`: bytes per file. `kept`: older files to keep. `name`: of the thread. `lost`: called in that thread
-        when lines begin to be lost. Raises OSError when the file cannot be written.
+        """`size_max`: bytes per file. `kept`: older files to keep. `name`: of the thread. `lost`: called in
+        that thread when lines begin to be lost. Raises OSError when the file cannot be written.
         """
         self._path = path
         self._size_max = size_max
@@ -39,7 +39,6 @@ class LineFile:
 
     @property
     def full(self) -> bool:
-        """Whether the next line would be dropped."""
         return len(self._lines) >= WAITING_MAX
 
     def add(self, line: bytes) -> bool:

@@ -44,7 +44,6 @@ class TextLines(logging.Formatter):
 
 class JsonLines(logging.Formatter):
     def __init__(self, member: str) -> None:
-        """`member`: name to show; empty: none."""
         super().__init__()
         self.member = member
 
@@ -98,10 +97,7 @@ class FileHandler(logging.Handler):
 
 
 def begin_log(settings: LogSettings, member: str = "") -> None:
-    """Route all logging of this process as configured.
-
-    `member`: name of this member. Raises ConfigError when the file cannot be written.
-    """
+    """Route all logging of this process as configured. Raises ConfigError when the file cannot be written."""
     handler = FileHandler(settings) if settings.file else logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonLines(member) if settings.format == "json" else TextLines())
     logging.basicConfig(level=settings.level.upper(), handlers=[handler], force=True)

@@ -1,9 +1,9 @@
 """Slow operations: the latest for the status, and rate-limited lines in the log.
 
-Serving requests costs nothing extra. A timer looks at waiting operations (`MemberView.open_since`) and remembers those
-that have waited for `log.slow_operation_ms`; the first look that does not find one any more reports it. So durations
-are exact to one look, and an operation that ends before a look found it slow is missed. Operations that only compute
-wait for nothing; they stall the event loop and are reported as such (`stalls`).
+Serving requests costs nothing extra. A timer looks at waiting operations (`MemberView.open_since`) and
+remembers those that have waited for `log.slow_operation_ms`; the first look that misses one reports it as
+ended. So durations are exact to one look, and an operation that ends before a look found it slow is missed.
+Operations that only compute wait for nothing; they stall the event loop and are reported as such (`stalls`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from holdfast.runtime.logs.limited_lines import LimitedLines, quoted
 from holdfast.runtime.logs.process_log import FIELDS
 
 KEPT = 100
-"""Slow operations kept for the status."""
+"""Kept for the status."""
 FOLLOWED = 1000
 """Slow operations in progress that are tracked."""
 PLACES_SHOWN = 5
 """Maps, and partitions per map, that are shown per operation."""
 LOOKS = 2
-"""Looks per limit."""
+"""Per limit."""
 LOOK_MIN_S, LOOK_MAX_S = 0.01, 0.25
 
 
@@ -40,13 +40,12 @@ class SlowOperations:
         clock: Callable[[], int] = time.monotonic_ns,
         heard: Callable[[dict[str, object]], None] = lambda told: None,
     ) -> None:
-        """`open_since`: operations waiting since before then (`MemberView.open_since`). `names`: of members. `clock`:
-        the member's, in ns. `heard` is called with each that has ended.
+        """`open_since`: operations waiting since before then (`MemberView.open_since`). `names`: of members.
+        `clock`: the member's, in ns. `heard` is called with each that has ended.
         """
         assert limit_ms > 0, "slow operations are reported"
         self._limit_ns = limit_ms * MILLISECOND
         self.look_s = min(LOOK_MAX_S, max(LOOK_MIN_S, limit_ms / 1000 / LOOKS))
-        """Interval of `look`."""
         self._open_since = open_since
         self._names = names
         self._lines = lines
@@ -55,7 +54,6 @@ class SlowOperations:
         self._followed: dict[Mark, OpenOperation] = {}
         self._kept: deque[dict[str, object]] = deque(maxlen=KEPT)
         self.count = 0
-        """Slow operations since the start."""
 
     def look(self) -> None:
         now_ns = self._clock()

@@ -1,10 +1,13 @@
-"""Spans for OpenTelemetry: operator commands, migrations, views, slow operations, start and stop of the member.
+"""Spans for OpenTelemetry: operator commands, migrations, views, slow operations, start and stop of the
+member.
 
-Off unless `traces.endpoint` is set; without it nothing of OpenTelemetry is imported. Spans go to a queue of the SDK,
-whose thread sends them: an unreachable collector loses spans and delays nothing. Spans contain no keys or values.
+Off unless `traces.endpoint` is set; without it nothing of OpenTelemetry is imported. Spans go to a queue of
+the SDK, whose thread sends them: an unreachable collector loses spans and delays nothing. Spans contain no
+keys or values.
 
-Every member learns of every migration; only the master makes spans of them, so that each one is recorded once. Their
-times are on the master's monotonic clock since the start of the rebalance, converted once to wall-clock time.
+Every member learns of every migration; only the master makes spans of them, so that each one is recorded
+once. Their times on the master's monotonic clock count from the start of the rebalance, and are converted
+once to wall-clock time.
 """
 
 from __future__ import annotations
@@ -65,7 +68,6 @@ class Traces:
         self._picture: MemberView | None = None
         self._heard: Number = (0, 0)
         self._rebalances: dict[Number, tuple[Span, int]] = {}
-        """Open rebalances of this master, each with its start in wall-clock ns."""
 
     def _provide(self, settings: Settings, member: str) -> TracerProvider:
         chosen = settings.traces

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from dns.asyncresolver import Resolver
 
 PLACES_MAX = 64
-"""Addresses per name that are used."""
 PATIENCE_S = 5.0
-"""Timeout of one lookup."""
 NO_SUCH = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
 
 
@@ -34,7 +32,7 @@ class NameUnanswered(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An address behind a name, with the name to expect in its certificate."""
+    """The name is expected in the certificate there."""
 
     address: Address
     name: str
@@ -73,7 +71,7 @@ class Names:
             self._resolver.nameservers = [dns.nameserver.Do53Nameserver(host, port) for host, port in servers]
 
     async def places(self, address: Address) -> list[Place]:
-        """Addresses behind a name or an SRV record. Raises NoSuchName, NameUnanswered."""
+        """Raises NoSuchName, NameUnanswered."""
         if address.host.startswith(SRV):
             targets = await self._targets(address.host.removeprefix(SRV))
         else:

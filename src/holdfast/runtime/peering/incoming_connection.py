@@ -38,9 +38,7 @@ from holdfast.wire.bounds import address_problem, uuid_problem
 READ_BYTES = 1024 * 1024
 """Size of a receive buffer. A longer frame gets a larger buffer, which grows while the frame arrives."""
 TURN_NS = 500_000
-"""Time for the frames of one connection in one turn of the event loop, because clients wait meanwhile. Then
-responses are sent, and the next turn continues.
-"""
+"""Time for the frames of one connection in one turn of the event loop, because clients wait meanwhile."""
 
 
 class IncomingOwner(Protocol):
@@ -71,13 +69,13 @@ class IncomingOwner(Protocol):
 
 
 class IncomingConnection(asyncio.BufferedProtocol):
-    """A connection that another member has opened. Frames are parsed in the receive buffer, without a copy."""
+    """Parses frames in the receive buffer, without a copy."""
 
     def __init__(self, network: IncomingOwner) -> None:
         self._network = network
         self._buffer = memoryview(bytearray(REQUEST_BYTES_MAX + FRAME.size))
         self._start = self._end = 0
-        """Where the received bytes that are not parsed yet begin and end in the buffer."""
+        """Begin and end of the unparsed bytes in the buffer."""
         self._wanted = LENGTH_BYTES
         """Length of the next frame with its length field, as far as it is known."""
         self._request: HandshakeRequest | None = None
@@ -85,9 +83,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._timeout: asyncio.TimerHandle | None = None
         self._paused = False
-        """Whether reading is paused so that other connections have their turn."""
         self.host = ""
-        """IP address of the peer."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", transport)
@@ -120,7 +116,6 @@ class IncomingConnection(asyncio.BufferedProtocol):
         self._network.on_bytes(nbytes)
 
     def _handle(self) -> None:
-        """Handle complete frames for about `TURN_NS`, and the rest in the next turn; nothing is read before."""
         until_ns = time.monotonic_ns() + TURN_NS
         self._network.gather()
         try:
@@ -149,7 +144,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
         asyncio.get_running_loop().call_soon(self._continue)
 
     def _continue(self) -> None:
-        """Continue after `_pause`. If the connection has ended, the rest is dropped, and the links repeat it."""
+        """If the connection has ended, the rest is dropped, and the links repeat it."""
         if self._transport is not None and not self._transport.is_closing():
             self._handle()
 
@@ -230,7 +225,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
                 transport.close()  # Not abort(), so that the member receives the reason.
                 self._transport = None
             network.on_wrong_secret(request)
-            # Drop what follows: another request would be a second guess, and be checked without a channel binding.
+            # Drop the rest: another request would be a second guess, checked without a channel binding.
             self._start = self._end
             return
         protocol = common_version(network.speaks, request.speaks)
@@ -250,5 +245,5 @@ class IncomingConnection(asyncio.BufferedProtocol):
 
     @property
     def member(self) -> str:
-        """UUID of the member; empty until it is authenticated."""
+        """UUID; empty until authenticated."""
         return self._request.uuid if self._request else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 FRAME = struct.Struct("<IB")
-"""Header of a frame: length of everything after the length field, and kind."""
+"""Length of everything after the length field, and kind."""
 PACKET, DATAGRAM = 0, 1
 LENGTH_BYTES = 4
 REQUEST_BYTES_MAX = 4096

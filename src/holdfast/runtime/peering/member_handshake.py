@@ -6,10 +6,10 @@ Example: b connects to a.
 2. b sends its *greeting*: UUID, address, versions, a nonce, and one proof for each secret that it knows.
 3. a looks for a proof by a secret that it knows too, and sends its *welcome*: a proof by the same secret.
 
-A proof is an HMAC-SHA-256 over the whole handshake: opening, versions, nonces, UUIDs, address, and the binding to the
-TLS channel, if there is one. So a greeting that is replayed or forwarded is worthless, and an attacker in between
-cannot lower the version. The proof contains its sender's role, so it cannot be reflected to its sender. Both continue
-with the highest common version (`core.model.protocols`), or end with an error if there is none.
+A proof is an HMAC-SHA-256 over the whole handshake: opening, versions, nonces, UUIDs, address, and the
+binding to the TLS channel, if there is one. So a replayed or forwarded greeting is worthless, and an attacker
+in between cannot lower the version. The proof contains its sender's role, so it cannot be reflected. Both
+continue with the highest common version (`core.model.protocols`), or end with an error.
 
 To change the secret by a rolling restart, members accept two for a while: `security.second_member_secret`.
 """
@@ -48,7 +48,6 @@ HANDSHAKE_TIMEOUT_S = 5.0
 WELCOME = b"\x00"
 WELCOME_BYTES = len(WELCOME) + PROOF_BYTES
 CONNECTS, IS_CONNECTED_TO = b"connects", b"is connected to"
-"""Roles in a handshake."""
 
 
 class HandshakeRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -59,9 +58,8 @@ class HandshakeRequest(msgspec.Struct, frozen=True, array_like=True):
     port: int
     nonce: bytes
     proofs: list[bytes]
-    """One proof per known secret, the preferred one first."""
     lowest: int = LOWEST
-    """Range of versions of the member protocol that the sender supports."""
+    """Range of supported versions of the member protocol."""
     highest: int = LOWEST
     build: str = ""
 
@@ -74,7 +72,6 @@ _greetings = msgspec.msgpack.Decoder(HandshakeRequest)
 
 
 def secrets_of(security: SecuritySettings) -> tuple[str, ...]:
-    """Secrets that authenticate members, the preferred one first; at most two."""
     return tuple(
         dict.fromkeys((security.member_secret, security.second_member_secret or security.member_secret))
     )
@@ -99,8 +96,8 @@ def uuid_of(opening: bytes) -> str:
 def channel_of(tls: ssl.SSLObject | None) -> bytes:
     """The channel binding of this TLS connection; empty without TLS.
 
-    It is the client's `Finished` message, which OpenSSL exposes for every version of TLS: an HMAC over the whole
-    handshake with both certificates, known to both ends and different for each connection.
+    It is the client's `Finished` message, which OpenSSL exposes for every version of TLS: an HMAC over the
+    whole handshake with both certificates, known to both ends and different for each connection.
     """
     if tls is None:
         return b""
@@ -118,8 +115,8 @@ def proof_of(
     channel: bytes = b"",
     speaks: ProtocolRange = OF_THIS_BUILD,
 ) -> bytes:
-    """A proof that the sender, in this `role`, knows the secret. `who`: UUID, host and port of the connecting member;
-    `speaks`: its versions.
+    """A proof that the sender, in this `role`, knows the secret. `who`: UUID, host and port of the connecting
+    member; `speaks`: its versions.
     """
     said = msgspec.msgpack.encode([role, opening, *who, nonce, channel, *speaks])
     return hmac.new(secret.encode(), said, "sha256").digest()
@@ -143,7 +140,7 @@ def framed(request: HandshakeRequest) -> bytes:
 
 
 def read_request(body: bytes | memoryview) -> HandshakeRequest:
-    """Raises msgspec.DecodeError for other bytes."""
+    """Raises msgspec.DecodeError."""
     return _greetings.decode(body)
 
 

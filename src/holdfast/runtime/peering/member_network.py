@@ -1,7 +1,7 @@
 """TCP connections between members.
 
-A member opens one connection to each address that it sends to, and receives on the connections that other members have
-opened to it. So two members that send to each other have two connections, one for each direction.
+A member opens one connection to each address that it sends to, and receives on the connections that others
+have opened to it. So two members that send to each other have two connections.
 
 A connection begins with a handshake, in which both members prove that they know `security.member_secret`
 (`member_handshake.py`). Nothing else is parsed before. Then come frames (`member_frames.py`).
@@ -36,16 +36,16 @@ from holdfast.server.quota import Quota
 REFUSALS_TO_SILENCE = 3
 """Refused connections after which the members at an address are reported as silent."""
 SAME_MEMBER_MAX = 4
-"""Limit of connections that one member may have open to this one. It needs one, and one more for each other
-address by which it finds this member; old ones may linger. Beyond the limit the oldest is closed.
+"""Connections that one member may have open to this one. It needs one, and one more for each other address by
+which it finds this member; old ones may linger. Beyond the limit the oldest is closed.
 """
 APART_BYTES = 16 * 1024
 """Packets of this size or more are written separately from their header, which saves a copy."""
 REFUSED = "members refused: wrong secret"
 REFUSED_KEPT = 16
-"""Maximum number of rejected addresses that are remembered for the status."""
+"""Rejected addresses that are remembered for the status."""
 REFUSED_S = 60.0
-"""Seconds for which the status shows a rejected address."""
+"""How long the status shows a rejected address."""
 
 log = logging.getLogger("holdfast")
 
@@ -60,8 +60,8 @@ class MemberNetwork:
         tls: MemberTls | None = None,
         speaks: ProtocolRange = OF_THIS_BUILD,
     ) -> None:
-        """`tls`: TLS contexts for connections between members; None: they use none. `speaks`: the supported versions of
-        the member protocol.
+        """`tls`: TLS contexts for connections between members; None: they use none. `speaks`: the supported
+        versions of the member protocol.
         """
         self.tls = tls
         self.speaks = speaks
@@ -69,57 +69,58 @@ class MemberNetwork:
         """Version of the member protocol in use with each connected member, by UUID."""
         self.secrets = secrets_of(settings.security)
         self.proved: dict[str, list[bool]] = {}
-        """For each connected member, by UUID: which of this member's secrets its latest request has proved."""
+        """By UUID of connected members: which of this member's secrets its latest request has proved."""
         self._refused: dict[Address, float] = {}
-        """Members that were rejected because of their secret, by address, and when (monotonic seconds)."""
+        """Members that were rejected because of their secret, by address, and when (monotonic)."""
         self.connection_log = connection_log or ConnectionLog()
         self.uuid = uuid
         self.address = address
         self.client_port = 0
-        """Port for clients; clients that connect to this port are sent there."""
+        """Clients that connect to the member port are sent to this one."""
         self.driver: Driver
         self.failed: Callable[[Exception], None]
-        """Called for an internal error, which stops the member. Malformed bytes of a peer only end its connection."""
+        """Called for an internal error, which stops the member. Malformed bytes of a peer only end its
+        connection.
+        """
         self.on_bytes: Callable[[int], None] = lambda size: None
-        """Called with the number of bytes of each read."""
+        """Called with the size of each read."""
         seeds = self._seeds = [Address(host, port) for host, port in settings.seed_addresses()]
         servers = [parse_address(one, "cluster.dns_servers") for one in settings.cluster.dns_servers]
         self.seed_places = SeedPlaces(seeds, Names(seeds, servers), uuid, self)
         self.incoming: set[IncomingConnection] = set()
         self.failures: dict[Address, str] = {}
-        """Reasons why processes at these addresses cannot be used, or names have no address."""
+        """Why processes at these addresses cannot be used, or names have no address."""
         self.denied_by: set[Address] = set()
         """Addresses where the handshake failed because the secrets differ."""
         self._half_open: Quota[IncomingConnection] = Quota(settings.limits.unauthenticated_connections)
         self._authenticated: Quota[IncomingConnection] = Quota(settings.limits.member_connections)
         self._of_member: dict[str, list[IncomingConnection]] = {}
-        """Connections of each authenticated member, by UUID, oldest first."""
+        """By UUID of the authenticated member, oldest first."""
         self._outgoing: dict[Address, OutgoingConnection] = {}
         self._peers: dict[MemberId, Address] = {}
         self._server: asyncio.Server | None = None
         self._running = False
-        """From `begin` to `stop`. The port is open before `begin`; frames that arrive then are dropped as if lost."""
+        """The port is open before `begin`; frames that arrive then are dropped as if lost."""
         self._gathering = False
         """While received frames are handled: frames sent meanwhile are collected."""
         self._unsent: list[OutgoingConnection] = []
 
     def begin(self, driver: Driver) -> None:
-        """Deliver what arrives to this driver from now on."""
         self.driver = driver
         self._running = True
 
     async def listen(self, server: asyncio.Server) -> None:
-        """Take over the listening socket."""
         self._server = server
 
     # -- calls of the engine (`engine/ports.py`)
 
     def open(self, member: MemberId, address: Address) -> None:
-        """Send packets for this member to this address; the first one opens a connection."""
         self._peers[member] = address
 
     def close(self, member: MemberId) -> None:
-        """Drop further packets for this member. The connection is closed unless another member has the address."""
+        """Drop further packets for this member. The connection is closed unless another member has the
+        address.
+        """
         address = self._peers.pop(member, None)
         if address is not None and not self.needed(address):
             outgoing = self._outgoing.pop(address, None)
@@ -136,7 +137,7 @@ class MemberNetwork:
                 self._to(address).send(header, packet, datagram=False)
 
     def send_datagram(self, address: Address, data: bytes) -> None:
-        """Send a message that may be lost. A seed that is a DNS name gets it at each of its addresses."""
+        """The message may be lost. A seed that is a DNS name gets it at each of its addresses."""
         if self._running:
             frame = FRAME.pack(FRAME.size - LENGTH_BYTES + len(data), DATAGRAM) + data
             if self.seed_places.has(address) and not self.needed(address):
@@ -160,12 +161,10 @@ class MemberNetwork:
             self._tell(partial(self.driver.handle, SeedBehind(seed, members)))
 
     def found_absent(self, seed: Address) -> None:
-        """The name has no address in the DNS."""
         if self._running:
             self._tell(partial(self.driver.handle, SeedAbsent(seed)))
 
     def clear_failure(self, address: Address) -> None:
-        """The name can be resolved again."""
         self.failures.pop(address, None)
 
     def denied_everywhere(self) -> str:
@@ -204,7 +203,7 @@ class MemberNetwork:
     # -- incoming connections
 
     def set_limits(self, limits: LimitSettings) -> None:
-        """Apply changed limits. Present connections stay."""
+        """Present connections stay."""
         self._authenticated.allow(limits.member_connections)
 
     def on_connected(self, incoming: IncomingConnection) -> None:
@@ -250,11 +249,15 @@ class MemberNetwork:
         )
 
     def protocol_status(self) -> MemberProtocol:
-        """Supported versions of the member protocol, and the one in use with each member by UUID; for the status."""
+        """Supported versions of the member protocol, and the one in use with each member by UUID; for the
+        status.
+        """
         return MemberProtocol(self.speaks.lowest, self.speaks.highest, dict(sorted(self.protocols.items())))
 
     def secret_status(self) -> MemberSecret:
-        """Which members, by UUID, have not proved which secret, and which addresses were rejected; for the status."""
+        """Which members, by UUID, have not proved which secret, and which addresses were rejected; for the
+        status.
+        """
         now_s = time.monotonic()
         return MemberSecret(
             bool(self.secrets[0]),
@@ -271,7 +274,6 @@ class MemberNetwork:
             oldest.close()
 
     def on_closed(self, incoming: IncomingConnection) -> None:
-        """The connection has ended."""
         self.incoming.discard(incoming)
         self._half_open.remove(incoming)
         self._authenticated.remove(incoming)
@@ -289,19 +291,18 @@ class MemberNetwork:
     # -- events of connections
 
     def needed(self, address: Address) -> bool:
-        """Whether a member of the view has this address."""
         return any(home == address for home in self._peers.values())
 
     def on_frame(self, request: HandshakeRequest, kind: int, body: bytes | memoryview) -> None:
-        """Handle a frame: a packet of a link, or a datagram. Raises ProtocolError if it cannot be read."""
+        """Handle a packet of a link, or a datagram. Raises ProtocolError if it cannot be read."""
         if not self._running:
             return
         if kind == DATAGRAM:
             try:
                 self._tell(partial(self.driver.datagram_received, Address(request.host, request.port), body))
             except UnknownMessage as error:
-                # A datagram may come from a process that does not know the feature level in force: a newer build may
-                # use a message that this one does not know (wire/C-2).
+                # A datagram may come from a process that does not know the feature level in force: a newer
+                # build may use a message that this one does not know (wire/C-2).
                 self.connection_log.report(
                     "messages dropped: unknown kind",
                     "left out: %s",
@@ -333,7 +334,7 @@ class MemberNetwork:
             self.denied_by.add(address)
 
     def on_open(self, address: Address) -> None:
-        """A new connection is open. Packets sent on the old one may be lost, so the links repeat them."""
+        """Packets sent on the old connection may be lost, so the links repeat them."""
         self.denied_by.discard(address)
         self.failures.pop(address, None)
         for member, home in list(self._peers.items()):
@@ -349,7 +350,6 @@ class MemberNetwork:
             del self._outgoing[address]
 
     def on_refused(self, address: Address, times: int) -> None:
-        """The connection was refused, so nothing listens there."""
         self.seed_places.refuses(address)
         self._tell(partial(self.driver.handle, SeedAbsent(address)))
         if times >= REFUSALS_TO_SILENCE:

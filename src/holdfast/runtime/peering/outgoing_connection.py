@@ -30,7 +30,9 @@ from holdfast.runtime.peering.seed_places import SeedPlaces
 from holdfast.wire import doors
 
 RETRY_S = (0.05, 0.1, 0.2, 0.4, 0.8)
-"""Pauses after failed attempts to connect. After the last one, the next attempt is made when something is sent."""
+"""Pauses after failed attempts to connect. After the last one, the next attempt is made when something is
+sent.
+"""
 SPEAK_AFTER_S = 2.0
 """A connecting member that has received nothing for so long sends its first bytes. A port for clients waits
 for these, and responds with the right port.
@@ -84,8 +86,8 @@ class OutgoingOwner(Protocol):
 
 
 class OutgoingConnection:
-    """The connection to one address, opened when there is something to send, and again if it breaks while a
-    member of the view has the address.
+    """Opened when there is something to send, and again if it breaks while a member of the view has the
+    address.
     """
 
     def __init__(self, network: OutgoingOwner, address: Address, name: str = "") -> None:
@@ -103,7 +105,7 @@ class OutgoingConnection:
 
     @property
     def member(self) -> str:
-        """The UUID of the member at the other end; empty while there is no connection."""
+        """The UUID at the other end; empty while there is no connection."""
         return self._protocol.member if self._protocol is not None else ""
 
     def send(self, frame: bytes, body: bytes = b"", *, datagram: bool) -> None:
@@ -118,7 +120,7 @@ class OutgoingConnection:
                     self._gathered.append(body)
                 if not self._network.gathers(self):
                     self.send_gathered()
-            # Otherwise the peer does not read. The link repeats this packet when it does.
+            # The peer does not read. The link repeats this packet when it does.
             return
         if datagram and len(self._datagrams) < DATAGRAMS_KEPT:
             self._datagrams.append(frame)
@@ -206,7 +208,7 @@ class OutgoingConnection:
         network.on_open(self.address)
 
     async def _authenticate(self, transport: asyncio.Transport, protocol: OutgoingHandshake) -> None:
-        """Authenticate both members. Raises SecretRefused, ProtocolError, OwnAddress, OSError."""
+        """Raises SecretRefused, ProtocolError, OwnAddress, OSError."""
         network = self._network
         opening = await self._opening(transport, protocol)
         protocol.member = uuid_of(opening)
@@ -237,7 +239,7 @@ class OutgoingConnection:
         return await protocol.opening
 
     def lost(self, protocol: OutgoingHandshake) -> None:
-        """A connection broke. If it is the present one, connect again while a member of the view has the address."""
+        """If the present connection broke, connect again while a member of the view has the address."""
         if protocol is not self._protocol:
             return
         self._transport = self._protocol = None
@@ -257,7 +259,7 @@ class OutgoingConnection:
 
 class OutgoingHandshake(asyncio.Protocol):
     """Receiving side of an outgoing connection: opening, welcome, then only the loss of the connection. The
-    peer sends its frames on a connection of its own.
+    peer sends its frames on another connection.
     """
 
     def __init__(self, outgoing: OutgoingConnection) -> None:
@@ -303,7 +305,6 @@ class OutgoingHandshake(asyncio.Protocol):
             self._buffer = self._buffer[OPENING_BYTES:]
 
     def _fails(self, error: Exception) -> None:
-        """End the handshake with this error."""
         waiting = self.welcome if self.opening.done() else self.opening
         if not waiting.done():
             waiting.set_exception(error)

@@ -1,8 +1,9 @@
-"""Seeds that are DNS names: every member behind a name is contacted, and the name is resolved again each time.
+"""Seeds that are DNS names: every member behind a name is contacted, and the name is resolved again each
+time.
 
-A named seed counts as absent only on evidence: each of its addresses refuses connections, or the DNS has had no
-address for a while. A DNS that does not answer is no evidence. Otherwise a member could form a second cluster because
-of a short failure of the DNS.
+A named seed counts as absent only on evidence: each of its addresses refuses connections, or the DNS has had
+no address for a while. A silent DNS is no evidence. Otherwise a member could form a second cluster because of
+a short failure of the DNS.
 """
 
 from __future__ import annotations
@@ -118,7 +119,9 @@ class SeedPlaces:
                 self._asker.found_behind(seed, tuple(sorted(found)))
 
     def addresses(self, seed: Address) -> set[Address]:
-        """Addresses of other members behind this seed, by the latest lookup; a numeric seed is its own address."""
+        """Addresses of other members behind this seed, by the latest lookup; a numeric seed is its own
+        address.
+        """
         if seed not in self._seeds:
             return {seed}
         places = self._places.get(seed, [])
