@@ -1,7 +1,6 @@
 """The coordinator of the transactions that were begun on this member (I3; 004 "Update counter flow").
 
-`running_transactions` keeps them, `transaction_operations` reads, locks and writes for them, `two_phase_commit` ends
-them.
+See `running_transactions`, `transaction_operations` and `two_phase_commit`.
 
 Example: a transaction writes x in partition 1 and y in partition 2. It locks both entries (`LockKeys`) and keeps the
 new values here. At the commit each partition gets a `PrepareBranch` with its writes and stores them. When both have,

@@ -1,13 +1,12 @@
 """Deadlock detection: the master looks for circles of transactions that wait for each other's locks.
 
 Each member reports to the master the transactions that have waited for a lock in its partitions for
-`transactions.deadlock_after_ms`, and the holders of these locks. The master joins the reports. A wait ends only when
-its holder ends, so a circle does not open by itself. A report may be out of date, and then a transaction may be rolled
-back without need; that is always allowed.
+`transactions.deadlock_after_ms`, and the holders of these locks. The master joins the reports. A report may be out of
+date, and then a transaction may be rolled back without need; that is always allowed.
 
-Example: A holds the lock of x on member 1 and waits for y on member 2; B holds y and waits for x. Neither member sees
-a circle: member 1 reports B -> A, member 2 reports A -> B. The master joins them to A -> B -> A, and asks the
-coordinator of the younger of the two to roll it back. The other one gets its lock.
+Example: A holds the lock of x on member 1 and waits for y on member 2; B holds y and waits for x. Member 1 reports B ->
+A, member 2 reports A -> B. The master joins them to A -> B -> A, and asks the coordinator of the younger of the two to
+roll it back.
 
 - transactions/D-1: In each circle the transaction that was begun last, by its number, is rolled back; the others
   continue.
@@ -29,7 +28,7 @@ from holdfast.core.routing.router import Router
 from holdfast.core.transactions.two_phase_commit import TwoPhaseCommit
 
 STALE_NS = 5000 * MILLISECOND
-"""How long a report counts."""
+"""Lifetime of a report."""
 VICTIM = "a deadlock: {} transactions wait for each other, and this one gives way; try it again"
 
 
@@ -50,11 +49,11 @@ class Deadlocks:
         self._commits = commits
         self._after_ms = settings.transactions.deadlock_after_ms
         self._reported = False
-        """Whether the last report to the master had any waits."""
+        """The last report to the master had some waits."""
         self._known: dict[MemberId, tuple[int, list[tuple[TransactionId, MemberId, TransactionId]]]] = {}
 
     def waits(self) -> list[LockWait]:
-        """The waits for locks in the partitions of this member."""
+        """For locks in the partitions of this member."""
         now_ns = self._out.now_ns
         found = []
         for parked in self._router.waits():
@@ -67,7 +66,6 @@ class Deadlocks:
         return found
 
     def look(self) -> None:
-        """Report long waits to the master."""
         late = [wait for wait in self.waits() if wait.since_ms >= self._after_ms]
         waits = [(wait.waiter, wait.owner, wait.holder) for wait in late]
         master = self._membership.master
@@ -80,22 +78,22 @@ class Deadlocks:
                 self._out.send(master, message)
 
     def on_awaited(self, sender: MemberId, message: LocksAwaited) -> None:
-        """On the master: all long waits in the partitions of a member."""
+        """As master: all long waits in the partitions of a member."""
         self._known.pop(sender, None)
         if message.waits:
             self._known[sender] = self._out.now_ns, message.waits
             self._search()
 
     def _search(self) -> None:
-        """Find every circle, and roll back one transaction of each (transactions/D-1)."""
+        """Roll back one transaction of each circle (transactions/D-1)."""
         oldest_ns = self._out.now_ns - STALE_NS
         self._known = {
             member: known
             for member, known in self._known.items()
             if known[0] >= oldest_ns and self._membership.is_member(member)
         }
-        # A transaction waits for one lock at a time. If two members report waits of the same one, the earlier report is
-        # out of date, and the later one replaces it.
+        # A transaction waits for one lock at a time. If two members report waits of the same one, the later report
+        # replaces the earlier.
         holders: dict[TransactionId, TransactionId] = {}
         owners: dict[TransactionId, MemberId] = {}
         for _, waits in self._known.values():
@@ -120,11 +118,10 @@ def _number(transaction: TransactionId) -> tuple[bytes, bytes]:
 
 
 def circles(holders: Mapping[TransactionId, TransactionId]) -> list[list[TransactionId]]:
-    """All circles of transactions that wait for each other. `holders`: waiter -> holder.
+    """`holders`: waiter -> holder.
 
     Each transaction waits for at most one other. So a walk from holder to holder ends at one that waits for none, or
-    enters a circle: in a -> b -> c -> b the circle is [b, c], and a is outside. Two circles share no transaction, and
-    walks that meet end in the same place.
+    enters a circle: in a -> b -> c -> b the circle is [b, c], and a is outside.
     """
     found: list[list[TransactionId]] = []
     visited: set[TransactionId] = set()

@@ -1,8 +1,8 @@
 """The end of a transaction whose prepare has begun; the same for its coordinator and for recovery.
 
 It commits if any branch has committed or all are prepared, and is rolled back otherwise (notes on recovery; 004 "Crash
-recovery"). The coordinator uses this rule, and, after it has gone, the primaries of the branches. A branch that was
-asked and is not prepared never will be (operations/T-3), so all of them find the same outcome.
+recovery"). The coordinator uses this rule, and, after it has gone, the primaries of the branches; they find the same
+outcome, because a branch that was asked and is not prepared never will be (operations/T-3).
 
 - transactions/F-1: A prepared branch is rolled back only if some branch is certainly not prepared.
 - transactions/F-2: The outcome is sent to a branch again and again until it has answered.
@@ -11,9 +11,8 @@ asked and is not prepared never will be (operations/T-3), so all of them find th
 
 Example: a transaction writes in partitions 1 and 2. Partition 1 is prepared; the prepare of partition 2 has no answer,
 and the coordinator crashes. The primary of partition 1 finds a prepared branch without a coordinator and asks both
-branches. Partition 2 is not prepared: it stores ROLLED_BACK, then answers. So the transaction is rolled back, and if
-the old prepare arrives at partition 2 later, it finds ROLLED_BACK and is rejected. Had partition 2 been prepared, the
-answer would have been commit for every member that asks.
+branches. Partition 2 is not prepared: it stores ROLLED_BACK, then answers. So the transaction is rolled back, and a
+late prepare at partition 2 finds ROLLED_BACK and is rejected.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ from holdfast.core.outbox import Outbox
 from holdfast.core.transactions.steps import Steps, result_of
 
 AGAIN_NS = 100 * MILLISECOND
-"""Interval of retries."""
 FORGET_NS = 50 * MILLISECOND
 
 
@@ -52,26 +50,24 @@ class Finish:
     transaction: TransactionId
     owner: MemberId
     participants: list[int]
-    """Partitions in which it is, or should be, prepared."""
+    """It is, or should be, prepared there."""
     ending: Ending
     left: set[int]
-    """Partitions that have not answered; those that are being asked are among them."""
+    """Not answered yet; those that are being asked are among them."""
     fenced: frozenset[int] = frozenset()
-    """Partitions to which a step may still be on its way."""
+    """A step to these partitions may still be on its way."""
     asked: dict[int, int] = field(default_factory=dict)
     """Open steps: ticket -> partition."""
     begun: bool = False
-    """Whether any step was sent."""
+    """Some step was sent."""
 
 
 class FinishObserver(Protocol):
-    """Is notified of the end of transactions."""
-
     def on_finished(self, transaction: TransactionId, *, committed: bool) -> None: ...
 
 
 class Finishing:
-    """The transactions that this member ends: its own, and those of members that have gone."""
+    """Transactions of this member, and of members that have gone."""
 
     def __init__(self, out: Outbox, steps: Steps, keep_ns: int) -> None:
         """`keep_ns`: how long a step with an unknown outcome may be on its way."""
@@ -82,7 +78,7 @@ class Finishing:
         self._running: dict[TransactionId, Finish] = {}
         self._of_ticket: dict[int, Finish] = {}
         self._holds: dict[bytes, int] = {}
-        """Holds on commits, and until when they last."""
+        """With their ends."""
         self._remembered: dict[TransactionId, tuple[int, list[int]]] = {}
         """Outcomes that branches keep until a `ForgetBranches`: from when on, and in which partitions."""
 
@@ -90,7 +86,7 @@ class Finishing:
         return transaction in self._running
 
     def keeps(self, transaction: TransactionId) -> bool:
-        """Whether it is being ended here, or its outcome is kept for a while."""
+        """It is being ended here, or its outcome is kept for a while."""
         return transaction in self._running or transaction in self._remembered
 
     @property
@@ -125,7 +121,7 @@ class Finishing:
     def roll_back(
         self, transaction: TransactionId, owner: MemberId, partitions: list[int], fenced: frozenset[int]
     ) -> None:
-        """Some branch is certainly not prepared (transactions/F-1). `fenced`: partitions to which a step may be on its
+        """Some branch is certainly not prepared (transactions/F-1). `fenced`: a step to these partitions may be on its
         way.
         """
         self._begin(
@@ -138,7 +134,7 @@ class Finishing:
         self._go_on(finish)
 
     def _go_on(self, finish: Finish) -> None:
-        """Send the step to every branch that has not answered and has no open step."""
+        """To every branch that has not answered and has no open step."""
         if self._holds and not finish.begun and finish.ending is not Ending.ROLLING_BACK:
             self._steps.wake(AGAIN_NS)
             return
@@ -214,12 +210,11 @@ class Finishing:
     # -- cuts that show each transaction whole
 
     def hold(self, name: bytes, for_ns: int) -> None:
-        """Begin no commit for at most `for_ns`."""
         self._holds[name] = self._out.now_ns + for_ns
         self._steps.wake(for_ns)
 
     def resume(self, name: bytes) -> bool:
-        """End a hold; returns whether it was still in force."""
+        """Returns whether the hold was still in force."""
         self._end_holds()
         held = self._holds.pop(name, None) is not None
         for finish in list(self._running.values()):
@@ -232,7 +227,7 @@ class Finishing:
 
     @property
     def quiet(self) -> bool:
-        """Whether no transaction is being committed, or may turn out to be."""
+        """No transaction is being committed, or may turn out to be."""
         return not any(
             finish.begun and finish.ending is not Ending.ROLLING_BACK for finish in self._running.values()
         )
@@ -268,6 +263,6 @@ class Finishing:
 
 
 class _Unheard:
-    """Ignores answers: an outcome that was not forgotten stays a little longer, until a sweep finds it."""
+    """An outcome that was not forgotten stays a little longer, until a sweep finds it."""
 
     def on_outcome(self, ticket: int, outcome: Outcome) -> None: ...

@@ -35,9 +35,9 @@ from holdfast.core.transactions.orphans import LOOK_NS, Orphans
 from holdfast.core.transactions.steps import Steps
 
 LOOK_AGAIN_NS = 10 * MILLISECOND
-"""Pause between looks at partitions that became served here, so that many are looked at together."""
+"""Between looks at partitions that became served here, so that many are looked at together."""
 KEPT_TIMES = 2
-"""How long a step with an unknown outcome may be on its way, in call timeouts."""
+"""A step with an unknown outcome may be on its way for so many call timeouts."""
 
 
 class MemberTransactions:
@@ -52,7 +52,7 @@ class MemberTransactions:
         table: Table,
     ) -> None:
         self.on = settings.transactional
-        """Whether any map takes part in transactions."""
+        """Some map takes part in transactions."""
         self._membership = membership
         self.steps = Steps(out, router)
         keep_ns = KEPT_TIMES * settings.limits.call_timeout_ms * MILLISECOND
@@ -63,14 +63,14 @@ class MemberTransactions:
         self.deadlocks = Deadlocks(me, settings, out, membership, router, self.coordinator.commits)
         self._out = out
         self._holding: list[tuple[int, Reply]] = []
-        """Callers that wait until no commit is in progress, and until when."""
+        """With their ends; they wait until no commit is in progress."""
         self._looked_ns = 0
         self._leading = leading
         self._looks_soon = False
-        """Whether transactions have something in partitions that have come here, or recovery has more to do."""
+        """Transactions have something in partitions that have come here, or recovery has more to do."""
 
     def take(self, order: TransactionOrder, reply: Reply) -> None:
-        """Carry out an order of a session; `reply` is called once."""
+        """`reply` is called once."""
         if not self._membership.admitted:
             why = "this member is in no cluster"
             reply(TransactionAnswer(TransactionFate.NOT_ACTIVE, why=why))
@@ -121,7 +121,7 @@ class MemberTransactions:
     # -- events
 
     def deliver(self) -> None:
-        """End of a step: handle the answers of partitions, and check the holds on commits."""
+        """End of a step."""
         self.steps.deliver()
         if self._holding:
             self._look_at_holds()
@@ -139,7 +139,7 @@ class MemberTransactions:
             self._look_at_orphans()
 
     def sweep(self) -> None:
-        """Periodic check for locks without a coordinator, and for deadlocks."""
+        """Locks without a coordinator, and deadlocks."""
         if not self.on:
             return
         self.deadlocks.look()
@@ -148,7 +148,7 @@ class MemberTransactions:
             self._look_at_orphans()
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """Members have gone: the primaries of their branches end their transactions."""
+        """The primaries of the branches end the transactions of members that have gone."""
         if not notice.admitted:
             self.coordinator.removed()
             self.finishing.forget_all()
@@ -161,7 +161,7 @@ class MemberTransactions:
             self.steps.wake(LOOK_AGAIN_NS)
 
     def on_served(self, partition: int) -> None:
-        """This member has become primary, perhaps in the place of a coordinator."""
+        """Perhaps in the place of a coordinator."""
         copy = self._leading[partition]
         if copy is not None and TRANSACTIONS_MAP in copy.maps:
             self._looks_soon = True
@@ -182,7 +182,6 @@ class MemberTransactions:
 
     @property
     def counts(self) -> TransactionCounts:
-        """The transactions of this member, and those without a coordinator."""
         running = self.coordinator.running
         return TransactionCounts(running.count, running.oldest_ms, self.orphans.count)
 

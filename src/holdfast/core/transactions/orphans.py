@@ -1,8 +1,8 @@
 """Orphans: locks and branches whose coordinator has gone (I3; 004 "Crash recovery").
 
-Each primary looks at what transactions keep in its partitions. A coordinator may have left the cluster, or have been
-removed and have come back without its transactions. Then the branches decide (`finishing`), and locks without a branch
-are released. The same happens on a primary that came back from its files with locks of members that are gone.
+A coordinator may have left the cluster, or have been removed and have come back without its transactions. Then the
+branches decide (`finishing`), and locks without a branch are released. The same happens on a primary that came back
+from its files with locks of members that are gone.
 
 - transactions/R-1: Only the coordinator can say whether a transaction is running, as long as it is a member.
 """
@@ -23,10 +23,10 @@ from holdfast.core.transactions.running_transactions import RunningTransactions
 
 LOOK_NS = 1000 * MILLISECOND
 ASK_NS = 3000 * MILLISECOND
-"""Age from which a transaction's coordinator is asked about it."""
+"""From this age on a transaction's coordinator is asked about it."""
 ASKED_MAX = 10_000
 BEGUN_MOST = 32
-"""Transactions that one look begins to end, so that requests in between do not wait for long."""
+"""In one look, so that requests in between do not wait for long."""
 
 
 class SeenTransaction:
@@ -37,7 +37,7 @@ class SeenTransaction:
         self.since_ns = since_ns
         self.branch: TransactionBranch | None = None
         self.holds = False
-        """Whether it blocks an entry. A decided branch does not: it stays for a while to answer other branches."""
+        """It blocks an entry. A decided branch does not: it stays for a while to answer other branches."""
         self.partitions: set[int] = set()
 
 
@@ -51,7 +51,6 @@ class Orphans:
         running: RunningTransactions,
         finishing: Finishing,
     ) -> None:
-        """`leading`: the copies that this member serves as primary."""
         self._me = me
         self._out = out
         self._membership = membership
@@ -63,13 +62,11 @@ class Orphans:
 
     @property
     def count(self) -> int:
-        """Transactions that block entries here and have no coordinator."""
+        """They block entries here."""
         return sum(seen.holds and not self._membership.is_member(seen.owner) for seen in self._seen.values())
 
     def look(self) -> bool:
-        """Find transactions in partitions served here and end those without a coordinator. Called periodically and when
-        members have gone. Returns whether there is more to do.
-        """
+        """Called periodically and when members have gone. Returns whether there is more to do."""
         seen = self._look_at_partitions()
         self._seen = seen
         self._gone &= seen.keys()
@@ -147,7 +144,7 @@ class Orphans:
             self._out.send(sender, OwnersGone(gone))
 
     def on_gone(self, sender: MemberId, message: OwnersGone) -> None:
-        """Their coordinator does not run these (transactions/R-1)."""
+        """See transactions/R-1."""
         for transaction in message.transactions:
             seen = self._seen.get(transaction)
             if seen is not None and seen.owner == sender:

@@ -1,4 +1,4 @@
-"""The view of a transaction of its own uncommitted writes. Pure."""
+"""The view of a transaction of its own uncommitted writes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _STORING = frozenset({Op.PUT, Op.SET, Op.TRY_PUT, Op.PUT_IF_ABSENT, Op.REPLACE, 
 def change_in(
     request: Request, present: bytes | None, lifetimes: tuple[int, int]
 ) -> tuple[Value, TransactionalWrite | None]:
-    """The answer of an operation in a transaction that sees `present`, and its write to the entry (None: none).
-    `lifetimes`: time to live and maximum idle time in ms of stored values.
+    """In a transaction that sees `present`: the answer, and the write to the entry (None: none). `lifetimes`: time to
+    live and maximum idle time in ms of stored values.
     """
     op = request.op
     if op is Op.GET:
@@ -60,7 +60,7 @@ WHOLE_IN = frozenset({Op.SIZE, Op.IS_EMPTY, Op.CONTAINS_VALUE, Op.KEYS, Op.VALUE
 
 
 def whole_in(request: Request, found: Value, writes: Iterable[TransactionalWrite]) -> Value:
-    """The answer of an operation on a whole map. `found`: the stored keys, or keys and values in turn."""
+    """`found`: the stored keys, or keys and values in turn."""
     parts = cast("list[bytes]", found or [])
     pairs = request.op in (Op.VALUES, Op.ENTRIES, Op.CONTAINS_VALUE)
     entries = dict(zip(parts[::2], parts[1::2], strict=True)) if pairs else dict.fromkeys(parts, b"")

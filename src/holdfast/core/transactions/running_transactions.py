@@ -24,10 +24,10 @@ from holdfast.core.transactions.transaction import Transaction, TransactionPhase
 
 TICK_NS = 250 * MILLISECOND
 ENDED_MAX = 10_000
-"""Ended transactions whose reason for rolling back is remembered."""
+"""Remembered with their reason."""
 SHOWN_KEYS = 10
 RUNNING_MAX = 50_000
-"""Transactions of one member (transactions/C-6)."""
+"""Of one member (transactions/C-6)."""
 ENTRY_BYTES = 500
 LABEL_MAX = 200
 
@@ -42,14 +42,14 @@ class RunningTransactions:
         self._begun = 0
         self.by_id: dict[TransactionId, Transaction] = {}
         self.of_ticket: dict[int, Transaction] = {}
-        """By the tickets of their open steps."""
+        """By open step."""
         self._ended: dict[TransactionId, str] = {}
         self.size = 0
         self.size_most = settings.limits.bounded(settings.limits.waiting_bytes)
 
     @property
     def full_reason(self) -> str:
-        """Why no other may begin; empty: one may."""
+        """Empty: another transaction may begin."""
         full = len(self.by_id) >= RUNNING_MAX
         return f"{RUNNING_MAX} transactions run on this member already" if full else ""
 
@@ -102,7 +102,7 @@ class RunningTransactions:
         return begun
 
     def active(self, wanted: TransactionId, reply: Reply) -> Transaction | None:
-        """The transaction with this id. If it is not active, calls `reply` and returns None."""
+        """If it is not active, calls `reply` and returns None."""
         transaction = self.by_id.get(wanted)
         if transaction is not None and transaction.phase is TransactionPhase.ACTIVE:
             return transaction
@@ -118,7 +118,7 @@ class RunningTransactions:
         return None
 
     def is_crowded(self, order: StoreTogether) -> bool:
-        """Whether there is no room for it at present (transactions/C-6)."""
+        """See transactions/C-6."""
         size = ENTRY_BYTES * len(order.keys) + sum(map(len, (*order.keys, *order.values)))
         return len(self.by_id) >= RUNNING_MAX or (bool(self.size) and self.size + size > self.size_most)
 

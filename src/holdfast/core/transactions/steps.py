@@ -33,10 +33,8 @@ class StepReceiver(Protocol):
 
 
 class Steps:
-    """Open steps and requests of this member's transactions.
-
-    Answers come in the middle of other machines' work. They are kept until `deliver`, so that a receiver may send its
-    next step.
+    """Answers come in the middle of other machines' work. They are kept until `deliver`, so that a receiver may send
+    its next step.
     """
 
     def __init__(self, out: Outbox, router: Router) -> None:
@@ -62,7 +60,7 @@ class Steps:
         return self.ask(request, receiver)
 
     def rejection(self, request: Request) -> Outcome | None:
-        """The rejection of a request outside of a transaction, which holds inside, too."""
+        """Of a request outside of a transaction; it holds inside, too."""
         return self._router.refusals.rejection(request)
 
     def drop(self, ticket: int) -> None:
@@ -79,12 +77,12 @@ class Steps:
                 receiver.on_outcome(ticket, outcome)
 
     def wake_if_late(self) -> None:
-        """End of a step: outcomes that came after `deliver` are handed over in the next one."""
+        """Outcomes that came after `deliver` are handed over in the next step."""
         if self._outcomes:
             self.wake(SOON_NS)
 
     def wake(self, after_ns: int) -> None:
-        """Look at transactions after this time at the latest."""
+        """At the latest."""
         due_ns = self._out.now_ns + after_ns
         if not self._due_ns or due_ns < self._due_ns:
             self._due_ns = due_ns
@@ -99,7 +97,7 @@ class Steps:
 
 
 def result_of(outcome: Outcome) -> StepResult | None:
-    """The result of a step; None: it was not taken, or its outcome is unknown."""
+    """None: the step was not taken, or its outcome is unknown."""
     if outcome.status is not Status.OK:
         return None
     if not isinstance(outcome.value, bytes):

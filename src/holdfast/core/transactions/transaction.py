@@ -27,14 +27,14 @@ class TouchedEntry:
     partition: int
     locked: bool = False
     known: bool = False
-    """Whether it was read without a lock."""
+    """Read without a lock."""
     value: bytes | None = None
-    """The value when it was locked or read."""
+    """When it was locked or read."""
     write: TransactionalWrite | None = None
 
     @property
     def present(self) -> bytes | None:
-        """The value that the transaction sees."""
+        """As the transaction sees it."""
         return self.write.value if self.write is not None else self.value
 
 
@@ -51,17 +51,17 @@ class Transaction:
     reply: Reply | None = None
     operation: OperateIn | None = None
     ticket: int = 0
-    """Ticket of the last operation that had to ask a partition."""
+    """Of the last operation that had to ask a partition."""
     locking: int = -1
-    """The partition in which it waits for a lock, or may have got one whose answer was lost; -1: none."""
+    """It waits for a lock there, or may have got one whose answer was lost; -1: none."""
     queue: deque[tuple[OperateIn, Reply]] = field(default_factory=deque)
     steps: dict[int, int] = field(default_factory=dict)
     """Open prepares: ticket -> partition."""
     prepares: dict[int, PrepareBranch] = field(default_factory=dict)
     participants: list[int] = field(default_factory=list)
-    """Partitions of its branches, once the prepare begins."""
+    """With branches, once the prepare begins."""
     doubted: set[int] = field(default_factory=set)
-    """Partitions to which a prepare may still be on its way."""
+    """A prepare may still be on its way to these partitions."""
     answer_by_ns: int = 0
     why: str = ""
     size: int = 0
@@ -73,9 +73,7 @@ class Transaction:
         return {entry.partition for entry in self.entries.values() if entry.locked}
 
     def map_by(self, mapping: Mapping, partition: int) -> MappedOn:
-        """The topology for its next step in this partition. It becomes the transaction's own one while it holds no
-        locks.
-        """
+        """For its next step there. It becomes the transaction's own topology while it holds no locks."""
         mapped = mapping.of(partition, holds=self.holds)
         if not self.holds:
             self.topology = mapped.topology

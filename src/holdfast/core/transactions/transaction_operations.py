@@ -46,11 +46,11 @@ class TransactionOperations:
         self._running = running
         self._commits = commits
         self._unmapped: dict[TransactionId, tuple[int, int]] = {}
-        """Transactions that wait for a newer assignment of a partition before they request their first lock again."""
+        """They wait for a newer assignment of a partition before they request their first lock again."""
         self._partitions = list(range(settings.partitions.count))
 
     def operate(self, order: OperateIn, reply: Reply) -> None:
-        """Carry out an operation in a transaction; operations that come in between are queued."""
+        """Operations that come in between are queued."""
         transaction = self._running.active(order.transaction, reply)
         if transaction is None:
             return
@@ -61,7 +61,7 @@ class TransactionOperations:
         self._operate(transaction)
 
     def _operate(self, transaction: Transaction) -> None:
-        """Answer the operation in progress, or ask a partition first."""
+        """Ask a partition first where that is needed."""
         order = transaction.operation
         assert order is not None, "an operation is in progress"
         request = order.request
@@ -95,7 +95,7 @@ class TransactionOperations:
         return f"{refused.status.name}: {refused.detail}" if refused is not None else ""
 
     def size_problem(self, transaction: Transaction, request: Request) -> str:
-        """Why the transaction would be too large (transactions/C-6); empty: it would not."""
+        """See transactions/C-6; empty: none."""
         size = ENTRY_BYTES + len(request.key) + len(request.value)
         limits = self._settings.limits
         if len(transaction.entries) >= KEYS_MAX:
@@ -111,7 +111,7 @@ class TransactionOperations:
         self._reply(transaction, TransactionAnswer(TransactionFate.NOT_DONE, why=why))
 
     def _reply(self, transaction: Transaction, answer: TransactionAnswer) -> None:
-        """Answer the operation in progress, and begin the next."""
+        """Begin the next one."""
         reply, transaction.reply, transaction.operation = transaction.reply, None, None
         assert reply is not None, "the operation has a caller"
         reply(answer)

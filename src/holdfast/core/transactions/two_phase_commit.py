@@ -5,12 +5,11 @@
 - transactions/C-4: The caller gets "rolled back" only if nothing of the transaction was or will be applied, and "done"
   only if everything is.
 
-One phase can end in doubt. Example: a transaction writes in partition 1 alone. Its prepare applies the writes, releases
-the locks and leaves no branch behind. The primary crashes before it answers, so the outcome is unknown and the prepare
-is sent again, with the same request id, to the next primary. If that one remembers the id, it answers "done". If it
-does not (`replication.request_ids` is 0, or many requests have come since) it finds no locks, and cannot distinguish
-"committed, locks released" from "locks lost": the caller gets "unknown". With two partitions each branch keeps its
-state until all know the outcome, so a repeated question always has an answer.
+One phase can end in doubt. Example: a transaction writes in partition 1 alone. Its prepare applies the writes and
+leaves no branch behind, and the primary crashes before it answers. The prepare is sent again, with the same request id,
+to the next primary. If that one does not remember the id (`replication.request_ids` is 0, or many requests have come
+since) it finds no locks, and cannot distinguish "committed" from "locks lost": the caller gets "unknown". With two
+partitions each branch keeps its state until all know the outcome.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class TwoPhaseCommit:
     # -- rollback
 
     def roll_back(self, wanted: TransactionId, why: str, reply: ReplyTarget | None) -> None:
-        """Roll back a transaction; once its prepare has begun this is not possible any more (transactions/C-5)."""
+        """Impossible once its prepare has begun (transactions/C-5)."""
         transaction = self._running.by_id.get(wanted)
         if transaction is None or transaction.phase is not TransactionPhase.ACTIVE:
             if reply is not None:
@@ -86,7 +85,7 @@ class TwoPhaseCommit:
         return TransactionAnswer(TransactionFate.NOT_DONE, why=f"it is {transaction.phase.value}")
 
     def give_up(self, transaction: Transaction, why: str) -> None:
-        """Roll back, and answer its waiting callers."""
+        """Answer its waiting callers."""
         transaction.phase, transaction.why = TransactionPhase.ROLLING_BACK, why
         for reply in [transaction.reply, *(reply for _, reply in transaction.queue)]:
             if reply is not None:
@@ -98,7 +97,7 @@ class TwoPhaseCommit:
         self._release(transaction)
 
     def _release(self, transaction: Transaction) -> None:
-        """Have every branch release what the transaction holds there."""
+        """By every branch."""
         for ticket in transaction.steps:
             self._steps.drop(ticket)
             del self._running.of_ticket[ticket]
@@ -112,7 +111,7 @@ class TwoPhaseCommit:
     # -- commit
 
     def commit(self, wanted: TransactionId, reply: Reply) -> None:
-        """Prepare every branch, then commit (transactions/C-3)."""
+        """See transactions/C-3."""
         transaction = self._running.active(wanted, reply)
         if transaction is None:
             return
@@ -181,8 +180,7 @@ class TwoPhaseCommit:
             transaction.doubted.add(partition)
             self._steps.wake(AGAIN_NS)
         elif result is not None and result.fate is StepFate.REMAP:
-            # No request waits for it there, so there is no hurry: `_late` prepares again with the partition's primary
-            # of then.
+            # No request waits for it there: `_late` prepares again with the partition's primary of then.
             mapped = transaction.map_by(self._mapping, partition)
             transaction.prepares[partition] = structs.replace(transaction.prepares[partition], mapped=mapped)
             self._steps.wake(REMAP_NS)
@@ -218,7 +216,7 @@ class TwoPhaseCommit:
             self._release(transaction)
 
     def _doubtful(self, transaction: Transaction, why: str) -> None:
-        """The outcome is unknown: report that to the caller, and release the transaction's locks."""
+        """Report the unknown outcome to the caller, and release the locks."""
         self._answer(transaction, TransactionFate.UNKNOWN, why)
         transaction.phase = TransactionPhase.ROLLING_BACK
         self._release(transaction)
