@@ -38,8 +38,6 @@ from holdfast.core.partition_table.table_replication import TableReplication
 
 
 class FailoverPlanner:
-    """Repairs the table before anything is planned."""
-
     def __init__(
         self,
         settings: Settings,
@@ -56,14 +54,14 @@ class FailoverPlanner:
         self._under_way = under_way
         self.table_replication = table_replication
         self.lost: set[int] = set()
-        """Partitions that wait for their copies: no present member holds every map of them (migration/M-2)."""
+        """No present member holds every map of them (migration/M-2)."""
         self.failed = 0
 
     # -- settle what was in progress when the view or the master changed
 
     def settle(self, active: Iterable[tuple[Migration, int]], staying: frozenset[MemberId]) -> None:
-        """Settle unfinished changes: the newest table is known, or the view has changed under the same
-        master. `active`: migrations of an earlier master; `staying`: members of both views, in one life.
+        """The newest table is known, or the view has changed under the same master. `active`: migrations of an earlier
+        master; `staying`: members of both views, in one life.
         """
         assert self.table_replication.ready, "only on the newest table (migration/M-1)"
         failures, offered = self._end_migrations(staying)
@@ -88,8 +86,8 @@ class FailoverPlanner:
             self.repair(present)
 
     def _end_migrations(self, staying: frozenset[MemberId]) -> tuple[list[Migration], dict[int, Running]]:
-        """End migrations that have lost an end, or that the cluster's state forbids. Returns the failed ones,
-        and those whose offered assignments may still be committed or taken back.
+        """They have lost an end, or the cluster's state forbids them. Returns the failed ones, and those whose offered
+        assignments may still be committed or taken back.
         """
         migrates = self._membership.cluster_state.migrates
         failures: list[Migration] = []
@@ -108,8 +106,8 @@ class FailoverPlanner:
         return failures, offered
 
     def _take_back(self, staying: frozenset[MemberId], offered: dict[int, Running]) -> list[Migration]:
-        """partition_table/L-6: take back offered assignments that are not committed and name a departed
-        member. Returns the migrations that failed thereby.
+        """partition_table/L-6: uncommitted assignments that name a departed member. Returns the migrations that failed
+        thereby.
         """
         failures: list[Migration] = []
         for partition, row in enumerate(self.table_replication.head):
@@ -124,7 +122,7 @@ class FailoverPlanner:
         return failures
 
     def ended(self, migration: Migration, version: int, *, well: bool, began_ns: int | None = None) -> None:
-        """Report the end of a migration; `version` is that of the following assignment."""
+        """`version`: of the following assignment."""
         if not well:
             self.failed += 1
             self._out.note(
@@ -144,9 +142,7 @@ class FailoverPlanner:
         )
 
     def _mark_behind(self, present: set[MemberId]) -> None:
-        """migration/M-6: a present primary continues without its absent backups, which no longer hold
-        everything.
-        """
+        """migration/M-6: a present primary continues without its absent backups, which no longer hold everything."""
         head = self.table_replication.head
         for partition, row in enumerate(head):
             gone = [m for m in row.holding[1:] if m is not None and m not in present]
@@ -211,8 +207,8 @@ class FailoverPlanner:
     def _all_gone(
         self, partition: int, row: Assignment, present: set[MemberId], depth: int, *, reported: bool
     ) -> list[Loss]:
-        """No complete copy is left: the partition waits, or starts empty. Returns the losses to report.
-        `depth`: number of lost replicas, counted from the owner.
+        """The partition waits, or starts empty. Returns the losses to report. `depth`: number of lost replicas, counted
+        from the owner.
         """
         data = self._data_members(present)
         width = len(row.replicas)
@@ -226,7 +222,7 @@ class FailoverPlanner:
         return [Loss(partition, width - 1, True, self._settings.maps_within(width), begun_anew=True)]
 
     def _declare(self, partition: int, row: Assignment, depth: int) -> None:
-        """migration/M-7: mark lost maps of a waiting partition, which keeps its absent members."""
+        """migration/M-7, for a waiting partition, which keeps its absent members."""
         marked = row.losing(self._settings.guarded(depth))
         if marked.lost != row.lost:
             self.table_replication.head[partition] = marked.changed(row.replicas)
@@ -234,7 +230,7 @@ class FailoverPlanner:
     def _restart_empty(
         self, partition: int, row: Assignment, present: set[MemberId], *, epoch: int = 0
     ) -> None:
-        """Give the partition, empty, to a present member."""
+        """On a present member."""
         data = self._data_members(present)
         if data:
             width = len(row.replicas)
@@ -257,8 +253,8 @@ class FailoverPlanner:
             self.table_replication.propose(rows)
 
     def reset_lost(self, partitions: Collection[int], maps: Collection[str]) -> None:
-        """migration/M-7: by order of the operator these maps continue with what is left of these partitions.
-        Skips partitions without a present owner or with another change in progress; the order is repeated.
+        """migration/M-7: by order of the operator these maps continue with what is left of these partitions. Skips
+        partitions without a present owner or with another change in progress; the order is repeated.
         """
         table, head = self.table_replication.table.rows, self.table_replication.head
         present = {info.uuid for info in self._membership.members()}
@@ -289,5 +285,5 @@ class FailoverPlanner:
 
 
 def _taken_back(offered: Assignment, base: Assignment) -> Assignment:
-    """The assignment from before, with a version above the offered one (partition_table/L-6)."""
+    """From before, with a version above the offered one (partition_table/L-6)."""
     return Assignment(offered.version + 1, base.replicas, base.epoch, base.behind, base.lost)

@@ -1,10 +1,8 @@
-"""Departure of the last members that hold data: they wait for a joiner to take over, and warn of lost
-entries.
+"""Departure of the last members that hold data: they wait for a joiner to take over, and warn of lost entries.
 
-A process that starts asks for admission every `JOIN_INTERVAL_NS`. Example: 1 is the only member and drains,
-and 2 has just started. Without a wait 1 would be gone, with all the data, before the first request of 2
-arrives. If a joiner is admitted, the last holders move their partitions to it like any other leaver. Safety
-does not depend on this wait.
+A process that starts asks for admission every `JOIN_INTERVAL_NS`. Example: 1 is the only member and drains, and 2 has
+just started. Without a wait 1 would be gone, with all the data, before the first request of 2 arrives. Safety does not
+depend on this wait.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 
 JOINERS_NS = 2 * JOIN_INTERVAL_NS
-"""How long the last holders wait; each joiner asks at least once in that time."""
+"""Each joiner asks at least once in that time."""
 
 
 class LastHolder:
@@ -46,7 +44,7 @@ class LastHolder:
         """As master: since when only this wait keeps the last holders."""
 
     def has_waited(self) -> bool:
-        """As master: whether joiners have had the time to ask, if the last holders leave."""
+        """As master: joiners have had the time to ask, if the last holders leave."""
         membership = self._membership
         if membership.data_members() or membership.ending or not self._at_stake():
             return True
@@ -56,16 +54,14 @@ class LastHolder:
         return self._out.now_ns - self._since_ns >= JOINERS_NS
 
     def _at_stake(self) -> bool:
-        """Whether entries could be lost. Other members count as holding entries, because that is unknown
-        here.
-        """
+        """Entries could be lost. Those of other members are unknown here, and count as present."""
         membership = self._membership
         if any(membership.may_hold(info) and info.uuid != self._me for info in membership.members()):
             return True
         return any(not self._in_files(name) for name in self._led())
 
     def on_view(self, view: View | None) -> None:
-        """Start the wait again in a new view; warn if this member has left with the last copies."""
+        """Start the wait again; warn if this member has left with the last copies."""
         self._since_ns = None
         membership = self._membership
         if view is None or self._me not in view.left or view.ending:

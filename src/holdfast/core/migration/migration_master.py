@@ -1,22 +1,20 @@
 """The master's control of placement: first assignment, failover, balancing and migrations (H3, H6, H7).
 
-`control` looks at the table and the members and does the next due thing. It may be called at any time, and
-keeps no plan across a change of members. A migration goes like this: the master asks the partition's primary
-to copy it to the destination (`MigrationRequest`); the primary does (`state_transfer`) and reports
-`MigrationReady`; the master proposes the new assignment (`table_replication`). When that is committed the
-migration is complete.
+`control` does the next due thing, and keeps no plan across a change of members. For a migration the master asks the
+partition's primary to copy it to the destination (`MigrationRequest`); the primary does (`state_transfer`) and reports
+`MigrationReady`; the master proposes the new assignment (`table_replication`). When that is committed the migration is
+complete.
 
 - migration/M-1: The master does nothing before it knows the newest table (`table_replication.ready`).
 - migration/M-3: A round of the table replication commits a migration, after its primary has reported that the
-  destination holds everything. So the destination commits first, then the master, then the source forgets
-  (source 001 §2.1). Example: partition 7 moves from 1 to 4. If the new assignment were committed first, and 4
-  crashed with half of the data, the table would name a primary that lacks the rest, while 1 would have
-  forgotten it. In this order a crash at any point leaves a complete copy that the table names: 1 before the
-  commit, 4 after it. If the master crashes in between, its successor completes the migration if it finds the
-  assignment stored on any member (partition_table/L-3); otherwise the partition stays on 1.
-- migration/M-6: While the cluster's state forbids it nothing moves. While the table is frozen no replica list
-  changes: an absent backup is only marked as behind, so that writes continue without it and it is not
-  promoted.
+  destination holds everything. So the destination commits first, then the master, then the source forgets (source 001
+  §2.1). Example: partition 7 moves from 1 to 4. If the new assignment were committed first, and 4 crashed with half of
+  the data, the table would name a primary that lacks the rest, while 1 would have forgotten it. In this order the table
+  always names a complete copy: 1 before the commit, 4 after it. If the master crashes in between, its successor
+  completes the migration if it finds the assignment stored on any member (partition_table/L-3); otherwise the partition
+  stays on 1.
+- migration/M-6: While the cluster's state forbids it nothing moves. While the table is frozen no replica list changes:
+  an absent backup is only marked as behind, so that writes continue without it and it is not promoted.
 """
 
 from __future__ import annotations
@@ -46,12 +44,12 @@ from holdfast.core.partition_table.table_replication import TableReplication
 from holdfast.core.placement.layout import Layout
 
 PAUSE_NS = 300 * MILLISECOND
-"""Pause after a failure, until the members have settled."""
+"""After a failure, until the members have settled."""
 FULL_PAUSE_NS = 10 * SECOND
 """The same while a disk is full: copying takes long, and would probably be rejected again."""
 PARTING_NS = 250 * MILLISECOND
-"""How long a leaver stays after its last partition has moved. Clients close connections to a member that is
-no longer listed, and the outcome of requests in flight would be unknown.
+"""A leaver stays so long after its last partition has moved. Clients close connections to a member that is no longer
+listed, and the outcome of requests in flight would be unknown.
 """
 PIECES = 8
 """Planning steps between two looks at other events; a millisecond or two."""
@@ -86,14 +84,14 @@ class MigrationMaster:
             self.failover,
         )
         self._planning: Generator[None] | None = None
-        """The plan in progress, made in parts because the master serves requests in between."""
+        """Made in parts because the master serves requests in between."""
         self._free_since: dict[MemberId, int] = {}
-        """Members that want to leave -> since when they may."""
+        """They want to leave -> since when they may."""
         self._paused = False
         self._resume_ns = 0
-        """Do not restore lost copies before this time; 0: no delay."""
+        """Until then lost copies are not restored; 0: no delay."""
         self._known_departing: set[MemberId] = set()
-        """The last known members that want to leave, or to be lite."""
+        """They wanted to leave, or to be lite."""
         self.completed = 0
         partitions = settings.partitions
         self._limit = partitions.parallel_migrations
@@ -101,7 +99,7 @@ class MigrationMaster:
 
     @property
     def layout(self) -> Layout | None:
-        """Target placement; the crash matrix replaces it to test single migrations."""
+        """The crash matrix replaces it to test single migrations."""
         return self.planning.layout
 
     @layout.setter
@@ -120,7 +118,7 @@ class MigrationMaster:
 
     @property
     def planned(self) -> bool:
-        """Whether the plan fits the present members; if it is empty then, the table is balanced."""
+        """The plan fits the present members; if it is empty then, the table is balanced."""
         return self.planning.complete
 
     @property
@@ -138,7 +136,7 @@ class MigrationMaster:
     # -- events
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """Discard the plan, which was made for the old view; migrations between staying members continue."""
+        """The plan was made for the old view; migrations between staying members continue."""
         old, view = notice.old, notice.new
         self._discard_plan()
         self.returns.view_changed(old, view)
@@ -150,7 +148,7 @@ class MigrationMaster:
         assert self._planning is None, "nor is one in the making for those of before"
 
     def on_inventory(self, sender: MemberId, holdings: Holdings) -> None:
-        """A member's inventory: partitions that wait for it continue, and the plan may change."""
+        """Partitions that wait for the sender continue, and the plan may change."""
         self.returns.on_inventory(sender, holdings)
         if self.table_replication.ready:
             self.failover.revive()
@@ -202,7 +200,7 @@ class MigrationMaster:
     # -- the next thing to do
 
     def control(self) -> None:
-        """migration/M-1: do what is due."""
+        """migration/M-1."""
         if (
             not self.table_replication.ready
             or self._paused
@@ -224,7 +222,7 @@ class MigrationMaster:
 
     @property
     def delayed_ms(self) -> int:
-        """Remaining delay after a crash (`partitions.rebalance_delay_ms`)."""
+        """Rest of `partitions.rebalance_delay_ms` after a crash."""
         return max(0, self._resume_ns - self._out.now_ns) // MILLISECOND
 
     def _discard_plan(self) -> None:
@@ -248,7 +246,7 @@ class MigrationMaster:
         self.planning.planned.enqueue(partition, self.table_replication.head[partition].owner)
 
     def _start(self) -> None:
-        """Request the migrations that may run now (migration/M-5)."""
+        """See migration/M-5."""
         offered: list[int] = []
         planned, short = self.planning.planned, self._membership.intents.short
         while len(self.running) < self._limit_total:
@@ -266,7 +264,7 @@ class MigrationMaster:
             self._enqueue(partition)
 
     def _start_one(self, partition: int, row: Assignment, way: Way) -> bool:
-        """Request the next migration of a partition. Returns whether the plan still fits."""
+        """Request the next migration of the partition. Returns whether the plan still fits."""
         _, owner, destination = way
         migration = self.planning.planned.take(partition)
         try:
@@ -292,7 +290,7 @@ class MigrationMaster:
             self._out.timer(TimerName.PLAN, pause_ns, pause_ns // 2)
 
     def on_timer(self, name: str) -> None:
-        """The pause after a failure ("plan") or the delay after a crash ("delay") has ended."""
+        """End of the pause after a failure ("plan") or the delay after a crash ("delay")."""
         if name == "plan":
             self._paused = False
             if not self.table_replication.table.assigned:
@@ -374,9 +372,7 @@ class MigrationMaster:
         self.control()
 
     def can_leave(self, member: MemberId) -> bool:
-        """Whether this member may leave: it holds nothing, and all members have stored every round
-        (membership/A-2).
-        """
+        """It holds nothing, and all members have stored every round (membership/A-2)."""
         if not self.table_replication.ready or not self.table_replication.settled:
             return False
         if self._settings.journalled and not self.table_replication.kept_by_all:
@@ -393,7 +389,7 @@ class MigrationMaster:
         )
 
     def may_demote(self, member: MemberId) -> bool:
-        """Whether this member may become lite: it holds nothing, and another data member remains."""
+        """It holds nothing, and another data member remains."""
         if not self.table_replication.ready or not self.table_replication.settled:
             return False
         if self.under_way.moves(member) or all(
@@ -410,7 +406,7 @@ class MigrationMaster:
         }
 
     def _has_stayed(self, member: MemberId) -> bool:
-        """Whether it has been free to leave for a while, so that clients know that it owns nothing."""
+        """Free to leave for a while, so that clients know that it owns nothing."""
         now_ns = self._out.now_ns
         if member not in self._free_since:
             self._free_since[member] = now_ns

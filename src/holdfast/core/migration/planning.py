@@ -31,11 +31,11 @@ from holdfast.core.placement.layout import Arranging, Candidate, Layout, by_host
 from holdfast.core.placement.planner import plan
 
 PLANNED_AT_ONCE = 16
-"""Partitions planned in one step."""
+"""In one step."""
 
 
 class Way(NamedTuple):
-    """Ends of a migration, and whether it only balances; they decide when it may start."""
+    """Ends of a migration, and whether it only balances: they decide when it may start."""
 
     balances: bool
     owner: MemberId
@@ -43,7 +43,7 @@ class Way(NamedTuple):
 
 
 class PlannedMigrations:
-    """Planned migrations that were not requested yet, per partition in their order."""
+    """Not requested yet, per partition in their order."""
 
     def __init__(self) -> None:
         self.all: dict[int, list[Migration]] = {}
@@ -58,7 +58,7 @@ class PlannedMigrations:
         self.waiting.clear()
 
     def enqueue(self, partition: int, owner: MemberId | None) -> None:
-        """Queue a partition that has a planned migration and no running one."""
+        """The partition has a planned migration and no running one."""
         assert owner is not None, "only a partition with an owner moves"
         migration = self.all[partition][0]
         way = Way(migration.source is not None, owner, MemberId(migration.destination))
@@ -115,10 +115,10 @@ class Planning:
         self._failover = failover
         self.table_replication = table_replication
         self.layout: Layout | None = None
-        """Target placement; the crash matrix replaces it to test single migrations."""
+        """The crash matrix replaces it to test single migrations."""
         self.planned = PlannedMigrations()
         self.complete = False
-        """Whether the plan fits the present members; if it is empty then, the table is balanced."""
+        """The plan fits the present members; if it is empty then, the table is balanced."""
 
     def discard(self) -> None:
         self.complete = False
@@ -130,7 +130,7 @@ class Planning:
         self.discard()
 
     def steps(self) -> Generator[None]:
-        """Make the plan in parts, because the master serves requests in between."""
+        """In parts, because the master serves requests in between."""
         candidates = self._candidates()
         if self._has_nothing_to_plan(candidates):
             self.complete = True
@@ -158,7 +158,7 @@ class Planning:
             self.table_replication.propose(cleared)
 
     def _widen(self) -> None:
-        """Give assignments the indices that further copies of maps need (model/C-1); they are empty at first."""
+        """Indices that further copies of maps need (model/C-1); they are empty at first."""
         narrow = {
             partition: row.changed(row.replicas + (None,) * (self._replicas - len(row.replicas)))
             for partition, row in enumerate(self.table_replication.head)
@@ -179,7 +179,7 @@ class Planning:
     def _wanted(
         self, partitions: Sequence[int], current: Sequence[ReplicaList], candidates: Sequence[Candidate]
     ) -> Arranging:
-        """Target placement of these partitions (migration/M-8)."""
+        """See migration/M-8."""
         if self.layout is not None:
             return self.layout(current, candidates, self._replicas)
         places = places_of(self._membership.away())
@@ -193,7 +193,7 @@ class Planning:
         return (yield from keeping(partitions, current, targets, candidates, places, self._placement))
 
     def _has_nothing_to_plan(self, candidates: list[Candidate]) -> bool:
-        """Whether there is nothing to plan now: no data member, no table yet, or missing inventories."""
+        """No data member, no table yet, or missing inventories."""
         if not candidates:
             return True
         if not self.table_replication.head[0].version:
@@ -202,7 +202,7 @@ class Planning:
             elif len(candidates) >= self._settings.cluster.initial_members:
                 self._first_assignment(candidates)
             return True
-        # Inventories of returning members decide where partitions go; planning waits for them.
+        # Inventories of returning members decide where partitions go.
         return bool(self._returns.unheard)
 
     def _plan_one(
@@ -230,7 +230,7 @@ class Planning:
         self.table_replication.send_news()
 
     def _recover_table(self, candidates: list[Candidate]) -> None:
-        """migration/X-1: the table of a cluster that was stopped as a whole."""
+        """migration/X-1."""
         why = self._returns.wait_reason()
         self._returns.note_waiting(why)
         if why:

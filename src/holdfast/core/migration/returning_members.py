@@ -1,20 +1,19 @@
 """Inventories of returning members, and what the master makes of them.
 
-A member that starts with data in its files, or that was removed though alive, sends each new master the
-partitions that it holds although no assignment gives them to it.
+A member that starts with data in its files, or was removed though alive, sends each new master its partitions without
+an assignment.
 
-Why the master waits for all inventories: partition 7 was on [1, 2] at version 12. Member 1 was cut off, 2
-continued at version 13 and accepted writes, then the power failed. When both return, the inventory of 1 may
-arrive first. A table made of it alone would give 7 to 1 at version 12, and the writes of version 13 would be
-lost although 2 has them on disk.
+Why the master waits for all inventories: partition 7 was on [1, 2] at version 12. Member 1 was cut off, 2 continued at
+version 13 and accepted writes, then the power failed. When both return, the inventory of 1 may arrive first. A table
+made of it alone would give 7 to 1 at version 12, and the writes of version 13 would be lost although 2 has them on
+disk.
 
-- migration/X-1: After a stop of the whole cluster nothing is assigned from scratch. The table is made of what
-  the files prove, once all members of the last view that kept files are present, or the operator accepts the
-  loss.
-- migration/X-2: A partition that waits for its copies continues when a member that its assignment names
-  returns with one.
-- migration/X-3: In all other cases a retained copy is only a base: the placement prefers members with a base,
-  which then get what they have missed.
+- migration/X-1: After a stop of the whole cluster nothing is assigned from scratch. The table is made of what the files
+  prove, once all members of the last view that kept files are present, or the operator accepts the loss.
+- migration/X-2: A partition that waits for its copies continues when a member that its assignment names returns with
+  one.
+- migration/X-3: In all other cases a retained copy is only a base: the placement prefers members with a base, which
+  then get what they have missed.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ from holdfast.core.placement.revival import Claim, keeping, next_generation, rev
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 
 PATIENCE = 3
-"""With on_missing_data_dirs = "accept": missing files count as lost when no member has joined for so many
-times `cluster.suspect_after_ms`.
+"""With on_missing_data_dirs = "accept": missing files count as lost when no member has joined for so many times
+`cluster.suspect_after_ms`.
 """
 
 
 class ReturningMember:
-    """Sends the inventory of this member to each new master."""
+    """Of this member, to each new master."""
 
     def __init__(
         self,
@@ -92,7 +91,7 @@ class ReturningMember:
 
 
 class ReturningMembers:
-    """As master: the inventories of all members."""
+    """As master."""
 
     def __init__(self, settings: Settings, out: Outbox, membership: Membership, width: int) -> None:
         self._settings = settings
@@ -104,10 +103,10 @@ class ReturningMembers:
         self._holdings: dict[MemberId, Holdings] = {}
         self._kept: dict[MemberId, dict[int, RetainedCopy]] = {}
         self._stores: dict[MemberId, str] = {}
-        """Files of members in assignments."""
+        """Of members in assignments."""
         self._since_ns = 0
         self.accepted = False
-        """Whether the operator accepts the loss of what is missing."""
+        """The operator accepts the loss of what is missing."""
         self._reported_reason = ""
 
     def resize(self, width: int) -> None:
@@ -166,14 +165,14 @@ class ReturningMembers:
         return list(found.values())
 
     def wait_reason(self) -> str:
-        """The reason why the table of a stopped cluster cannot be made yet (migration/X-1); empty: it can."""
+        """Why the table of a stopped cluster cannot be made yet (migration/X-1); empty: it can."""
         if self.unheard:
             return f"for the file inventory of: {', '.join(self.unheard)}"
         missing = self.missing
         return self._wait_for_reason(missing) if missing and not self.accepted else ""
 
     def _wait_for_reason(self, missing: list[MemberInfo]) -> str:
-        """The reason to wait for these members and their files (migration/X-1); empty: not any more."""
+        """Empty: wait no longer (migration/X-1)."""
         if self._policy == "accept":
             left_ns = self._since_ns + self._patience_ns - self._out.now_ns
             if left_ns <= 0:
@@ -192,8 +191,8 @@ class ReturningMembers:
                 self._out.note("waiting for members before the partition table is restored", reason=why)
 
     def table(self, partitions: int) -> tuple[dict[int, Assignment], list[int]]:
-        """migration/X-1: the assignments, none if there never were any; and the partitions without a provably
-        complete copy, whose assignments name the absent members.
+        """migration/X-1: the assignments, none if there never were any; and the partitions without a provably complete
+        copy, whose assignments name the absent members.
         """
         newest = self._newest_rows()
         highest = max((row.version for row in newest.values()), default=0)
@@ -204,7 +203,7 @@ class ReturningMembers:
             row = newest.get(partition, Assignment())
             made = self._revived(partition, row, version, stopped=True)
             if made is None and not row.version:
-                # No member knows an assignment of it: it never had one.
+                # It never had an assignment.
                 empty = (None,) * (self._width - 1)
                 made = Assignment(version, (self._membership.data_members()[0].uuid, *empty))
             if made is None:
@@ -216,7 +215,7 @@ class ReturningMembers:
         return rows, lost
 
     def revive(self, partition: int, row: Assignment) -> Assignment | None:
-        """migration/X-2: the assignment with the members that have returned with copies; None: none has."""
+        """migration/X-2: None: no member has returned with a copy."""
         width = max(self._width, len(row.replicas))
         return self._revived(partition, row, row.version + width + 1, stopped=False)
 
@@ -240,8 +239,8 @@ class ReturningMembers:
         return keeping(made.losing(self._lost_with(owner, stopped=stopped)), here, self._holders)
 
     def _lost_with(self, owner: Claim, *, stopped: bool) -> set[str]:
-        """migration/M-7: the maps that are incomplete in the new owner's copy. A member that was restarted
-        alone has lost its maps in memory; after a stop of the whole cluster that is expected, and no loss.
+        """migration/M-7: incomplete in the new owner's copy. A member that was restarted alone has lost its maps in
+        memory; after a stop of the whole cluster that is expected, and no loss.
         """
         lost = set(self._settings.guarded(owner.slot) if owner.kept.whole else self._settings.guarded())
         member = self._membership.member(owner.member)
@@ -253,7 +252,7 @@ class ReturningMembers:
 
     @property
     def brought(self) -> dict[str, set[int]]:
-        """Partitions with a base on each returned member."""
+        """Partitions with a base, by returned member."""
         return {
             str(uuid): {partition for partition, copy in copies.items() if copy.counters}
             for uuid, copies in self._kept.items()
@@ -262,7 +261,7 @@ class ReturningMembers:
     def arranging(
         self, here: Sequence[int], now: Sequence[ReplicaList], candidates: Sequence[Candidate], replicas: int
     ) -> Arranging:
-        """migration/X-3: target placement of the partitions `here` that prefers members with a base."""
+        """migration/X-3: target placement of the partitions `here`."""
         place = {partition: number for number, partition in enumerate(here)}
         kept = {uuid: {place[p] for p in copies if p in place} for uuid, copies in self.brought.items()}
         order = kept_first(len(here), kept)
@@ -280,7 +279,7 @@ class ReturningMembers:
         return newest
 
     def _claims(self, partition: int, row: Assignment) -> list[Claim]:
-        """The retained copies of this partition on members that its assignment names."""
+        """Retained copies on members that the assignment names."""
         slot_of: dict[str, int] = {}
         for slot, member in enumerate(row.holding):
             store = self._stores.get(member) if member is not None else None

@@ -18,7 +18,6 @@ class MigrationPhase(StrEnum):
     COMMITTING = "committing"
     """The destination holds everything, and the assignment is proposed."""
     COMMITTED = "committed"
-    """The assignment is in the table."""
     OFFERED = "offered on"
     """An end is gone: the proposed assignment is committed or taken back like any other."""
     FAILED = "failed"
@@ -63,7 +62,6 @@ class Running:
 
     @property
     def committing(self) -> bool:
-        """Whether its assignment is proposed, and not in the table yet."""
         return self.phase is MigrationPhase.COMMITTING
 
     def step(self, step: MigrationStep) -> None:
@@ -71,12 +69,12 @@ class Running:
 
 
 class RunningMigrations:
-    """Requested migrations that have not ended, at most one per partition."""
+    """At most one per partition."""
 
     def __init__(self) -> None:
         self.all: dict[int, Running] = {}
         self.load: Counter[MemberId] = Counter()
-        """Number of migrations in which each member is an end."""
+        """Migrations in which each member is an end."""
 
     def begin(self, running: Running) -> None:
         assert running.migration.partition not in self.all, "one of a partition after the other"
@@ -87,7 +85,7 @@ class RunningMigrations:
         assert sum(self.load.values()) == 2 * len(self.all), "each has two ends"
 
     def forget(self, partition: int) -> Running | None:
-        """Remove a migration that has ended; returns it, if there was one."""
+        """Returns it, if there was one."""
         running = self.all.pop(partition, None)
         if running is not None:
             self.load[running.owner] -= 1
@@ -101,7 +99,7 @@ class RunningMigrations:
         self.load.clear()
 
     def moves(self, member: MemberId) -> bool:
-        """Whether a migration has this member as an end, or as the source that gives up its replica."""
+        """As an end, or as the source that gives up its replica."""
         return any(
             member in (running.owner, running.migration.source, running.migration.destination)
             for running in self.all.values()

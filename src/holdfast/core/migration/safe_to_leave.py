@@ -1,4 +1,4 @@
-"""Conditions for a member to leave. Pure: every member can evaluate them as far as it knows."""
+"""Conditions for a member to leave, as far as the evaluating member knows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from holdfast.core.model.views import Intent
 def leave_blocker(
     member: MemberId, rows: list[Assignment], membership: MembershipStatus, complete: int
 ) -> str:
-    """The first thing that has to happen before this member may leave, with advice; empty: none. `complete`:
-    number of replicas, from the owner on, that hold every map.
-    """
+    """With advice; empty: none. `complete`: number of replicas, from the owner on, that hold every map."""
     members = membership.members()
     present = {info.uuid for info in members}
     going = {m for m in present if membership.intents.of(m) is Intent.LEAVE}
@@ -29,8 +27,8 @@ def leave_blocker(
             if only
             else ""
         )
-    # All data members leave: the cluster ends, unless an absent member holds what no present one does. By order it
-    # ends all the same.
+    # All data members leave: the cluster ends, unless an absent member holds what no present one does. By order it ends
+    # all the same.
     if membership.ending:
         return ""
     if membership.may_be_missed:
@@ -45,7 +43,7 @@ def leave_blocker(
 
 
 def _only_here(member: MemberId, rows: list[Assignment], staying: set[MemberId], complete: int) -> int:
-    """Number of this member's partitions that no staying member has every map of."""
+    """Its partitions of which no staying member has every map."""
     return sum(
         member in row.replicas and not staying.intersection(filter(None, row.holding[:complete]))
         for row in rows
