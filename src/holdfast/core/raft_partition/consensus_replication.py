@@ -1,10 +1,8 @@
 """Engine 2: a Raft group per partition; a request is decided when its log entry is applied.
 
-The log holds the requests themselves, with the time of the leader that accepted them. Every replica decides and
-applies them in the same order, at the same time and on the same state, so all get the same result.
-
-A change passes through `proposals` into the log and, when it is committed, through `zone_partition` to the
-`state_machine`. A read waits in `read_barrier` until a majority has confirmed the leader.
+The log holds the requests, with the time of the leader that accepted them, so all replicas decide alike. A change
+passes through `proposals` into the log and, when it is committed, through `zone_partition` to the `state_machine`. A
+read waits in `read_barrier` until a majority has confirmed the leader.
 """
 
 from __future__ import annotations
@@ -36,8 +34,6 @@ from holdfast.core.store.move_marks import is_closed
 
 @dataclass(slots=True)
 class _Whole:
-    """An operation on all partitions that are led here."""
-
     request: Request
     done: ShareDone
     missed: list[int]
@@ -47,7 +43,7 @@ class _Whole:
 
 
 class ConsensusReplication:
-    """Requests on the partitions of one zone that are led here. Implements `ReplicationEngine`."""
+    """Of one zone, led here. Implements `ReplicationEngine`."""
 
     crowded = False
     refusing = False
@@ -56,7 +52,7 @@ class ConsensusReplication:
     def __init__(self, zone: ZoneReplicas) -> None:
         self._zone = zone
         self.partitions: dict[int, ZonePartition] = {}
-        """By client partition: the replica here that serves it, perhaps with others."""
+        """By client partition: the replica that serves it, perhaps with others."""
         self._dirty: set[int] = set()
 
     def serve(self, delegate: ReplicationEngineDelegate) -> None:
@@ -87,7 +83,7 @@ class ConsensusReplication:
         (found.reads if request.op in READS else found.proposals).submit(request, done)
 
     def _rejection(self, found: ZonePartition, request: Request) -> Outcome | None:
-        """The answer to a request on a map that moves, if it cannot be taken now (operations/V-1)."""
+        """For a map that moves (operations/V-1)."""
         if request.op in MOVING:
             due = self._zone.moves.is_due(request.map, decode_move_step(request.value))
             return None if due else NOT_DUE
@@ -105,7 +101,7 @@ class ConsensusReplication:
         found.proposals.write(partition, writes, on_done)
 
     def propose(self, request: Request, on_done: Answered) -> None:
-        """Put a change into the log; `on_done` is called once."""
+        """`on_done` is called once."""
         partition = request.partitions[0]
         found = self.partitions.get(partition)
         if found is None:
@@ -115,7 +111,7 @@ class ConsensusReplication:
         found.proposals.submit(request, on_done)
 
     def submit_whole(self, request: Request, done: ShareDone) -> int:
-        """Handle this member's share of an operation on all partitions, as one request for each partition led here."""
+        """One request for each partition led here."""
         led = [partition for partition in request.partitions if self.leads(partition)]
         missed = [partition for partition in request.partitions if not self.leads(partition)]
         whole = _Whole(request, done, missed, len(led))
@@ -153,12 +149,12 @@ class ConsensusReplication:
         return sum(found.waiting for found in self._replicas())
 
     def _replicas(self) -> list[ZonePartition]:
-        """Each replica once."""
+        """Each once."""
         return list(dict.fromkeys(found for _, found in sorted(self.partitions.items())))
 
 
 class _ShareOf:
-    """Callback for one partition's share of an operation."""
+    """Of one partition."""
 
     __slots__ = ("_partition", "_whole")
 

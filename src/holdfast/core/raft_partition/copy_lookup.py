@@ -1,7 +1,6 @@
 """Finds the copy of a client partition that has a map, whichever engine replicates it.
 
-A map lives in the partitions with a primary, or in a zone, so a client partition may have two copies on one member:
-one for each. Callers name the map and need not know the engine.
+A client partition may have two copies on one member: one for maps with a primary, and one for a zone.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from holdfast.core.store.partition_copy import PartitionCopy
 class FoundCopy(NamedTuple):
     copy: PartitionCopy
     now_ns: int
-    """The present time by which its entries expire: the member's clock, or the calendar in a zone."""
+    """By which its entries expire: the member's clock, or the calendar in a zone."""
 
 
 class ZoneCopy(NamedTuple):
     copy: PartitionCopy
     leads: bool
-    """Whether this member leads its group."""
+    """This member leads its group."""
 
 
 class CopyLookup:
@@ -39,7 +38,7 @@ class CopyLookup:
         self._zones = zones
 
     def led(self, name: str, partition: int) -> FoundCopy | None:
-        """The copy that this member serves as primary or leader; None: another member does.
+        """None: another member serves it.
 
         A leader has applied all that earlier leaders acknowledged. But it may have been deposed without knowing: what
         must not be stale waits for a confirmation (`ZoneBatch.reads`).
@@ -52,7 +51,7 @@ class CopyLookup:
         return found if found is not None and not is_closed(found.copy.maps, name) else None
 
     def led_in(self, engine: str, partition: int) -> FoundCopy | None:
-        """The copy of an engine (a zone, or empty: with a primary) that this member serves, also of closed maps."""
+        """`engine`: a zone, or empty: with a primary. Also for closed maps."""
         if not engine:
             copy = self._local.cuts.lane.leading[partition]
             return FoundCopy(copy, self._out.now_ns) if copy is not None else None
@@ -60,7 +59,7 @@ class CopyLookup:
         return _of(replica, partition) if replica is not None else None
 
     def led_everywhere(self) -> Iterator[tuple[str, PartitionCopy]]:
-        """All copies that this member serves, with their engines."""
+        """With their engines."""
         for copy in self._local.cuts.lane.leading:
             if copy is not None:
                 yield "", copy
@@ -69,7 +68,7 @@ class CopyLookup:
                 yield zone, copy
 
     def held(self, name: str, partition: int) -> FoundCopy | None:
-        """The copy of this member, whatever its role; None: it has none."""
+        """Whatever its role; None: this member has none."""
         if not self._zones.homes.houses(name):
             copy = self._local.held.get(partition)
             return FoundCopy(copy, self._out.now_ns) if copy is not None else None
@@ -85,31 +84,28 @@ class CopyLookup:
         return _of(replica, partition) if replica is not None else None
 
     def outside_zones(self, partition: int) -> PartitionCopy | None:
-        """The copy of all maps and services that live in no zone."""
+        """Of all maps and services that live in no zone."""
         return self._local.held.get(partition)
 
     def in_zone(self, name: str) -> bool:
-        """Whether the map lives in a zone, known here or not."""
+        """Known here or not."""
         return self._zones.homes.houses(name)
 
     def leaders(self, name: str) -> Sequence[Assignment] | None:
-        """The leaders of the partitions of a map, with their terms as versions. None: it lives in no zone that is
-        known here.
-        """
+        """With their terms as versions. None: the map lives in no zone that is known here."""
         entries = self._zones.entries(name)
         return entries.leaders if entries is not None else None
 
     def lacks_zone(self, name: str) -> bool:
-        """Whether the map lives in a zone that cannot serve it: there is none, or it has other partitions."""
+        """The map's zone cannot serve it: there is none, or it has other partitions."""
         request = Request(Op.SIZE, name, [])
         return self._zones.homes.holds(request) and isinstance(self._zones.homes.find(request), Outcome)
 
     def zone_entries(self, name: str) -> ZoneEntries | None:
-        """The replicas that sessions may read and write directly; None: the map lives in no zone that is known here."""
+        """For direct reads and writes of sessions; None: the map lives in no zone that is known here."""
         return self._zones.entries(name)
 
     def in_zones(self) -> Iterator[ZoneCopy]:
-        """The copies of all zones."""
         for replica in self._zones.replicas():
             for copy in replica.state.copies.values():
                 yield ZoneCopy(copy, replica.leads)

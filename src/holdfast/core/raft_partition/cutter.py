@@ -25,8 +25,6 @@ from holdfast.core.routing.pending import Within
 
 @dataclass(slots=True)
 class _InZones:
-    """A cut whose maps in zones are being cut."""
-
     taken: Taken
     done: OnTaken
     waiting: int
@@ -34,7 +32,7 @@ class _InZones:
 
 @dataclass(slots=True)
 class _Asked:
-    """A request to cut these maps, of one zone, in this partition."""
+    """These maps, of one zone, in this partition."""
 
     cut: _InZones
     partition: int
@@ -51,7 +49,7 @@ class Cutter:
         """By ticket."""
 
     def take(self, event: CutRequested, done: OnTaken) -> None:
-        """Cut the maps in those of these partitions that are served here. `done` is called once."""
+        """Where the maps are served here. `done` is called once."""
         names = list(dict.fromkeys(event.maps))
         zoned = [name for name in names if self._zones.homes.houses(name)]
         others = [name for name in names if name not in zoned]
@@ -71,7 +69,7 @@ class Cutter:
             done(Taken())
 
     def _cut_zones(self, event: CutRequested, names: Sequence[str], done: OnTaken, taken: Taken) -> None:
-        """The maps outside zones are cut: go on with the others, in the same partitions."""
+        """After the maps outside zones: the others, in the same partitions."""
         zones: dict[int | None, list[str]] = {}
         for name in names:
             zones.setdefault(self._zones.homes.zone_of(name), []).append(name)
@@ -92,7 +90,7 @@ class Cutter:
                 self._zones.execute(request, Within(self, self._tickets))
 
     def answered(self, ticket: int, outcome: Outcome) -> None:
-        """A partition is cut, or could not be. Only effects follow, so this may happen within other machines' steps."""
+        """Only effects follow, so this may happen within other machines' steps."""
         asked = self._asked.pop(ticket)
         under_way, partition = asked.cut, asked.partition
         taken = under_way.taken
@@ -112,7 +110,7 @@ class Cutter:
 
 
 def _add_marks(taken: Taken, partition: int, names: Sequence[str], answer: list[None | int | bytes]) -> None:
-    """An answer of `Op.PIN`: counter, term and number of entries of each map, then the holders."""
+    """Answer of `Op.PIN`: counter, term and number of entries of each map, then the holders."""
     numbers = [each for each in answer if isinstance(each, int)]
     holders = tuple(MemberId(each.decode()) for each in answer if isinstance(each, bytes))
     for place, name in enumerate(names):

@@ -1,16 +1,15 @@
 """Routing of requests on zones to the leader of the partition's group.
 
-Each zone has a router of its own. Its assignments come from leaders, which announce themselves to all members after
-their election. The rules of `router` apply unchanged.
+Each zone has a router of its own. Its assignments come from leaders, which announce themselves to all members. The
+rules of `router` apply.
 
-- raft_partition/R-1: Of two members that claim to lead a group the one with the higher term is believed; if that
-  member is gone, any other, since a reset starts terms again. A member that does not lead says so, and has applied
-  nothing.
+- raft_partition/R-1: Of two members that claim to lead a group the one with the higher term is believed; if that member
+  is gone, any other, since a reset starts terms again. A member that does not lead says so, and has applied nothing.
 - raft_partition/R-2: When a new leader is known, it gets what the old one has not answered: reads, and changes with an
   id, which a group applies once. The old leader accepts these in their term only, however late they arrive, and does
   not keep them until it leads again. Example: member 1 leads in term 4 and gets change X, late. Member 2 leads in term
-  5, has applied X, and has forgotten its id again. If member 1, leader in term 6, then accepted the late copy of X,
-  the change would be applied twice.
+  5, has applied X, and has forgotten its id again. If member 1, leader in term 6, then accepted the late copy of X, the
+  change would be applied twice.
 - raft_partition/R-3: In a zone of N partitions, the group of partition p serves the client partitions p, p + N, p + 2N…
   of the cluster. Each has a copy of its own, with its own counters, so scans, events and comparisons name client
   partitions, whatever N is.
@@ -46,7 +45,7 @@ from holdfast.core.routing.pending import Asker, Peer, answer
 from holdfast.core.routing.router import Router
 
 UNANSWERED_NS = SECOND
-"""If a leader does not answer for so long, the replica here looks for it; a sleeping group has no heartbeats."""
+"""Then the replica here looks for its leader; a sleeping group has no heartbeats."""
 
 
 class ReplicaWatcher(Protocol):
@@ -54,14 +53,12 @@ class ReplicaWatcher(Protocol):
 
 
 class _NoOffers:
-    """A table that never has assignments in transit."""
-
     def stored_assignment(self, partition: int) -> Assignment | None:
         return None
 
 
 class _BatchUnderWay:
-    """A batch of a session until all its parts are done."""
+    """Of a session, until all its parts are done."""
 
     __slots__ = ("_done", "_out", "_token", "_waiting")
 
@@ -92,7 +89,7 @@ class _BatchUnderWay:
 
 
 class LeaderRouting:
-    """The known zones, and the replicas of their partitions on this member."""
+    """The known zones, and their replicas on this member."""
 
     def __init__(
         self,
@@ -122,12 +119,12 @@ class LeaderRouting:
         self._by_name = self.homes.by_name
         self._clients: dict[GroupNumber, tuple[int, ZonePartition]] = {}
         self._led: dict[GroupNumber, int] = {}
-        """Groups that this member leads, with the term."""
+        """Led here, with the term."""
         self._known: dict[GroupNumber, tuple[int, MemberId]] = {}
-        """Highest known term of each group, and its leader; includes zones that are unknown here yet."""
+        """Highest known term and its leader; includes zones that are unknown here yet."""
         self._news: list[tuple[GroupNumber, int]] = []
         self._elected: set[GroupNumber] = set()
-        """Groups that this member leads, whose state may not include all committed entries yet."""
+        """Led here; their state may not include all committed entries yet."""
         self.homes.change()
 
     # -- known zones
@@ -145,9 +142,9 @@ class LeaderRouting:
         return sorted(self._led)
 
     def open_since(self, before_ns: int) -> Iterator[OpenOperation]:
-        """Operations on zones that have waited since before then for a majority, or for a leader."""
+        """They wait for a majority, or for a leader."""
         for number, (zone, replica) in self._clients.items():
-            # This is asked twenty times a second, and most partitions wait for nothing.
+            # Called twenty times a second, and most partitions wait for nothing.
             found = replica.proposals.oldest() if replica.proposals.placed else None
             if found is not None and found[1] <= before_ns and zone in self._zones:
                 places = {f"zone {self._zones[zone].name}": (place_of(number)[1],)}
@@ -186,7 +183,7 @@ class LeaderRouting:
             self._lead(number, term, member)
 
     def forget(self, zone: int) -> None:
-        """The zone was dropped: answer the requests that wait for it."""
+        """It was dropped: answer the requests that wait for it."""
         found = self._zones.pop(zone, None)
         if found is None:
             return
@@ -199,7 +196,7 @@ class LeaderRouting:
         found.router.end(f"zone {found.name!r} was dropped")
 
     def partition(self, number: GroupNumber) -> ZonePartition:
-        """The client of a group, created on first use. The zone must be known."""
+        """Created on first use. The zone must be known."""
         known = self._clients.get(number)
         if known is None:
             zone, partition = place_of(number)
@@ -226,18 +223,17 @@ class LeaderRouting:
         self._show(number)
 
     def leader(self, number: GroupNumber) -> tuple[int, MemberId] | None:
-        """The highest known term and its leader, for display."""
+        """Highest known term and its leader, for display."""
         return self._known.get(number)
 
     # -- copies
 
     def replica(self, name: str, partition: int) -> ZonePartition | None:
-        """The replica on this member that has this map and client partition."""
         zone = self.homes.zone_of(name)
         return self._zones[zone].replication.partitions.get(partition) if zone is not None else None
 
     def led_replica(self, name: str, partition: int) -> ZonePartition | None:
-        """The same, if this member leads its group and has applied all that earlier leaders acknowledged."""
+        """This member leads its group and has applied all that earlier leaders acknowledged."""
         return self._if_led(self.replica(name, partition))
 
     def replica_in(self, zone: str, partition: int) -> ZonePartition | None:
@@ -255,11 +251,10 @@ class LeaderRouting:
         return replica
 
     def replicas(self) -> Iterator[ZonePartition]:
-        """All replicas on this member, of all zones."""
         return (client for _, client in self._clients.values())
 
     def led_replicas(self) -> Iterator[tuple[str, ZonePartition]]:
-        """The replicas that lead their groups here, with their zones."""
+        """With their zones."""
         for number, client in self._clients.values():
             zone = self._zones.get(number)
             if zone is not None and self._if_led(client) is not None:
@@ -268,12 +263,12 @@ class LeaderRouting:
     # -- the fast path of sessions
 
     def entries(self, name: str) -> ZoneEntries | None:
-        """The fast path for this map; None: it lives in no known zone."""
+        """None: the map lives in no known zone."""
         zone = self.homes.zone_of(name)
         return self._zones[zone].entries if zone is not None else None
 
     def take(self, token: Token, batch: ZoneBatch) -> None:
-        """Run a batch of a session, which gets a `ZoneBatchDone`."""
+        """The session gets a `ZoneBatchDone`."""
         under_way = _BatchUnderWay(self._out, token, batch)
         zone = self._zones.get(batch.zone)
         served = zone.entries.serving if zone is not None else []
@@ -329,7 +324,7 @@ class LeaderRouting:
             found.router.on_forward(sender, forward)
 
     def on_zone_forward(self, sender: MemberId, forward: ZoneForward) -> None:
-        """Another member forwards a request to the leader of a term (raft_partition/R-2)."""
+        """For the leader of a term (raft_partition/R-2)."""
         found = self.homes.find(forward.request)
         if not isinstance(found, Outcome):
             [partition] = forward.request.partitions
@@ -352,7 +347,7 @@ class LeaderRouting:
     # -- leaders
 
     def hear(self, event: EntryEvent) -> None:
-        """An entry has changed here; only the leader notifies listeners."""
+        """Only the leader notifies listeners."""
         self._event_sink.hear(msgspec.structs.replace(event, member=self._me))
 
     def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
@@ -404,7 +399,7 @@ class LeaderRouting:
                 self._out.send(member, led)
 
     def restrict(self) -> None:
-        """Apply the other router's limits again, where this member leads and has no room."""
+        """Apply the other router's limits again."""
         for zone in self._zones.values():
             refusals = zone.router.refusals
             refusals.follow(self._refusals)
@@ -436,7 +431,7 @@ class LeaderRouting:
 
     @property
     def dirty(self) -> bool:
-        """Whether anything waits for the end of the step."""
+        """Something waits for the end of the step."""
         if self._news or self._replicas.again:
             return True
         return any(zone.replication.dirty for zone in self._zones.values())
@@ -469,7 +464,7 @@ class LeaderRouting:
 
 
 def _serves_reads(zone: RoutedZone, groups: GroupHost, partition: int) -> bool:
-    """Whether reads are served here: also while writes are rejected, for example because memory is short."""
+    """Also while writes are rejected, for example because memory is short."""
     if zone.entries.serving[partition] is not None:
         return True
     replica = zone.replication.partitions.get(partition)
@@ -477,7 +472,5 @@ def _serves_reads(zone: RoutedZone, groups: GroupHost, partition: int) -> bool:
 
 
 def of_this_term(led: int, meant: int) -> bool:
-    """Whether the leader of term `led` (0: none) may accept a request that was sent to the leader of term `meant`
-    (raft_partition/R-2).
-    """
+    """The leader of term `led` (0: none) may accept a request for the leader of term `meant` (raft_partition/R-2)."""
     return 0 < led == meant

@@ -1,4 +1,4 @@
-"""Where maps live, and which router serves a request: that of a zone, or that of all other maps."""
+"""Which router serves a request: that of a zone, or that of all other maps."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from holdfast.core.routing.router import Router
 NO_MAX_IDLE = f"an entry of a map in a zone has no maximum idle time: {MAX_IDLE.instead}"
 NOT_HERE = Outcome(Status.MOVED, None, "the map was moved to another engine")
 SERVED = frozenset({Op.CALL, Op.ASK})
-"""Operations on services, whatever their names."""
+"""Whatever the names of the services."""
 
 
 class OtherRouter(Protocol):
-    """The router of all other maps. Its limit of waiting requests, and its refusals, count for zones, too."""
+    """Its limit of waiting requests, and its refusals, count for zones, too."""
 
     waiting: Waiting
     refusals: RequestRefusals
@@ -44,12 +44,12 @@ class OtherRouter(Protocol):
 
 
 class ZoneEntries:
-    """The replicas here whose entries sessions may read and write directly (`Driver.zone_batch`)."""
+    """For direct reads and writes of sessions (`Driver.zone_batch`)."""
 
     def __init__(self, zone: int, partitions: int, leaders: Sequence[Assignment] = ()) -> None:
         self.zone = zone
         self.leaders = leaders
-        """The known leaders, by partition, with their terms as versions."""
+        """By partition, with their terms as versions."""
         self.serving: list[ZonePartition | None] = [None] * partitions
         """By partition; None: use the general path."""
 
@@ -65,14 +65,13 @@ class RoutedZone:
     entries: ZoneEntries
 
     def served_by(self, partition: int) -> range:
-        """The client partitions that the group of the zone's partition serves. Clients hash keys to the partitions of
-        the cluster. Example: in a zone of 25 partitions, group 3 serves 3, 28, 53, … of 271. Empty: none, because the
-        zone has more partitions than that.
+        """Client partitions of the group of this zone's partition. Example: in a zone of 25 partitions, group 3 serves
+        3, 28, 53, … of 271. Empty: none, because the zone has more partitions than that.
         """
         return range(partition, len(self.rows), self.partitions)
 
     def serves_maps(self, level: int) -> bool:
-        """Whether no client partition is split, and all members know shared groups, at this feature level."""
+        """No client partition is split, and all members know shared groups, at this feature level."""
         count = len(self.rows)
         return self.partitions == count or (self.partitions < count and level >= SHARED_GROUPS)
 
@@ -98,19 +97,19 @@ class MapHomes:
     """Implements `routing.gatherings.Rehoming`."""
 
     def __init__(self, settings: Settings, out: Outbox, other: OtherRouter, zones: Executes) -> None:
-        """`other`: the router of all other maps. `zones`: that of maps in zones."""
+        """`other`: the router of all other maps."""
         self._settings = settings
         self._out = out
         self._other = other
         self._zones = zones
         self.zones: dict[int, RoutedZone] = {}
-        """The known zones, by number."""
+        """By number."""
         self.by_name: dict[str, int] = {}
         self._some = False
-        """Whether any map lives in a zone."""
+        """Some map lives in a zone."""
 
     def change(self) -> None:
-        """Settings of maps have changed, perhaps where they live: pass requests on (routing/R-13)."""
+        """Settings of maps have changed, perhaps their zones: pass requests on (routing/R-13)."""
         maps = self._settings.maps
         self._some = any(chosen.raft_zone for chosen in maps.values())
         zoned = frozenset(name for name, chosen in maps.items() if chosen.raft_zone)
@@ -122,7 +121,7 @@ class MapHomes:
             router.pass_on()
 
     def rehome(self, parked: Parked) -> None:
-        """Pass a request on to the engine that serves its map now."""
+        """To the engine that serves its map now."""
         request, asker = parked.request, parked.asker
         found = self.find(request) if self.holds(request) else self._other
         if isinstance(asker, Peer) or request.op is Op.PIN:
@@ -145,21 +144,21 @@ class MapHomes:
             router.gatherings.adopt(gathering)
 
     def holds(self, request: Request) -> bool:
-        """Whether a zone serves the request."""
+        """A zone serves the request."""
         if request.op in MOVING:
             return bool(request.expected)
         return request.op not in SERVED and self.houses(request.map)
 
     def houses(self, name: str) -> bool:
-        """Whether this map lives in a zone, known or not."""
+        """The map lives in a zone, known or not."""
         return self._some and bool(self._settings.map(name).raft_zone)
 
     def zone_of(self, name: str) -> int | None:
-        """The zone in which this map lives; None: in none that is known here."""
+        """None: in none that is known here."""
         return self.by_name.get(self._settings.map(name).raft_zone) if self._some else None
 
     def zone_problem(self, name: str) -> str:
-        """The reason why no map can move into this zone; empty: one can."""
+        """Why no map can move into this zone; empty: one can."""
         number = self.by_name.get(name)
         if number is None:
             return f"there is no zone {name!r}: holdfast zone create {name}"
@@ -167,11 +166,11 @@ class MapHomes:
         return "" if zone.serves_maps(self._out.level) else unserved_reason(zone)
 
     def submit(self, request: Request, asker: Asker) -> None:
-        """Carry out a request wherever its map lives, in a zone or not; the asker is answered once."""
+        """In a zone or not; the asker is answered once."""
         (self._zones if self.holds(request) else self._other).execute(request, asker)
 
     def find(self, request: Request) -> RoutedZone | Outcome:
-        """The zone that serves the request, or the response to a request that none can serve."""
+        """Or the response to a request that none can serve."""
         moving = request.op in MOVING
         name = request.expected.decode() if moving else self._settings.map(request.map).raft_zone
         zone = self.by_name.get(name)

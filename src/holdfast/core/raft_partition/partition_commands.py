@@ -15,23 +15,21 @@ class ZoneRequests(msgspec.Struct, frozen=True, array_like=True, tag=0):
 class ZoneWrites(msgspec.Struct, frozen=True, array_like=True, tag=1):
     writes: list[ZoneWrite]
     partition: int = -1
-    """The client partition; -1, in logs of older builds: the only one of the group."""
+    """-1, in logs of older builds: the only one of the group."""
 
 
 class ZoneMark(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Changes nothing. Only in logs of older builds, which compared replicas at such a place."""
+    """Changes nothing. Only in logs of older builds, which compared replicas there."""
 
 
 class ZoneCommand(msgspec.Struct, frozen=True, array_like=True):
-    """One entry of a partition's log."""
-
     time_ms: int
-    """Clock of the leader that accepted it: milliseconds since 1970."""
+    """Of the leader that accepted it: milliseconds since 1970."""
     parts: tuple[ZoneRequests | ZoneWrites | ZoneMark, ...] = ()
     sweep: bool = False
-    """Whether to remove all expired entries."""
+    """Remove all expired entries."""
     counted: bool = False
-    """Whether updates have terms, from this command on (raft_partition/Z-6): all members know that."""
+    """Updates have terms, from this command on (raft_partition/Z-6): all members know that."""
 
 
 encode_command = msgspec.msgpack.Encoder().encode

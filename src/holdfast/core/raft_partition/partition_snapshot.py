@@ -1,7 +1,7 @@
 """Snapshot of a group's copies of client partitions, as pieces.
 
 The first piece of a copy has the time, the request ids, the counters and the lineages; every other one some entries of
-one map. If a group serves several client partitions, each piece names its own.
+one map.
 """
 
 from __future__ import annotations
@@ -21,22 +21,20 @@ PIECE_ENTRIES = 500
 class CopyHead(msgspec.Struct, frozen=True, array_like=True):
     time_ms: int
     requests: bytes
-    """Recently applied requests."""
+    """Recently applied."""
     counters: list[tuple[str, int]]
-    """Number of updates of each map."""
+    """Updates of each map."""
     counted: bool = False
-    """Whether updates have terms (raft_partition/Z-6). False in snapshots of older builds, as the fields below."""
+    """Updates have terms (raft_partition/Z-6). False in snapshots of older builds."""
     lineages: list[tuple[str, list[tuple[int, int]]]] = []
-    """For each map with updates of a known term."""
+    """Of maps with updates of a known term."""
     forgotten_to: int = 0
-    """See `PartitionCopy.forgotten_to`."""
 
 
 class NamedPiece(msgspec.Struct, frozen=True, array_like=True):
-    """A piece of one of several copies."""
+    """Of one of several copies."""
 
     partition: int
-    """The client partition."""
     piece: msgspec.Raw
 
 
@@ -58,7 +56,7 @@ _Taken = tuple[str, list[tuple[bytes, bytes]], dict[bytes, tuple[int, int]], dic
 
 
 def head_of(copy: PartitionCopy, time_ms: int, *, counted: bool) -> bytes:
-    """The first piece. `counted`: whether updates have terms."""
+    """The first piece. `counted`: updates have terms."""
     maps = sorted(copy.maps.items())
     lineages = [(name, held.proven_lineage()) for name, held in maps]
     return _encoder.encode(
@@ -74,7 +72,7 @@ def head_of(copy: PartitionCopy, time_ms: int, *, counted: bool) -> bytes:
 
 
 def pieces_of(copies: Mapping[int, PartitionCopy], time_ms: int, *, counted: bool) -> Iterator[bytes]:
-    """All pieces of the present state; later changes do not affect them, however slowly they are read."""
+    """Of the present state; later changes do not affect them, however slowly they are read."""
     taken = {number: _taken(copy, time_ms, counted=counted) for number, copy in copies.items()}
     if len(copies) == 1:
         [pieces] = taken.values()
@@ -121,7 +119,7 @@ def _walk(head: bytes, taken: list[_Taken]) -> Iterator[bytes]:
 
 
 def restore(copies: Mapping[int, PartitionCopy], pieces: Sequence[bytes]) -> tuple[int, bool]:
-    """Fill the new copies from these pieces. Returns the time in ms, and whether updates have terms."""
+    """The copies are new. Returns the time in ms, and whether updates have terms."""
     if not pieces:
         return 0, False
     if len(copies) == 1:

@@ -1,12 +1,12 @@
-"""Proposals of one partition: changes on their way into the log, with their callers.
+"""Proposals of one partition.
 
 All changes of one step share one log entry. While two entries are in flight, further changes wait and share the next
-one: with many writers entries get larger, not more numerous.
+one.
 
-- raft_partition/Z-1: A change is answered when it is applied where it was proposed. If an entry of another leader
-  takes its index, the change was not applied and never will be. If neither is known before the timeout, the outcome is
-  unknown. Example: member 1 proposes X at index 17 in term 4 and is deposed. If the entry 17 that is committed has
-  term 5, X is lost, and the caller may safely send it again.
+- raft_partition/Z-1: A change is answered when it is applied where it was proposed. If an entry of another leader takes
+  its index, the change was not applied and never will be. If neither is known before the timeout, the outcome is
+  unknown. Example: member 1 proposes X at index 17 in term 4 and is deposed. If the entry 17 that is committed has term
+  5, X is lost, and the caller may safely send it again.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from holdfast.core.raft_partition.state_machine import Applied, Unapplied
 from holdfast.core.raft_partition.zone_replicas import NOT_LEADING, Answered, ZoneReplicas
 
 COMMAND_BYTES = 1 << 20
-"""Approximate size of the requests in one entry."""
+"""Approximate, of the requests in one entry."""
 PROPOSED_MOST = 2
-"""Entries of a partition in flight."""
+"""Of a partition, in flight."""
 LOST = Outcome(Status.MOVED, None, "another leader's entry has taken its place: it was not applied")
 LATE = Outcome(Status.UNKNOWN, None, "the partition's group has not agreed on it in time")
 STOPPED = Outcome(Status.UNKNOWN, None, "the partition's replica here has ended before it was known")
 
 _OWN_TTL = frozenset({Op.SET_TTL, Op.FILL})
-"""Requests to which the time to live of the map does not apply."""
+"""The time to live of the map does not apply to these."""
 
 _Waiting = tuple[Request | ZoneWrites, Answered]
-"""A change without an index yet, and its callback; a callback of writes gets the former values."""
+"""Without an index yet; a callback of writes gets the former values."""
 
 
 @dataclass(slots=True)
 class Proposed:
-    """Changes at an index of the log that may still get another entry."""
+    """At an index of the log that may still get another entry."""
 
     term: int
     deadline_ns: int
@@ -63,22 +63,22 @@ class Proposals:
         self._zone = zone
         self._out = zone.out
         self.waiting: list[_Waiting] = []
-        """Changes without an index yet."""
+        """Without an index yet."""
         self.placed: dict[int, Proposed] = {}
-        """Changes by index."""
+        """By index."""
 
     @property
     def unanswered(self) -> int:
-        """Requests and batches of writes without an answer."""
+        """Requests and batches of writes."""
         return len(self.waiting) + sum(len(one.callbacks) for one in self.placed.values())
 
     def oldest(self) -> tuple[int, int] | None:
-        """The oldest entry that waits for a majority: number of requests, start time; None: none waits."""
+        """Number of requests in the oldest entry that waits for a majority, and start time; None: none waits."""
         one = next(iter(self.placed.values()), None)
         return None if one is None else (len(one.callbacks), one.deadline_ns - self._zone.timeout_ns)
 
     def submit(self, request: Request, on_done: Answered) -> None:
-        """Propose a request; `on_done` is called once."""
+        """`on_done` is called once."""
         if request.ttl_ms == DEFAULT_TTL and request.op in GROWING and request.op not in _OWN_TTL:
             ttl_ms = self._zone.lifetime(request.map)
             if ttl_ms:
@@ -86,13 +86,13 @@ class Proposals:
         self.waiting.append((request, on_done))
 
     def write(self, partition: int, writes: list[ZoneWrite], on_done: Answered) -> None:
-        """Propose writes of single entries of a client partition; `on_done` is called once, with the former values."""
+        """`on_done` is called once, with the former values."""
         self.waiting.append((ZoneWrites(writes, partition), on_done))
 
     # -- into the log
 
     def flush(self, term: int) -> None:
-        """End the step: propose what waits, unless too many entries are in flight."""
+        """Propose what waits, unless too many entries are in flight."""
         while self.waiting and len(self.placed) < PROPOSED_MOST:
             count = _fitting(self.waiting)
             some = self.waiting[:count]
@@ -125,8 +125,8 @@ class Proposals:
             self.placed[index] = Proposed(term, self._out.now_ns + self._zone.timeout_ns, callbacks)
 
     def place(self, command: ZoneCommand, term: int) -> int | None:
-        """Append the command as leader of `term`; returns its index, or None if this member does not lead in that
-        term. Never forwarded to another leader: the caller is going to report that the command was not applied.
+        """As leader of `term`; returns the index, or None if this member does not lead in that term. Never forwarded to
+        another leader: the caller is going to report that the command was not applied.
         """
         groups = self._zone.groups
         if not term or groups.term(self._number) != term:
@@ -139,13 +139,13 @@ class Proposals:
     # -- outcomes
 
     def take(self, index: int) -> Proposed | None:
-        """The changes that were proposed at this index, which is committed now."""
+        """They were proposed at this index, which is committed now."""
         while self.placed and (first := next(iter(self.placed))) < index:
             self._lose(first, LOST)  # That index has an entry without a command.
         return self.placed.pop(index, None)
 
     def lose_placed(self, outcome: Outcome) -> None:
-        """The outcome of all changes with an index will not be known here."""
+        """Their outcome will not be known here."""
         for index in list(self.placed):
             self._lose(index, outcome)
 
@@ -166,7 +166,7 @@ class Proposals:
 
 
 def answer_proposed(proposed: Proposed, entry: RaftEntry, answers: list[Applied]) -> None:
-    """The entry at this index was applied. `answers` has one item for each of its requests and writes, in order."""
+    """`answers` has one item for each request and write of the applied entry, in order."""
     if proposed.term == entry.term:
         _answer(proposed.callbacks, answers)
     else:
@@ -189,7 +189,7 @@ def _answer(callbacks: Iterable[tuple[Answered, int]], answers: list[Applied]) -
 
 
 def _fitting(waiting: Sequence[_Waiting]) -> int:
-    """How many of these fit into one entry; at least one."""
+    """How many fit into one entry; at least one."""
     size = 0
     for count, (wanted, _) in enumerate(waiting):
         if isinstance(wanted, ZoneWrites):

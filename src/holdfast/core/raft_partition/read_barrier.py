@@ -1,9 +1,8 @@
 """Read barrier of one partition: reads wait until a majority has confirmed the leader.
 
-The reads of a step share one confirmation. Without it reads could be stale. Example: member 1 leads in term 4 and is
-cut off. Members 2 and 3 elect member 2, which acknowledges `x = 2`. Member 1 does not know that yet: if it answered a
-read at once, a client that has seen `x = 2` would read `x = 1`. A majority never confirms term 4 again, because
-members 2 and 3 know term 5.
+The reads of a step share one confirmation. Example: member 1 leads in term 4 and is cut off. Members 2 and 3 elect
+member 2, which acknowledges `x = 2`. If member 1 answered a read at once, a client that has seen `x = 2` would read `x
+= 1`. A majority never confirms term 4 again, because members 2 and 3 know term 5.
 
 - raft_partition/Z-2: A read is answered when the replica has applied everything that was acknowledged, by any member,
   before the read arrived. A map with `read = "local"` is read at once, and may return old values.
@@ -22,7 +21,7 @@ from holdfast.core.raft_partition.zone_replicas import NOT_LEADING, Answered, Zo
 from holdfast.core.store.move_marks import is_closed
 
 READ_AGAIN_NS = 500 * MILLISECOND
-"""Timeout for a confirmation, which may be lost; then it is requested again."""
+"""Then a confirmation may be lost, and is requested again."""
 NOT_CONFIRMED = Outcome(Status.NOT_READY, None, "no majority has confirmed the partition's leader in time")
 
 _Reads = list[tuple[Request, Answered]]
@@ -42,17 +41,16 @@ class ReadBarrier:
         self._out = zone.out
         self._state = state
         self.waiting: _Reads = []
-        """Reads that no confirmation was requested for."""
+        """No confirmation was requested for them."""
         self.asked: dict[bytes, _Asked] = {}
         """By context."""
 
     @property
     def unanswered(self) -> int:
-        """Reads without an answer."""
         return len(self.waiting) + sum(len(one.reads) for one in self.asked.values())
 
     def submit(self, request: Request, on_done: Answered) -> None:
-        """Read when the leader is confirmed; `on_done` is called once."""
+        """When the leader is confirmed; `on_done` is called once."""
         if self._zone.settings.map(request.map).reads == "local":
             on_done(self._read(request))
         else:
@@ -68,7 +66,7 @@ class ReadBarrier:
         return Outcome(Status.OK, value)
 
     def flush(self) -> None:
-        """End the step: request a confirmation. If one is outstanding, these reads share the next one."""
+        """Request a confirmation. If one is outstanding, these reads share the next one."""
         if self.waiting and not self.asked:
             reads, self.waiting = self.waiting, []
             now_ns = self._out.now_ns

@@ -1,4 +1,4 @@
-"""State machine of a group: its copies of client partitions, as a function of the applied commands.
+"""State machine of a group, a function of the applied commands.
 
 - raft_partition/Z-3: A request with an id is applied once: the ids, with their answers, are part of the state.
 - raft_partition/Z-4: The time of a partition is set by its leaders, and never goes back, so an entry expires at the
@@ -8,8 +8,8 @@
   first command on that says so (`ZoneCommand.counted`), not from when a member is upgraded: a replica that was filled
   by a snapshot of an older build then has the same lineage as one that has applied the log itself.
 - raft_partition/Z-8: From the place of the log on at which a map is paused, requests on it are not applied, by any
-  proposer (operations/V-1): all replicas decide that alike. The answer is `Unapplied`. If one write of a batch is
-  on such a map, none of the batch is applied.
+  proposer (operations/V-1): all replicas decide that alike. The answer is `Unapplied`. If one write of a batch is on
+  such a map, none of the batch is applied.
 - raft_partition/Z-7: A cut is a request of the log, which removes expired entries first. Each replica that applies it
   keeps a pin of each map; all pins of one index are equal. A replica that was filled by a later snapshot has none; one
   that applies its log again after a restart keeps them again, until their lease ends.
@@ -40,11 +40,10 @@ from holdfast.core.store.request_ids import mark_of
 
 ALL = 1 << 60
 EventCallback = Callable[[EntryEvent], None]
-"""Receives events of entries."""
 
 
 class Unapplied(Enum):
-    """The answer to a command that was not applied, because its map is closed (raft_partition/Z-8)."""
+    """Its map is closed (raft_partition/Z-8)."""
 
     CLOSED = 0
 
@@ -53,12 +52,12 @@ Applied = Value | Unapplied
 
 
 class PinKeeper(Protocol):
-    """Keeps cuts of a member: `primary_backup.cuts.Cuts`."""
+    """`primary_backup.cuts.Cuts`."""
 
     def keep(
         self, cut: bytes, partition: int, held: MapReplica, lease_ms: int, taken_ns: int, index: int, /
     ) -> object:
-        """Keep what the map holds now for the lease."""
+        """What the map holds now, for the lease."""
 
 
 class StateMachine:
@@ -69,8 +68,8 @@ class StateMachine:
         entries: NewEntries = dict,
         pins: PinKeeper | None = None,
     ) -> None:
-        """`partitions`: the client partitions that the group serves. `entries`: makes the mapping of a map's entries.
-        `pins`: keeps what maps hold at cuts; None: nothing does.
+        """`partitions`: client partitions of the group. `entries`: makes a map's mapping. `pins`: keeps what maps hold
+        at cuts; None: nothing does.
         """
         self._settings = settings
         self._entries = entries
@@ -78,23 +77,23 @@ class StateMachine:
         self.copies = {partition: self._new_copy(partition) for partition in partitions}
         """By client partition."""
         self.time_ms = 0
-        """Time of the last command (raft_partition/Z-4)."""
+        """Of the last command (raft_partition/Z-4)."""
         self.index = 0
-        """Index of the command that is being applied."""
+        """Of the command that is being applied."""
         self.counted = False
-        """Whether updates have terms, and counters outlive destroyed maps (raft_partition/Z-6)."""
+        """Updates have terms, and counters outlive destroyed maps (raft_partition/Z-6)."""
 
     def _new_copy(self, partition: int) -> PartitionCopy:
         return PartitionCopy(partition, 0, self._settings.replication.request_ids, self._entries)
 
     def now_ns(self, wall_ms: int = 0) -> int:
-        """The group's time, or `wall_ms` if that is later."""
+        """Of the group, or `wall_ms` if that is later."""
         return max(self.time_ms, wall_ms) * MILLISECOND
 
     # -- changes
 
     def carry_out(self, request: Request, term: int, on_event: EventCallback | None) -> Applied:
-        """Apply a request of a log entry of this term, and return its answer; `on_event` gets the events."""
+        """`term`: of its log entry; `on_event` gets the events."""
         copy = self.copies[request.partitions[0]]
         if request.id and copy.requests.knows(request.id):
             return copy.requests.answer(request.id)
@@ -127,7 +126,7 @@ class StateMachine:
         return any(is_closed(copy.maps, name) for name in names)
 
     def _move(self, copy: PartitionCopy, request: Request, term: int) -> Value:
-        """Apply a step of the move of a map."""
+        """One step."""
         step = decode_move_step(request.value)
         opened_at = counter_when_opened(copy, step)
         decision = decide_move(copy.maps, request.map, step, self.now_ns(), self.time_ms, opened_at)
@@ -145,7 +144,7 @@ class StateMachine:
         return decision.answer
 
     def is_paused(self) -> bool:
-        """Whether a map is paused in some copy."""
+        """In some copy."""
         return any(
             mark.kind is MarkKind.PAUSED
             for copy in self.copies.values()
@@ -156,7 +155,7 @@ class StateMachine:
     def write(
         self, writes: Sequence[ZoneWrite], copy: PartitionCopy, term: int, on_event: EventCallback | None
     ) -> list[Applied]:
-        """Apply writes of single entries, in a log entry of this term; returns the former values."""
+        """In a log entry of this term; returns the former values."""
         if MOVES_MAP in copy.maps and any(
             is_closed(copy.maps, name) for name in dict.fromkeys(write[0] for write in writes)
         ):
@@ -236,7 +235,7 @@ class StateMachine:
         return old
 
     def _open(self, copy: PartitionCopy, name: str, term: int) -> MapReplica:
-        """The map, which may be new. Its next updates are of this term."""
+        """Perhaps new. Its next updates are of this term."""
         held = copy.maps.get(name)
         if held is None:
             held = copy.open(name)
@@ -247,7 +246,7 @@ class StateMachine:
         return held
 
     def look(self, partition: int, name: str, key: bytes, wall_ms: int) -> bytes | None:
-        """The value of an entry that has not expired."""
+        """None: no entry, or it has expired."""
         held = self.copies[partition].maps.get(name)
         if held is None:
             return None
@@ -257,7 +256,7 @@ class StateMachine:
         return state.entries.get(key)
 
     def read(self, request: Request, wall_ms: int) -> Value:
-        """Applied a read. Expired entries stay until a command removes them."""
+        """Expired entries stay until a command removes them."""
         held = self.copies[request.partitions[0]].maps.get(request.map)
         return self._decide(held, request, self.now_ns(wall_ms)).answer
 
@@ -297,7 +296,6 @@ class StateMachine:
             on_event(EntryEvent(update.kind, held.name, "", key, value, old, 1, word, number, named))
 
     def sweep(self, term: int, on_event: EventCallback | None) -> None:
-        """Remove expired entries."""
         for copy, held in self._expiring():
             self._expire(copy, held, term, on_event)
 

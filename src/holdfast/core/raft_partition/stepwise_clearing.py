@@ -1,8 +1,8 @@
 """Clears one partition of a map with a change stream entry by entry, as the other engine does.
 
-A CLEAR is one update without keys: a reader of the stream would have to begin again with a snapshot. Removals have a
-key each. They go through the log in batches of bounded work, not as one command. So entries that are stored
-meanwhile may stay, and if the leader changes in between, the next one removes the rest.
+A CLEAR has no keys: a reader of the stream would have to begin again with a snapshot. So removals go through the log in
+batches of bounded work. Entries that are stored meanwhile may stay, and if the leader changes in between, the next one
+removes the rest.
 """
 
 from __future__ import annotations
@@ -17,14 +17,12 @@ from holdfast.core.raft_partition.state_machine import StateMachine
 from holdfast.core.raft_partition.zone_replicas import Answered
 
 STEP_KEYS = 1000
-"""Entries that one step removes."""
+"""Of one step."""
 NO_KEY = b""
 """No entry has this key. The first step removes it: when that is applied, so is all that was acknowledged before."""
 
 
 class ClearingProposer(Protocol):
-    """Puts changes of a partition into its log."""
-
     def write(self, partition: int, writes: list[ZoneWrite], on_done: Answered) -> None:
         """`on_done` is called once, with the former values."""
 

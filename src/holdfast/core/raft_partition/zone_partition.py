@@ -1,8 +1,4 @@
-"""Replica of one partition on this member, as the client of its Raft group.
-
-The group delivers committed entries, confirmations of reads, snapshots and notices; these drive the state machine, the
-proposals and the read barrier.
-"""
+"""Replica of one partition on this member, as the client of its Raft group."""
 
 from __future__ import annotations
 
@@ -28,14 +24,14 @@ class ZonePartition:
     """A `GroupClient`."""
 
     def __init__(self, number: GroupNumber, partitions: Sequence[int], zone: ZoneReplicas) -> None:
-        """`partitions`: the client partitions that the group serves."""
+        """`partitions`: client partitions of the group."""
         self.number = number
         self.partitions = tuple(partitions)
         self._zone = zone
         self._out = zone.out
         self.state = StateMachine(partitions, zone.settings, zone.shared.entries, zone.shared.cuts)
         self.term = 0
-        """Term in which this member leads the group and serves requests; 0: it does not."""
+        """In which this member leads the group and serves requests; 0: it does not."""
         self.proposals = Proposals(number, zone)
         self.reads = ReadBarrier(number, zone, self.state)
 
@@ -49,11 +45,11 @@ class ZonePartition:
         return self.proposals.unanswered + self.reads.unanswered
 
     def look(self, partition: int, name: str, key: bytes) -> bytes | None:
-        """The local value of an entry; return it to a client only when the leader is confirmed."""
+        """The local value; return it to a client only when the leader is confirmed."""
         return self.state.look(partition, name, key, self._out.wall_ms())
 
     def now_ns(self) -> int:
-        """The time by which entries expire here."""
+        """By which entries expire here."""
         return self.state.now_ns(self._out.wall_ms())
 
     def flush(self) -> None:
@@ -95,7 +91,7 @@ class ZonePartition:
         return answers
 
     def _holders(self) -> list[bytes]:
-        """Members with a pin at the last applied index, or soon: this one first, then the other voters."""
+        """They have a pin at the last applied index, or soon: this member first, then the other voters."""
         groups = self._zone.groups
         voters = sorted(groups.hosted[self.number].group.configuration.voters - {groups.me})
         nodes = [groups.me, *voters]
@@ -111,7 +107,7 @@ class ZonePartition:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Flush this partition again at the end of the step, because the group has room now."""
+        """At the end of the step, because the group has room now."""
         if self.proposals.waiting or self.reads.waiting:
             self._zone.again.add(self)
 
@@ -132,7 +128,7 @@ class ZonePartition:
         return self.state.pieces()
 
     def restore(self, pieces: Sequence[bytes]) -> None:
-        """Replace the state by a snapshot. The outcome of earlier proposals is unknown here."""
+        """The outcome of earlier proposals is unknown here."""
         self.state.restore(pieces)
         self._zone.sink.on_marked(self.number)
         self.proposals.lose_placed(STOPPED)
@@ -142,7 +138,7 @@ class ZonePartition:
         self.proposals.lose_placed(STOPPED)
 
     def sweep(self) -> None:
-        """Periodic: answer timed-out requests, repeat lost confirmations, remove expired entries."""
+        """Answer timed-out requests, repeat lost confirmations, remove expired entries."""
         if self.proposals.placed or self.reads.asked:
             now_ns = self._out.now_ns
             self.proposals.expire(now_ns)

@@ -23,29 +23,29 @@ from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.partition_copy import PartitionCopy
 
 NAMES_KEPT = 1000
-"""Maps whose settings are cached."""
+"""With cached settings."""
 NOT_LEADING = Outcome(Status.MOVED, None, "this member does not lead the partition's group")
 Answered = Callable[[Outcome], None]
 
 
 class SharedWithEngineOne(Protocol):
-    """Parts that the copies of both engines on a member share."""
+    """Shared by the copies of both engines on a member."""
 
     @property
     def entries(self) -> NewEntries:
-        """Makes the mapping of a map's entries."""
+        """For a map's entries."""
 
     @property
     def moves(self) -> MovesInForce:
-        """The moves of maps in the view."""
+        """In the view."""
 
     @property
     def cuts(self) -> Cuts:
-        """The cuts that this member keeps."""
+        """Kept by this member."""
 
     @property
     def held(self) -> Mapping[int, PartitionCopy]:
-        """The copies of maps outside zones, by partition."""
+        """Of maps outside zones, by partition."""
 
 
 class ZoneReplicas:
@@ -66,13 +66,13 @@ class ZoneReplicas:
         self.timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
         self._ttls: dict[str, int] = {}
         self.contexts = 0
-        """Number of read confirmations requested so far."""
+        """Read confirmations requested so far."""
         self.again: set[Resumable] = set()
-        """Partitions to flush again in this step."""
+        """To flush again in this step."""
 
     def lifetime(self, name: str) -> int:
-        """Default time to live of a map in ms, by this member's settings. The leader writes it into the log, so all
-        replicas use the same. Zones have no maximum idle time: only the leader knows of reads.
+        """Default time to live in ms, by this member's settings. The leader writes it into the log, so all replicas use
+        the same. Zones have no maximum idle time: only the leader knows of reads.
         """
         ttl_ms = self._ttls.get(name)
         if ttl_ms is None:
@@ -84,25 +84,23 @@ class ZoneReplicas:
     def command(
         self, parts: tuple[ZoneRequests | ZoneWrites, ...] = (), *, sweep: bool = False
     ) -> ZoneCommand:
-        """A command for the log, with the time of this member."""
+        """With the time of this member."""
         return ZoneCommand(self.out.wall_ms(), parts, sweep, self.out.does(ZONE_COUNTERS))
 
     def context(self) -> bytes:
-        """A name for a read confirmation, unique in the cluster."""
+        """Names a read confirmation, unique in the cluster."""
         self.contexts += 1
         return f"{self.groups.me}/{self.contexts}".encode()
 
 
 class ZoneSink(Protocol):
-    """Receives the events of partitions of zones."""
-
     listening: dict[str, int]
-    """Maps that have listeners."""
+    """They have listeners."""
 
     def hear(self, event: EntryEvent) -> None: ...
 
     def on_marked(self, number: GroupNumber) -> None:
-        """The marks of a partition of the group have changed (model/M-2)."""
+        """In a partition of the group (model/M-2)."""
 
     def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None: ...
 
