@@ -19,13 +19,13 @@ from holdfast.core.model.partition_events import NO_PROCESS, Kind, Loss, News, N
 from holdfast.core.outbox import Outbox
 
 RECENT = 2000
-"""News kept for listeners that reconnect."""
+"""For listeners that reconnect."""
 
 RANGES_SHOWN = 40
 
 
 def loss_notes(losses: Iterable[Loss]) -> list[Note]:
-    """Log lines for lost partitions: one for each kind of reaction of an operator."""
+    """One for each kind of reaction of an operator."""
     notes: list[Note] = []
     found: dict[tuple[str, str], list[Loss]] = {}
     for loss in losses:
@@ -47,7 +47,7 @@ def loss_notes(losses: Iterable[Loss]) -> list[Note]:
 
 
 def ranges_of(numbers: list[int]) -> str:
-    """Ascending numbers as `0-3,7`, and how many more there are."""
+    """Ascending, as `0-3,7`, and how many more there are."""
     ranges: list[list[int]] = []
     for number in numbers:
         if ranges and ranges[-1][1] == number - 1:
@@ -72,16 +72,16 @@ class EventLog:
         """The last news of a process that has not ended."""
 
     def since(self, number: Number) -> tuple[list[News], bool]:
-        """News delivered after this number, in order, and whether these are all."""
+        """In order; and whether these are all."""
         return [news for news in self._recent if news.number > number], number >= self._whole_after
 
     @property
     def kept(self) -> list[News]:
-        """News that some member may lack, oldest first."""
+        """Some member may lack them; oldest first."""
         return [news for _, (_, news) in sorted(self._kept.items())]
 
     def admitted(self, life: int) -> None:
-        """This member was admitted with the view `life`: earlier news do not concern it.
+        """Earlier news than the view `life` do not concern this member.
 
         If it was away during a process, that process ends for its listeners as far as it had come; they get nothing of
         processes that began before.
@@ -98,7 +98,7 @@ class EventLog:
             self._deliver(over)
 
     def learn(self, round_number: int, news: Iterable[News], *, whole: bool) -> None:
-        """Apply the news of a round. `whole`: they are all that is still to be kept."""
+        """`whole`: they are all that is still to be kept."""
         if whole:
             self._kept.clear()
         for one in sorted(news, key=lambda one: one.number):
@@ -125,7 +125,7 @@ class EventLog:
             self.open = news
 
     def known(self, round_number: int) -> None:
-        """All members have applied the rounds up to this one: drop their news."""
+        """All members have applied the rounds up to this one."""
         for number in [number for number, (brought, _) in self._kept.items() if brought <= round_number]:
             del self._kept[number]
 
@@ -139,7 +139,7 @@ class Reporter:
         self._view = 0
         self._count = 0
         self._process: News | None = None
-        """The last state of the current process."""
+        """Its last state."""
         self._began_ns = 0
 
     def view_changed(self, view: int) -> None:
@@ -168,7 +168,7 @@ class Reporter:
         return self._process is not None
 
     def resume(self, event_log: EventLog, untold: Iterable[News]) -> None:
-        """After a change of view: continue the process from its delivered and pending news."""
+        """After a change of view, from its delivered and pending news."""
         self._process = event_log.open
         for news in untold:
             if news.number > event_log.delivered and news.kind is not Kind.LOST:
@@ -183,9 +183,7 @@ class Reporter:
         assert self.under_way, "it is over when that is said"
 
     def ended(self, migration: Migration, version: int, *, well: bool, began_ns: int | None = None) -> None:
-        """A migration has ended; `version` is that of the partition's assignment now, `began_ns` when it was
-        requested.
-        """
+        """`version`: of the partition's assignment now; `began_ns`: when the migration was requested."""
         before = self._process or News((0, 0), Kind.STARTED)
         after = News(
             (0, 0),

@@ -69,7 +69,7 @@ from holdfast.core.partition_table.event_log import EventLog, Reporter
 
 class TableDelegate(Protocol):
     def active_migrations(self) -> list[tuple[Migration, int]]:
-        """Migrations whose primary is this member, with the version that each starts from."""
+        """Their primary is this member; with the version from which each starts."""
 
 
 class Round:
@@ -82,9 +82,9 @@ class Round:
         self.rows = rows
         self.news = news
         self.named = named
-        """Members that the new assignments name; they get the offer first."""
+        """Named by the new assignments; they get the offer first."""
         self.everyone = False
-        """Whether the other members have got the offer."""
+        """The other members have got the offer."""
         self.stored_by: set[MemberId] = set()
 
 
@@ -105,22 +105,22 @@ class TableReplication:
         self._log = log
         self._delegate = delegate
         self._stored: dict[int, Assignment] = {}
-        """Newest known assignment of each partition that is above the table, and perhaps not committed."""
+        """Above the table, and perhaps not committed."""
         self._offers: dict[int, TableOffer] = {}
         self._decided = 0
         """Rounds of this view up to this one are committed; a commit may arrive before its offer."""
         self._applied_round = 0
         self.event_log = EventLog(out)
         self._unheard: dict[tuple[int, int], News] = {}
-        """News that were offered and not applied."""
+        """Offered and not applied."""
         self._certain: dict[tuple[int, int], News] = {}
-        """As a new master: news that others have applied."""
+        """As a new master: others have applied them."""
         self._early: list[tuple[MemberId, TableOffer | TableFetch | TableCommit]] = []
         self.current = False
-        """Whether this member has applied a round since it joined; before, its table may be long out of date."""
+        """This member has applied a round since it joined; before, its table may be long out of date."""
         # as master
         self.ready = False
-        """Whether this member is the master and knows the newest table (H2)."""
+        """This member is the master and knows the newest table (H2)."""
         self.head: list[Assignment] = list(table.rows)
         """As master: the table with every change that is offered or queued."""
         self._inherited: list[Assignment] = list(table.rows)
@@ -133,7 +133,7 @@ class TableReplication:
         self._reports: dict[MemberId, TableReport] | None = None
         self.reporter = Reporter(out)
         self._durable_round = 0
-        """The last round of this view that this member would know after a restart."""
+        """Of this view: known after a restart."""
 
     # -- every member
 
@@ -226,18 +226,18 @@ class TableReplication:
         return self._stored.get(partition)
 
     def base(self, partition: int) -> Assignment:
-        """As master: the newest assignment that may be committed: this member's own, or one of an earlier master,
-        which may have committed it unnoticed.
+        """As master: the newest assignment that may be committed: this member's own, or one of an earlier master, which
+        may have committed it unnoticed.
         """
         applied, inherited = self.table.rows[partition], self._inherited[partition]
         return inherited if inherited.version > applied.version else applied
 
     def known(self) -> list[tuple[int, Assignment]]:
-        """The newest assignment of each partition that has one, stored or applied."""
+        """The newest ones, stored or applied."""
         return [(p, self._newest(p)) for p in range(len(self.table.rows)) if self._newest(p).version]
 
     def _apply_up_to(self, number: int) -> None:
-        """Apply rounds in order: a commit, or a later offer, may arrive before an offer."""
+        """In order: a commit, or a later offer, may arrive before an offer."""
         self._decided = max(self._decided, number)
         while self._applied_round < self._decided and self._applied_round + 1 in self._offers:
             offer = self._offers.pop(self._applied_round + 1)
@@ -275,7 +275,7 @@ class TableReplication:
 
     @property
     def kept_by_all(self) -> bool:
-        """As master: whether every member would know the newest table after a restart."""
+        """As master: every member would know the newest table after a restart."""
         others = [uuid for uuid in self._present() if uuid != self._membership.me]
         kept = [self._durable_round, *(self._applied_by.get(uuid, 0) for uuid in others)]
         return min(kept) >= self._number
@@ -298,7 +298,7 @@ class TableReplication:
         self._gather()
 
     def _unreported(self) -> list[MemberId]:
-        """As a new master: members whose reports are missing (partition_table/L-3)."""
+        """As a new master (partition_table/L-3)."""
         assert self._reports is not None
         return [info.uuid for info in self._membership.members() if info.uuid not in self._reports]
 
@@ -346,11 +346,11 @@ class TableReplication:
             self._out.notify(RoundCommitted(()))
 
     def send_news(self) -> None:
-        """As master: send pending news, even without a changed assignment."""
+        """As master, even without a changed assignment."""
         self._start_round()
 
     def propose(self, rows: dict[int, Assignment]) -> None:
-        """As master: change these assignments."""
+        """As master."""
         assert self.ready
         for partition, row in rows.items():
             assert row.version > self.head[partition].version, (partition, row, self.head[partition])
@@ -359,7 +359,7 @@ class TableReplication:
         self._start_round()
 
     def publish(self, rows: dict[int, Assignment]) -> None:
-        """As master: offer these assignments of the head, with pending news."""
+        """As master: assignments of the head, with pending news."""
         assert self.ready, "the master alone changes the table"
         self._queued.update(rows)
         self._start_round()
@@ -381,7 +381,7 @@ class TableReplication:
         self._advance()
 
     def _named(self, rows: dict[int, Assignment]) -> set[MemberId]:
-        """partition_table/L-2: the members that have to store these assignments first."""
+        """partition_table/L-2: they have to store these assignments first."""
         present = {info.uuid for info in self._membership.members()}
         committed = self.table.rows
         return {
@@ -400,9 +400,7 @@ class TableReplication:
         self.reporter.resume(self.event_log, self._unheard.values())
 
     def _news(self) -> list[News]:
-        """partition_table/L-7: news since the last round; in the first round of a view, all that some
-        member may lack.
-        """
+        """partition_table/L-7: since the last round; in the first round of a view, all that some member may lack."""
         fresh = self.reporter.take()
         if self._number > 1:
             return fresh
@@ -437,12 +435,12 @@ class TableReplication:
             self._round.stored_by.add(sender)
             self._advance()
         elif self.settled:
-            # This was the last one: a member that waits for that may leave.
+            # A member that waits for the last round may leave.
             self._membership.consider()
 
     def rounds(self) -> tuple[int, int]:
-        """For heartbeats: the last round that is durable here, and, on the master, the last one that all
-        members have.
+        """For heartbeats: the last round that is durable here, and, on the master, the last one that all members
+        have.
         """
         if not self.ready:
             return self._durable_round, 0
@@ -454,7 +452,7 @@ class TableReplication:
         return self._durable_round, known
 
     def on_beat(self, notice: BeatHeard) -> None:
-        """A heartbeat reports which rounds a member knows."""
+        """It reports which rounds a member knows."""
         sender = self._membership.member(notice.sender)
         present = self._membership.view
         if sender is None or sender.life != notice.life or present is None or notice.view != present.number:
@@ -512,7 +510,7 @@ class TableReplication:
         return all(self._confirmed.get(uuid, 0) >= self._number for uuid in others)
 
     def on_timer(self) -> None:
-        """partition_table/L-8: compare the tables."""
+        """partition_table/L-8."""
         view = self._membership.view
         if not self.ready or view is None:
             return
@@ -523,8 +521,8 @@ class TableReplication:
                     self._out.send(uuid, TableCheck(view.number, self._number, self.table.stamp))
 
     def on_differs(self, sender: MemberId, answer: TableDiffers) -> None:
-        """partition_table/L-8: a table differs, so send the whole table again. A member with other replicas at the
-        same version then detects two histories, and stops.
+        """partition_table/L-8: send the whole table again. A member with other replicas at the same version then
+        detects two histories, and stops.
         """
         view = self._membership.view
         if not self.ready or view is None or answer.view != view.number or answer.round != self._number:
