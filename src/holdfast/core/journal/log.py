@@ -1,8 +1,7 @@
-"""The journal as the machines of one member see it: entries of a step, and callbacks when they are durable
-(DESIGN rule 8).
+"""The journal of one member: entries of a step, and callbacks when they are durable (DESIGN rule 8).
 
-- journal/J-1: The entries of a step are appended as one group at its end. A checkpoint splits the group,
-  because a checkpoint is of one moment.
+- journal/J-1: The entries of a step are appended as one group at its end. A checkpoint splits the group, because a
+  checkpoint is of one moment.
 - journal/J-2: Groups become durable in the order of writing: waiting for one includes all before it.
 - journal/J-3: Without a journal nothing is written, and every wait ends at once.
 """
@@ -51,16 +50,14 @@ class Log:
         self._checkpoints: set[int] = set()
 
     def wrote(self, partition: int, term: int, records: list[Record], *, urgent: bool) -> None:
-        """A copy has applied these records. `urgent`: an acknowledgement waits for them to be durable."""
+        """`urgent`: an acknowledgement waits for the records to be durable."""
         assert self.on, "without a journal nothing is written (journal/J-3)"
         assert records, "records are not empty"
         self._entries.append(Wrote(partition, term, records, self._out.wall_ms()))
         self._urgent = self._urgent or urgent
 
     def stored(self, stored: Iterable[tuple[int, int, Puts]], *, urgent: bool) -> None:
-        """The same for packed puts, each with partition and term, in the format of the level in force
-        (membership/L-4).
-        """
+        """Packed puts, with partition and term, in the format of the level in force (membership/L-4)."""
         assert self.on, "without a journal nothing is written (journal/J-3)"
         wall_ms = self._out.wall_ms()
         if self._out.does(PACKED):
@@ -72,7 +69,7 @@ class Log:
         self._urgent = self._urgent or urgent
 
     def group_wrote(self, number: int, data: bytes) -> None:
-        """Write data of a Raft replica. Use `when_durable` to wait for it."""
+        """Of a Raft replica. Use `when_durable` to wait for it."""
         assert self.on, "without a journal nothing is written (journal/J-3)"
         self._entries.append(GroupWrote(number, data))
 
@@ -94,12 +91,12 @@ class Log:
         self.note(seen(notice.view))
 
     def note(self, entry: Seen | Began | Dropped) -> None:
-        """Write an entry for a restart; no callback waits for it."""
+        """For a restart; no callback waits for it."""
         if self.on:
             self._entries.append(entry)
 
     def when_durable(self, done: Callable[[], None]) -> None:
-        """Call `done` when everything written until now is durable; at once if it already is."""
+        """Everything written until now; at once if it already is durable."""
         if self._entries:
             self._urgent = True
             self._waiting.append((self._number + 1, done))
@@ -117,7 +114,7 @@ class Log:
         self.when_durable(partial(self._out.notify, notice))
 
     def checkpoint(self, snapshot: Snapshot) -> int:
-        """Write a checkpoint. Returns its ticket; `CheckpointEnded` reports the result."""
+        """Returns the ticket; `CheckpointEnded` reports the result."""
         self.flush()
         assert not self._entries, "earlier entries are in earlier groups (journal/J-1)"
         self._tickets += 1
@@ -127,7 +124,7 @@ class Log:
         return self._tickets
 
     def flush(self) -> None:
-        """Append the entries: the step ends, or a checkpoint is taken."""
+        """The step ends, or a checkpoint is taken."""
         if self._entries:
             assert self.on, "without a journal nothing is written (journal/J-3)"
             self._number += 1
@@ -150,7 +147,7 @@ class Log:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """Counts that are zero when nothing is in progress, by name."""
+        """Counts that are zero when nothing is in progress."""
         return {
             "entries not written": len(self._entries),
             "waits for the disk": len(self._waiting),

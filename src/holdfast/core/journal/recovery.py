@@ -49,12 +49,12 @@ from holdfast.errors import CounterBroken
 
 @dataclass(slots=True)
 class RecoveredGroup:
-    """A Raft replica's data as they were written (`multiraft.persistence` decodes them)."""
+    """Data as they were written (`multiraft.persistence` decodes them)."""
 
     pieces: list[bytes] = field(default_factory=list)
-    """Pieces of its checkpoint; empty: it began without one."""
+    """Of its checkpoint; empty: it began without one."""
     writes: list[bytes] = field(default_factory=list)
-    """Later writes, in order."""
+    """Later ones, in order."""
     doubt: str = ""
     """Why it may have promised more than is known; empty: it has not."""
 
@@ -67,24 +67,24 @@ class Recovered:
     cluster_id: str
     """Empty: this store was never in a cluster."""
     proof: FilesProof = field(default_factory=FilesProof)
-    """Proof of these files; durable before the journal is ready."""
+    """Durable before the journal is ready."""
     behind: bool = False
-    """Whether these files lacked what they once held, and the cluster has not repaired that."""
+    """These files lacked what they once held, and the cluster has not repaired that."""
     view: View | None = None
     stores: dict[MemberId, str] = field(default_factory=dict)
-    """Files of the members in views and assignments."""
+    """Of the members in views and assignments."""
     rows: dict[int, Assignment] = field(default_factory=dict)
-    """The newest assignment of each partition applied here, as far as the journal knows."""
+    """Applied here, as far as the journal knows."""
     copies: dict[int, PartitionCopy] = field(default_factory=dict)
     """Only journalled maps; the member sets how a map is journalled."""
     groups: dict[GroupNumber, RecoveredGroup] = field(default_factory=dict)
     uncertain: dict[int, str] = field(default_factory=dict)
-    """Partitions that may have held more than is known, and why. Some have a copy of an earlier moment."""
+    """They may have held more than is known, with the reason. Some have a copy of an earlier moment."""
     damage: list[str] = field(default_factory=list)
     """Unreadable and cut parts, in words."""
     whole: bool = True
-    """Whether nothing durable is lost. If False, partitions outside of `uncertain` may have been held too;
-    every restart reports that until `Journal.forgive`.
+    """Nothing durable is lost. If False, partitions outside of `uncertain` may have been held too; every restart
+    reports that until `Journal.forgive`.
     """
 
 
@@ -94,12 +94,12 @@ class _Held:
     def __init__(self, copy: PartitionCopy, lsn: int, file: str = "") -> None:
         self.copy = copy
         self.lsn = lsn
-        """It contains all blocks up to this one."""
+        """All blocks up to this one are in it."""
         self.file = file
         self.ended = ""
         """Why it ended; empty: it continues."""
         self.stopped: dict[str, str] = {}
-        """Maps that have ended, and why."""
+        """Ended maps, with the reason."""
 
 
 class _HeldGroup:
@@ -108,18 +108,18 @@ class _HeldGroup:
     def __init__(self, found: RecoveredGroup, lsn: int, file: str = "") -> None:
         self.found = found
         self.lsn = lsn
-        """It contains all blocks up to this one."""
+        """All blocks up to this one are in it."""
         self.file = file
         self.ended = ""
         """Why something may be missing; empty: nothing is."""
 
 
 class Recovery:
-    """Takes checkpoints first, then blocks, and fills in `Recovered`."""
+    """Takes checkpoints first, then blocks."""
 
     def __init__(self, now_ns: int, wall_ms: int, *, entries: NewEntries = dict) -> None:
         """`now_ns`: this member's monotonic time. `wall_ms`: the same moment in milliseconds since 1970. `entries`:
-        makes the mapping of a map's entries.
+        makes a map's mapping.
         """
         self._entries = entries
         self._now_ns = now_ns
@@ -129,23 +129,23 @@ class Recovery:
         self._held: dict[int, _Held] = {}
         self._groups: dict[GroupNumber, _HeldGroup] = {}
         self._baseless: dict[int, str] = {}
-        """Partitions with records but without a beginning."""
+        """Records without a beginning."""
         self._doubts: dict[int, tuple[int, str]] = {}
-        """Partitions with an unreadable newer checkpoint: its last block, and why."""
+        """An unreadable newer checkpoint: its last block, and the reason."""
         self._fresh: dict[int, int] = {}
-        """The last block that says that a partition begins empty, or is no longer held."""
+        """The last block in which a partition begins empty, or is no longer held."""
         self._rows: dict[int, Assignment] = {}
         self._view: View | None = None
         self._stores: dict[MemberId, str] = {}
         self._cluster_id = ""
         self._next = 0
-        """The lsn of the next block; 0 before the first."""
+        """lsn; 0 before the first block."""
         self._whole = True
 
     # -- checkpoints
 
     def base(self, snapshot: Snapshot, lsn: int, file: str) -> None:
-        """This file has the content of a copy with all blocks up to `lsn`."""
+        """The content of a copy with all blocks up to `lsn`."""
         if snapshot.partition >= GROUPS_FROM:
             pieces = [piece for taken in snapshot.maps for piece in taken.values]
             self._groups[snapshot.partition] = _HeldGroup(RecoveredGroup(pieces), lsn, file)
@@ -158,23 +158,23 @@ class Recovery:
         self._held[snapshot.partition] = _Held(copy, lsn, file)
 
     def _moment(self, wall_ms: int) -> int:
-        """A wall time as this member's monotonic time (journal/R-6); now, if it is unknown."""
+        """As this member's monotonic time (journal/R-6); now, if it is unknown."""
         age_ms = max(0, self._wall_ms - wall_ms) if wall_ms else 0
         return self._now_ns - age_ms * MILLISECOND
 
     def missing(self, partition: int, lsn: int, why: str) -> None:
-        """The checkpoint of this partition, with the blocks up to `lsn`, is unreadable."""
+        """An unreadable checkpoint, with the blocks up to `lsn`."""
         if self._fresh.get(partition, 0) <= lsn and self._doubts.get(partition, (0, ""))[0] <= lsn:
             self._doubts[partition] = (lsn, why)
 
     def void(self, partition: int, lsn: int) -> None:
-        """The content of a partition up to this block is void."""
+        """Content up to this block is void."""
         self._begins(partition, lsn)
 
     # -- blocks
 
     def block(self, lsn: int, entries: Sequence[Entry]) -> None:
-        """The entries of the next block. Skipped blocks are lost."""
+        """Skipped blocks are lost."""
         assert lsn >= self._next, "blocks come in their order (journal/R-1)"
         if lsn != self._next:
             self._jump(lsn, entries)
@@ -191,12 +191,12 @@ class Recovery:
                 self._other(lsn, entry)
 
     def lost(self, until: int, why: str) -> None:
-        """Blocks from the next one on, up to but without `until`, are unreadable."""
+        """Unreadable blocks, from the next one on, without `until`."""
         self._whole = False
         self._end_copies(until, why)
 
     def _end_copies(self, until: int, why: str) -> None:
-        """End the copies that need one of the lost blocks (journal/R-3)."""
+        """See journal/R-3."""
         held: list[_Held | _HeldGroup] = [*self._held.values(), *self._groups.values()]
         for found in held:
             if found.lsn + 1 < until and not found.ended:
@@ -302,7 +302,7 @@ class Recovery:
             self._wrote(found, Wrote(entry.partition, term, puts.records(), entry.wall_ms))
 
     def _wrote(self, found: _Held, entry: Wrote) -> None:
-        """Apply the records that continue what is held."""
+        """Those records that continue what is held."""
         term = entry.term
         self._at_ns = self._moment(entry.wall_ms)
         name: str | None = None
@@ -339,7 +339,7 @@ class Recovery:
                 found.copy.requests.note(record.request)
 
     def _called(self, found: _Held, record: Record, term: int) -> None:
-        """An update of a service is kept until its share is opened."""
+        """Kept until the service's share is opened."""
         name = record.map
         held = found.copy.written(name)
         if name not in found.stopped:
@@ -401,7 +401,6 @@ class Recovery:
         assert recovered.copies.keys() == self._held.keys(), "all copies are handed over"
 
     def _groups_in_doubt(self, recovered: Recovered) -> None:
-        """Add Raft replicas without known content."""
         doubts = {**self._baseless, **{number: why for number, (_, why) in self._doubts.items()}}
         for number in sorted(number for number in doubts if number >= GROUPS_FROM):
             recovered.groups[number] = RecoveredGroup(doubt=doubts[number])
@@ -410,7 +409,7 @@ class Recovery:
 
 
 def _term_of(lineage: list[tuple[int, int]], counter: int) -> int:
-    """The term of an update; 0 if the lineage does not reach that far back."""
+    """0 if the lineage does not reach that far back."""
     for term, start in reversed(lineage):
         if start < counter:
             return term

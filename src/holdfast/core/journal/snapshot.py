@@ -1,4 +1,4 @@
-"""The content of a checkpoint: the journalled maps and services of a copy, at one moment between two steps."""
+"""The content of a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from holdfast.core.store.replica import AnyReplica
 
 
 def snapshot_of(copy: PartitionCopy, out: Outbox) -> Snapshot | None:
-    """The journalled content of the copy at the time of the step; None if there is nothing. Costs two lists
-    for each map and copies no bytes. Services are written as pieces instead of entries.
+    """None if there is nothing. Costs two lists for each map and copies no bytes. Services are written as pieces
+    instead of entries.
     """
     maps = [
         _taken(held, out.now_ns) for held in copy if held.journal != "off" and held.updates.highest_applied
