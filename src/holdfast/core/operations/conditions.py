@@ -1,4 +1,4 @@
-"""When a conditional operation on an entry takes effect: one rule for the general path and both data lanes.
+"""Conditional operations on an entry: one rule for the general path and both data lanes.
 
 The second part of this file is also compiled, as part of `compiled_lane`.
 """
@@ -38,7 +38,7 @@ CONDITIONS: dict[Op, int] = {
 @cython.inline
 @cython.exceptval(check=False)
 def takes_effect(condition: cython.int, present: cython.bint, same: cython.bint) -> cython.bint:
-    """`present`: whether there is an entry that has not ended. `same`: whether it has the expected value."""
+    """`present`: there is an entry that has not ended. `same`: it has the expected value."""
     if condition == ALWAYS:
         return True
     if condition == IF_ABSENT:

@@ -1,4 +1,4 @@
-"""Operations on a map: their answers and updates. Pure: the state is read and not changed.
+"""Operations on a map: their answers and updates. The state is not changed.
 
 An expired entry counts as absent. An operation that finds one also decides to remove it (`EXPIRED`); on a backup, and
 in operations on whole partitions, it is skipped.
@@ -19,7 +19,7 @@ from holdfast.core.store.map_state import MapState
 
 NEVER = -1
 Lifetimes = tuple[int, int]
-"""Default time to live and maximum idle time of stored entries, in ms; 0: for ever."""
+"""In ms; 0: for ever."""
 ENDLESS: Lifetimes = (0, 0)
 EntryView = tuple[bytes, int, int, int, int]
 """Value, ttl_ms, max_idle_ms, milliseconds until it expires (-1: never), and its version (`version_of`)."""
@@ -28,12 +28,10 @@ EntryView = tuple[bytes, int, int, int, int]
 _STORING = frozenset({Op.PUT, Op.SET, Op.TRY_PUT, Op.PUT_IF_ABSENT, Op.REPLACE, Op.REPLACE_IF_SAME})
 _COMMON = frozenset({Op.GET, Op.SET, Op.PUT})
 _CHANGING = frozenset({Op.REMOVE, Op.DELETE, Op.TRY_REMOVE, Op.SET_TTL, Op.EVICT, Op.REMOVE_IF_SAME})
-"""Operations that need a present entry."""
+"""They need a present entry."""
 
 
 class _Look:
-    """The state with the updates decided so far."""
-
     __slots__ = ("_now_ns", "decided", "state", "updates", "used")
 
     def __init__(self, state: MapState | None, now_ns: int) -> None:
@@ -44,7 +42,7 @@ class _Look:
         self.used: list[bytes] = []
 
     def read(self, key: bytes) -> bytes | None:
-        """The entry's value, or None. Removes it if it has expired; otherwise it counts as used."""
+        """Remove the entry if it has expired; otherwise it counts as used."""
         if key in self.decided:
             return self.decided[key]
         state = self.state
@@ -84,10 +82,10 @@ def decide(
     now_ns: int,
     lifetimes: Lifetimes = ENDLESS,
 ) -> Decision:
-    """Decide a keyed operation. `state`: None if nothing was ever written there. `lifetimes`: the map's own."""
+    """`state`: None if nothing was ever written there. `lifetimes`: the map's own."""
     op, key = request.op, request.key
     if op in _COMMON and (state is None or key not in state.expiries):
-        # Shortcut without a look: nothing can have expired, and nothing counts as used.
+        # Nothing can have expired, and nothing counts as used.
         old = state.entries.get(key) if state is not None else None
         if op is Op.GET:
             return Decision(old)
@@ -138,7 +136,7 @@ def _change_present(look: _Look, request: Request) -> Value:
 
 
 def new_ttl(state: MapState, key: bytes, ttl_ms: int) -> Update:
-    """The update that gives a present entry another time to live. It keeps its maximum idle time."""
+    """For a present entry, which keeps its maximum idle time."""
     expiry = state.expiries.get(key)
     max_idle_ms = expiry.max_idle_ms if expiry is not None else 0
     ttl_ms = 0 if ttl_ms == DEFAULT_TTL else ttl_ms
@@ -166,10 +164,10 @@ def view_of(state: MapState, key: bytes, value: bytes, now_ns: int, *, used: boo
 
 
 def version_of(value: bytes) -> int:
-    """A number from 0 to 2^63 - 1 that changes when the value of an entry changes.
+    """From 0 to 2^63 - 1; changes when the value of an entry changes.
 
-    It is a hash of the value, so it needs no memory and is the same at all replicas. It is not a count: a value that is
-    stored again keeps its version, and an earlier value has its earlier version, as with `replace(key, old, new)`.
+    A hash of the value, so it needs no memory and is the same at all replicas. It is not a count: a value that is
+    stored again keeps its version, as with `replace(key, old, new)`.
     """
     return hash64(value, signed=False)[0] >> 1
 
@@ -186,11 +184,10 @@ def _get_all(look: _Look, request: Request) -> Value:
 # -- reads from a backup
 
 FROM_BACKUPS = frozenset({Op.GET, Op.CONTAINS_KEY, Op.ENTRY_VIEW, Op.GET_ALL})
-"""Operations that a backup can answer."""
 
 
 def can_read(state: MapState | None, request: Request) -> bool:
-    """Whether a backup can answer: not for entries with a maximum idle time, whose uses count at the primary."""
+    """By a backup: not entries with a maximum idle time, whose uses count at the primary."""
     if state is None or not state.expiries:
         return True
     keys = request.items if request.op is Op.GET_ALL else [request.key]
@@ -198,7 +195,7 @@ def can_read(state: MapState | None, request: Request) -> bool:
 
 
 def read_backup(state: MapState | None, request: Request, now_ns: int) -> Value:
-    """Answer one of `FROM_BACKUPS`, skipping expired entries."""
+    """One of `FROM_BACKUPS`, skipping expired entries."""
     op, key = request.op, request.key
     if op is Op.GET_ALL:
         found = ((one, peek(state, one, now_ns)) for one in request.items)
@@ -212,7 +209,7 @@ def read_backup(state: MapState | None, request: Request, now_ns: int) -> Value:
 
 
 def peek(state: MapState | None, key: bytes, now_ns: int) -> bytes | None:
-    """An entry's value, or None; an expired entry is not removed."""
+    """An expired entry is not removed."""
     if state is None or (state.expiries and state.expired(key, now_ns, touch=False)):
         return None
     return state.entries.get(key)
@@ -258,7 +255,7 @@ def _collect(request: Request, entries: Mapping[bytes, bytes]) -> Value:
 
 
 def answers(op: Op, value: Value) -> bool:
-    """Whether this value can be an answer of an operation on whole partitions; it comes from another member."""
+    """The value comes from another member; `op`: on whole partitions."""
     if value is None:
         return True
     if op is Op.SIZE or op in CLEARING:

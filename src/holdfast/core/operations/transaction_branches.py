@@ -1,8 +1,7 @@
-"""Steps of a transaction in one partition: their answers and updates. Pure: the state is read and not changed.
+"""Steps of a transaction in one partition: their answers and updates. The state is not changed.
 
 Locks and branches are entries of a map of their own, in the partition of the entries that they guard. So backups, the
-journal and later primaries hold them like all entries. All updates of one step are one batch, which is applied as a
-whole or not at all.
+journal and later primaries hold them. All updates of one step are one batch, which is applied as a whole or not at all.
 
 - operations/T-1: An entry has one lock. Other requests to change it wait, in the order of arrival.
 - operations/T-2: A prepared branch changes only when its outcome arrives.
@@ -52,7 +51,7 @@ _NOTHING: Mapping[bytes, bytes] = {}
 
 
 class TransactionBranches:
-    """The locks and branches of one partition, as they are now."""
+    """Of one partition, as they are now."""
 
     __slots__ = ("_kept", "_maps", "_now_ns", "updates")
 
@@ -62,7 +61,7 @@ class TransactionBranches:
         self._maps = maps
         self._now_ns = now_ns
         self.updates: list[Update] = []
-        """Updates decided so far."""
+        """Decided so far."""
 
     # -- present state
 
@@ -75,7 +74,7 @@ class TransactionBranches:
         return decode_branch(kept) if kept is not None else None
 
     def all_locks(self) -> Iterator[tuple[bytes, KeyLock]]:
-        """Every lock, with its key in the map of transactions."""
+        """With its key in the map of transactions."""
         for kept, value in self._kept.items():
             if transaction_of(kept) is None:
                 yield kept, decode_lock(value)
@@ -87,7 +86,7 @@ class TransactionBranches:
                 yield transaction, decode_branch(value)
 
     def guards(self, name: str) -> bool:
-        """Whether any entry of this map is locked."""
+        """Is any entry of this map locked?"""
         begins = locks_of_map(name)
         return any(kept.startswith(begins) for kept in self._kept)
 
@@ -122,7 +121,7 @@ class TransactionBranches:
                 self._drop(kept)
 
     def _write(self, transaction: TransactionId, writes: Iterable[TransactionalWrite]) -> None:
-        """Write the entries. Removing an absent entry makes no update."""
+        """Removing an absent entry makes no update."""
         for write in writes:
             held = self._maps.get(write.map)
             old = held.state.entries.get(write.key) if held is not None else None
@@ -272,7 +271,7 @@ class TransactionBranches:
 
 
 class _Held:
-    """An entry that another transaction has locked."""
+    """Locked by another transaction."""
 
     __slots__ = ("entry", "lock")
 
@@ -282,9 +281,7 @@ class _Held:
 
 
 def wait_for_lock(branches: TransactionBranches, request: Request, wait_ms: int) -> Decision | Wait | None:
-    """Decide what an operation outside of transactions does about locks: wait, or (`TRY_PUT`) nothing. None: no lock is
-    in its way.
-    """
+    """Outside of transactions: wait, or (`TRY_PUT`) do nothing. None: no lock is in the way."""
     keys = request.items[::2] if request.op is Op.PUT_ALL else [request.key]
     for key in keys:
         lock = branches.lock(request.map, key)
