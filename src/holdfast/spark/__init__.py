@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 OLDEST, TOO_NEW = (4, 1), (5,)
-"""Supported versions of PySpark: at least the first, below the second. pyproject.toml has the same bounds."""
+"""At least the first, below the second. pyproject.toml has the same bounds."""
 
 _VERSION = re.compile(r"""^__version__\b[^=]*=\s*["'](\d+)\.(\d+)([^"']*)["']""", re.MULTILINE)
 

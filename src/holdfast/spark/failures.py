@@ -21,14 +21,13 @@ _LOST = (
 
 
 class JobFailed(HoldfastError):
-    """A Spark job failed; the message is that of the failed task."""
+    """The message is that of the failed task."""
 
 
 @contextmanager
 def in_our_words(what: str) -> Iterator[None]:
-    """Turn errors of Spark in this block into JobFailed with the prefix `what`; Holdfast's errors pass unchanged.
-
-    The original error is the cause.
+    """Turn errors of Spark in this block into JobFailed with the prefix `what`; Holdfast's errors pass
+    unchanged. The original error is the cause.
     """
     try:
         yield

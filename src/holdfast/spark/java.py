@@ -36,8 +36,6 @@ WHAT_TO_INSTALL = (
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime that works."""
-
     home: Path
     version: int
     trimmed: bool
@@ -45,7 +43,7 @@ class Java:
 
 
 def java_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """Home of a Java that Spark can use. Raises ConfigError, which says what to install."""
+    """Raises ConfigError, which says what to install."""
     refused = []
     for binary, where in _candidates(environ):
         java = ask(binary)
@@ -59,7 +57,7 @@ def java_home(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
-    """Possible runtimes, best first, each with its description."""
+    """Best first, each with its description."""
     if home := environ.get("JAVA_HOME"):
         yield Path(home) / "bin" / "java", f"JAVA_HOME={home}"
     if found := shutil.which("java", path=environ.get("PATH")):

@@ -33,7 +33,7 @@ Work = Callable[[Share], Iterator[pa.RecordBatch]]
 
 POLL_S = 0.2
 THREADS = 2
-"""Tasks at the same time without Spark; more would only wait for members."""
+"""More would only wait for members."""
 TASKS_PER_SLOT = 4
 """More shares than slots, so that a slow share delays the job little."""
 
@@ -44,7 +44,7 @@ class Progress:
     tasks_done: int
     tasks: int
     rows: int
-    """Rows that finished tasks have processed (`Counted`)."""
+    """Of finished tasks (`Counted`)."""
     seconds: float
     partitions: int = 0
     """Partitions of the grid that finished tasks have completed; 0 for jobs without partitions."""
@@ -57,8 +57,6 @@ def nothing(progress: Progress) -> None: ...
 
 
 class _Here:
-    """A counter for threads, with the interface of Spark's accumulators."""
-
     def __init__(self) -> None:
         self.value = 0
         self._adding = threading.Lock()
@@ -70,7 +68,7 @@ class _Here:
 
 class Counted:
     """Rows and partitions that tasks have processed; pickled with the work. Tasks call `add`; the driver sees
-    the sum when a task ends. A task that ran twice may count twice, so use it for display only.
+    the sum when a task ends. For display only: a task that ran twice may count twice.
     """
 
     def __init__(self, spark: SparkSession | None) -> None:
@@ -94,9 +92,8 @@ class Counted:
 
 
 def slots(spark: SparkSession | None) -> int:
-    """Number of tasks that run at the same time: the cores of the present executors.
-
-    Without executors, Spark's default parallelism (setting `spark.default.parallelism`).
+    """Number of tasks that run at the same time: the cores of the present executors, or without any,
+    `spark.default.parallelism`.
     """
     if spark is None:
         return THREADS
@@ -112,7 +109,7 @@ def slots(spark: SparkSession | None) -> int:
 
 
 def plan(spark: SparkSession, shares: Sequence[Share], work: Work[Share], ddl: str) -> DataFrame:
-    """A DataFrame with the rows that `work` yields for all shares; nothing runs yet. `ddl`: its columns."""
+    """A DataFrame of the rows that `work` yields for all shares; nothing runs yet. `ddl`: its columns."""
     here = __version__
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -136,7 +133,7 @@ def run(
     progress: Show = nothing,
     counted: Counted | None = None,
 ) -> pa.Table:
-    """Run the job and gather its rows on the driver. Raises JobFailed, or the error of a task."""
+    """Gathers the rows on the driver. Raises JobFailed, or the error of a task."""
     if spark is None:
         return _run_here(shares, work, title, progress, counted)
     frame = plan(spark, shares, work, ddl)
@@ -147,7 +144,7 @@ def run(
 def _run_here(
     shares: Sequence[Share], work: Work[Share], title: str, progress: Show, counted: Counted | None
 ) -> pa.Table:
-    """Run the tasks on threads: their slow parts release Python's lock."""
+    """On threads: slow parts of the tasks release Python's lock."""
     began_s = time.monotonic()
 
     def tell(done: int) -> None:
@@ -175,7 +172,7 @@ def _all_of(work: Work[Share], share: Share) -> list[pa.RecordBatch]:
 
 
 class watched:  # noqa: N801 - used like a function
-    """Context manager that calls `progress` while its block runs. `tasks` 0: as many as Spark reports."""
+    """Calls `progress` while the block runs. `tasks` 0: as many as Spark reports."""
 
     def __init__(
         self, spark: SparkSession, title: str, tasks: int, progress: Show, counted: Counted | None = None

@@ -1,4 +1,4 @@
-"""Access to the Spark task that runs this code."""
+"""The Spark task that runs this code."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from holdfast.version import __version__
 
 
 def _context() -> Any:
-    """The current task's context; None outside Spark, where PySpark may not be installed."""
+    """None outside Spark, where PySpark may not be installed."""
     spark = sys.modules.get("pyspark")
     return spark.TaskContext.get() if spark is not None else None
 
 
 def task_number() -> int:
-    """Number of this task in its stage; 0 outside Spark."""
+    """In its stage; 0 outside Spark."""
     context = _context()
     return int(context.partitionId()) if context is not None else 0
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 EVERY = "1 hour"
 LIMIT = 20
 SHOWN = 60
-"""Most characters of a key in a report."""
 
 OF_ENTRIES = "change in ('set', 'remove', 'expiry', 'clear')"
 """Selects updates of map contents; others belong to services or note a cut."""
@@ -62,7 +61,6 @@ class Report:
     table: pa.Table
 
     def rows(self) -> list[dict[str, Any]]:
-        """Rows as plain data; times as text, keys as `shown` formats them."""
         return [{name: _plain(value) for name, value in row.items()} for row in self.table.to_pylist()]
 
     def __str__(self) -> str:
@@ -71,15 +69,13 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """The requested reports, in order."""
-
     reports: tuple[Report, ...]
     updates: int
     members: int
     damaged: int
     """Unreadable places, even if that report was not requested."""
     missing: int
-    """Missing updates that no checkpoint covers, even if that report was not requested."""
+    """Updates that no checkpoint covers, even if that report was not requested."""
     seconds: float = field(compare=False)
 
     def __getitem__(self, name: str) -> Report:
@@ -108,9 +104,8 @@ def analyse(
     limit: int = LIMIT,
     progress: jobs.Show = jobs.nothing,
 ) -> Analysis:
-    """These reports on the files in these directories. `every`: length of the time windows.
-
-    Damage and missing updates are always looked for and never raise an error. Raises ConfigError, or JobFailed.
+    """`every`: length of the time windows. Damage and missing updates are always looked for and never raise
+    an error. Raises ConfigError, or JobFailed.
     """
     began = time.monotonic()
     check(reports, every)
@@ -173,7 +168,6 @@ class Frames:
         counted: jobs.Counted | None = None,
     ) -> None:
         self.journal = journal_frame(spark, directories, counted=counted)
-        """All rows of the journals."""
         self.checkpoints = checkpoint_frame(spark, directories)
         self.every = every
         self.limit = limit
@@ -202,9 +196,9 @@ def writers(frames: Frames) -> DataFrame:
 def largest(frames: Frames) -> DataFrame:
     """The largest entries, by the last known state of each key.
 
-    The contents of a map in a partition start with the checkpoint, of any member, that has most of its updates;
-    what only older checkpoints show is outdated. Later updates follow, from the last one that cleared the map
-    on, in the order of term and counter.
+    The contents of a map in a partition start with the checkpoint, of any member, that has most of its
+    updates; entries that only older checkpoints show are outdated. Later updates follow, from the last one
+    that cleared the map on, in the order of term and counter.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -288,12 +282,13 @@ def growth(frames: Frames) -> DataFrame:
 
 
 def gaps(frames: Frames) -> DataFrame:
-    """Updates that are missing between two present ones, in the journal of one member and one copy of a partition.
+    """Updates that are missing between two present ones, in the journal of one member and one copy of a
+    partition.
 
     A copy that is begun (`began`) or given up (`dropped`) starts another one: the contents it was filled with
     have no records. A row means: update `highest` is there, the `missing` ones after it are not, `next` is
-    there. Gaps are `covered` if the newest checkpoint contains them: a copy that had missed updates was filled
-    up without records.
+    there. Gaps are `covered` if the newest checkpoint contains them: a copy that had missed updates was
+    filled up without records.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f

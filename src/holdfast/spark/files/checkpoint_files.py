@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from holdfast.core.model.journal_entries import MapSnapshot
 
 ENTRY, MAP = "entry", "map"
-"""Kinds of rows; the third one is `damage`."""
 
 TYPES: dict[str, pa.DataType] = {
     "store": pa.string(),
@@ -71,9 +70,8 @@ class Share:
 def checkpoint_frame(
     spark: SparkSession, directories: Sequence[str | Path], *, values: bool = False, newest: bool = True
 ) -> DataFrame:
-    """Contents of these checkpoints (`TYPES`); they are read when the frame is used. Raises ConfigError.
-
-    `values`: include the stored values of entries. `newest`: read only the newest file of each partition.
+    """The files are read when the frame is used. Raises ConfigError. `values`: include the stored values of
+    entries. `newest`: read only the newest file of each partition.
     """
     parts = shares(find(directories), jobs.TASKS_PER_SLOT * jobs.slots(spark), values=values, newest=newest)
     if not parts:

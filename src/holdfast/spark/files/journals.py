@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 IDENTITY = "identity.json"
 RECORD, DAMAGE, CUT = "record", "damage", "cut"
-"""Kinds of rows; others are `row`, `view`, `began`, `dropped`, `checkpoint`, `store` and `seal`."""
+"""Others are `row`, `view`, `began`, `dropped`, `checkpoint`, `store` and `seal`."""
 
 TYPES: dict[str, pa.DataType] = {
     "store": pa.string(),
@@ -93,7 +93,6 @@ _UUID_BYTES = 16
 class StoreFiles:
     directory: str
     store: str
-    """Id of these files; empty if unknown."""
     member: str
     segments: tuple[str, ...]
     checkpoints: tuple[str, ...]
@@ -116,7 +115,7 @@ class Share:
 
 
 def find(directories: Sequence[str | Path]) -> list[StoreFiles]:
-    """The files in these directories. Raises ConfigError if one is not a member's directory."""
+    """Raises ConfigError if a directory is not a member's."""
     if not directories:
         raise ConfigError("give at least one directory of a member's files")
     return [_find(Path(local_path(directory))) for directory in directories]
@@ -132,7 +131,7 @@ def _find(directory: Path) -> StoreFiles:
         try:
             told = json.loads((directory / IDENTITY).read_bytes())
         except (OSError, ValueError):
-            pass  # damage is reported by what can be read
+            pass  # damage is reported by readable content
     told = told if isinstance(told, dict) else {}
     found = StoreFiles(
         str(directory),
@@ -157,9 +156,8 @@ def journal_frame(
     values: bool = False,
     counted: jobs.Counted | None = None,
 ) -> DataFrame:
-    """All records of these journals (`TYPES`); they are read when the frame is used. Raises ConfigError.
-
-    `values`: include stored values, not only their sizes. `counted`: counts all rows.
+    """All records (`TYPES`), read when the frame is used. Raises ConfigError. `values`: include stored
+    values, not only their sizes. `counted`: counts all rows.
     """
     parts = shares(find(directories), jobs.TASKS_PER_SLOT * jobs.slots(spark), values=values)
     if not parts:
@@ -226,7 +224,7 @@ class _Rows:
     columns: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in TYPES})
     size: int = 0
     clients: dict[bytes, str] = field(default_factory=dict)
-    """Sender by the first part of a request's id, as far as known."""
+    """By the first part of a request's id, as far as known."""
     _time: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -234,7 +232,6 @@ class _Rows:
         return len(self.columns["lsn"]) >= BATCH_ROWS or self.size >= BATCH_BYTES
 
     def batch(self) -> pa.RecordBatch:
-        """Return and forget the rows so far."""
         columns, self.columns = self.columns, {name: [] for name in TYPES}
         self.size = 0
         return pa.RecordBatch.from_arrays(
@@ -258,7 +255,6 @@ class _Rows:
             column.append(row.get(name))
 
     def _begun(self, segment: str) -> int | None:
-        """Time at which the segment was begun, in microseconds since 1970."""
         if segment not in self._time:
             try:
                 with Path(self.files.directory, segment).open("rb") as file:
@@ -319,7 +315,6 @@ class _Rows:
         return self.clients.get(who) or str(UUID(bytes=who))
 
     def _other(self, entry: Entry) -> Iterator[dict[str, Any]]:
-        """Columns of records that are not updates."""
         match entry:
             case TableAssignments(rows):
                 for partition, row in rows:

@@ -123,7 +123,6 @@ def into_map(
     every: str = EVERY,
     **options: str,
 ) -> StreamingQuery:
-    """Store a stream in a map. `options`: of the data source (`key`, `valueFormat`, `opColumn`, ...)."""
     writer = frame.writeStream.format("holdfast").options(address=address, map=target, **options)
     return start(writer.outputMode("append"), checkpoint, once=once, every=every)
 
@@ -199,13 +198,11 @@ def start(writer: DataStreamWriter, checkpoint: str, *, once: bool, every: str =
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """Progress of a query while it was followed."""
-
     batches: int
     rows: int
     seconds: float
     unfit: int = 0
-    """Changes among the rows that did not fit the columns, if the stream was made by `changes`."""
+    """Changes that did not fit the columns, if the stream was made by `changes`."""
 
     def __str__(self) -> str:
         rate = f", {self.rows / self.seconds:,.0f} rows/s" if self.seconds > 0 else ""
@@ -249,7 +246,7 @@ def _interrupts() -> Iterator[threading.Event]:
     """Event that the first SIGINT in the block sets, instead of raising an exception.
 
     An exception within a call to Spark breaks the connection to its JVM, and both sides print stack traces.
-    Only the main thread may handle signals; in other threads nothing is changed.
+    Only the main thread may handle signals; other threads change nothing.
     """
     seen = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -270,8 +267,6 @@ def _interrupts() -> Iterator[threading.Event]:
 
 
 class _Counted:
-    """Rows by batch, from the progress that Spark reports."""
-
     def __init__(self) -> None:
         self._rows: dict[int, int] = {}
         self._unfit: dict[int, int] = {}

@@ -18,21 +18,19 @@ if TYPE_CHECKING:
 
 SAMPLES = 10
 UNFIT = "__unfit"
-"""Column that is not null in rows of entries that do not fit."""
+"""Not null in rows of entries that do not fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     equal: int
     missing: int
-    """In the source, not in the map."""
     extra: int
-    """In the map, not in the source."""
     different: int
     """In both under the same key, with other values. Duplicate keys of the source count here too."""
     seconds: float
     unfit: int = 0
-    """Entries of the map that did not fit its columns; they are compared with nulls for what did not fit."""
+    """Entries that did not fit the columns; they are compared with nulls for the bad cells."""
     samples: list[dict[str, Any]] = field(default_factory=list)
     """Some rows that are not equal: key, kind of difference, and both versions."""
 

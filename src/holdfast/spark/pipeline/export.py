@@ -70,7 +70,7 @@ COMPACT_SCHEMAS_MAP = "__schemas"
 
 LEASE_S = 600.0
 ROWS_A_SHARE = 2_000_000
-"""Most rows of one task, however few slots there are."""
+"""However few slots there are."""
 SCAN_WEIGHT = 64
 """Cost of a scan in addition to its rows, in rows."""
 GROUP_ROWS = 131_072
@@ -88,7 +88,7 @@ _CELLS: dict[str, pa.DataType] = {
     "partition": pa.int32(),
 }
 SCHEMA = pa.schema(_CELLS)
-"""Columns of an export. `ttl_ms`: remaining time at the cut; 0: for ever."""
+"""`ttl_ms`: remaining time at the cut; 0: for ever."""
 
 LEFT_OUT = "left out"
 
@@ -133,7 +133,6 @@ class Exported:
 
     @property
     def files(self) -> int:
-        """Number of files without the manifest."""
         return sum(len(each.files) + len(each.tables) for each in self.manifest.maps)
 
     def __str__(self) -> str:
@@ -227,7 +226,7 @@ def export(
 
 
 def _names(known: KnownMaps, wanted: Sequence[str]) -> list[str]:
-    """The maps to export. Raises ConfigError for an unknown one."""
+    """Raises ConfigError for an unknown map."""
     if not wanted:
         return known.present
     for name in wanted:
@@ -248,7 +247,7 @@ def _hello(client: Client) -> own.HelloOk:
 
 
 def _prepare(folder: Path) -> None:
-    """Create the folder. Raises ConfigError if it is not empty."""
+    """Raises ConfigError if the folder is not empty."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         inside = next(iter(sorted(folder.iterdir())), None)
@@ -356,7 +355,6 @@ class Exporter:
     counted: Counted
 
     def __call__(self, share: Share) -> Iterator[pa.RecordBatch]:
-        """Write the files, and yield their descriptions."""
         with self.options.client(self.addresses) as client:
             for piece in share.pieces:
                 told = [self._file(ENTRIES, piece.map, share.number)]
@@ -375,7 +373,7 @@ class Exporter:
         return kind, Path(self.folder) / file_of(kind, name, number)
 
     def _write(self, client: Client, piece: Piece, finals: list[Path]) -> str:
-        """Write the files; returns why there are no rows as columns, if there is a reason."""
+        """Returns why there are no rows as columns, if there is a reason."""
         temporaries = [temporary_of(final) for final in finals]
         try:
             for final in finals:
@@ -418,7 +416,7 @@ class Exporter:
                     try:
                         rows.add(maker.batch([(partition, page.columns)]), page.columns.size_bytes)
                     except BadRow as unfit:
-                        # The entries are the backup; they are written even if one of them does not fit the columns.
+                        # The entries are the backup; write them even if one of them does not fit the columns.
                         why = str(unfit)
             self.counted.add(0, partitions=1)
         said = _Footer(self.cut.id.hex(), piece.map, hex_digest(digest), expiring)
@@ -457,7 +455,7 @@ class Exporter:
 
 
 def entry_batch(page: own.Page, partition: int) -> pa.RecordBatch:
-    """Entries of a page as columns of an export; keys and values are not copied."""
+    """Keys and values are not copied."""
     columns, rows = page.columns, page.columns.rows
     zeros = [0] * rows
 
@@ -479,7 +477,7 @@ def entry_batch(page: own.Page, partition: int) -> pa.RecordBatch:
 
 @dataclass
 class _Writer:
-    """A Parquet file that collects batches into row groups of a good size."""
+    """Collects batches into row groups of a good size."""
 
     path: Path
     schema: pa.Schema
@@ -562,7 +560,7 @@ def _map_info(
     written: Sequence[WrittenFile],
     schemas: Mapping[bytes, StoredEntry],
 ) -> MapInfo:
-    """Description of a map for the manifest. Raises BadExport if the files do not have all entries of the cut."""
+    """Raises BadExport if the files do not have all entries of the cut."""
     files: dict[str, list[FileInfo]] = {ENTRIES: [], TABLES: []}
     left_out = sorted(file.path for file in written if file.map == name and file.kind == LEFT_OUT)
     for file in sorted(written, key=lambda file: file.path):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".parquet", ".csv", ".jsonl")
 FIRST_ROWS = 20
 REMOVE_S = 5.0
-"""Longest wait for tasks of a failed job that still write."""
+"""For tasks of a failed job that still write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,6 @@ class Extracted:
     first: pa.Table | None = None
     """The rows, if they are not written to a file."""
     unfit: int = 0
-    """Entries that did not fit the columns, however their rows were handled."""
 
     def __str__(self) -> str:
         where = f" into {self.file} ({self.bytes / 1e6:,.1f} MB)" if self.file is not None else ""
@@ -135,7 +134,7 @@ def _quoted(name: str) -> str:
 
 
 def _key(text: str, known: Reading) -> list[object]:
-    """Values of the key columns for this text. Raises ConfigError."""
+    """Raises ConfigError."""
     key = known.layout.key
     if not key:
         raise ConfigError("the key columns of this map are unknown: use where instead")
@@ -172,7 +171,6 @@ def _to_file(frame: DataFrame, file: Path) -> int:
 
 
 def _remove(folder: Path) -> None:
-    """Remove the folder. After a failure other tasks of the job may write into it for a moment."""
     deadline_s = time.monotonic() + REMOVE_S
     shutil.rmtree(folder, ignore_errors=True)
     while folder.exists() and time.monotonic() < deadline_s:

@@ -48,7 +48,7 @@ MOVES_DDL = "strategy string, scenario string, step int, partition int, place in
     + [f"{name} int" for name in _INDEXES]
     + ["bytes bigint"]
 )
-"""One row for each migration; `place`: its position among those of the partition; `owner`: supplier of the content."""
+"""`place`: position among the migrations of the partition; `owner`: supplier of the content."""
 
 
 def _struct(text: str, *numbers: str) -> pa.DataType:
@@ -92,7 +92,7 @@ def foresee_on_spark(
 
 
 def frame(spark: SparkSession, forecast: Forecast) -> DataFrame:
-    """The figures as a DataFrame: a row for each strategy, scenario and step; step -1 is the cluster as it is."""
+    """A row for each strategy, scenario and step; step -1 is the cluster as it is."""
     rows = [msgspec.to_builtins(each) for each in forecast.figures]
     for row in rows:
         row["orders"] = [{"order": name, **counts} for name, counts in row["orders"].items()]
@@ -102,7 +102,7 @@ def frame(spark: SparkSession, forecast: Forecast) -> DataFrame:
 
 
 def moves(spark: SparkSession, question: Question, strategies: Sequence[str] = (ARRANGE,)) -> DataFrame:
-    """A DataFrame with a row for each migration (`MOVES_DDL`). Indices are -1 for none."""
+    """A row for each migration (`MOVES_DDL`). Indices are -1 for none."""
 
     def task(share: Share) -> Iterator[pa.RecordBatch]:
         yield from moves_of(question, share)
@@ -111,7 +111,7 @@ def moves(spark: SparkSession, question: Question, strategies: Sequence[str] = (
 
 
 def moves_of(question: Question, share: Share) -> Iterator[pa.RecordBatch]:
-    """Every migration of this share, a batch for each scenario and step."""
+    """A batch for each scenario and step."""
     for number in share.scenarios:
         walk = Walk(question, share, number)
         own = {name: uuid for uuid, name in walk.name.items()}
@@ -126,7 +126,7 @@ def moves_of(question: Question, share: Share) -> Iterator[pa.RecordBatch]:
 
 
 def _moves(outlook: Outlook, size: int, own: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """The migrations of one partition, with members by their own names."""
+    """With members by their own names."""
 
     def name(member: str | None) -> str | None:
         return None if member is None else own.get(member, member)

@@ -61,19 +61,19 @@ class Loaded:
     map: str
     mode: str
     rows: int
-    """Rows that the members hold now, also on all sync backups; for `insert_only` including those whose key was there.
+    """Rows that the members hold now, also on all sync backups; for `insert_only` including those whose key
+    was there.
     """
     inserted: int
-    """Those of `rows` that are not `kept`."""
+    """`rows` without `kept`."""
     kept: int
-    """Those of `rows` that were not inserted, because their key had another value."""
     rejected: int
     """Rows that cannot be stored and are among the rejects."""
     rows_resent: int
     """Rows that were sent more than once, because their partition moved or an answer was lost."""
     seconds: float
     check_seconds: float
-    """Part of `seconds` spent on checking all rows before the first was written."""
+    """Part of `seconds` before the first row was written."""
     skipped: bool = False
     """Mode `ignore`, and the map existed: nothing was done."""
 

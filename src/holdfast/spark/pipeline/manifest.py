@@ -30,7 +30,7 @@ ENTRIES = "entries"
 TABLES = "tables"
 _FOLDER_BYTES = 200
 _FOLDER_CHARS = 40
-"""A name that would be too long is cut to so many characters, followed by its checksum."""
+"""A longer name is cut to so many characters, followed by its checksum."""
 _SPECIAL = re.compile(r"[\x00-,/:-@\[-^`{-\x7f]")
 """Spark decodes `%` with two digits, but not letters of other alphabets, so those stay."""
 _CHUNK_BYTES = 4 << 20
@@ -52,11 +52,11 @@ class FileInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """32 hexadecimal digits, over the bytes."""
     row_groups: int
     expiring: int = 0
-    """Entries with a time to live or a maximum idle time."""
+    """With a time to live or a maximum idle time."""
 
 
 class StoredEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Entry of an internal map. These are small and stored in the manifest itself, as base64."""
+    """Internal maps are small: the manifest itself contains their entries, as base64."""
 
     key: bytes
     value: bytes
@@ -69,14 +69,14 @@ class MapInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rows: int
     digest: str
     counters: list[int]
-    """Update counter at the cut by partition; 0 where nothing was ever written."""
+    """By partition; 0 where nothing was ever written."""
     terms: list[int]
     """Term of that update by partition."""
     files: list[FileInfo]
     schema: StoredEntry | None = None
-    """Description of its columns from the map `__schemas.spark`; None if Spark did not write it."""
+    """Its columns, from the map `__schemas.spark`; None if Spark did not write it."""
     tables: list[FileInfo] = []
-    """Its rows as columns, if they were requested. Their digests are empty."""
+    """Its rows as columns, if requested, with empty digests."""
     tables_left_out: str | msgspec.UnsetType = msgspec.UNSET
     """Why there are no rows as columns though they were requested. Omitted if unset, so that older manifests keep their
     checksum.
@@ -97,9 +97,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cluster_name: str
     partition_count: int
     taken: str
-    """Time of the cut: ISO 8601, UTC, by the driver's clock."""
     cut: str
-    """Id of the cut, 32 hexadecimal digits."""
+    """32 hexadecimal digits."""
     maps: list[MapInfo]
     compact_schemas: list[StoredEntry] = []
     """The map `__schemas` at the cut, which is needed to read values of compact classes."""
@@ -115,7 +114,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return sum(file.bytes for each in self.maps for file in (*each.files, *each.tables))
 
     def map(self, name: str) -> MapInfo:
-        """The map of this name. Raises BadExport, which names the existing ones."""
+        """Raises BadExport, which names the existing maps."""
         for each in self.maps:
             if each.name == name:
                 return each
@@ -127,7 +126,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def folder_of(map_name: str) -> str:
-    """Name of a map's folder, valid in every file system; Spark and DuckDB read it as a column `map`."""
+    """Valid in every file system; Spark and DuckDB read it as a column `map`."""
     name = _SPECIAL.sub(lambda found: f"%{ord(found[0]):02X}", map_name)
     if len(name.encode()) > _FOLDER_BYTES:
         name = f"{name[:_FOLDER_CHARS].partition('%')[0]}-{checksum(map_name.encode())}"
@@ -135,7 +134,7 @@ def folder_of(map_name: str) -> str:
 
 
 def file_of(kind: str, map_name: str, share: int) -> str:
-    """Path of a share's file within the export. `kind`: `ENTRIES` or `TABLES`."""
+    """Path within the export. `kind`: `ENTRIES` or `TABLES`."""
     return f"{kind}/{folder_of(map_name)}/part-{share:05}.parquet"
 
 
@@ -198,7 +197,7 @@ def publish(temporary: Path, final: Path) -> bool:
 
 
 def has_links(folder: Path) -> bool:
-    """Whether the folder's file system has hard links, which `publish` needs to be exact."""
+    """`publish` needs hard links to be exact."""
     probe, link = temporary_of(folder / "probe"), temporary_of(folder / "probe")
     probe.touch()
     try:
@@ -228,7 +227,7 @@ def _sync(path: Path) -> None:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write it atomically and durably: from now on the folder is an export. Raises BadExport if it is one already."""
+    """Write it atomically and durably: from now on the folder is an export. Raises BadExport if it already is."""
     sealed = msgspec.structs.replace(manifest, checksum=_seal(manifest))
     final = folder / NAME
     temporary = temporary_of(final)
@@ -238,9 +237,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path | str) -> Manifest:
-    """The manifest of the export in this folder. Raises BadExport if it is missing or damaged, ConfigError for
-    a URI.
-    """
+    """Raises BadExport if it is missing or damaged, ConfigError for a URI."""
     folder = Path(local_path(folder))
     path = folder / NAME
     try:

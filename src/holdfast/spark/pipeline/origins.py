@@ -30,7 +30,7 @@ def refuse_own_map(frame: DataFrame, client: Client, map_name: str) -> None:
 
 
 def reads(frame: DataFrame) -> Iterator[Options]:
-    """Options of all reads of maps in the frame's plan, including subqueries."""
+    """Including subqueries."""
     for node in _nodes(frame._jdf.queryExecution().analyzed()):  # noqa: SLF001 - PySpark shows plans in no other way
         if node.getClass().getSimpleName() == RELATION and node.table().name() == SOURCE:
             yield Options.parse(dict(node.options().asCaseSensitiveMap()))
@@ -44,7 +44,7 @@ def _nodes(plan: Any) -> Iterator[Any]:
 
 
 def _same_cluster(options: Options, client: Client) -> bool:
-    """Whether both are the same cluster: clusters share no member."""
+    """Clusters share no member."""
     with options.client() as reader:
         there = {(member.uuid, member.address) for member in reader.table().members.values()}
     return any((member.uuid, member.address) in there for member in client.table().members.values())

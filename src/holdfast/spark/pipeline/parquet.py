@@ -28,7 +28,6 @@ class ParquetGroup:
     fragment: Any
     """Fragment of a data set with this row group only."""
     schema: pa.Schema
-    """Columns in the types of the file."""
 
     @property
     def rows(self) -> int:
@@ -50,9 +49,7 @@ class ParquetShare:
     batch_rows: int
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Its rows; only these columns, or all. Types are those of the file, so that the caller's cast shows
-        what fits.
-        """
+        """Only these columns, or all. Types are those of the file, so that the caller's cast shows what fits."""
         names = list(self.schema.names if columns is None else columns)
         for group in self.groups:
             scanned = group.fragment.to_batches(
@@ -69,7 +66,7 @@ class ParquetShare:
 @dataclass(frozen=True, slots=True)
 class ParquetFiles:
     schema: pa.Schema
-    """The columns, in types wide enough for all files."""
+    """In types wide enough for all files."""
     kinds: dict[str, frozenset[Any]]
     """Types of each column in the files."""
     groups: tuple[ParquetGroup, ...]

@@ -79,9 +79,7 @@ class RestoreFailed(HoldfastError):
 @dataclass(frozen=True, slots=True)
 class RestoredMap:
     name: str
-    """In the export."""
     to: str
-    """In the grid."""
     rows: int
     verdict: Verdict
     reason: str = ""
@@ -182,7 +180,7 @@ def restore(
 
 
 def _targets(chosen: Sequence[MapInfo], rename: Mapping[str, str]) -> dict[str, str]:
-    """Name in the grid by name in the export. Raises ConfigError."""
+    """By name in the export. Raises ConfigError."""
     inside = {each.name for each in chosen}
     for old, new in rename.items():
         if old not in inside:
@@ -239,7 +237,7 @@ def _check_idle_times(
 def _store_schemas(
     client: Client, manifest: Manifest, chosen: Sequence[MapInfo], names: Mapping[str, str]
 ) -> None:
-    """Store the schemas before the first entry."""
+    """Before the first entry."""
     # Old exports may contain invalid schemas, from before they were validated; nothing can be read with them.
     compact = [
         entry for entry in manifest.compact_schemas if not schema_entry_problem(entry.key, entry.value)
@@ -296,7 +294,6 @@ def _holdings(
     names: Mapping[str, str],
     progress: Show,
 ) -> dict[str, Holding]:
-    """Contents of these maps in the grid, by their names there."""
     table = client.table()
     if len(table) <= PARTITIONS_ASKED:
         partitions = range(len(table))
@@ -316,7 +313,6 @@ def _holdings(
 @dataclass(frozen=True, slots=True)
 class Part:
     map: str
-    """In the export."""
     to: str
     file: FileInfo
     groups: tuple[int, ...]
@@ -355,7 +351,6 @@ class Restorer:
     counted: Counted
 
     def __call__(self, part: Part) -> Iterator[pa.RecordBatch]:
-        """Store the rows, and yield their count and digest."""
         count = PutCount()
         rows = digest = 0
         with self.options.client(self.addresses) as client:
@@ -388,7 +383,7 @@ def _write(
     names: Mapping[str, str],
     progress: Show,
 ) -> dict[str, list[Written]]:
-    """Store everything; returns what was stored, by map. Raises BadExport if it differs from the manifest."""
+    """Returns the stored entries, by map. Raises BadExport if they differ from the manifest."""
     found: dict[str, list[Written]] = {each.name: [] for each in chosen}
     parts = plan_parts(chosen, names, TASKS_PER_SLOT * slots(spark))
     if parts:

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 
 _LEFT_ALONE = ("semi", "anti")
-"""Joins that return columns of the left side only."""
 JOINED_ROWS = 65_536
 """Rows of both sides that are joined at once, if a few partitions have so many."""
 
@@ -59,7 +58,7 @@ _ACERO: dict[str, Any] = {
 def parse_options(
     map_name: str, address: str, columns: Sequence[str], options: Mapping[str, object]
 ) -> Options:
-    """Options of the data source from Python values: `cut=True`, `numPartitions=4`. Raises ConfigError."""
+    """From Python values: `cut=True`, `numPartitions=4`. Raises ConfigError."""
     texts = {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in options.items()
@@ -174,7 +173,7 @@ def ddl(struct: StructType) -> str:
 
 
 def _type_ddl(kind: DataType) -> str:
-    """A type as Spark's DDL, with the quotes around names of fields that Spark's own text lacks."""
+    """With the quotes around names of fields that Spark's own text lacks."""
     if isinstance(kind, StructType):
         inner = ", ".join(f"{quoted(field.name)}: {_type_ddl(field.dataType)}" for field in kind.fields)
         return f"struct<{inner}>"
@@ -331,7 +330,7 @@ class _Side:
             yield [(partition, page) for page in pages]
 
     def rows(self, pages: list[tuple[int, own.ColumnBatch]]) -> pa.Table:
-        """Pages as a table. Raises BadRow for an entry whose key does not match its key columns."""
+        """Raises BadRow for an entry whose key does not match its key columns."""
         batch, found = self._maker.rows(pages)
         made = self._keys.entries(batch.select(self._key))[0]
         same = pc.equal(pa.array(made, pa.binary()), found)

@@ -52,9 +52,7 @@ class Verified:
     manifest: Manifest
     files: int
     rows: int
-    """Entries that the files should have."""
     damaged: list[str]
-    """Descriptions of damaged files."""
     seconds: float
 
     @property
@@ -99,7 +97,7 @@ def check_files(
     title: str,
     progress: Show = nothing,
 ) -> list[str]:
-    """Findings of `check` on these files, in a Spark job; sorted by file name."""
+    """Findings of `check` in a Spark job; sorted by file name."""
     if not files:
         return []
     counted = Counted(spark)
@@ -171,7 +169,7 @@ def read_batches(path: Path, groups: Sequence[int] | None = None) -> Iterator[pa
 
 
 def cells_of(batch: pa.RecordBatch, name: str) -> list[bytes]:
-    """Cells of a binary column, cut from one byte string: several times as fast as reading each from Arrow."""
+    """Cut from one byte string: several times as fast as reading each cell from Arrow."""
     column: pa.Array[Any] = batch.column(name)
     _, offsets, data = column.buffers()
     assert offsets is not None, column
@@ -184,14 +182,14 @@ def cells_of(batch: pa.RecordBatch, name: str) -> list[bytes]:
 
 
 def numbers_of(batch: pa.RecordBatch, name: str) -> list[int]:
-    """Cells of a column of numbers; empty if all are 0."""
+    """Empty if all are 0."""
     column = batch.column(name)
     numbers = [int(number or 0) for number in column.to_pylist()]
     return numbers if any(numbers) else []
 
 
 def plain(manifest: Manifest) -> dict[str, Any]:
-    """The manifest for scripts, without counters and single files."""
+    """For scripts, without counters and single files."""
     return {
         "holdfast": manifest.holdfast,
         "cluster_id": manifest.cluster_id,

@@ -70,12 +70,10 @@ class Part(msgspec.Struct):
     maps: set[str] = set()
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        """Yield the row."""
         yield pa.RecordBatch.from_pydict({"part": [msgspec.msgpack.encode(self)]})
 
     @classmethod
     def of_job(cls, table: pa.Table) -> list[Part]:
-        """Parts of all tasks."""
         return [msgspec.msgpack.decode(row or b"", type=cls) for row in table.column("part").to_pylist()]
 
 
@@ -136,7 +134,7 @@ def source_of(
     maps: Sequence[str],
     options: dict[str, str],
 ) -> Source:
-    """The source of a comparison. Raises ConfigError."""
+    """Raises ConfigError."""
     if files:
         return FilesSource.of(files, maps)
     given = [str(one) for one in parse_addresses(list(members) or address)]
@@ -160,25 +158,23 @@ KEYS = Columns(KeyFinding)
 
 
 def frame(spark: SparkSession, report: Report) -> DataFrame:
-    """The findings of a report as a DataFrame."""
     return spark.createDataFrame(FINDINGS.table(report.findings))
 
 
 def keys_frame(spark: SparkSession, report: Report) -> DataFrame:
-    """The differing keys as a DataFrame, a row for each replica of each."""
+    """A row for each replica of each differing key."""
     return spark.createDataFrame(KEYS.table(report.keys))
 
 
 @dataclass(frozen=True)
 class Work:
-    """Compares a share; pickled."""
+    """Pickled."""
 
     source: Source
     counted: Counted
     listed_max: int = LISTED_MAX
 
     def __call__(self, share: Share) -> Iterator[pa.RecordBatch]:
-        """Compare, and count what is equal."""
         notes = Notes()
         findings = self.source.compare(*share, notes)
         entries, partitions = sum(one.entries for one in findings), {one.partition for one in findings}
@@ -201,12 +197,13 @@ def _find_keys(spark: SparkSession, source: Source, report: Report, progress: Sh
 
 @dataclass(frozen=True)
 class KeysWork:
-    """Finds the keys in which replicas of one map in one partition differ; pickled."""
+    """Finds the keys in which replicas of one map in one partition differ; pickled. Values stay where they
+    are.
+    """
 
     source: Source
 
     def __call__(self, findings: list[Finding]) -> Iterator[pa.RecordBatch]:
-        """Find them; values are left where they are."""
         try:
             found = self.source.differences(findings)
         except HoldfastError:

@@ -40,7 +40,7 @@ UNREADABLE = (
 """Errors of decoders for bytes that they cannot decode."""
 
 REASON_MAX = 200
-"""Most characters of a reason or a key in an error: both may quote a value of megabytes."""
+"""A reason or key in an error may quote a value of megabytes."""
 
 
 class BadRow(HoldfastError):
@@ -55,7 +55,7 @@ class BadRows:
 
     @classmethod
     def parse(cls, text: str) -> BadRows:
-        """Parse `fail`, `null`, `skip` or `column NAME`. Raises ConfigError."""
+        """Raises ConfigError."""
         word, _, name = text.strip().partition(" ")
         for mode in get_args(Mode):
             if word.lower() == mode and bool(name.strip()) == (mode == "column"):
@@ -67,7 +67,6 @@ class BadRows:
 
 
 def advice(*, stream: bool = False) -> str:
-    """Advice for an error about an entry that does not fit."""
     begin = (
         "Correct or remove the entry and start the query again, with the same checkpoint; or continue"
         if stream

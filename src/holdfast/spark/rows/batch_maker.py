@@ -18,7 +18,6 @@ from holdfast.wire.columns import ColumnBatch
 from holdfast.wire.hazelcast.layouts import Schema
 
 PARTITION = "__partition"
-"""Name of the column with the partition of a row."""
 
 
 def page_cells(rows: int, offsets: bytes, data: bytes) -> Cells:
@@ -32,7 +31,7 @@ def page_cells(rows: int, offsets: bytes, data: bytes) -> Cells:
 
 
 class BatchMaker:
-    """Makes record batches of one schema from pages; a column `__partition` has the partition of each row."""
+    """A column `__partition` has the partition of each row."""
 
     def __init__(
         self, schema: pa.Schema, layout: Layout, fetch: Callable[[int], Schema | None] | None = None
@@ -49,7 +48,7 @@ class BatchMaker:
         self.needs_values = self._rows.needs_values
 
     def batch(self, pages: Sequence[tuple[int, ColumnBatch]]) -> pa.RecordBatch:
-        """The entries of these pages as rows. Raises BadRow, which names the entry."""
+        """Raises BadRow, which names the entry."""
         return self.rows(pages)[0]
 
     def rows(self, pages: Sequence[tuple[int, ColumnBatch]]) -> tuple[pa.RecordBatch, Cells]:

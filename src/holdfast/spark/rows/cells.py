@@ -16,7 +16,7 @@ Cells = Any
 
 
 def fixed(matrix: Bytes) -> Cells:
-    """Cells of one width: the rows of a byte matrix."""
+    """The rows of a byte matrix."""
     rows, width = matrix.shape
     offsets = np.arange(rows + 1, dtype=np.int64) * width
     return from_buffers(offsets, np.ascontiguousarray(matrix).reshape(-1))
@@ -41,7 +41,7 @@ def to_buffers(cells: Cells) -> tuple[Numbers, Bytes]:
 
 
 def lengths(cells: Cells) -> Numbers:
-    """Bytes of each cell; 0 for a null."""
+    """0 for a null."""
     offsets, _ = to_buffers(cells)
     return np.diff(offsets)
 
@@ -51,7 +51,7 @@ def joined(*parts: Cells) -> Cells:
 
 
 def big_endian(numbers: Numbers, code: str) -> Bytes:
-    """Numbers as rows of a byte matrix; `code`: the numpy type, such as `>i4`."""
+    """`code`: the numpy type, such as `>i4`."""
     wide = np.ascontiguousarray(numbers, dtype=np.dtype(code))
     return wide.view(np.uint8).reshape(len(wide), wide.dtype.itemsize)
 
@@ -73,7 +73,7 @@ def counted(type_id: int, cells: Cells) -> Cells:
 
 
 def partitions_of(keys: Cells, partition_count: int) -> Numbers:
-    """Partition of each key in its stored form; `core.model.keys.partition_of` for whole columns."""
+    """`core.model.keys.partition_of` for whole columns."""
     offsets, data = to_buffers(keys)
     hashes = murmur3(data, offsets[:-1].astype(np.int64) + TYPE_ID_BYTES, np.diff(offsets) - TYPE_ID_BYTES)
     # The absolute value of the lowest int32 is no int32; such keys belong to partition 0.
@@ -83,7 +83,7 @@ def partitions_of(keys: Cells, partition_count: int) -> Numbers:
 
 
 def murmur3(data: Bytes, starts: Numbers, sizes: Numbers, seed: int = SEED) -> Numbers:
-    """The signed 32-bit murmur3 of each piece of `data`."""
+    """The signed 32-bit hash of each piece of `data`."""
     rows = len(starts)
     state = np.full(rows, seed, np.uint32)
     if not rows:

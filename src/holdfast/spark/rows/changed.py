@@ -33,7 +33,7 @@ from holdfast.spark.rows.stored import cell_text, key_text
 from holdfast.wire.values import from_stored
 
 INSERT, UPDATE, REMOVE, RESTART = "insert", "update", "remove", "restart"
-"""Operations. `restart`: all earlier rows of this partition are void; its present entries follow."""
+"""`restart`: all earlier rows of this partition are void; its present entries follow."""
 
 BATCH_ROWS = 8192
 BATCH_BYTES = 4 << 20
@@ -89,7 +89,7 @@ def _is_long(stored: StoredSchema) -> bool:
 
 @dataclass(slots=True)
 class ChangeRow:
-    """One row of a change stream; key and values in their stored form."""
+    """Key and values in their stored form."""
 
     map: str
     partition: int
@@ -97,12 +97,11 @@ class ChangeRow:
     counter: int
     op: str
     time_ms: int | None = None
-    """Milliseconds since 1970; None for entries that are delivered first."""
+    """Since 1970; None for entries that are delivered first."""
     key: bytes | None = None
     before: bytes | None = None
     after: bytes | None = None
     transaction: bytes | None = None
-    """Id of the transaction that made the change, if there is one."""
 
     @property
     def size(self) -> int:
@@ -152,7 +151,7 @@ class ChangeMaker:
             self._values = RowReader(arrow_schema(value), layout)
 
     def batches(self, rows: Iterable[ChangeRow]) -> Iterator[pa.RecordBatch]:
-        """The rows in batches, in order. Raises BadRow, which names the entry, if one does not fit."""
+        """In order. Raises BadRow, which names the entry, if one does not fit."""
         waiting = _Waiting()
         for row in rows:
             waiting.rows.append(row)
@@ -164,7 +163,7 @@ class ChangeMaker:
             yield self.batch(waiting.rows)
 
     def batch(self, rows: Sequence[ChangeRow]) -> pa.RecordBatch:
-        """The rows as one batch; bad ones are handled by the option `bad`. Raises BadRow."""
+        """The option `bad` decides about bad rows. Raises BadRow."""
         keys, unfit_keys = self._keys([row.key for row in rows])
         after, unfit = self._cells([row.after for row in rows])
         unfit = {**unfit, **unfit_keys}
@@ -233,7 +232,7 @@ class ChangeMaker:
 
 
 def _raw(row: ChangeRow, unfit_key: bool) -> str:
-    """Text for the column of `bad = column NAME`."""
+    """For the column of `bad = column NAME`."""
     value = row.after if row.after is not None else row.before
     text = "" if value is None else cell_text(value)
     return f"key {cell_text(row.key or b'')}: {text}" if unfit_key else text

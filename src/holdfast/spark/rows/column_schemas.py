@@ -21,7 +21,7 @@ SCHEMAS_MAP = "__schemas.spark"
 
 class StoredSchema(msgspec.Struct, frozen=True, rename={"value_format": "format"}):
     schema: dict[str, Any]
-    """The Spark schema in Spark's JSON form."""
+    """In Spark's JSON form."""
     key: list[str]
     value_format: str
     version: int = 1
@@ -29,7 +29,7 @@ class StoredSchema(msgspec.Struct, frozen=True, rename={"value_format": "format"
 
     @classmethod
     def of(cls, schema: StructType, key: list[str], value_format: str, type_name: str = "") -> StoredSchema:
-        """Describe rows of this schema. All columns become nullable, because other clients write to the map too."""
+        """All columns become nullable, because other clients write to the map too."""
         return cls(json.loads(nullable(schema).json()), key, value_format, type_name=type_name)
 
     @property
@@ -56,7 +56,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def load_schema(client: Client, map_name: str) -> StoredSchema | None:
-    """The stored schema of the map; None if Spark did not write it."""
+    """None if Spark did not write the map."""
     found = client.get(SCHEMAS_MAP, string_data(map_name))
     if found is None:
         return None

@@ -36,7 +36,7 @@ from holdfast.wire.hazelcast.layouts import Schema
 
 COMPACT = -55
 SHORT_MAX, MIDDLE_MAX = 255, 65_535
-"""Data shorter than this has offsets of one byte, of two bytes."""
+"""Shorter data has offsets of one byte, of two bytes."""
 
 BOOLEAN, BINARY, BOOLEANS = 1, 4, 2
 NUMBERS: dict[Any, tuple[int, int, str]] = {
@@ -48,7 +48,7 @@ NUMBERS: dict[Any, tuple[int, int, str]] = {
     pa.float32(): (13, 43, ">f4"),
     pa.float64(): (15, 45, ">f8"),
 }
-"""Field kind if the column cannot be null, field kind if it can, and the numpy type."""
+"""Field kind if the column cannot be null, if it can, and the numpy type."""
 
 STRING, DECIMAL, DATE, TIMESTAMP, TIMESTAMP_ZONED = 17, 19, 23, 25, 27
 ARRAYS = {pa.bool_(): BOOLEANS, pa.int8(): 4, pa.int16(): 8, pa.int32(): 10, pa.int64(): 12}
@@ -122,8 +122,6 @@ class _Places:
 
 
 class CompactEncoder:
-    """Makes Compact objects from record batches of one schema."""
-
     def __init__(self, schema: pa.Schema, type_name: str) -> None:
         self.schema = compact_schema(schema, type_name)
         self.id = schema_id(self.schema)
@@ -133,7 +131,7 @@ class CompactEncoder:
         self._head = np.frombuffer(head, np.uint8)
 
     def cells(self, batch: pa.RecordBatch) -> Cells:
-        """The stored forms of the rows. Raises ValueError for a null in a column that the schema declares non-null."""
+        """Raises ValueError for a null in a column that the schema declares non-null."""
         rows = batch.num_rows
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         fixed_part = self._fixed_part(columns, rows)
@@ -171,7 +169,7 @@ class CompactEncoder:
 
 
 def _positions(starts: Numbers, end: Numbers) -> Cells:
-    """Offsets of the variable fields, as wide as the length of the row's data requires."""
+    """As wide as the length of the row's data requires."""
     count = starts.shape[1]
     widths = np.where(end < SHORT_MAX, 1, np.where(end < MIDDLE_MAX, 2, 4))
     offsets = np.concatenate(([0], np.cumsum(widths * count)))
@@ -186,7 +184,7 @@ def _positions(starts: Numbers, end: Numbers) -> Cells:
 
 
 def _variable(column: Any, kind: int) -> Cells:
-    """Data of a field with a variable offset; empty for a null."""
+    """Empty for a null."""
     present = column.drop_null()
     if kind in _NULLABLE:
         cells = fixed(big_endian(as_numpy(present), _NULLABLE[kind]))
@@ -254,7 +252,7 @@ def _bits(flags: Sequence[bool]) -> bytes:
 
 
 class CompactDecoder:
-    """Reads Compact rows; schemas are looked up when they first occur."""
+    """Schemas are looked up when they first occur."""
 
     def __init__(self, fetch: Callable[[int], Schema | None]) -> None:
         """`fetch`: returns the schema with an id, or None if it is unknown."""
@@ -263,7 +261,6 @@ class CompactDecoder:
         self._missing: set[int] = set()
 
     def read(self, value: bytes) -> dict[str, Any]:
-        """The fields of one row. Raises ValueError if it is no Compact value, or its schema is unknown."""
         if len(value) < 12 or int.from_bytes(value[:4], "big", signed=True) != COMPACT:
             raise ValueError("it is no Compact value")
         number = int.from_bytes(value[4:12], "big", signed=True)

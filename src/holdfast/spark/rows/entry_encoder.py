@@ -60,7 +60,7 @@ class Wrong:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a member in bytes of the stored form; 0: none."""
+    """In bytes of the stored form; 0: none."""
 
     key_bytes: int = 0
     value_bytes: int = 0
@@ -135,7 +135,7 @@ class EntryEncoder:
     # -- all at once
 
     def encode(self, batch: pa.RecordBatch, limits: Limits) -> Entries:
-        """The entries of all rows that can be stored; the others are in `wrong`, in order."""
+        """Rows that cannot be stored are in `wrong`, in order."""
         batch, wrong = self._plainly_wrong(batch, self._schema)
         good, numbers = _without(batch, wrong)
         rows = _columns(good, self.rows_schema.names)

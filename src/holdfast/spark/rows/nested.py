@@ -15,7 +15,7 @@ Change = Callable[[Any], Any]
 
 
 def can_nest(kind: Any) -> bool:
-    """Whether a column of this type, inner types included, can be JSON. Maps must have texts as keys."""
+    """Maps must have texts as keys."""
     if pa.types.is_list(kind):
         return can_nest(kind.value_type)
     if pa.types.is_map(kind):
@@ -56,7 +56,7 @@ def outward(kind: Any) -> Change:
 
 
 def inward(kind: Any) -> Change:
-    """Function that turns a JSON value back into a cell of this type. It raises ValueError if it does not fit."""
+    """Turns a JSON value back into a cell of this type. It raises ValueError if it does not fit."""
     if pa.types.is_list(kind):
         item = _or_none(inward(kind.value_type))
         return lambda cell: [item(one) for one in _a(list, cell)]
@@ -99,7 +99,7 @@ def _utc(moment: dt.datetime) -> dt.datetime:
 
 
 def number_or_text(number: float) -> float | str:
-    """A number for JSON; the texts `NaN`, `Infinity` and `-Infinity` for those that JSON lacks."""
+    """The texts `NaN`, `Infinity` and `-Infinity` for numbers that JSON lacks."""
     if math.isfinite(number):
         return number
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"

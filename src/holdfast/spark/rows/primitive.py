@@ -99,7 +99,7 @@ def array_cells(column: Any) -> Cells:
 
 
 def _text_lengths(texts: Any) -> Numbers:
-    """Bytes of each text, -1 for a null."""
+    """-1 for a null."""
     found: Numbers = pc.binary_length(texts).fill_null(-1).to_numpy(zero_copy_only=False)
     return found
 
@@ -127,7 +127,7 @@ def _array_id(kind: Any) -> int:
 
 
 def primitive_column(values: list[bytes], kind: Any) -> Any:
-    """Stored forms as a column. Raises ValueError if one is of another type."""
+    """Raises ValueError if a value is of another type."""
     cells = pa.array(values, pa.binary())
     offsets, data = to_buffers(cells)
     wanted = (

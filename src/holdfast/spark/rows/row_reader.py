@@ -41,7 +41,6 @@ _WIDTHS = {-3: 1, -6: 2, -7: 4, -8: 8}
 _JSON_ID = struct.pack(">i", JSON)
 _JSON_HEAD = np.frombuffer(_JSON_ID, np.uint8)
 _HEAD_BYTES = 8
-"""Header of a stored JSON value: type id and length."""
 _BETWEEN = np.frombuffer(b",       ", np.uint8)
 """Replaces the headers between values, to form one JSON array."""
 
@@ -59,13 +58,13 @@ class Layout:
 class Rows:
     columns: dict[str, Column]
     bad: dict[int, str]
-    """Reason by number of the entry."""
+    """By number of the entry."""
     kept: Sequence[int] | None = None
     """Numbers of the entries that have a row; None: all."""
 
 
 class RowReader:
-    """Reads entries as rows of one schema. JSON fields that are not in the schema are skipped."""
+    """JSON fields that are not in the schema are skipped."""
 
     def __init__(
         self, schema: pa.Schema, layout: Layout, fetch: Callable[[int], Schema | None] | None = None
@@ -96,7 +95,7 @@ class RowReader:
 
     @property
     def needs_values(self) -> bool:
-        """Whether any part of the values is needed; otherwise members need not send them."""
+        """Otherwise members need not send them."""
         if self._marked:
             return True
         if self.layout.value_format == "binary":
@@ -179,7 +178,7 @@ class RowReader:
 
 class _Format(Protocol):
     def columns(self, keys: Cells, values: Cells) -> list[Column]:
-        """All entries, in the order of the schema. Raises one of UNREADABLE."""
+        """In the order of the schema. Raises one of UNREADABLE."""
 
     def cells(self, key: bytes, value: bytes) -> dict[str, Column]:
         """The readable columns of one entry, one row each."""
@@ -208,7 +207,7 @@ def _joined(parts: list[Column], kind: Any) -> Column:
 
 
 class _Json:
-    """JSON objects. A text column accepts any value: a text as it is, others as JSON text."""
+    """A text column accepts any value: a text as it is, others as JSON text."""
 
     def __init__(self, schema: pa.Schema) -> None:
         check_columns(schema)
@@ -293,7 +292,7 @@ def _text(raw: msgspec.Raw) -> str | None:
 
 
 def _glue(values: Cells) -> bytearray:
-    """Stored JSON values as one JSON array. Raises ValueError if a value is not JSON."""
+    """Raises ValueError if a value is not JSON."""
     rows = len(values)
     if not rows:
         return bytearray(b"[]")
@@ -349,7 +348,7 @@ def _unknown(number: int) -> Schema | None:  # noqa: ARG001 - the signature of a
 
 
 class _Primitive:
-    """A plain value; key columns are read from the key."""
+    """Key columns are read from the key."""
 
     def __init__(self, schema: pa.Schema, key: Sequence[str]) -> None:
         self._schema = schema
@@ -386,7 +385,7 @@ def _primitive(wanted: Any, stored: list[bytes]) -> Column:
 
 
 def _integers(stored: list[bytes], kind: Any) -> Column:
-    """Integers of any width as a column that is wide enough for them."""
+    """In a column that is wide enough for integers of any width."""
     try:
         return primitive_column(stored, kind)
     except ValueError:

@@ -83,7 +83,7 @@ class EntryMaker:
         self._encode = msgspec.json.Encoder().encode
 
     def entries(self, batch: pa.RecordBatch) -> tuple[list[bytes], list[bytes]]:
-        """Keys and values of the rows, in order. Raises BadRow if a key is missing."""
+        """In order. Raises BadRow if a key is missing."""
         names = batch.schema.names
         for name in self._key or ["key", "value"]:
             missing = batch.column(names.index(name)).null_count
@@ -161,7 +161,7 @@ def _escape(text: str) -> str:
 
 
 def _texts(cells: list[Any], kind: pa.DataType) -> list[str]:
-    """Texts of key cells; none is missing."""
+    """None is missing."""
     if pa.types.is_boolean(kind):
         return ["true" if cell else "false" for cell in cells]
     return cells if isinstance(cells[0] if cells else "", str) else list(map(str, cells))
@@ -171,7 +171,6 @@ _NOT_FINITE = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
 
 
 def _plain(column: pa.Array[Any]) -> list[Any]:
-    """The cells as JSON values."""
     kind = column.type
     if pa.types.is_nested(kind):
         change = outward(kind)

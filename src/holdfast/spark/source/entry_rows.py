@@ -15,7 +15,7 @@ from holdfast.wire.own import ColumnBatch, PutKind
 
 
 class EntryRows:
-    """Entries to send (`client.row_sender.RowBatch`)."""
+    """`client.row_sender.RowBatch`."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class EntryRows:
         )
 
     def parcels(self, *, rows_max: int, bytes_max: int) -> Iterator[Parcel]:
-        """All rows as messages of at most so many rows and bytes, but at least one row each."""
+        """Messages of at most so many rows and bytes, but at least one row each."""
         key_ends, keys = to_buffers(self._keys)
         value_ends, values = to_buffers(self._values)
         ends = key_ends.astype(np.int64) + value_ends

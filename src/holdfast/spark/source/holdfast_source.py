@@ -30,8 +30,6 @@ _PUSHES_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class HoldfastSource(DataSource):
-    """Implementation of `format("holdfast")`."""
-
     def __init__(self, options: dict[str, str]) -> None:
         """Spark creates one for each `load()` and pickles it; all queries on that DataFrame are planned with
         it. The cut is taken here, because a query may be planned more than once.
@@ -64,7 +62,6 @@ class HoldfastSource(DataSource):
         return kind(options, known, self._cut)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A writer. With `overwrite` the map is cleared now, before the first row is written."""
         from holdfast.spark.source.writer import HoldfastWriter
 
         writer = HoldfastWriter(Options.parse(self.options), schema)
@@ -72,7 +69,6 @@ class HoldfastSource(DataSource):
         return writer
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """A reader of the map's changes."""
         try:
             from holdfast.spark.source.micro_batches import HoldfastStreamReader, stream_columns
         except ImportError as old:
@@ -82,7 +78,6 @@ class HoldfastSource(DataSource):
         return HoldfastStreamReader(options, schema, stream_columns(options)[1])
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
-        """A writer of one batch of a stream."""
         from holdfast.spark.source.sink import HoldfastStreamWriter
 
         if overwrite:

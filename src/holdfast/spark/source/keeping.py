@@ -13,7 +13,7 @@ from holdfast.errors import HoldfastError
 from holdfast.spark.source.options import Options
 
 PART = 4
-"""A lease is renewed after a quarter of its time, so that two renewals in a row may fail."""
+"""So that two renewals in a row may fail."""
 
 
 class Keeper:
@@ -59,6 +59,7 @@ def kept(options: Options, addresses: Sequence[str], cut: Cut) -> Iterator[None]
 def _keep(options: Options, addresses: Sequence[str], cut: Cut, over: threading.Event) -> None:
     with options.client(addresses) as client:
         while not over.wait(cut.lease_s / PART):
-            # A member that cannot be reached now may be reachable next time; a task that misses the cut reports it.
+            # A member that cannot be reached now may be reachable next time; a task that misses the cut
+            # reports it.
             with suppress(HoldfastError):
                 hold_cut(client, cut, cut.lease_s)

@@ -53,7 +53,7 @@ class Head:
         )
 
     def term_of(self, counter: int) -> int:
-        """Term of an update up to the head; 0 if there is none."""
+        """0 if there is none up to the head."""
         return next((term for term, start in reversed(self.lineage) if start < counter), 0)
 
     def place_of(self, counter: int) -> Place:
@@ -62,8 +62,6 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of an entry. `before` and `after` are None where there is no value."""
-
     counter: int
     term: int
     kind: own.ChangeKind
@@ -72,7 +70,7 @@ class Change:
     before: bytes | None
     after: bytes | None
     transaction: bytes | None = None
-    """Id of the transaction that made it; None: made outside transactions."""
+    """None: made outside transactions."""
 
 
 class History(Protocol):
@@ -83,7 +81,7 @@ class History(Protocol):
     def partition_count(self) -> int: ...
 
     def heads(self, name: str) -> dict[int, Head]:
-        """Head of a map in each partition. Raises NotReady."""
+        """Raises NotReady."""
 
     def sizes(self, name: str, partitions: Sequence[int]) -> dict[int, int]:
         """Number of entries of a map in each of these partitions, if it can be found out now."""
@@ -91,7 +89,7 @@ class History(Protocol):
     def changes(self, at: At, start: Place, end: Place) -> Iterator[Change]: ...
 
     def entries(self, at: At, place: Place) -> dict[bytes, bytes]:
-        """Keys and values as of the update `place`. Raises ChangesGone, NotReady."""
+        """As of the update `place`. Raises ChangesGone, NotReady."""
 
 
 def changes_of(pages: Sequence[own.Changes]) -> Iterator[Change]:
@@ -138,7 +136,7 @@ def undo(now: Mapping[bytes, bytes], since: Sequence[Change]) -> dict[bytes, byt
 
 
 class GridHistory:
-    """History of a running cluster."""
+    """Of a running cluster."""
 
     def __init__(self, client: Client, timeout_s: float) -> None:
         """`timeout_s`: how long a question is retried."""
@@ -220,7 +218,7 @@ class GridHistory:
                 )
 
     def value(self, at: At, key: bytes) -> bytes | None:
-        """The present value of an entry; None if there is none. Raises NotReady."""
+        """The present value of an entry. Raises NotReady."""
         name, partition = at
         # Ask by partition, not by key: a client may have chosen the partition of the key itself.
         for _, pages in read_ahead(self._client, Wanted(name, keys={partition: [key]}), [partition]):
@@ -255,7 +253,7 @@ class GridHistory:
 
 
 def _head_by(connection: Connection, name: str, partition: int) -> Head:
-    """The head as this member has it. Raises NotReady if it is not the primary; Broken and its rejections."""
+    """Raises NotReady if this member is not the primary; Broken and its rejections."""
     answer = connection.ask(own.AskHeads(connection.next_number(), name, [partition]), own.Heads)
     if not answer.heads:
         raise NotReady(f"{connection.address} does not serve partition {partition}")

@@ -98,8 +98,6 @@ def stream_columns(options: StreamOptions) -> tuple[StructType, str]:
 
 @dataclass(frozen=True)
 class ChangeShare(InputPartition):
-    """Work of one task of a batch, and the addresses it may ask."""
-
     cluster: str
     pieces: tuple[Piece, ...]
     addresses: tuple[str, ...]
@@ -179,7 +177,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._latest
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """A few shares; each partition of the grid is in one of them."""
+        """Each partition of the grid is in one share."""
         begin, last = Offset.of_json(start), Offset.of_json(end)
         history = self.history()
         _check_cluster(history, begin)
@@ -202,7 +200,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: members keep as much history as `maps.*.changes_bytes` says, for any reader."""
+        """Members keep as much history as `maps.*.changes_bytes` says, for any reader."""
 
     def stop(self) -> None:
         if self._client is not None:
@@ -212,7 +210,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- in the tasks
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """The rows of one share. Raises ChangesGone where history is lost, unless the stream restarts there."""
+        """Raises ChangesGone where history is lost, unless the stream restarts there."""
         if partition is None:
             return
         assert isinstance(partition, ChangeShare), partition
@@ -242,7 +240,7 @@ def heads_of(history: History, maps: Sequence[str]) -> dict[At, Head]:
 def first_offset(
     history: History, maps: Sequence[str], starting: str, target: dict[At, Head] | None = None
 ) -> Offset:
-    """Start of a new query. `target`: heads that were read already."""
+    """`target`: heads that were read already."""
     cluster = history.cluster()
     if starting == "snapshot":
         every = range(history.partition_count())

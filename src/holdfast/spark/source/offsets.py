@@ -38,14 +38,13 @@ class BadOffset(HoldfastError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """An update of one map in one partition; all changes up to it were delivered."""
+    """All changes up to this update were delivered."""
 
     term: int = 0
     counter: int = 0
 
 
 BEGINNING = Place()
-"""Before the first update."""
 
 Places = dict[At, Place | None]
 """None: present entries are delivered first. Missing partitions are at `BEGINNING`."""
@@ -66,7 +65,7 @@ class Offset:
         return self.places.get(at, BEGINNING)
 
     def to_json(self) -> dict[str, Any]:
-        """The offset in the form that Spark stores."""
+        """In the form that Spark stores."""
         told: dict[str, Any] = {
             "v": VERSION,
             "cluster": self.cluster,
@@ -80,7 +79,7 @@ class Offset:
 
     @classmethod
     def of_json(cls, told: object) -> Offset:
-        """The offset of a checkpoint. Raises BadOffset."""
+        """Raises BadOffset."""
         version = told.get("v") if isinstance(told, dict) else None
         if version != VERSION:
             raise BadOffset(
@@ -141,7 +140,7 @@ class Piece:
 
 
 def pieces(start: Offset, end: Offset) -> list[Piece]:
-    """Contents of a batch between these offsets. Raises BadOffset if they are not of one stream."""
+    """Raises BadOffset if the offsets are not of one stream."""
     check_same_stream(start, end)
     if start == end:
         return []
@@ -188,7 +187,7 @@ class Backlog:
     since: int
     """The primary has every change after this update."""
     rows: int
-    """Estimated rows: updates, or entries where these come first."""
+    """Estimated: updates, or entries where these come first."""
     gaps: tuple[tuple[int, int], ...] = ()
     """Moves of the map since the start: the last update before each, and the one after which it goes on."""
 
@@ -276,7 +275,9 @@ def _fair(wanted: Mapping[At, int], budget: int, turn: int) -> dict[At, int]:
 
 
 def moved_on(start: Offset, told: Mapping[At, Place]) -> Offset:
-    """The offset after a batch that ends at these places; `start` itself if it is empty and not the first batch."""
+    """The offset after a batch that ends at these places; `start` itself if it is empty and not the first
+    batch.
+    """
     if not told and not start.first:
         return start
     places = {**start.places, **told}

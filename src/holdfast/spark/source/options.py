@@ -56,7 +56,6 @@ TIMEOUT_S = 60.0
 """Long enough for the cluster to detect a dead member and promote backups of its partitions."""
 
 RESERVED = "__"
-"""Prefix of internal maps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ class Options:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
-        """Check the options. Raises ConfigError, which names the option and its allowed values."""
+        """Raises ConfigError, which names the option and its allowed values."""
         found: dict[str, str] = {}
         for written, value in given.items():
             name = _ALIASES.get(written.lower(), written.lower())

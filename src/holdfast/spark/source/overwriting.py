@@ -24,7 +24,6 @@ from holdfast.wire.own import Mark
 OVERWRITES_MAP = "__overwrites.spark"
 """Map name -> `Note` as JSON, while a job overwrites the map."""
 _HEAD_BYTES = 8
-"""Header of a stored JSON value: type id and length."""
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -61,7 +60,6 @@ def clear_for_overwriting(client: Client, map_name: str, lease_s: float) -> Cut 
 
 
 def end_overwriting(client: Client, map_name: str, cut: Cut | None) -> None:
-    """Release the old contents at the end of the job."""
     if cut is None:
         return
     with suppress(HoldfastError):

@@ -40,29 +40,26 @@ from holdfast.spark.rows.stored import EntryMaker
 from holdfast.wire.values import INTEGER, LONG
 
 KEYS_MAX = 10_000
-"""With more keys than this, reading the whole map is cheaper."""
+"""With more keys, reading the whole map is cheaper."""
 
 _SHORT, _BYTE = -6, -3
 _WIDTHS = ((LONG, 8), (INTEGER, 4), (_SHORT, 2), (_BYTE, 1))
-"""Type ids of integers, and their sizes in bytes."""
+"""Of integers, with their sizes in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyColumns:
     schema: pa.Schema
-    """Schema of the key columns, in the order of the key."""
+    """In the order of the key."""
     verbatim: bool = False
     """Whether the one column has keys in their stored form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """Keys and partitions that have to be read."""
-
     keys: frozenset[bytes] | None = None
-    """Keys in their stored form; None: all."""
+    """In their stored form; None: all."""
     partitions: frozenset[int] | None = None
-    """Partitions; None: all."""
 
     def only(self, keys: frozenset[bytes]) -> Narrowed:
         return Narrowed(keys if self.keys is None else self.keys & keys, self.partitions)
@@ -77,7 +74,7 @@ class Narrowed:
 
 
 def narrow(filters: Iterable[Filter], key: KeyColumns | None, partition_count: int) -> Narrowed:
-    """Narrow a read by filters that must all hold. `key`: None if keys do not determine columns."""
+    """Filters must all hold. `key`: None if keys do not determine columns."""
     filters = list(filters)
     return Narrowed(_keys(filters, key) if key is not None else None, _partitions(filters, partition_count))
 
@@ -207,7 +204,7 @@ _COMPARED: dict[type[Filter], Callable[[int, Any], bool]] = {
 
 
 def _partitions(filters: Sequence[Filter], partition_count: int) -> frozenset[int] | None:
-    """Partitions that filters on `__partition` leave; None if there is no such filter."""
+    """Left by filters on `__partition`; None if there is no such filter."""
     left: frozenset[int] | None = None
     for one in filters:
         compare = _COMPARED.get(type(one))

@@ -19,12 +19,12 @@ BATCH_PROPERTIES = ("streaming.sql.batchId",)
 @dataclass(frozen=True, slots=True)
 class Batch:
     query: str
-    """Id of the query, the same as long as it continues from one checkpoint."""
+    """The same as long as the query continues from one checkpoint."""
     number: int
 
 
 def this_batch() -> Batch | None:
-    """The batch of this task; None if Spark does not tell."""
+    """None if Spark does not tell."""
     context = TaskContext.get()
     if context is None:
         return None
@@ -36,7 +36,7 @@ def this_batch() -> Batch | None:
 
 
 def must_know(batch: Batch | None) -> Batch:
-    """The batch. Raises ConfigError, with advice, if it is unknown."""
+    """Raises ConfigError, with advice, if the batch is unknown."""
     if batch is None:
         raise ConfigError(
             f"Spark {spark_version} does not pass query and batch to its tasks "

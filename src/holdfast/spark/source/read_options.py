@@ -29,7 +29,7 @@ READ_MEANING = {
 }
 
 Key = bool | int | str
-"""A value of a key column in JSON."""
+"""In JSON."""
 
 LEASE_S = 600.0
 SAMPLE_ROWS = 1000
@@ -43,19 +43,18 @@ class ReadOptions:
     spread: bool = False
     """Whether backups are read too."""
     partitions: tuple[int, ...] | None = None
-    """Partitions to read; None: all."""
+    """None: all."""
     partition_column: bool = False
     limit: int | None = None
     sample_rows: int = SAMPLE_ROWS
     keys: tuple[tuple[object, ...], ...] | None = None
-    """Keys to read, each with a value for every key column."""
+    """Each with a value for every key column."""
     pushdown: bool = False
     bad: BadRows = field(default_factory=BadRows)
-    """Handling of entries that do not fit the columns."""
 
     @classmethod
     def parse(cls, found: Mapping[str, str]) -> ReadOptions:
-        """Check the options; `found` has their names in lower case. Raises ConfigError."""
+        """`found` has option names in lower case. Raises ConfigError."""
         whom = found.get("readfrom", "primary").lower()
         if whom not in ("primary", "any"):
             raise ConfigError(f"readFrom is primary or any, not {found['readfrom']!r}")

@@ -27,7 +27,7 @@ from holdfast.spark.source.pushdown import KeyColumns, key_columns, narrow, stor
 from holdfast.spark.source.sampling import BINARY, CompactSchemas, guess, sample
 
 TASKS = 4
-"""Least number of tasks of a read, unless options ask for fewer."""
+"""Unless options ask for fewer."""
 
 TASKS_MAX = 16
 
@@ -39,7 +39,6 @@ class Reading:
     wrote: StructType | None = None
     """Columns with which Spark wrote the map; None for a map of other clients."""
     all: StructType | None = None
-    """All known columns of the map."""
     fields: tuple[str, ...] | None = None
     """Fields of JSON values that members have to send; None: whole values."""
 
@@ -55,7 +54,7 @@ class Share(InputPartition):
     partitions: tuple[int, ...]
     addresses: tuple[str, ...]
     keys: Mapping[int, Sequence[bytes]] | None = None
-    """Keys to read, by partition."""
+    """By partition."""
     cut: Cut | None = None
     """The part of the cut for these partitions."""
     overwriting: bytes = b""
@@ -63,7 +62,7 @@ class Share(InputPartition):
 
 
 def known_columns(options: Options) -> Reading:
-    """Columns and format of a map, as far as the grid knows them. Raises ConfigError if they are unknown."""
+    """As far as the grid knows them. Raises ConfigError if they are unknown."""
     if options.value_format == "binary":
         return _chosen(options, Reading(BINARY, _layout(options, "binary", ("key",))))
     with options.client() as client:
@@ -126,7 +125,7 @@ def _chosen(options: Options, known: Reading) -> Reading:
 
 
 def _fields(layout: Layout, wanted: StructType, there: StructType | None) -> tuple[str, ...] | None:
-    """Fields to request from members; None if that would save nothing."""
+    """None if requesting fields would save nothing."""
     names = [name for name in wanted.names if name not in (PARTITION, layout.bad.column)]
     if layout.value_format != "json" or there is None or set(names) >= set(there.names):
         return None
@@ -227,7 +226,7 @@ def _given_keys(
 
 
 def _wanted_partitions(options: Options, count: int) -> list[int]:
-    """The partitions of the options. Raises ConfigError if the cluster has fewer."""
+    """Raises ConfigError if the cluster has fewer partitions."""
     chosen = options.read.partitions
     if chosen is None:
         return list(range(count))
@@ -237,7 +236,7 @@ def _wanted_partitions(options: Options, count: int) -> list[int]:
 
 
 def cut_now(options: Options) -> Cut | None:
-    """Take the cut at which a DataFrame is read; None if the options want none."""
+    """None if the options want no cut."""
     if not options.read.cut:
         return None
     with options.client() as client:

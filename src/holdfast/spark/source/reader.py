@@ -54,7 +54,7 @@ class HoldfastReader(DataSourceReader):
 
 
 class FilteringReader(HoldfastReader):
-    """A reader that gets the filters. Spark applies all of them again."""
+    """Spark applies all filters again."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - the name is Spark's
         """Remember the filters for `partitions`, and leave all of them to Spark too."""
@@ -91,7 +91,6 @@ def share_batches(
 
 @contextmanager
 def advised(options: Options) -> Iterator[None]:
-    """Add advice to the error if the cut is lost in this block."""
     try:
         yield
     except CutLost as lost:

@@ -21,7 +21,7 @@ from holdfast.spark.rows.entry_encoder import Wrong
 
 
 def open_folder(path: str) -> tuple[fs.FileSystem, str]:
-    """File system and path in it, for a URI such as `s3://...` or a local path. Raises ConfigError."""
+    """For a URI such as `s3://...` or a local path. Raises ConfigError."""
     try:
         if "://" in path:
             return fs.FileSystem.from_uri(path)

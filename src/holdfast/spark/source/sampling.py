@@ -36,19 +36,16 @@ _KINDS: dict[int, Any] = {
     **{type_id: pa.list_(kind) for kind, (type_id, _) in ARRAYS.items()},
     TEXTS: pa.list_(pa.string()),
 }
-"""Arrow type by type id of a plain value."""
+"""By type id of a plain value."""
 
 _INTEGERS: list[Any] = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
 
 
 BINARY = StructType().add("key", BinaryType()).add("value", BinaryType())
-"""Columns of the format `binary`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """Apparent columns and format of a map."""
-
     struct: StructType
     value_format: str
     key: tuple[str, ...] = ()
@@ -118,7 +115,6 @@ def _type_of(stored: bytes) -> int:
 
 
 def _kind(cells: Iterable[bytes]) -> Any:
-    """Common Arrow type of these plain values; None if there is none."""
     kinds = {_KINDS.get(_type_of(cell)) for cell in cells}
     if len(kinds) == 1:
         return next(iter(kinds))
@@ -126,7 +122,7 @@ def _kind(cells: Iterable[bytes]) -> Any:
 
 
 def _json_fields(values: Iterable[bytes]) -> StructType | None:
-    """Columns of JSON objects; None if a value is no object, or a name cannot name a column."""
+    """None if a value is no object, or a name cannot name a column."""
     kinds: dict[str, set[type]] = {}
     for value in values:
         try:
@@ -169,9 +165,7 @@ _COMPACT_KINDS: dict[int, Any] = {
 
 
 def _compact_fields(ids: Iterable[bytes], fetch: Callable[[int], Schema | None]) -> StructType | None:
-    """Columns of Compact values with these schema ids; None if a schema is unknown, or fields differ or are
-    unsupported.
-    """
+    """None if a schema is unknown, or fields differ or are unsupported."""
     kinds: dict[str, Any] = {}
     for one in sorted(ids):
         schema = fetch(int.from_bytes(one, "big", signed=True))
@@ -188,13 +182,13 @@ def _compact_fields(ids: Iterable[bytes], fetch: Callable[[int], Schema | None])
 
 
 class CompactSchemas:
-    """Schemas of Compact values that clients have registered in the cluster."""
+    """Registered in the cluster by clients."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def __call__(self, number: int) -> Schema | None:
-        """The schema with this id; None if it is unknown."""
+        """None if the id is unknown."""
         found = self._client.get(SCHEMAS_MAP, schema_key(number))
         try:
             return None if found is None else schema_of_entry(found)

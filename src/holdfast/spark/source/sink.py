@@ -65,7 +65,9 @@ class StreamWritten(WriterCommitMessage):
     stored: int
     removed: int
     again: bool
-    """Whether the batch was already finished, or was finished by another attempt: nothing was written after that."""
+    """Whether the batch was already finished, or was finished by another attempt: nothing was written after
+    that.
+    """
 
 
 class _Overtaken(Exception):
@@ -117,7 +119,7 @@ class HoldfastStreamWriter(DataSourceStreamArrowWriter):
     # -- in the tasks
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
-        """Write the rows of one task. Raises WriteFailed."""
+        """Raises WriteFailed."""
         batch = this_batch()
         if self._options.idempotent:
             batch = must_know(batch)
@@ -199,7 +201,6 @@ class HoldfastStreamWriter(DataSourceStreamArrowWriter):
     # -- on the driver
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Store that the batch is finished."""
         queries = {
             told.batch.query
             for told in messages
@@ -215,7 +216,6 @@ class HoldfastStreamWriter(DataSourceStreamArrowWriter):
                     finish(client, query, common.map, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Report what stays written."""
         written = [told for told in messages if isinstance(told, StreamWritten)]
         print(  # noqa: T201 - Spark shows it on the driver
             f"holdfast: batch {batchId} of a stream into map {self._options.options.map!r} failed; {len(written)} of "
@@ -243,7 +243,7 @@ def _ranks(places: dict[str, list[int | None]], count: int) -> list[tuple[int, .
 
 
 class Rows:
-    """Rows of one task to write: the last one for each key."""
+    """The last row of each key that one task writes."""
 
     def __init__(self, client: Client, options: SinkOptions, batch: Batch | None = None) -> None:
         """`batch`: nothing is written any more once it is finished."""
@@ -253,7 +253,7 @@ class Rows:
         self._ttl_ms = DEFAULT_TTL if options.options.ttl_ms is None else options.options.ttl_ms
         self._source_partitions = options.source_partitions
         self._waiting: dict[bytes, bytes | None] = {}
-        """Value by key; None: remove."""
+        """None: remove."""
         self._ranks: dict[bytes, tuple[int, ...]] = {}
         """Latest position by key, of all rows of this batch with positions, written or not."""
         self._size = 0
@@ -300,7 +300,7 @@ class Rows:
             raise _Overtaken
 
     def flush(self) -> None:
-        """Write buffered rows. Raises NotReady at the timeout, and _Overtaken."""
+        """Raises NotReady at the timeout, and _Overtaken."""
         waiting, self._waiting, self._size = self._waiting, {}, 0
         if not waiting:
             return
@@ -328,7 +328,7 @@ class Rows:
 
 
 def finished(client: Client, query: str, map_name: str) -> Finished | None:
-    """The last batch of this query that is in the map; None if there is none."""
+    """The last batch of this query that is in the map."""
     found = client.get(STREAMS_MAP, _name(query, map_name))
     if found is None:
         return None

@@ -22,7 +22,7 @@ SOURCE_MEANING = {
     "maxRowsPerBatch": "approximate maximum of rows per batch; default: all available ones",
     "valueFormat": "json (the columns of the map), text (keys and values as text) or binary (in their stored form)",
 }
-"""Options of a change stream in addition to those of every read, with descriptions."""
+"""In addition to those of every read, with descriptions."""
 
 SINK_MEANING = {
     "opColumn": "the column with the kind of each row: insert, update, remove or restart; default: all rows are "
@@ -31,12 +31,12 @@ SINK_MEANING = {
     "sourcePartitions": "number of partitions in the source cluster of a change stream, if different",
     "idempotent": "false: do not record which batches were written (for a Spark that does not pass their numbers)",
 }
-"""Options of a stream into a map in addition to those of every write, with descriptions."""
+"""In addition to those of every write, with descriptions."""
 
 _SOURCE = {name.lower(): name for name in SOURCE_MEANING}
 _SINK = {name.lower(): name for name in SINK_MEANING}
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode"})
-"""Options of Spark itself, which it passes to the sink."""
+"""Spark passes its own options to the sink."""
 
 _SIGN = "startingposition"
 _DOORS = ("address", "map", "user", "password", "token", "cluster", "timeout")
@@ -54,7 +54,6 @@ def is_change_stream(given: Mapping[str, str]) -> bool:
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
     options: Options
-    """Options of every read. Its map is the first one."""
     maps: tuple[str, ...]
     starting: str
     on_gap: str = "fail"
@@ -64,7 +63,6 @@ class StreamOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> StreamOptions:
-        """Check the options. Raises ConfigError, which names the option and its allowed values."""
         mine, others = _split(given, _SOURCE)
         if _SIGN not in mine:
             raise ConfigError(
@@ -97,7 +95,6 @@ class StreamOptions:
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     options: Options
-    """Options of every write."""
     op_column: str | None = None
     source_partitions: int | None = None
     idempotent: bool = True
@@ -106,7 +103,6 @@ class SinkOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SinkOptions:
-        """Check the options. Raises ConfigError, which names the option and its allowed values."""
         given = {name: value for name, value in given.items() if name.lower() not in _SPARKS_OWN}
         mine, others = _split(given, _SINK)
         _check_names(others, _SINK_ALSO, _SINK, "streams into a map")

@@ -10,8 +10,6 @@ STEP_S = 0.1
 
 
 class TokenBucket:
-    """Releases `rate` rows a second, evenly."""
-
     def __init__(
         self,
         rate: float | None,
@@ -31,7 +29,6 @@ class TokenBucket:
         return None if self._rate is None else max(1, int(self._rate * STEP_S))
 
     def take(self, rows: int) -> None:
-        """Wait until so many rows may be sent."""
         if self._rate is None or not rows:
             return
         now = self._clock()

@@ -39,11 +39,11 @@ class WriteOptions:
     type_name: str | None = None
     corrupt_column: str | None = None
     transaction_rows: int | None = None
-    """Rows that are stored in one transaction; None: each by itself."""
+    """Rows stored in one transaction; None: each by itself."""
 
     @classmethod
     def parse(cls, found: Mapping[str, str]) -> WriteOptions:
-        """Check the options; `found` has their names in lower case. Raises ConfigError."""
+        """`found` has option names in lower case. Raises ConfigError."""
         how = found.get("write", "upsert").lower()
         if how not in ("upsert", "insert"):
             raise ConfigError(f"write is upsert or insert, not {found['write']!r}")

@@ -37,11 +37,11 @@ from holdfast.wire.hazelcast.compact_schemas import SCHEMAS_MAP as COMPACT_SCHEM
 from holdfast.wire.hazelcast.compact_schemas import schema_entry
 
 SAMPLES = 3
-"""Most reasons in a message about rows that cannot be stored."""
+"""Reasons in a message about rows that cannot be stored."""
 
 
 class WriteFailed(HoldfastError):
-    """A task could not write all its rows; the message says what it has written."""
+    """The message says what the task has written."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,11 @@ class Work:
 
     options: Options
     schema: pa.Schema
-    """Schema of the record batches that tasks get."""
+    """Of the record batches that tasks get."""
     job: str = field(default_factory=lambda: uuid4().hex[:12])
-    """Id of the job, the same in all its tasks and attempts."""
+    """The same in all tasks and attempts."""
     addresses: tuple[str, ...] = ()
-    """Addresses of members found later, in case the given ones are gone."""
+    """Members found later, in case the given ones are gone."""
 
     @property
     def shape(self) -> Shape:
@@ -84,7 +84,6 @@ class Work:
 
     @property
     def ttl_ms(self) -> int:
-        """Default time to live of rows."""
         return DEFAULT_TTL if self.options.ttl_ms is None else self.options.ttl_ms
 
     def encoder(self) -> EntryEncoder:
@@ -98,7 +97,7 @@ def write_rows(
     task: int,
     counted: Callable[[int], None] = lambda rows: None,
 ) -> Written:
-    """Write the rows of one task. Raises WriteFailed, which says what was written. `counted` is called with rows."""
+    """Raises WriteFailed, which says what was written. `counted` is called with rows."""
     options, write = work.options, work.options.write
     encoder = work.encoder()
     bucket = TokenBucket(write.rows_per_second)
@@ -206,13 +205,13 @@ class HoldfastWriter(DataSourceArrowWriter):
         self._work = replace(self._work, addresses=tuple(member.address for member in members))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
-        """Write the rows of one task. Raises WriteFailed."""
+        """Raises WriteFailed."""
         written = write_rows(self._work, iterator, task_number())
         leave_garbage()
         return written
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Report rejected rows. A finished task has stored all others, on sync backups too."""
+        """A finished task has stored all rows but the rejected ones, on sync backups too."""
         self._clear_away()
         self._end_overwriting()
         finished = [message for message in messages if isinstance(message, Written)]
@@ -227,7 +226,6 @@ class HoldfastWriter(DataSourceArrowWriter):
             print(f"holdfast: {words}", file=sys.stderr, flush=True)  # noqa: T201 - Spark shows it on the driver
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Report what stays written."""
         self._clear_away()
         self._end_overwriting()
         print(self.account(messages), file=sys.stderr, flush=True)  # noqa: T201 - Spark shows it on the driver
@@ -243,7 +241,7 @@ class HoldfastWriter(DataSourceArrowWriter):
                 end_overwriting(client, self._options.map, self._before)
 
     def account(self, messages: Sequence[WriterCommitMessage | None]) -> str:
-        """Report of what the finished tasks of a failed job have written."""
+        """What the finished tasks of a failed job have written."""
         finished = [message for message in messages if isinstance(message, Written)]
         rows = sum(message.rows for message in finished)
         partitions = frozenset[int]().union(*(message.partitions for message in finished))
@@ -255,7 +253,6 @@ class HoldfastWriter(DataSourceArrowWriter):
 
 
 def stored_schema(work: Work, struct: StructType) -> StoredSchema:
-    """Description of a map that is written by this job."""
     kept = set(work.encoder().rows_schema.names)
     rows = StructType([one for one in struct.fields if one.name in kept])
     shape = work.shape
