@@ -121,6 +121,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "move-map": {"name": "m", "zone": "z"},
     "refill": {"partition": 3, "member": "a-uuid"},
     "set-map": {"name": "m", "settings": {"backups": "2"}},
+    "reset-map": {"name": "m"},
     "state": {"state": "frozen"},
 }
 

@@ -97,6 +97,7 @@ SILENT = {
     "map list": [],
     "map show": ["m"],
     "map set": ["m", "ttl=1h"],
+    "map reset": ["m"],
     "map move": ["m", "--zone", "z"],
     "zone create": ["z"],
     "zone alter": ["z", "--replicas", "1"],
@@ -183,6 +184,7 @@ WELL: list[tuple[str, list[str]]] = [
     ("map set", ["m", "ttl=1h", "backups=1"]),
     ("map list", []),
     ("map show", ["m"]),
+    ("map reset", ["m"]),
     ("zone create", ["z", "--replicas", "1"]),
     ("zone alter", ["z", "--replicas", "2"]),
     ("zone rename", ["z", "y"]),
@@ -527,6 +529,20 @@ def test_the_address_may_be_a_variable_and_members_have_names(
     unknown = run("config set", ["limits.connections=800", "--member", "nobody"], tmp=folder)
     assert unknown.exit_code == MISUSED
     assert "no member is called 'nobody'; members are" in unknown.stderr
+
+
+def test_a_reset_map_has_its_configured_settings(cluster: LocalCluster) -> None:
+    address = cluster.members[0].client_address
+
+    def shown() -> tuple[int, str]:
+        rows = json.loads(run("map show", ["m", "--json"], address=address).stdout)["settings"]
+        return next((row["value"], row["source"]) for row in rows if row["setting"] == "ttl_ms")
+
+    assert run("map set", ["m", "ttl=1h", "backups=2"], address=address).exit_code == DONE
+    assert shown() == (3_600_000, "map set")
+    told = run("map reset", ["m"], address=address)
+    assert (told.exit_code, told.stdout) == (DONE, "m has the settings of the configuration\n"), told.output
+    assert shown() == (0, "built-in")
 
 
 def member_rows(address: str) -> list[dict[str, Any]]:

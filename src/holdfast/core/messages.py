@@ -244,6 +244,8 @@ class MapChangeWanted(msgspec.Struct, frozen=True, array_like=True, tag=69):
     """The zone that the map is to move to, empty: out of zones; None: it is not to move."""
     cancels: bool = False
     """Whether its move is to be cancelled."""
+    resets: bool = False
+    """Whether its settings are to be those of the configuration: `values`, as the sender has them."""
 
 
 class MapChangeAsked(msgspec.Struct, frozen=True, array_like=True, tag=70):
@@ -255,6 +257,7 @@ class MapChangeAsked(msgspec.Struct, frozen=True, array_like=True, tag=70):
     values: dict[str, int]
     to: str | None = None
     cancels: bool = False
+    resets: bool = False
 
 
 class MapChangeJudged(msgspec.Struct, frozen=True, array_like=True, tag=71):

@@ -17,7 +17,7 @@ from holdfast.core.messages import (
     MapChangeWanted,
 )
 from holdfast.core.model.ids import SECOND
-from holdfast.core.model.levels import CHANGES_MAPS, OF_THIS_BUILD
+from holdfast.core.model.levels import CHANGES_MAPS, OF_THIS_BUILD, RESETS_MAPS
 from holdfast.core.model.map_changes import MapChange, MapChanges, MapOrder
 from holdfast.core.model.views import ClusterState, MemberInfo, Room, View
 
@@ -60,6 +60,48 @@ def test_it_changes_when_every_member_has_accepted_it() -> None:
     judged(one, c)
     assert one.proposes
     assert one.wanted().maps == DONE
+
+
+RESET = MapChangeWanted(5, 1, 1, b, "m", {"ttl_ms": 0}, resets=True)
+
+
+@pytest.mark.rule("membership/C-1")
+@pytest.mark.rule("model/C-2")
+def test_settings_are_reset_when_every_member_is_configured_alike() -> None:
+    one = member(maps=DONE)
+    one.membership.map_orders.on_wanted(RESET)
+    assert {asked.values["ttl_ms"] for _, asked in one.sent(MapChangeAsked)} == {0}
+    judged(one, a, b, c, after=1)
+    assert one.wanted().maps == MapChanges(2)
+
+
+@pytest.mark.rule("model/C-2")
+@pytest.mark.parametrize(
+    ("ttl_ms", "why"), [(0, ""), (7, "has ttl_ms=0 for m, and another member's has ttl_ms=7")]
+)
+def test_a_member_with_another_configuration_rejects_a_reset(ttl_ms: int, why: str) -> None:
+    one = member(B, maps=DONE)
+    one.membership.map_orders.on_asked(a, MapChangeAsked(5, 1, "m", {"ttl_ms": ttl_ms}, resets=True))
+    [(_, answer)] = one.sent(MapChangeJudged)
+    assert answer.why.endswith(why)
+    assert bool(answer.why) == bool(why)
+
+
+def test_a_reset_is_sent_with_the_configured_values_and_waits_for_its_level() -> None:
+    one = member(B, maps=DONE)
+    one.membership.map_orders.order(MapOrder("m", resets=True))
+    assert one.sent(MapChangeWanted) == [(a, MapChangeWanted(5, 1, 1, b, "m", {"ttl_ms": 0}, resets=True))]
+    one = member(B)
+    one.membership.map_orders.order(MapOrder("m", resets=True))
+    assert one.sent(MapChangeWanted) == [], "nothing was changed"
+    one = member(B)
+    one.membership.install(View(6, "id", [A, B, C], level=RESETS_MAPS - 1, maps=DONE))
+    one.fresh()
+    one.membership.map_orders.order(MapOrder("m", resets=True))
+    assert one.sent(MapChangeWanted) == []
+    assert "holdfast cluster upgrade" in one.membership.maps.refusal_of(
+        MapOrder("m", resets=True), one.out.now_ns
+    )
 
 
 @pytest.mark.rule("membership/C-1")

@@ -13,6 +13,7 @@ from holdfast.core.model.map_changes import (
     Copies,
     MapChange,
     MapChanges,
+    MapOrder,
     maps_in_force,
     proven_maps,
     targets,
@@ -49,6 +50,46 @@ def test_lowering_relies_on_fewer_at_once_and_drops_copies_last() -> None:
     assert counts(maps_in_force(BASE, first), "deep") == (0, 3), "still held"
     assert counts(proven_maps(BASE, first), "deep") == (0, 1)
     assert counts(maps_in_force(BASE, first.advanced()), "deep") == (0, 1)
+
+
+@pytest.mark.rule("model/C-2")
+def test_a_reset_lifetime_is_forgotten_at_once() -> None:
+    changed = NONE.ordered(BASE, "m", {"ttl_ms": 9})
+    assert MapOrder("m", resets=True).applied(BASE, changed).changes == ()
+    assert MapOrder("n", resets=True).applied(BASE, changed) == changed
+
+
+@pytest.mark.rule("model/C-2")
+def test_reset_copies_are_proved_before_the_map_is_forgotten() -> None:
+    """Otherwise failover would rely at once on copies that hold nothing of the map."""
+    changed = NONE.ordered(BASE, "deep", {"backups": 0, "ttl_ms": 9}).advanced()
+    assert changed.done
+    steps = [MapOrder("deep", resets=True).applied(BASE, changed)]
+    while steps[-1].changes:
+        assert MapOrder("deep", resets=True).is_in(steps[-1])
+        assert maps_in_force(BASE, steps[-1])["deep"].ttl_ms == BASE.map("deep").ttl_ms
+        steps.append(steps[-1].advanced().settled(BASE))
+    force = [
+        (counts(maps_in_force(BASE, one), "deep"), counts(proven_maps(BASE, one), "deep")) for one in steps
+    ]
+    assert force == [((0, 3), (0, 1)), ((2, 3), (0, 1)), ((2, 3), (2, 3))]
+
+
+@pytest.mark.rule("model/C-2")
+def test_a_reset_map_follows_a_default_that_changes_meanwhile() -> None:
+    changed = NONE.ordered(BASE, "m", {"backups": 0}).advanced()
+    changed = MapOrder("m", resets=True).applied(BASE, changed)
+    changed = MapOrder("default", {"backups": 2}).applied(BASE, changed)
+    for _ in range(6):
+        changed = changed.advanced().settled(BASE)
+    assert [change.name for change in changed.changes] == ["default"]
+    assert counts(maps_in_force(BASE, changed), "default") == (2, 3)
+
+
+@pytest.mark.rule("model/C-2")
+def test_a_map_in_a_zone_stays_there_when_it_is_reset() -> None:
+    moved = MapChanges(3, (MapChange("m", {"ttl_ms": 9}, zone="z"),))
+    assert MapOrder("m", resets=True).applied(BASE, moved).changes == (MapChange("m", {}, zone="z"),)
 
 
 @pytest.mark.rule("model/C-1")

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from tests.lab.sim.stage import Stage, clean, settings
 
+from holdfast.actions.reset_map import ResetMap
 from holdfast.actions.set_map import SetMap
 from holdfast.config import MapSettings, Settings
 from holdfast.core.events import ActionRequested
@@ -259,6 +260,46 @@ def test_changes_survive_a_stop_of_everybody_and_win_over_other_files() -> None:
         assert (found.backups, found.ttl_ms) == (2, 3_600_000)
         assert process.driver.member.settings.map("any").max_idle_ms == 7_200_000
     assert missing(stage) == []
+
+
+def reset(stage: Stage, name: str = MAP) -> None:
+    action, process = ResetMap(name), stage.processes[-1]
+    process.step(lambda: process.driver.handle(ActionRequested(action)))
+    stage.until(lambda: not action.waits_for(process.picture), what="the map is not reset")
+
+
+@pytest.mark.rule("model/C-2")
+@pytest.mark.parametrize("backups", [0, 3])
+def test_a_reset_map_has_the_copies_of_the_configuration(backups: int) -> None:
+    """From more copies or from fewer: then a crash of the owner loses nothing."""
+    stage = Stage(4, settings=shallow())
+    fill(stage)
+    change(stage, backups=backups, ttl_ms=3_600_000)
+    reset(stage)
+    for process in stage.cluster.living():
+        found = process.driver.member.settings.map(MAP)
+        assert (found.backups, found.ttl_ms) == (stage.cluster.settings.map(MAP).backups, 0)
+        assert process.picture.maps.changes.changes == ()
+    stage.rest()
+    crash(stage, stage.owner_of("k0"))
+    assert missing(stage) == []
+
+
+@pytest.mark.rule("membership/C-2")
+@pytest.mark.rule("model/C-2")
+def test_a_reset_map_follows_the_files_after_a_stop_of_everybody() -> None:
+    stage = Stage(3, settings=deep(journal="sync"))
+    fill(stage)
+    change(stage, ttl_ms=3_600_000)
+    change(stage, "default", max_idle_ms=7_200_000)
+    reset(stage)
+    stage.rest()
+    clean(stage)
+    for process in stage.cluster.living():
+        assert process.driver.member.settings.map(MAP).ttl_ms == 0
+        assert process.driver.member.settings.map("any").max_idle_ms == 7_200_000, (
+            "another map keeps its change"
+        )
 
 
 @pytest.mark.rule("membership/C-2")

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from holdfast.config import Settings
@@ -26,8 +27,8 @@ from holdfast.core.messages import (
     MapChangeWanted,
 )
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.levels import CHANGES_MAPS, MOVES_MAPS
-from holdfast.core.model.map_changes import CHANGED_MAPS_MAX, MapChanges, MapOrder, targets
+from holdfast.core.model.levels import CHANGES_MAPS, MOVES_MAPS, RESETS_MAPS
+from holdfast.core.model.map_changes import CHANGED_MAPS_MAX, MapChanges, MapOrder, target_of, targets
 from holdfast.core.model.views import MemberInfo, Room, View
 from holdfast.core.outbox import Outbox
 from holdfast.errors import ConfigError
@@ -84,9 +85,10 @@ class MapOrders:
             mine.ticket,
             self._status.me,
             order.name,
-            dict(order.values),
+            self._configured_values(view.maps, order.name) if order.resets else dict(order.values),
             order.to,
             order.cancels,
+            order.resets,
         )
         self._out.send(view.members[0].uuid, wanted)
 
@@ -111,6 +113,8 @@ class MapOrders:
         present = targets(self._maps.configured, changes)
         if order.cancels:
             return ""
+        if order.resets and (mine := self._configured_values(changes, name)) != values:
+            return f"its configuration has {_text(mine)} for {name}, and another member's has {_text(values)}"
         if order.to is not None:
             return move_problem(present, name, order.to) or self._maps.moves.problem(name, order.to)
         try:
@@ -125,6 +129,12 @@ class MapOrders:
                 "limits.memory_bytes (holdfast config set), or add members first"
             )
         return ""
+
+    def _configured_values(self, changes: MapChanges, name: str) -> dict[str, int]:
+        """The changed settings of a map with the values that they have without its changes, as configured here."""
+        known = changes.find(name)
+        wanted = target_of(self._maps.configured, changes.without(name), name)
+        return {key: getattr(wanted, key) for key in (known.values if known is not None else ())}
 
     # -- the master
 
@@ -146,7 +156,9 @@ class MapOrders:
             self._ordered = order
             self._accepted_by = set()
         self._repeated_ns = self._out.now_ns
-        asked = MapChangeAsked(view.number, order.after, order.name, order.values, order.to, order.cancels)
+        asked = MapChangeAsked(
+            view.number, order.after, order.name, order.values, order.to, order.cancels, order.resets
+        )
         for info in view.members:
             if info.uuid not in self._accepted_by:
                 self._out.send(info.uuid, asked)
@@ -196,15 +208,20 @@ class MapOrders:
 
 
 def order_in(message: MapChangeWanted | MapChangeAsked) -> MapOrder:
-    return MapOrder(message.name, message.values, message.to, message.cancels)
+    return MapOrder(message.name, message.values, message.to, message.cancels, message.resets)
+
+
+def _text(values: Mapping[str, int]) -> str:
+    return " ".join(f"{key}={value}" for key, value in sorted(values.items()))
 
 
 def level_problem(view: View, order: MapOrder) -> str:
     """Why no map can be changed so yet; empty: it can."""
-    moves = order.to is not None or order.cancels
-    level, what = (
-        (MOVES_MAPS, "maps can be moved") if moves else (CHANGES_MAPS, "settings of maps can be changed")
-    )
+    level, what = CHANGES_MAPS, "settings of maps can be changed"
+    if order.to is not None or order.cancels:
+        level, what = MOVES_MAPS, "maps can be moved"
+    if order.resets:
+        level, what = RESETS_MAPS, "settings of maps can be reset"
     if view.level >= level:
         return ""
     return (
@@ -246,5 +263,5 @@ class NextMaps:
         if members != view.members:
             return changes
         if not changes.done and self._permissions.copies_proven():
-            return changes.advanced()
+            return changes.advanced().settled(self._settings)
         return self._orders.moves_wanted(changes) if changes.moves else changes

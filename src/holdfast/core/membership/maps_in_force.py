@@ -123,6 +123,10 @@ class MapsInForce:
                 self._warn(change.name, change.values, out)
             elif before.find(change.name) != change:
                 self._note(before.find(change.name), change, out)
+        for change in before.changes:
+            left = changes.find(change.name)
+            if change.values and (left is None or not left.values):
+                out.note("settings of a map reset", map=change.name)
 
     def _note(self, before: MapChange | None, change: MapChange, out: Outbox) -> None:
         move = change.move or (before.move if before is not None else None)

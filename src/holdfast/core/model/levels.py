@@ -17,6 +17,7 @@ has the one in force. A member sends and writes at that level, and reads any lev
 | 5 | the same build | a group may serve several client partitions (raft_partition/R-3) |
 | 6 | the first build that starts a metastore in use | the founding of the metastore is part of the view (model/F-1) |
 | 7 | the first build that moves maps between engines | moves of maps are part of the view (model/M-1) |
+| 7 | the same build | changed settings of maps are reset (model/C-2) |
 
 To add a level: add a line here and in `SEGMENT_FORMATS`, raise `HIGHEST`, and check `Outbox.level` where the new thing
 is sent or written (`docs/upgrading.md`).
@@ -45,6 +46,7 @@ SHARED_GROUPS: Final = 5
 STARTS_METASTORE: Final = 6
 """The founding of the metastore is part of the view."""
 MOVES_MAPS: Final = 7
+RESETS_MAPS: Final = 7
 
 SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3, 4: 3, 5: 4, 6: 4, 7: 4}
 """Level -> format of journal segments."""

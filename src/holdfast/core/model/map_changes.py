@@ -1,4 +1,4 @@
-"""Settings of maps that an operator has changed while the cluster runs (`holdfast map set`).
+"""Settings of maps that an operator has changed while the cluster runs (`holdfast map set`, `map reset`).
 
 They are part of the view, and win over the members' configuration files.
 
@@ -8,6 +8,10 @@ They are part of the view, and win over the members' configuration files.
   raises `holds`. When every member has proved that its replicas hold the map, writes wait for the new number
   of backups; when every member has proved it once more, failover relies on it, and copies that are not needed
   any more are dropped.
+
+- model/C-2: A reset gives a map the settings of the configuration, if it is the same at all members.
+  Lifetimes follow it at once. The number of copies goes there in the steps of model/C-1, and the map stays
+  in the list until the last one.
 
 Example: map `m` has 1 backup, and replica index 2 of partition 7 exists for another map. `map set m
 backups=2` cannot count index 2 as a copy of `m` at once: it holds nothing of `m`. If failover relied on it, a
@@ -72,6 +76,8 @@ class MapChange(msgspec.Struct, frozen=True, array_like=True):
     zone: str | None = None
     """Empty: out of zones; None: where the configuration says."""
     move: MapMove | None = None
+    resets: bool = False
+    """Its settings are forgotten when its copies are those of the configuration (model/C-2)."""
 
     @property
     def done(self) -> bool:
@@ -128,19 +134,52 @@ class MapChanges(msgspec.Struct, frozen=True, array_like=True):
             copies = self.copies_of(settings, name).ordered(
                 merged["backups"], 1 + merged["backups"] + merged["async_backups"]
             )
-        others = [change for change in self.changes if change.name != name]
-        changes = sorted(
-            [*others, MapChange(name, merged, copies, zone, move)], key=lambda change: change.name
-        )
-        return MapChanges(self.version + 1, tuple(changes))
+        return self._with(MapChange(name, merged, copies, zone, move), self.version + 1)
+
+    def reset(self, settings: Settings, name: str) -> MapChanges:
+        """After an order to reset this map (model/C-2). `settings`: without changes."""
+        known = self.find(name)
+        if known is None:
+            return self
+        if known.copies is not None:
+            wanted = target_of(settings, self.without(name), name)
+            copies = known.copies.ordered(wanted.backups, wanted.copies)
+            values = {key: getattr(wanted, key) for key in COPIES}
+            known = replace(known, values=values, copies=copies, resets=True)
+        else:
+            known = replace(known, values={}, resets=True)
+        return self._with(known, self.version + 1).settled(settings)
+
+    def settled(self, settings: Settings) -> MapChanges:
+        """Without the maps that are reset and have the copies that they have without their entry."""
+        found = self
+        for change in self.changes:
+            if not change.resets:
+                continue
+            without = found.without(change.name)
+            if change.copies is None or change.copies == without.copies_of(settings, change.name):
+                found = without
+            elif change.target != Copies.of(target_of(settings, without, change.name)):
+                # The map follows `default`, which was changed meanwhile.
+                found = found.reset(settings, change.name)
+        return found
+
+    def without(self, name: str) -> MapChanges:
+        """Without the changed settings of this map. Its place and its move stay."""
+        known = self.find(name)
+        if known is not None and (known.zone is not None or known.move is not None):
+            return self._with(MapChange(name, {}, None, known.zone, known.move), self.version)
+        return MapChanges(self.version, tuple(change for change in self.changes if change.name != name))
+
+    def _with(self, new: MapChange, version: int) -> MapChanges:
+        others = [change for change in self.changes if change.name != new.name]
+        return MapChanges(version, tuple(sorted([*others, new], key=lambda change: change.name)))
 
     def moving(self, name: str, move: MapMove | None, zone: str | None = None) -> MapChanges:
         """`move`: None if it has ended, and the map lives in `zone`."""
         known = self.find(name) or MapChange(name, {})
         new = replace(known, move=move, zone=known.zone if move is not None else zone)
-        others = [change for change in self.changes if change.name != name]
-        changes = sorted([*others, new], key=lambda change: change.name)
-        return MapChanges(self.version + 1, tuple(changes))
+        return self._with(new, self.version + 1)
 
     @property
     def moves(self) -> dict[str, MapMove]:
@@ -172,9 +211,13 @@ class MapOrder(msgspec.Struct, frozen=True):
     to: str | None = None
     """The zone to move to, empty: out of zones; None: it does not move."""
     cancels: bool = False
+    resets: bool = False
+    """Its settings are to be those of the configuration."""
 
     def is_in(self, changes: MapChanges) -> bool:
         known = changes.find(self.name)
+        if self.resets:
+            return known is None or known.resets or not known.values
         if self.cancels:
             move = known.move if known is not None else None
             return move is None or move.phase is MovePhase.CANCELLING
@@ -184,7 +227,12 @@ class MapOrder(msgspec.Struct, frozen=True):
 
     def applied(self, settings: Settings, changes: MapChanges) -> MapChanges:
         """`settings`: without changes."""
+        return self._applied(settings, changes).settled(settings)
+
+    def _applied(self, settings: Settings, changes: MapChanges) -> MapChanges:
         known = changes.find(self.name)
+        if self.resets:
+            return changes.reset(settings, self.name)
         if self.cancels and known is not None and known.move is not None:
             return changes.moving(self.name, replace(known.move, phase=MovePhase.CANCELLING))
         if self.to is not None:
