@@ -43,7 +43,7 @@ class Op(IntEnum):
         27  # `value` = a step that begins or prepares (`core.model.transactions`); answers a `StepResult`
     )
     SETTLE = 28  # the same of a step that ends what was begun
-    PIN = 29  # cuts maps of a zone: `key` = cut, `items` = their names, `ttl_ms` = lease; answers as `cut_marks` reads
+    PIN = 29  # cuts maps of a zone: `key` = cut, `items` = their names, `ttl_ms` = lease; answers as `cutter` reads
     SIZE = 30  # answers int
     CONTAINS_VALUE = 31  # `value`; answers bool
     KEYS = 32  # answers list of keys

@@ -109,7 +109,7 @@ class NoEvents:
 
 
 class Lane:
-    """Implements `server.grid.Lane`."""
+    """Implements `engine.entry_lane.EntryLane`."""
 
     def __init__(
         self,

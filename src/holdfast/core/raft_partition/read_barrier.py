@@ -5,7 +5,7 @@ member 2, which acknowledges `x = 2`. If member 1 answered a read at once, a cli
 = 1`. A majority never confirms term 4 again, because members 2 and 3 know term 5.
 
 - raft_partition/Z-2: A read is answered when the replica has applied everything that was acknowledged, by any member,
-  before the read arrived. A map with `read = "local"` is read at once, and may return old values.
+  before the read arrived. A map with `reads = "local"` is read at once, and may return old values.
 """
 
 from __future__ import annotations
