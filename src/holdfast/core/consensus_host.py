@@ -1,7 +1,7 @@
-"""The Raft part of a member: its Raft groups, the metastore, and the zones, and how they are connected.
+"""The Raft part of a member: its Raft groups, the metastore, and the zones.
 
-The *metastore* is a replicated key-value store with revisions, like etcd. A *zone* is a set of partitions that are
-Raft groups; the metastore says which members hold them.
+The *metastore* is a replicated key-value store with revisions, like etcd. A *zone* is a set of partitions that are Raft
+groups; the metastore says which members hold them.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ OFF = (
 )
 
 ROUNDS = 8
-"""Maximum number of iterations in a step. An entry that a group applies can lead to new input for groups, such as a
-command for the metastore; what is left after the last iteration waits for the next step.
+"""Iterations in a step, at most. An entry that a group applies can lead to new input for groups, such as a command for
+the metastore; what is left waits for the next step.
 """
 
 
 class _AdvisedReply:
-    """Adds advice for the operator to errors that report a missing leader."""
+    """With advice for the operator on a missing leader."""
 
     __slots__ = ("_host", "_reply")
 
@@ -81,12 +81,12 @@ class ConsensusHost:
         """`router`: that of all other maps. `rows`: the partition table."""
         self._configured = settings.metastore.voters > 0
         self._on = self._configured or METASTORE_GROUP in recovered
-        """Whether the cluster has a metastore, as far as this member knows."""
+        """The cluster has a metastore, as far as this member knows."""
         self._out = out
         self._turn_ends = False
+        """`EndTurn` was requested for this turn of the event loop."""
         self._messages = False
-        """Whether groups have got messages on which they have not acted yet."""
-        """Whether `EndTurn` was requested for this turn of the event loop."""
+        """Groups have got messages on which they have not acted yet."""
         self._membership = membership
         self.groups = GroupHost(
             membership.info,
@@ -103,30 +103,28 @@ class ConsensusHost:
         self.zones = LeaderRouting(
             membership.me, settings, out, self.groups, membership, event_sink, router, shared, self
         )
-        """Executes requests on maps in zones."""
         self.cutter = Cutter(out, shared.cuts, self.zones)
         self.zone_host = ZoneHost(out, membership, self.metastore, self.groups, self.zones, rows)
         self.view = ZoneView(membership, self.metastore, self.groups, self.zones)
-        """Status of zones, for display."""
+        """For display."""
         self.questions = OperatorQuestions(self.metastore)
         self.zone_orders = ZoneOrders(settings, out, membership, self.metastore, self.view)
         self._departing: frozenset[str] = frozenset()
 
     def open_group(self, number: GroupNumber) -> GroupClient | None:
-        """The client of a group that another member has sent a message for (`GroupOpener`)."""
+        """For a group of which another member has sent a message (`GroupOpener`)."""
         return self.metastore if self._on and number == METASTORE_GROUP else None
 
     def can_leave(self, member: MemberId) -> bool:
-        """Whether neither the metastore nor a zone needs the member."""
         return self.voters.can_leave(member) and self.zone_host.can_leave(member)
 
     def on_start(self) -> None:
-        """Start the replica of the metastore that this member's files contain."""
+        """The replica of the metastore in this member's files."""
         if self._on and METASTORE_GROUP in self.groups.journal.found:
             self.groups.start(METASTORE_GROUP, Configuration(), self.metastore)
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """Adapt to a new view. The view with the founding starts the metastore; later ones change its voters."""
+        """The view with the founding starts the metastore; later ones change its voters."""
         self.groups.on_view(notice)
         self.zones.on_view(notice)
         self._on = self._has_metastore(notice)
@@ -147,16 +145,14 @@ class ConsensusHost:
     # -- requests of operators
 
     def advised(self, reply: ReplyTarget) -> ReplyTarget | None:
-        """The reply to a request of an operator, which adds advice. None: there is no metastore, and the request is
-        rejected.
-        """
+        """Adds advice to the reply. None: there is no metastore, and the request is rejected."""
         if self._on:
             return _AdvisedReply(reply, self)
         reply(Unsupported(OFF))
         return None
 
     def zone_leaders(self) -> KnownLeaders:
-        """The leaders of all partitions, as far as this member knows, and failures of its own replicas."""
+        """As far as this member knows, with failures of its own replicas."""
         return KnownLeaders(self.groups.me, self.view.names(), self.view.leaders(), self.zone_host.troubles)
 
     def reset_metastore(self, reply: ReplyTarget) -> None:
@@ -171,14 +167,14 @@ class ConsensusHost:
     # -- status
 
     def _metastore_leader(self) -> NodeId | None:
-        """The leader of the metastore; None: unknown, or absent. A member that does not vote does not notice when the
-        leader is gone, so the view is checked.
+        """None: unknown, or absent. A member that does not vote does not notice when the leader is gone, so the view is
+        checked.
         """
         lead = self.groups.lead(METASTORE_GROUP)
         return lead if lead is not None and self.groups.member(lead) is not None else None
 
     def metastore_replica(self) -> MetastoreReplica | None:
-        """The metastore as this member sees it; None: there is none."""
+        """As this member sees it; None: there is no metastore."""
         if not self._on:
             return None
         names, configuration, status = self.view.names(), self.voters.configuration, self.metastore.status
@@ -203,7 +199,7 @@ class ConsensusHost:
         return [self.view.summary(zone) for zone in self.view.zones()]
 
     def unsafe_reason(self) -> str:
-        """The first reason why a crash could make metastore or zones lose data or availability now; empty: none."""
+        """A crash could make metastore or zones lose data or availability now; empty: it could not."""
         if not self._on:
             return ""
         if self._metastore_leader() is None:
@@ -214,7 +210,7 @@ class ConsensusHost:
         return self.view.unsafe_reason()
 
     def recovery_advice(self) -> str:
-        """Advice for an operator if a majority is lost; empty: none is, as far as this member knows."""
+        """If a majority is lost; empty: none is, as far as this member knows."""
         if not self._on:
             return ""
         if silent := recovery_advice(self._membership, self._out.now_ns):
@@ -225,7 +221,7 @@ class ConsensusHost:
         return self.view.recovery_advice()
 
     def leave_blocker(self, member: MemberId) -> str:
-        """The reason why the member cannot leave: the metastore or a zone needs it; empty: neither does."""
+        """The metastore or a zone needs the member; empty: neither does."""
         if not self.voters.can_leave(member):
             return "it is a voter of the metastore; another member has to become one first"
         return self.zone_host.leave_blocker(member)
@@ -239,8 +235,8 @@ class ConsensusHost:
         self.zone_host.on_replica(number, notice)
 
     def gather(self) -> None:
-        """End a step that brought a request. Groups get their input at the end of the turn, so that all requests that
-        were read in the turn share log entries.
+        """End a step that brought a request. Groups get their input at the end of the turn, so that all requests of the
+        turn share log entries.
         """
         if self._on and self.zones.dirty:
             self._wait_for_turn()
@@ -249,15 +245,15 @@ class ConsensusHost:
 
     def gather_messages(self) -> None:
         """End a step that brought messages of groups. Successive ones of a turn are handled as if they had come in one
-        packet. Example: the acknowledgements of 90 groups arrive in 40 packets. The groups' messages that these cause
-        leave in one packet for each member, not in 40.
+        packet. Example: acknowledgements of 90 groups arrive in 40 packets. The messages that they cause leave in one
+        packet for each member, not in 40.
         """
         if self._on:
             self._messages = True
             self._wait_for_turn()
 
     def end_messages(self) -> None:
-        """Something else is handled next: the groups act on the messages that they have got."""
+        """Something else is handled next: the groups act on their messages."""
         if self._messages:
             self._messages = False
             self.groups.flush()
@@ -286,7 +282,7 @@ class ConsensusHost:
             self.groups.flush()
 
     def sweep(self) -> None:
-        """Called about twice a second."""
+        """About twice a second."""
         if self._on:
             self.metastore.on_timer()
             self.zone_host.sweep()

@@ -1,7 +1,7 @@
 """Effects: everything that a member can ask of its world.
 
-A protocol is a function of its past: `handle(event, now_ns) -> list[Effect]`. It knows no socket, file, clock, thread
-or random number; the engine carries out the effects that it returns. `events.py` has the other direction.
+A protocol is a function of its past: `handle(event, now_ns) -> list[Effect]`. The engine carries out the effects.
+`events.py` has the other direction.
 
 Rules
 - No effect relies on another effect of the same list: the engine may reorder a list, and the simulator shuffles it.
@@ -10,8 +10,8 @@ Rules
 - Time is integer nanoseconds, monotonic, of this member alone. No safety rule depends on it.
 
 Example: a primary returns `[Send(backup, update), Append(7, [entry], urgent=True)]`. The update may leave before the
-append is durable, and arrive there if this member crashes in between. So the client's answer is in neither list: it is
-returned by later steps, when the backup's acknowledgement and `Durable(7)` have come.
+append is durable, and arrive there if this member crashes in between. So the client's answer is returned by a later
+step, when the backup's acknowledgement and `Durable(7)` have come.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Datagram:
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Return `TimerFired(name)` after `after_ns` plus a random part of `jitter_ns`. Replaces the timer of that name."""
+    """`TimerFired(name)` comes after `after_ns` plus a random part of `jitter_ns`. Replaces the timer of that name."""
 
     name: TimerName
     after_ns: int
@@ -52,8 +52,8 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True)
 class OpenLink:
-    """Open a link to this member at this address. `life` counts its admissions, like an incarnation in SWIM: packets
-    for an earlier life have no effect on a later one.
+    """`life` counts the member's admissions, like an incarnation in SWIM: packets for an earlier life have no effect on
+    a later one.
     """
 
     to: MemberId
@@ -68,14 +68,14 @@ class CloseLink:
 
 @dataclass(frozen=True, slots=True)
 class EndTurn:
-    """Return `TurnEnded` when all input of this turn of the event loop was handled, so that the output of the
-    whole turn can leave together.
+    """`TurnEnded` comes when all input of this turn of the event loop was handled, so that the output of the whole turn
+    can leave together.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A line for the log, the simulator's story and the status."""
+    """For the log, the simulator's story and the status."""
 
     kind: str
     fields: dict[str, object] = field(default_factory=dict)
@@ -91,8 +91,8 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Write these entries as one group of the journal; `Durable` reports when they and all before are
-    durable. A group that is not urgent may wait for `persistence.sync_interval_ms`.
+    """As one group of the journal; `Durable` reports when this and all before are durable. A group that is not urgent
+    may wait for `persistence.sync_interval_ms`.
     """
 
     number: int
@@ -110,7 +110,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class ReadHistory:
-    """Read a map's records in one partition from the journal, with counters above `after` and up to `upto`."""
+    """A map's records in one partition, with counters above `after` and up to `upto`."""
 
     ticket: int
     partition: PartitionId
@@ -120,12 +120,12 @@ class ReadHistory:
     bytes_max: int = 0
     """The response may end before `upto` at about this size; 0: no limit."""
     patient: bool = False
-    """Whether all reads that are not patient come first."""
+    """All reads that are not patient come first."""
 
 
 @dataclass(slots=True)  # one for each request: a frozen one takes three times as long to make
 class Complete:
-    """The final answer to the request with this token. Each event with a token says which type answers it."""
+    """The final answer. Each event with a token says which type answers it."""
 
     token: Token
     answer: object
@@ -137,14 +137,12 @@ class Notify:
 
     token: Token
     what: EntryEvent | int
-    """An event of a map; or the correlation id of a client's request whose writes this member, as a backup,
-    holds.
-    """
+    """An event of a map; or the correlation id of a client's request whose writes this member, as a backup, holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Publish news of a partition or of a process of migrations; each once, and in order."""
+    """Each piece of news once, and in order."""
 
     news: News
 
@@ -156,11 +154,11 @@ class ClusterChanged:
 
 @dataclass(frozen=True, slots=True)
 class BackpressureChanged:
-    """Stop or resume reading from clients: see `Backlog.crowded` and `Backlog.refusing`."""
+    """See `Backlog.crowded` and `Backlog.refusing`."""
 
 
 Delivery = Complete | Notify | Announce | ClusterChanged | BackpressureChanged
-"""Effects for callers and listeners on this member. The engine delivers them in their order."""
+"""For callers and listeners on this member, in this order."""
 
 Effect = (
     Delivery

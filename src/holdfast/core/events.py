@@ -1,7 +1,7 @@
 """Events: everything that can happen to a member, from outside.
 
-The world calls `handle(event, now_ns)` with one event at a time; `effects.py` says what the member returns. Events with
-a `token` are requests: `Complete` with that token answers them, once. Orders of operators are events, too.
+`effects.py` has the other direction. Events with a `token` are requests: `Complete` with that token answers them, once.
+Orders of operators are events, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A message from a member over its link: once, in order."""
+    """Over the member's link: once, in order."""
 
     sender: MemberId
     message: Message
@@ -32,7 +32,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A message outside links: a heartbeat, or one from a process that is not in the view."""
+    """Outside links: a heartbeat, or a message of a process that is not in the view."""
 
     address: Address
     message: Message
@@ -51,7 +51,7 @@ class PeerSilent:
 
 
 class MemberAction(Protocol):
-    """An action of an operator (`holdfast.actions`), as a member carries it out."""
+    """Of an operator (`holdfast.actions`)."""
 
     def apply(self, member: Any, reply: Any) -> None:
         """Begin to carry it out. `reply` answers the event, if it has a token."""
@@ -65,7 +65,7 @@ class MemberAction(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ActionRequested:
-    """Carry out an operator's action. With a token it is answered once: by its answer, or by a RequestError."""
+    """With a token it is answered once: by its answer, or by a RequestError."""
 
     action: MemberAction
     token: Token | None = None
@@ -73,21 +73,21 @@ class ActionRequested:
 
 @dataclass(frozen=True, slots=True)
 class ActionWithdrawn:
-    """The operator has cancelled this action."""
+    """By the operator."""
 
     action: MemberAction
 
 
 @dataclass(frozen=True, slots=True)
 class FlightBounded:
-    """Limit the bytes in flight to members that this one copies partitions to."""
+    """Limit the bytes in flight of partitions that this member copies to others."""
 
     bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Durable:
-    """Every append up to this number is durable."""
+    """Every append up to this number."""
 
     number: int
     reached: int = 0
@@ -96,7 +96,7 @@ class Durable:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointDone:
-    """A checkpoint is durable or, if not `well`, there was no room for it."""
+    """It is durable or, if not `well`, there was no room for it."""
 
     ticket: int
     well: bool = True
@@ -111,8 +111,8 @@ class CheckpointWanted:
 
 @dataclass(frozen=True, slots=True)
 class HistoryRead:
-    """The response to `ReadHistory`: (term, record), by counter, without gaps; None if the journal lacks
-    some. `since` is the counter from which on it has them (-1: none).
+    """(term, record), by counter, without gaps; None if the journal lacks some. `since`: the counter from which on it
+    has them (-1: none).
     """
 
     ticket: int
@@ -122,21 +122,21 @@ class HistoryRead:
 
 @dataclass(frozen=True, slots=True)
 class DiskRoom:
-    """Whether the disk is too full for the journal to grow. Running operations still fit."""
+    """The disk is too full for the journal to grow, or not. Running operations still fit."""
 
     full: bool
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryRoom:
-    """Free memory of this member (`limits.memory_bytes`)."""
+    """Of this member (`limits.memory_bytes`)."""
 
     room: Room
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The member begins: always the first event."""
+    """Always the first event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,17 +148,17 @@ class ClockSet:
 
 @dataclass(frozen=True, slots=True)
 class LaneUsed:
-    """Sessions used the data lane in this turn: send what it has caused."""
+    """In this turn: send what it has caused."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """The event loop's turn ended (requested with `EndTurn`)."""
+    """Requested with `EndTurn`."""
 
 
 @dataclass(slots=True)  # one for each request: a frozen one takes three times as long to make
 class ClientRequest:
-    """A request of a session of this member. Answered by one `Outcome`."""
+    """Of a session of this member. Answered by one `Outcome`."""
 
     token: Token
     request: Request
@@ -166,7 +166,7 @@ class ClientRequest:
 
 @dataclass(frozen=True, slots=True)
 class ZoneBatches:
-    """Requests on maps of zones, of all buffers read in this turn. Each batch is answered by one `ZoneBatchDone`."""
+    """Of all buffers read in this turn. Each batch is answered by one `ZoneBatchDone`."""
 
     batches: tuple[tuple[Token, ZoneBatch], ...]
 
@@ -186,7 +186,7 @@ class CutRequested:
 
 @dataclass(frozen=True, slots=True)
 class CutLeased:
-    """Extend the lease of a cut, or end it (0). Answered by the number of pinned maps, counted in each partition."""
+    """Extend the lease, or end it (0). Answered by the number of pinned maps, counted in each partition."""
 
     token: Token
     cut: bytes
@@ -195,7 +195,7 @@ class CutLeased:
 
 @dataclass(frozen=True, slots=True)
 class ChangesAsked:
-    """Read a change stream. Answered by a `ChangesSince`."""
+    """From a change stream. Answered by a `ChangesSince`."""
 
     token: Token
     asked: Asked
@@ -203,7 +203,7 @@ class ChangesAsked:
 
 @dataclass(frozen=True, slots=True)
 class TransactionAsked:
-    """An order about a transaction. Answered by a `TransactionAnswer`."""
+    """Answered by a `TransactionAnswer`."""
 
     token: Token
     order: TransactionOrder
@@ -211,7 +211,7 @@ class TransactionAsked:
 
 @dataclass(frozen=True, slots=True)
 class ListenerAdded:
-    """Subscribe to the entries of a map: `Notify` with each `EntryEvent`."""
+    """For a map: `Notify` with each `EntryEvent`."""
 
     token: Token
     map: str
@@ -219,12 +219,12 @@ class ListenerAdded:
     """None: all keys."""
     local_only: bool
     invalidations: bool = False
-    """Whether it feeds a near cache, and gets `EventKind.INVALIDATED`, too."""
+    """It feeds a near cache, and gets `EventKind.INVALIDATED`, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectorAdded:
-    """A client collects the acknowledgements of backups: `Notify` with the correlation id of each."""
+    """A client collects acknowledgements of backups: `Notify` with the correlation id of each."""
 
     token: Token
     client: bytes
@@ -232,14 +232,14 @@ class CollectorAdded:
 
 @dataclass(frozen=True, slots=True)
 class MapDestroyed:
-    """A client destroys a map: its listeners end on all members, except those that feed near caches."""
+    """By a client: the map's listeners end on all members, except those that feed near caches."""
 
     map: str
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionEnded:
-    """End the subscription of a listener or a collector."""
+    """Of a listener or a collector."""
 
     token: Token
 
@@ -261,7 +261,7 @@ class SeedBehind:
 
 @dataclass(frozen=True, slots=True)
 class AnswersUnread:
-    """Whether more than `limits.answer_bytes` sent to this member are not acknowledged."""
+    """More than `limits.answer_bytes` sent to this member are not acknowledged, or no longer."""
 
     member: MemberId
     too_many: bool

@@ -2,9 +2,9 @@
 them.
 
 A service gets `before` when this member's replica of a partition is about to change, and then exactly once `commit` or
-`rollback`. Each names the endpoint of the migration that this member is, and its replica index before and after; -1:
-none. Example: partition 7 moves from 1 to 4. Member 1 gets `before(SOURCE, 0 -> -1)`, 4 gets `before(DESTINATION, -1
--> 0)`; both get `commit` when the new assignment is committed, or `rollback` if it is not.
+`rollback`. Each has this member's endpoint of the migration, and its replica index before and after; -1: none. Example:
+partition 7 moves from 1 to 4. Member 1 gets `before(SOURCE, 0 -> -1)`, 4 gets `before(DESTINATION, -1 -> 0)`; both get
+`commit` when the new assignment is committed, or `rollback` if it is not.
 
 - core/W-1: The source of a migration, if it is the primary, is called before it supplies; the destination before it
   accepts the first chunk. Both get the outcome with the next committed assignment: it is the decision. Both roll back
@@ -55,13 +55,13 @@ class MigrationEvent:
     partition: int
     endpoint: Endpoint
     current: int
-    """Replica index now: 0 is the primary, -1 no replica."""
+    """0 is the primary, -1 no replica."""
     new: int
-    """Replica index after a commit; -1: no replica."""
+    """After a commit; -1: no replica."""
 
 
 class MigrationAware(Protocol):
-    """Callbacks for migrations. They must not raise: they run in the middle of a step of the member."""
+    """They must not raise: they run in the middle of a step of the member."""
 
     def before(self, event: MigrationEvent) -> None: ...
 
@@ -71,7 +71,7 @@ class MigrationAware(Protocol):
 
 
 class Service(MigrationAware, Protocol):
-    """An application object with a share in every partition: see docs/services.md.
+    """See docs/services.md.
 
     All members run the same services: a member with others, or with other `backups`, is not admitted.
     """
@@ -79,25 +79,25 @@ class Service(MigrationAware, Protocol):
     name: str
     """1 to 64 letters, digits, and _ . - in between."""
     backups: int
-    """Backups that hold a share and are waited for, 0 to 6.
+    """They hold a share and are waited for; 0 to 6.
 
     Two more attributes are optional: `async_backups`, further backups that are not waited for, and `journal`: "off",
     "sync" or "lazy", as with maps. Replica indexes up to `backups + async_backups` hold a share.
     """
 
     def open(self, partition: int) -> Share:
-        """A new, empty share. A partition may have two for a while: one that serves, and one that is being filled."""
+        """New and empty. A partition may have two for a while: one that serves, and one that is being filled."""
 
 
 @runtime_checkable
 class Stateful(Protocol):
-    """A built-in service with a state of another kind instead of shares: `open` is not called."""
+    """A state of another kind instead of shares: `open` is not called."""
 
     def state(self, partition: int) -> HostedState: ...
 
 
 class Hosted:
-    """A service on one member; drops its shares as core/W-4 says."""
+    """Drops its shares as core/W-4 says."""
 
     def __init__(self, service: Service, held: dict[int, PartitionCopy]) -> None:
         self.service = service
@@ -139,7 +139,7 @@ class HostedServices:
         records: MigrationAware,
         services: Sequence[Service] = (),
     ) -> None:
-        """`records` is the record store: the maps of this member."""
+        """`records`: the maps of this member."""
         self._me = me
         self._held = held
         self.hosted = [Hosted(service, held) for service in services]
@@ -150,13 +150,13 @@ class HostedServices:
     # -- shares
 
     def furnish(self, copy: PartitionCopy, index: int) -> None:
-        """Add empty shares of the services that a copy at this index should hold and lacks."""
+        """Empty shares of the services that a copy at this index should hold and lacks."""
         for hosted in self.hosted:
             if hosted.keeps(index) and hosted.name not in copy.services:
                 copy.services[hosted.name] = service_replica(hosted.name, hosted.open(copy.partition))
 
     def revive(self, copy: PartitionCopy) -> None:
-        """Open the shares that were found in files; those of services that are not run here are dropped."""
+        """From files; shares of services that are not run here are dropped."""
         assert copy.partition not in self._held, "what is found in files comes before any row"
         written, copy.services = copy.services, {}
         for hosted in self.hosted:
@@ -173,7 +173,7 @@ class HostedServices:
     # -- callbacks
 
     def begin(self, event: MigrationEvent) -> None:
-        """A migration with this member as source or destination begins (core/W-1)."""
+        """This member is source or destination (core/W-1)."""
         if event.partition in self.pending:
             raise InvariantBroken(f"{event}, but {self.pending[event.partition]} has not ended")
         self.pending[event.partition] = event
@@ -182,13 +182,13 @@ class HostedServices:
         assert self.pending.get(event.partition) is event, "its outcome follows later (core/W-1)"
 
     def give_up(self, partition: int) -> None:
-        """The migration ended before its outcome could be decided: roll back."""
+        """Roll back: the outcome cannot be decided."""
         event = self.pending.pop(partition, None)
         if event is not None:
             self._rollback(event)
 
     def removed(self) -> None:
-        """This member was removed though alive (core/W-3)."""
+        """See core/W-3."""
         for partition in sorted(self.pending):
             self.give_up(partition)
         assert not self.pending, "what was under way is rolled back (core/W-3)"
@@ -196,7 +196,7 @@ class HostedServices:
     def assignment_changed(
         self, partition: int, old: Assignment, new: Assignment, arrived: PartitionCopy | None
     ) -> None:
-        """A committed assignment: end the migration in progress, and report other changes (core/W-1, core/W-2).
+        """End the migration in progress, and report other changes (core/W-1, core/W-2).
 
         `arrived` is a complete staging replica, which replaces the present copy if the assignment says so.
         """
@@ -242,10 +242,10 @@ class HostedServices:
 
 
 def _has_come_true(event: MigrationEvent, index: int, *, whole: bool) -> bool:
-    """Whether an assignment with this index for the member means that the migration was committed.
+    """An assignment with this index means that the migration was committed.
 
-    It may be a later assignment: a member with the complete content, and with another index than before, has the
-    newest copy that it can have.
+    It may be a later assignment: a member with the complete content, and with another index than before, has the newest
+    copy that it can have.
     """
     if event.endpoint is Endpoint.SOURCE:
         return index == event.new
@@ -256,7 +256,7 @@ def _has_come_true(event: MigrationEvent, index: int, *, whole: bool) -> bool:
 
 
 def with_services(settings: Settings, services: Sequence[Service]) -> Settings:
-    """The settings with these services, which all members have to share.
+    """All members have to share them.
 
     Raises ConfigError when a service has an invalid or duplicate name, or an invalid number of backups.
     """

@@ -50,7 +50,7 @@ SWEEP_NS = 500 * MILLISECOND
 
 
 _REQUESTS = frozenset({e.ClientRequest, m.Forward, m.ZoneForward})
-"""Steps with these events may wait for others of the turn, so that their effects leave together."""
+"""They may wait for other events of the turn, so that their effects leave together."""
 
 
 def _no_reply(answer: object) -> None:
@@ -58,7 +58,7 @@ def _no_reply(answer: object) -> None:
 
 
 class Member:
-    """A whole member, pure: it takes events and returns effects."""
+    """Takes events and returns effects."""
 
     def __init__(
         self,
@@ -68,9 +68,7 @@ class Member:
         recovered: recovery.Recovered | None = None,
         ways: Ways = PLAIN,
     ) -> None:
-        """`settings`: made by `with_services`. `recovered`: content of its files. `ways`: plain or compiled
-        parts.
-        """
+        """`settings`: made by `with_services`. `recovered`: content of its files. `ways`: plain or compiled parts."""
         self.me = identity.info.uuid
         self.out = Outbox(self)
         self.log = log.Log(self.out, on=bool(settings.persistence.directory))
@@ -228,7 +226,7 @@ class Member:
         return self._end_of_step(kind)
 
     def on_notice(self, notice: n.Notice) -> None:
-        """Pass a machine's notice to its receivers, at once and in the order of the table."""
+        """At once and in the order of the table."""
         audience = NOTICES.get(type(notice))
         assert audience is not None, f"{type(notice).__name__} is not a notice of a member"
         for hear in audience:
@@ -243,7 +241,7 @@ class Member:
         self.repair.start()
 
     def on_clock(self, epoch_ms: int) -> None:
-        """Set the wall clock's time at the member's time 0."""
+        """At the member's time 0."""
         self.out.epoch_ms = epoch_ms
 
     def on_silent(self, member: MemberId) -> None:
@@ -255,18 +253,17 @@ class Member:
         event.action.apply(self, _no_reply if token is None else Reply(self.out, token))
 
     def accept_loss(self) -> None:
-        """Forward the operator's acceptance of missing members and files to the master."""
+        """The operator's acceptance of missing members and files, for the master."""
         if self.membership.view is not None and self.membership.master is not None:
             self.out.send(self.membership.master, m.AcceptLoss(self.membership.view.number))
 
     def reset_lost(self, partitions: Sequence[int], maps: Sequence[str]) -> None:
-        """Forward the operator's reset of these lost partitions to the master."""
+        """The operator's reset of these lost partitions, for the master."""
         view = self.membership.view
         if view is not None and self.membership.master is not None:
             self.out.send(self.membership.master, m.ResetLost(view.number, list(partitions), list(maps)))
 
     def on_maps(self, notice: n.ViewInstalled) -> None:
-        """The view has the changed settings of maps."""
         new, maps = notice.new, self.membership.maps
         if new is None or new.maps == maps.changes:
             return
@@ -402,31 +399,31 @@ class Member:
         self.out.timer(TimerName.SWEEP, SWEEP_NS)
 
     def note_changed(self) -> None:
-        """Members or assignments have changed; reported at the end of the step."""
+        """Members or assignments; reported at the end of the step."""
         self._changed = True
         self.picture.drop_cached_counts()
 
     # -- delegates of machines: `MembershipDelegate` and `TableDelegate`
 
     def can_leave(self, member: MemberId) -> bool:
-        """On the master: whether this member may leave."""
+        """As master."""
         can_leave = self.migrations.can_leave(member) and self.agreed.can_leave(member)
         return can_leave and self.last_holder.has_waited()
 
     def may_demote(self, member: MemberId) -> bool:
-        """On the master: whether this member may become a lite one."""
+        """As master."""
         return self.migrations.may_demote(member)
 
     def copies_proven(self) -> bool:
-        """On the master: whether replicas hold what the present step of a change of maps wants."""
+        """As master: replicas hold what the present step of a change of maps wants."""
         return self.repair.map_copies.proven_by_all(self.picture.unsafe_reason(), self.table_replication)
 
     def unsafe_reason(self) -> str:
-        """The reason why a crash could lose data now; empty: none, as far as this member knows."""
+        """A crash could lose data now; empty: it could not, as far as this member knows."""
         return self.picture.unsafe_reason()
 
     def rounds(self) -> tuple[int, int]:
-        """The last round of the table that is applied here, and the last that all members have applied."""
+        """The last round of the table that is durable here, and the last that all members have."""
         return self.table_replication.rounds()
 
     def known_assignments(self) -> list[tuple[int, Assignment]]:
@@ -436,11 +433,11 @@ class Member:
         return self.table.assigned
 
     def waits_for_copies(self) -> bool:
-        """On the master: whether partitions wait for members that hold them."""
+        """As master: partitions wait for members that hold them."""
         return bool(self.migrations.lost)
 
     def active_migrations(self) -> list[tuple[migration.Migration, int]]:
-        """The migrations in which this member is the primary."""
+        """This member is the primary."""
         return self.source.supplies.migrations()
 
 
@@ -517,7 +514,7 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.Accepted: lambda member, sender, message: member.membership.agreement.on_accepted(sender, message),
     m.Declined: lambda member, sender, message: member.membership.agreement.on_declined(sender, message),
 }
-"""Messages over a link, and their receivers."""
+"""Over a link."""
 DATAGRAMS: dict[type[m.Message], Callable[[Member, Address, Any], object]] = {
     m.Heartbeat: lambda member, address, message: member.membership.on_heartbeat(address, message),
     m.JoinRequest: lambda member, address, message: member.membership.on_join_request(address, message),
@@ -699,4 +696,4 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     ),
     n.GroupsWritten: (lambda member, it: member.agreed.groups.journal.on_written(it),),
 }
-"""Receivers of each notice, in order."""
+"""In order."""

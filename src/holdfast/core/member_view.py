@@ -1,7 +1,7 @@
 """Read-only view of a member for status, sessions, the simulator and judges.
 
-Values are of this moment, and callers cannot change the member through them. Copies of partitions are the
-member's own objects, because duplicates would be too expensive: callers must not change them.
+Copies of partitions are the member's own objects, because duplicates would be too expensive: callers must not change
+them.
 """
 
 from __future__ import annotations
@@ -53,23 +53,21 @@ from holdfast.core.transactions.member_transactions import MemberTransactions
 
 
 class ReplicationBacklog(Protocol):
-    """Size of the replication backlog, read-only: connections check it with every buffer."""
+    """Connections check it with every buffer."""
 
     @property
     def bytes(self) -> int: ...
 
     @property
     def crowded(self) -> bool:
-        """Whether clients should not be read."""
+        """Clients should not be read."""
 
     @property
     def refusing(self) -> bool:
-        """Whether writes are rejected."""
+        """Writes are rejected."""
 
 
 class MemberView:
-    """Read-only view of one member."""
-
     def __init__(
         self,
         out: Outbox,
@@ -107,7 +105,7 @@ class MemberView:
         self._agreed = agreed
         self._transactions = transactions
         self.copies = CopyLookup(out, copies, agreed.zones)
-        """Its copies by map and client partition, of both engines."""
+        """Of both engines."""
         self._safety = Safety(
             membership.maps.settings,
             out,
@@ -127,7 +125,6 @@ class MemberView:
 
     @property
     def identity(self) -> Identity:
-        """The member's identity and what it knows of the cluster."""
         return self._membership.identity
 
     @property
@@ -154,12 +151,12 @@ class MemberView:
 
     @property
     def refusal(self) -> str:
-        """The reason why no cluster admits it; empty while one may."""
+        """Why no cluster admits it; empty while one may."""
         return self._membership.refusal
 
     @property
     def join_advice(self) -> str:
-        """Advice for the operator while no cluster admits it; empty: none."""
+        """While no cluster admits it; empty: none."""
         return self._membership.join_advice
 
     @property
@@ -200,24 +197,23 @@ class MemberView:
         return self._membership.member(member) is not None
 
     def suspects(self, now_ns: int) -> Sequence[MemberId]:
-        """Members without heartbeats for too long."""
+        """Without heartbeats for too long."""
         return tuple(self._membership.detector.suspects(now_ns))
 
     def unheard(self) -> Sequence[MemberId]:
-        """Members without heartbeats for several intervals: an operator may evict them."""
+        """Without heartbeats for several intervals: an operator may evict them."""
         return tuple(self._membership.evictions.unheard())
 
     def eviction_rejection(self, ended: Collection[MemberId], *, without_majority: bool) -> str:
-        """The reason why these members cannot be evicted; empty: they can."""
+        """Empty: they can be evicted."""
         return self._safety.eviction_rejection(ended, without_majority=without_majority)
 
     def suspicion_reason(self, member: MemberId) -> str:
-        """The evidence that a member is silent, as text."""
         return self._membership.detector.silence_reason(member, self._out.now_ns)
 
     @property
     def hears_majority(self) -> bool:
-        """Whether it hears as many members as the next view needs; also while it is in no view."""
+        """It hears as many members as the next view needs; also while it is in no view."""
         membership, view = self._membership, self._membership.view
         if view is None or not membership.admitted:
             return True
@@ -225,17 +221,17 @@ class MemberView:
         return membership.may_decide(view, {info.uuid for info in view.members} - set(silent))
 
     def outside(self) -> Sequence[MemberInfo]:
-        """Members that hold no data because they are not in the baseline."""
+        """Not in the baseline, so they hold no data."""
         return tuple(self._membership.outside())
 
     @property
     def adjusts_in_ms(self) -> int | None:
-        """Time until the baseline becomes the present members; None: it is that already, or is fixed."""
+        """Until the baseline becomes the present members; None: it is that already, or is fixed."""
         return self._membership.adjusts_in_ms
 
     @property
     def departing(self) -> AbstractSet[MemberId]:
-        """Members that want to leave or to be lite."""
+        """They want to leave or to be lite."""
         return frozenset(self._membership.departing)
 
     @property
@@ -244,17 +240,17 @@ class MemberView:
 
     @property
     def level(self) -> int:
-        """The feature level in use."""
+        """In use."""
         return self._out.level
 
     @property
     def maps(self) -> MapsInForce:
-        """The settings of maps, including changes at run time."""
+        """Including changes at run time."""
         return self._membership.maps
 
     @property
     def known_by_all(self) -> bool:
-        """Whether every member has acknowledged this view."""
+        """Every member has acknowledged this view."""
         return self._membership.known_by_all
 
     @property
@@ -263,36 +259,34 @@ class MemberView:
 
     @property
     def short_of_memory(self) -> Mapping[MemberId, Room]:
-        """Members that are low on memory."""
         return MappingProxyType(self._membership.intents.short)
 
     @property
     def full_disks(self) -> Mapping[MemberId, str]:
-        """Names of members with a full disk."""
         return MappingProxyType(self._router.refusals.full)
 
     # -- the table
 
     @property
     def assignments(self) -> Sequence[Assignment]:
-        """The committed assignments, by partition."""
+        """Committed, by partition."""
         return tuple(self._table.rows)
 
     def assignment(self, partition: int) -> Assignment:
         return self._table.rows[partition]
 
     def stored_assignment(self, partition: int) -> Assignment | None:
-        """A newer assignment, stored here but not committed yet."""
+        """Not committed yet."""
         return self._table_replication.stored_assignment(partition)
 
     @property
     def lost_partitions(self) -> Mapping[int, tuple[str, ...]]:
-        """Partitions that are lost for some configured maps, until the operator resets them (migration/M-7)."""
+        """Until the operator resets them (migration/M-7)."""
         return {partition: row.lost for partition, row in enumerate(self._table.rows) if row.lost}
 
     @property
     def losses(self) -> LostPartitions:
-        """The same, for sessions."""
+        """For sessions."""
         return self._router.refusals.losses
 
     @property
@@ -306,13 +300,13 @@ class MemberView:
 
     @property
     def topology(self) -> tuple[int, int]:
-        """Major and minor version: one of them rises with every change of members or table (I1)."""
+        """Major or minor version rises with every change of members or table (I1)."""
         version = self._transactions.mapping.version
         return version.major, version.minor
 
     @property
     def transactions(self) -> TransactionCounts:
-        """Transactions that run here, and those whose coordinator is gone."""
+        """And those whose coordinator is gone."""
         return self._transactions.counts
 
     @property
@@ -321,23 +315,23 @@ class MemberView:
 
     @property
     def table_settled(self) -> bool:
-        """As master: whether no change of the table is in progress."""
+        """As master: no change of the table is in progress."""
         return self._table_replication.settled
 
     @property
     def last_news(self) -> Number:
-        """Number of the latest news that was delivered here."""
+        """Delivered here."""
         return self._table_replication.event_log.delivered
 
     def news_since(self, number: Number) -> tuple[list[News], bool]:
-        """News after this number; and whether none in between is missing."""
+        """And whether none in between is missing."""
         return self._table_replication.event_log.since(number)
 
     # -- what it holds and serves
 
     @property
     def held(self) -> Mapping[int, PartitionCopy]:
-        """Its copies, by partition."""
+        """By partition."""
         return MappingProxyType(self._copies.held)
 
     def counters(self, partition: int, index: int) -> Sequence[tuple[str, int, int]]:
@@ -346,7 +340,7 @@ class MemberView:
 
     @property
     def stale(self) -> Mapping[int, PartitionCopy]:
-        """Former copies that it has kept, of partitions that it does not hold now."""
+        """Of partitions that it does not hold now."""
         return MappingProxyType(self._copies.stale)
 
     @property
@@ -360,16 +354,16 @@ class MemberView:
         return tuple(self._lane.serving)
 
     def serves(self, partition: int) -> bool:
-        """Whether it is the serving primary and sessions may write."""
+        """It is the serving primary and sessions may write."""
         return self._lane.serving[partition] is not None
 
     @property
     def primary_of(self) -> AbstractSet[int]:
-        """Partitions whose primary it is, serving or activating."""
+        """Serving or activating."""
         return frozenset(self._activation.active)
 
     def supplying(self) -> Sequence[tuple[Migration, int]]:
-        """The migrations that it supplies as primary, each with the version at which it started."""
+        """As primary, each with the version at which it started."""
         return tuple(self._source.supplies.migrations())
 
     def unfinished(self, partition: int) -> bool:
@@ -385,11 +379,11 @@ class MemberView:
 
     @property
     def passive(self) -> bool:
-        """Whether all writes are rejected."""
+        """All writes are rejected."""
         return self._router.refusals.passive
 
     def rejection_here(self, request: Request) -> Outcome | None:
-        """The response to a request that must be rejected now."""
+        """For a request that must be rejected now."""
         if self._agreed.zones.homes.holds(request):
             found = self._agreed.zones.homes.find(request)
             return found if isinstance(found, Outcome) else found.router.rejection(request)
@@ -401,9 +395,7 @@ class MemberView:
         return self._changes.streams(name)
 
     def heads(self, name: str, partitions: Iterable[int]) -> tuple[dict[int, Reach], list[int]]:
-        """The heads of a map's changes in the partitions that are served here, and the partitions that are
-        not.
-        """
+        """In the partitions that are served here; and the other partitions."""
         return self._changes.heads(name, partitions)
 
     @property
@@ -412,12 +404,12 @@ class MemberView:
 
     @property
     def subscribed_maps(self) -> AbstractSet[str]:
-        """Maps with subscribers on any member."""
+        """With subscribers on any member."""
         return frozenset(self._listeners.subscribed_maps)
 
     @property
     def cluster_subscriptions(self) -> AbstractSet[str]:
-        """Maps that sessions here have subscribed to on all members."""
+        """Sessions here have subscribed to them on all members."""
         return frozenset(self._listeners.wide)
 
     def subscribers(self, name: str) -> AbstractSet[MemberId]:
@@ -425,21 +417,21 @@ class MemberView:
         return frozenset(self._listeners.subscribers(name))
 
     def services(self) -> Sequence[Service]:
-        """User-defined services, which have a share in every partition."""
+        """User-defined."""
         return tuple(hosted.service for hosted in self._copies.services.hosted)
 
     def open_service_migrations(self) -> Mapping[int, MigrationEvent]:
-        """Migrations, by partition, whose start was reported to services, but not their outcome."""
+        """By partition: their start was reported to services, but not their outcome."""
         return MappingProxyType(self._copies.services.pending)
 
     def runs_transaction(self, transaction: bytes) -> bool:
-        """Whether it was begun here and is still open."""
+        """Begun here and still open."""
         return self._transactions.coordinator.running.runs(transaction)
 
     # -- what is open
 
     def under_way(self) -> dict[str, int]:
-        """Work in progress or waiting, by kind; empty at rest."""
+        """In progress or waiting, by kind; empty at rest."""
         machines = (
             self._copies,
             self._lane,
@@ -460,14 +452,12 @@ class MemberView:
         return {what: count for what, count in kinds.items() if count}
 
     def leftovers(self) -> dict[str, int]:
-        """The same, and notes of finished work: empty when a cluster has been at rest for a while."""
+        """With notes of finished work: empty when a cluster has been at rest for a while."""
         kinds = {**self._membership.leftovers, **self._listeners.leftovers}
         return self.under_way() | {what: count for what, count in kinds.items() if count}
 
     def open_since(self, before_ns: int, followed: Followed) -> Iterator[OpenOperation]:
-        """Pending operations older than that: at most some hundreds of each kind. `followed`: operations
-        whose progress is recorded.
-        """
+        """At most some hundreds of each kind. `followed`: operations whose progress is recorded."""
         yield from self._lane.batches.open_since(before_ns, followed)
         yield from self._router.open_since(before_ns)
         yield from self._agreed.zones.open_since(before_ns)
@@ -476,7 +466,7 @@ class MemberView:
 
     @property
     def balanced(self) -> bool:
-        """As master: whether the present members need no further migration."""
+        """As master: the present members need no further migration."""
         return self._migrations.planned
 
     @property
@@ -485,7 +475,7 @@ class MemberView:
         return self._repair.repaired
 
     def migrations(self) -> MigrationCounts:
-        """Outcomes of migrations, as the master counts them."""
+        """As the master counts them."""
         found, news = self._migrations, self._table_replication.event_log.open
         return MigrationCounts(
             active=len(found.running),
@@ -502,7 +492,7 @@ class MemberView:
         )
 
     def running_migrations(self) -> list[RunningMigration]:
-        """Running migrations: on the master all, on others those that they supply."""
+        """On the master all, on others those that they supply."""
         now_ns = self.now_ns
         known = [(one.migration, now_ns - one.began_ns) for one in self._migrations.running.values()]
         known = known or [(migration, 0) for migration, _ in self.supplying()]
@@ -520,20 +510,20 @@ class MemberView:
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes of content sent to replicas."""
+        """Content for replicas."""
         return self._source.flow.bytes_sent
 
     @property
     def waiting_for_copies(self) -> int:
-        """Partitions without any copy."""
+        """Partitions of which no present member holds every map (migration/M-2)."""
         return len(self._migrations.lost)
 
     def awaited(self) -> list[str]:
-        """Names of the members whose return a stopped cluster waits for."""
+        """A stopped cluster waits for these members."""
         return [info.name for info in self._migrations.returns.missing]
 
     def replicas(self) -> ReplicaFills:
-        """Counts of replicas that were compared, repaired and filled."""
+        """Compared, repaired and filled."""
         source, repair = self._source, self._repair
         return ReplicaFills(
             compared=repair.summaries_sent,
@@ -550,40 +540,40 @@ class MemberView:
         return CutCounts(len(cuts), cuts.pins, cuts.changed)
 
     def metastore(self) -> MetastoreReplica | None:
-        """Status of the metastore, as far as this member knows; None: the cluster has none."""
+        """As far as this member knows; None: the cluster has none."""
         return self._agreed.metastore_replica()
 
     @property
     def metastore_leader(self) -> str:
-        """Name of the metastore's leader; empty: there is none, as far as this member knows."""
+        """Its name; empty: none, as far as this member knows."""
         replica = self.metastore()
         return replica.leader if replica is not None else ""
 
     def zones(self) -> list[ZoneStatus]:
-        """Status of each zone, as far as this member knows."""
+        """As far as this member knows."""
         return self._agreed.zone_statuses()
 
     # -- safety
 
     def drop_cached_counts(self) -> None:
-        """Members or assignments have changed: drop cached counts."""
+        """Members or assignments have changed."""
         self._safety.changed()
 
     @property
     def waits_for_members(self) -> int:
-        """How many more data members the first assignment waits for."""
+        """Data members that the first assignment still waits for."""
         return self._safety.waits_for_members
 
     def unsafe_reason(self) -> str:
-        """The reason why a crash could lose data now; empty when, as far as this member knows, it could not."""
+        """A crash could lose data now; empty: it could not, as far as this member knows."""
         return self._safety.unsafe_reason() or self._agreed.unsafe_reason()
 
     def fresh_unsafe_reason(self) -> str:
-        """The same, without cached results."""
+        """Without cached results."""
         return self._safety.unsafe_reason(refresh=True) or self._agreed.unsafe_reason()
 
     def cluster_unsafe_reason(self) -> str:
-        """The same for the whole cluster, from the reports of all members."""
+        """From the reports of all members."""
         return self.unsafe_reason() or self._safety.cluster_unsafe_reason()
 
     def silence_problem(self) -> str:
@@ -598,13 +588,11 @@ class MemberView:
         return f"{len(ownerless)} partitions have no owner, first {ownerless[0]}" if ownerless else ""
 
     def accept_loss_rejection(self) -> str:
-        """The reason why the operator's order to accept losses is not carried out; empty: it is."""
+        """Empty: the operator's order is carried out."""
         return self._safety.accept_loss_rejection(self.unserved_reason(), self._agreed.recovery_advice())
 
     def leave_blocker(self) -> str:
-        """The first thing that has to happen before this member, which wants to leave, can go; empty:
-        nothing.
-        """
+        """Why this member, which wants to leave, cannot go yet; empty: it can."""
         if not self.admitted:
             return ""
         me = self._membership.me

@@ -24,24 +24,24 @@ Ballot = tuple[int, str]
 
 
 class JoinRequest(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """A process, or a member that was removed although alive, asks for admission."""
+    """From a process, or a member that was removed although alive."""
 
     info: MemberInfo
     cluster: str
     shared: dict[str, str]
-    """The settings that all members must share."""
+    """All members must share these settings."""
     cluster_id: str = ""
-    """The cluster whose data it holds."""
+    """Of its data."""
     stores: dict[str, FilesSeen] = {}
     """Files of all members of that cluster, as its own files know them."""
     baseline: Baseline | None = None
-    """The baseline of that cluster, with its history."""
+    """Of that cluster, with its history."""
     level: int = LOWEST
-    """The feature level in force there, as far as it knows."""
+    """In force there, as far as it knows."""
     maps: MapChanges = MapChanges()
-    """Settings of maps that were changed at run time there, as far as it knows."""
+    """Changed at run time there, as far as it knows."""
     metastore: MetastoreFounding | None = None
-    """The founding of the metastore there, as far as it knows."""
+    """Of the metastore there, as far as it knows."""
 
 
 class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -55,11 +55,11 @@ class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):
     ending: bool = False
     """The cluster is being shut down: its former members may end."""
     cluster_id: str = ""
-    """If idle: the cluster whose data its files hold."""
+    """If idle: of the data in its files."""
     asker: MemberId = MemberId("")
     """The receiver; another process may have its address by now."""
     evicted: bool = False
-    """The operator has evicted the receiver: it ends, because no member admits it again."""
+    """The receiver ends, because no member admits it again."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -71,16 +71,16 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):
     suspects: list[MemberId] = []
     wish: Intent = Intent.NONE
     wish_number: int = 0
-    """Number of the intent, because heartbeats may arrive out of order."""
+    """Heartbeats may arrive out of order."""
     sealed: bool = False
     safe: bool = False
-    """Whether the sender sees no data at risk."""
+    """The sender sees no data at risk."""
     applied: int = 0
     """The last round of this view that the sender has applied."""
     known: int = 0
     """From the master: the last round that every member has applied."""
     full: bool = False
-    """Whether the sender's disk is full: writes that it would have to keep are rejected."""
+    """Writes that the sender would have to keep are rejected."""
     reached: int = 0
     """The last durable block of the sender's journal."""
     room: Room = Room.PLENTY
@@ -89,7 +89,7 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):
 class ViewDecided(msgspec.Struct, frozen=True, array_like=True, tag=4):
     view: View
     rows: list[tuple[int, Assignment]] = []
-    """The newest assignments of the members that agreed to the view."""
+    """Of the members that agreed to the view."""
 
 
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=5):
@@ -117,9 +117,7 @@ class Accept(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
 
 class Accepted(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """The sender has accepted the view and stores no more tables of the old one; with the newest assignments
-    that it knows.
-    """
+    """The sender stores no more tables of the old view; with the newest assignments that it knows."""
 
     view: int
     ballot: Ballot
@@ -135,7 +133,7 @@ class Declined(msgspec.Struct, frozen=True, array_like=True, tag=9):
 
 
 class TableOffer(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """The master asks to store these assignments; rounds up to `committed` may be applied."""
+    """Store these assignments; rounds up to `committed` may be applied."""
 
     view: int
     round: int
@@ -146,7 +144,7 @@ class TableOffer(msgspec.Struct, frozen=True, array_like=True, tag=10):
 
 
 class TableStored(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """Stored, not yet applied."""
+    """Not applied yet."""
 
     view: int
     round: int
@@ -160,26 +158,26 @@ class TableCommit(msgspec.Struct, frozen=True, array_like=True, tag=12):
 
 
 class TableFetch(msgspec.Struct, frozen=True, array_like=True, tag=13):
-    """A new master asks for the newest known assignments."""
+    """By a new master."""
 
     view: int
 
 
 class TableReport(msgspec.Struct, frozen=True, array_like=True, tag=14):
-    """The newest assignment known for each partition, and the migrations in which the sender is the primary."""
+    """Newest known assignments, and the migrations in which the sender is the primary."""
 
     view: int
     rows: list[tuple[int, Assignment]]
     active: list[tuple[Migration, int]]
-    """Migration, and the version of the assignment that it starts from."""
+    """With the version of the assignment from which each starts."""
     news: list[News] = []
-    """News that the sender has published and another member may lack."""
+    """The sender has published them and another member may lack them."""
     offered: list[News] = []
-    """News of rounds that it has not applied."""
+    """Of rounds that it has not applied."""
 
 
 class TableCheck(msgspec.Struct, frozen=True, array_like=True, tag=15):
-    """The stamp of the master's table after this round."""
+    """Stamp of the master's table after this round."""
 
     view: int
     round: int
@@ -195,7 +193,7 @@ class TableDiffers(msgspec.Struct, frozen=True, array_like=True, tag=16):
 
 
 class StateWanted(msgspec.Struct, frozen=True, array_like=True, tag=17):
-    """To the master: the operator wants this cluster state, or the end of the cluster."""
+    """To the master, by the operator; `ending`: the end of the cluster."""
 
     view: int
     state: ClusterState
@@ -203,47 +201,43 @@ class StateWanted(msgspec.Struct, frozen=True, array_like=True, tag=17):
 
 
 class BaselineWanted(msgspec.Struct, frozen=True, array_like=True, tag=66):
-    """To the master: the operator wants exactly these members to own data, if nothing has changed since
-    `after`.
-    """
+    """To the master, by the operator: exactly these members own data, if nothing has changed since `after`."""
 
     view: int
     after: str
     """The end of the history that the operator has seen; empty: there was no baseline."""
     members: list[str]
-    """Consistent ids."""
     adjust_ms: int
 
 
 class LevelWanted(msgspec.Struct, frozen=True, array_like=True, tag=67):
-    """To the master: the operator wants this feature level in force, if all members support it."""
+    """To the master, by the operator, if all members support the level."""
 
     view: int
     level: int
 
 
 class MetastoreWanted(msgspec.Struct, frozen=True, array_like=True, tag=73):
-    """To the master: the operator wants a metastore with so many voters."""
+    """To the master, by the operator."""
 
     view: int
     voters: int
 
 
 class MapChangeWanted(msgspec.Struct, frozen=True, array_like=True, tag=69):
-    """To the master: the operator wants these settings of a map, if nothing has changed since version `after`."""
+    """To the master, by the operator, if nothing has changed since version `after`."""
 
     view: int
     after: int
     ticket: int
-    """Number of the order at the member of the operator; the same in each repetition."""
+    """At the member of the operator; the same in each repetition."""
     origin: MemberId
     """The operator's member, which is notified of a rejection."""
     name: str
     values: dict[str, int]
     to: str | None = None
-    """The zone that the map is to move to, empty: out of zones; None: it is not to move."""
+    """The zone to move to, empty: out of zones; None: the map does not move."""
     cancels: bool = False
-    """Whether its move is to be cancelled."""
     resets: bool = False
     """Whether its settings are to be those of the configuration: `values`, as the sender has them."""
 
@@ -261,7 +255,7 @@ class MapChangeAsked(msgspec.Struct, frozen=True, array_like=True, tag=70):
 
 
 class MapChangeJudged(msgspec.Struct, frozen=True, array_like=True, tag=71):
-    """To the master: the reason why the sender rejects the change; empty: it accepts."""
+    """To the master; an empty reason: the sender accepts the change."""
 
     view: int
     after: int
@@ -269,7 +263,7 @@ class MapChangeJudged(msgspec.Struct, frozen=True, array_like=True, tag=71):
 
 
 class MapChangeRefused(msgspec.Struct, frozen=True, array_like=True, tag=72):
-    """To the operator's member: the reason why nothing was changed."""
+    """To the operator's member."""
 
     ticket: int
     why: str
@@ -288,32 +282,32 @@ class MapMoveReport(msgspec.Struct, frozen=True, array_like=True, tag=75):
     target: list[int]
     """The same in the target."""
     problem: str
-    """Why the move cannot go on; empty: it can."""
+    """Empty: the move can go on."""
 
 
 class EvictMembersWithoutMajority(msgspec.Struct, frozen=True, array_like=True, tag=18):
-    """To all: the operator evicts these silent members although the rest is no majority."""
+    """To all, by the operator: these members are silent, and the rest is no majority."""
 
     view: int
     members: list[MemberId]
 
 
 class EvictMembers(msgspec.Struct, frozen=True, array_like=True, tag=68):
-    """To all: the operator evicts these members. A receiver without their heartbeats suspects them at once."""
+    """To all, by the operator. A receiver without their heartbeats suspects them at once."""
 
     view: int
     members: list[MemberId]
 
 
 class RetainedCopy(msgspec.Struct, frozen=True, array_like=True):
-    """A copy of a partition on a member that no assignment names any more."""
+    """No assignment names the member any more."""
 
     partition: int
     epoch: int
     counters: list[tuple[str, int, int]]
     """Map, low watermark and its term."""
     whole: bool
-    """Whether it provably lacks nothing that the member once held."""
+    """It provably lacks nothing that the member once held."""
 
 
 class Holdings(msgspec.Struct, frozen=True, array_like=True, tag=19):
@@ -321,27 +315,27 @@ class Holdings(msgspec.Struct, frozen=True, array_like=True, tag=19):
 
     view: int
     seen: View | None
-    """Its last view."""
+    """Its last one."""
     stores: dict[MemberId, str]
-    """Files of the members of its views."""
+    """Of the members of its views."""
     rows: list[tuple[int, Assignment]]
-    """The assignments that it had applied."""
+    """It had applied them."""
     kept: list[RetainedCopy]
 
 
 class AcceptLoss(msgspec.Struct, frozen=True, array_like=True, tag=25):
-    """To the master: the operator accepts the loss of what missing members or files hold."""
+    """To the master, by the operator: of what missing members or files hold."""
 
     view: int
 
 
 class ResetLost(msgspec.Struct, frozen=True, array_like=True, tag=59):
-    """To the master: the operator lets these maps continue with what is left of these partitions."""
+    """To the master, by the operator: these maps continue with what is left of these partitions."""
 
     view: int
     partitions: list[int]
     maps: list[str]
-    """Their names in the configuration."""
+    """As configured."""
 
 
 class MigrationRequest(msgspec.Struct, frozen=True, array_like=True, tag=20):
@@ -361,7 +355,7 @@ class MigrationReady(msgspec.Struct, frozen=True, array_like=True, tag=21):
 
 
 class MigrationRefused(msgspec.Struct, frozen=True, array_like=True, tag=22):
-    """Primary to master: not started, with the reason."""
+    """Primary to master: not started."""
 
     view: int
     partition: int
@@ -370,7 +364,7 @@ class MigrationRefused(msgspec.Struct, frozen=True, array_like=True, tag=22):
 
 
 class Section(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Records of one partition at one version, all of the primary of one term."""
+    """Of one partition at one version, all of the primary of one term."""
 
     partition: int
     version: int
@@ -380,11 +374,11 @@ class Section(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Maps to which only plain entries were added; `records` has nothing of these maps."""
 
     def all_records(self) -> list[Record]:
-        """All its updates as single records."""
+        """Single records."""
         return [*self.records, *(record for puts in self.puts for record in puts.records())]
 
     def after_wait(self, waited_ns: int) -> Section:
-        """The section with the rest of its times to live."""
+        """With the rest of its times to live."""
         if not any(record.ttl_ms for record in self.records):
             return self
         records = [after_wait(record, waited_ns) for record in self.records]
@@ -392,16 +386,16 @@ class Section(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A client that the backup itself notifies when it holds the records of these partitions."""
+    """The backup itself notifies this client when it holds the records of these partitions."""
 
     client: bytes
     correlations: list[int]
-    """The client's ids of its requests."""
+    """Of its requests."""
     partitions: list[int]
 
 
 class Replicate(msgspec.Struct, frozen=True, array_like=True, tag=30):
-    """The records of a batch; or, sent again, those of several open batches."""
+    """A batch; or, sent again, several open batches."""
 
     batches: list[int]
     sections: list[Section]
@@ -420,7 +414,7 @@ class Replicated(msgspec.Struct, frozen=True, array_like=True, tag=31):
 
 
 class Enlist(msgspec.Struct, frozen=True, array_like=True, tag=32):
-    """A new primary asks for confirmation: partition, version, and for each map the low watermark and its term."""
+    """From a new primary: partition, version, and for each map the low watermark and its term."""
 
     partitions: list[tuple[int, int, list[tuple[str, int, int]]]]
 
@@ -432,29 +426,29 @@ class Enlisted(msgspec.Struct, frozen=True, array_like=True, tag=33):
 
 
 class FillEntries(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Entries of one map in a chunk: packed, or as columns of one length. A column of numbers is empty if all are 0."""
+    """One map in a chunk: packed entries, or columns of one length. A column of numbers is empty if all are 0."""
 
     map: str
     counter: int
-    """The update counter of the map when the entries were read."""
+    """Update counter of the map when the entries were read."""
     keys: list[bytes] = []
     values: list[bytes] = []
     ttls_ms: list[int] = []
-    """Rest of their times to live."""
+    """Remaining."""
     max_idles_ms: list[int] = []
     key_hashes: list[int] = []
     lineage: list[tuple[int, int]] = []
     """In the last chunk: the terms of the map's updates."""
     sizes: bytes = b""
-    """Packed entries, without expiry and hash words, as in `Puts`."""
+    """As in `Puts`, without expiry and hash words."""
     data: bytes = b""
 
     def packed(self) -> Puts:
-        """The packed entries; they are not updates and have no numbers."""
+        """They are not updates and have no numbers."""
         return Puts(self.map, 0, self.sizes, self.data)
 
     def after_wait(self, waited_ns: int) -> FillEntries:
-        """The entries with the rest of their times to live."""
+        """With the rest of their times to live."""
         ttls_ms = [rest_of(ttl_ms, waited_ns) for ttl_ms in self.ttls_ms]
         return msgspec.structs.replace(self, ttls_ms=ttls_ms) if ttls_ms else self
 
@@ -464,10 +458,10 @@ class FillShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     service: str
     counter: int
-    """The update counter of the share when its pieces, in all chunks, were read."""
+    """Update counter of the share when its pieces, in all chunks, were read."""
     pieces: list[bytes]
     whole: bool
-    """Whether these are the last pieces of the share."""
+    """The last pieces of the share."""
     lineage: list[tuple[int, int]] = []
     """With the last pieces: the terms of the share's updates."""
 
@@ -478,15 +472,15 @@ class FillPlan(msgspec.Struct, frozen=True, array_like=True):
     map: str
     how: How
     counter: int
-    """The update counter at which the content begins: earlier updates are in the content, or obsolete.
-    Without content: updates up to it are sent, or are in the base.
+    """The update counter at which the content begins: earlier updates are in the content, or obsolete. Without content:
+    updates up to it are sent, or are in the base.
     """
     ranges: list[int] = []
-    """Key ranges that are sent in full, when not all are."""
+    """Sent in full, when not all key ranges are."""
 
 
 class FillRecords(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Updates of one map that the receiver has missed, in the order of the counter."""
+    """Missed updates of one map, in the order of the counter."""
 
     map: str
     runs: list[tuple[int, int]]
@@ -494,7 +488,7 @@ class FillRecords(msgspec.Struct, frozen=True, array_like=True, gc=False):
     records: list[Record]
 
     def after_wait(self, waited_ns: int) -> FillRecords:
-        """The updates with the rest of their times to live."""
+        """With the rest of their times to live."""
         records = [after_wait(record, waited_ns) for record in self.records]
         return msgspec.structs.replace(self, records=records)
 
@@ -515,17 +509,17 @@ class Fill(msgspec.Struct, frozen=True, array_like=True, tag=34):
     maps: list[FillEntries]
     shares: list[FillShare] = []
     plans: list[FillPlan] = []
-    """In the first chunk after the empty one: how each map is sent; unnamed maps are sent in full."""
+    """In the first chunk after the empty one; unnamed maps are sent in full."""
     records: list[FillRecords] = []
     compare: bool = False
-    """In the empty chunk: whether the receiver should report digests of its content."""
+    """In the empty chunk: report digests of the content."""
     requests: bytes = b""
-    """In the last chunk: recently applied requests (`Remembered.encode`)."""
+    """In the last chunk: recently applied ones (`Remembered.encode`)."""
     earlier: list[FillRecords] = []
     """For maps with change streams: updates whose effect is in the content, or in the receiver's base."""
 
     def after_wait(self, waited_ns: int) -> Fill:
-        """The chunk with the rest of its times to live."""
+        """With the rest of its times to live."""
         maps = [part.after_wait(waited_ns) for part in self.maps]
         records = [part.after_wait(waited_ns) for part in self.records]
         return msgspec.structs.replace(self, maps=maps, records=records)
@@ -543,7 +537,7 @@ class Filled(msgspec.Struct, frozen=True, array_like=True, tag=35):
 
 
 class FillRefused(msgspec.Struct, frozen=True, array_like=True, tag=36):
-    """The supply `ticket` is rejected; no more chunks are wanted."""
+    """No more chunks of the supply `ticket` are wanted."""
 
     partition: int
     version: int
@@ -552,7 +546,7 @@ class FillRefused(msgspec.Struct, frozen=True, array_like=True, tag=36):
 
 
 class FillEnded(msgspec.Struct, frozen=True, array_like=True, tag=39):
-    """The primary aborts the supply `ticket`; no more chunks come, and no assignment has to change."""
+    """From the primary: no more chunks come, and no assignment has to change."""
 
     partition: int
     version: int
@@ -561,7 +555,7 @@ class FillEnded(msgspec.Struct, frozen=True, array_like=True, tag=39):
 
 
 class Summed(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Counter, term and digest of one map or service of a primary."""
+    """One map or service of a primary."""
 
     name: str
     counter: int
@@ -586,11 +580,11 @@ class RepairWanted(msgspec.Struct, frozen=True, array_like=True, tag=38):
     version: int
     why: str
     content: bool = True
-    """Whether its content may be wrong, rather than only updates missing."""
+    """Its content may be wrong, rather than only updates missing."""
 
 
 class ForgottenMap(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A map that the primary of a partition, at this version, has forgotten: it was empty at this counter and term."""
+    """Forgotten by the primary of a partition, at this version: it was empty at this counter and term."""
 
     partition: int
     version: int
@@ -600,20 +594,20 @@ class ForgottenMap(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ForgetMaps(msgspec.Struct, frozen=True, array_like=True, tag=45):
-    """The sender has forgotten these maps; the receiver need not keep them."""
+    """The receiver need not keep them."""
 
     maps: list[ForgottenMap]
 
 
 class Forward(msgspec.Struct, frozen=True, array_like=True, tag=40):
-    """A request for partitions that the receiver should serve."""
+    """For partitions that the receiver should serve."""
 
     ticket: int
     request: Request
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag=41):
-    """The outcome, and the partitions that the sender did not serve: send them elsewhere."""
+    """With the partitions that the sender did not serve: send them elsewhere."""
 
     ticket: int
     outcome: Outcome
@@ -628,13 +622,13 @@ class Subscribe(msgspec.Struct, frozen=True, array_like=True, tag=42):
 
 
 class Events(msgspec.Struct, frozen=True, array_like=True, tag=43):
-    """Entry events for a subscriber, in order."""
+    """For a subscriber, in order."""
 
     events: list[EntryEvent]
 
 
 class Collecting(msgspec.Struct, frozen=True, array_like=True, tag=44):
-    """Clients that have registered with the sender, or left, and that it can notify as a backup."""
+    """Clients that have registered with the sender, or left; it can notify them as a backup."""
 
     added: list[bytes]
     removed: list[bytes]
@@ -651,13 +645,12 @@ class GroupMessages(msgspec.Struct, frozen=True, array_like=True, tag=50):
 
 
 class GroupState(msgspec.Struct, frozen=True, array_like=True, tag=51):
-    """Part of the state of a group, for a replica whose log ends before the leader's begins."""
+    """A part, for a replica whose log ends before the leader's begins."""
 
     group: GroupNumber
     snapshot: RaftMessage
     """Given to the replica when all parts have arrived."""
     first: int
-    """Number of the first of these pieces."""
     pieces: list[bytes]
     last: bool
 
@@ -671,19 +664,19 @@ class GroupStateTaken(msgspec.Struct, frozen=True, array_like=True, tag=52):
 
 
 class GroupStateWanted(msgspec.Struct, frozen=True, array_like=True, tag=74):
-    """The sender's replica of this group differs from others: send it the leader's state, from the beginning."""
+    """The sender's replica differs from others: send it the leader's state, from the beginning."""
 
     group: GroupNumber
 
 
 class ZoneLeaders(msgspec.Struct, frozen=True, array_like=True, tag=53):
-    """The sender leads these groups since these terms: requests may be forwarded to it."""
+    """Led by the sender since these terms: requests may be forwarded to it."""
 
     groups: list[tuple[GroupNumber, int]]
 
 
 class ZoneForward(msgspec.Struct, frozen=True, array_like=True, tag=58):
-    """A request for one partition of a zone; the receiver may take it only as leader of this term."""
+    """For one partition; the receiver may take it only as leader of this term."""
 
     ticket: int
     request: Request
@@ -695,11 +688,11 @@ class LeadAsked(msgspec.Struct, frozen=True, array_like=True, tag=56):
 
     round: int
     groups: list[tuple[GroupNumber, int]]
-    """These groups, with the leader's term, are not confirmed yet by the receiver in its present `standing`."""
+    """With the leader's term; not confirmed yet by the receiver in its present `standing`."""
 
 
 class LeadConfirmed(msgspec.Struct, frozen=True, array_like=True, tag=57):
-    """The answer: the sender knows no higher term of these groups."""
+    """The sender knows no higher term of these groups."""
 
     round: int
     standing: int
@@ -708,18 +701,18 @@ class LeadConfirmed(msgspec.Struct, frozen=True, array_like=True, tag=57):
 
 
 class ZoneStatesAsked(msgspec.Struct, frozen=True, array_like=True, tag=54):
-    """Asks for the states of the receiver's replicas of this zone."""
+    """Of the receiver's replicas of this zone."""
 
     zone: int
 
 
 class ZoneStates(msgspec.Struct, frozen=True, array_like=True, tag=55):
-    """The sender's replicas of a zone: partition, state, last index of the log, whether it is a learner."""
+    """Of the sender's replicas of a zone: partition, state, last index of the log, whether it is a learner."""
 
     zone: int
     replicas: list[tuple[int, str, int, bool]]
     configurations: list[tuple[int, list[str], list[str], int]] = []
-    """Those that its replicas know: partition, voters, old voters of a joint one, token."""
+    """Known to its replicas: partition, voters, old voters of a joint one, token."""
 
 
 class LocksAwaited(msgspec.Struct, frozen=True, array_like=True, tag=63):
@@ -730,7 +723,7 @@ class LocksAwaited(msgspec.Struct, frozen=True, array_like=True, tag=63):
 
 
 class DeadlockFound(msgspec.Struct, frozen=True, array_like=True, tag=60):
-    """A deadlock was found: roll back this transaction of the receiver."""
+    """Roll back this transaction of the receiver."""
 
     transaction: bytes
     others: list[bytes]
@@ -743,7 +736,7 @@ class OwnersAsked(msgspec.Struct, frozen=True, array_like=True, tag=61):
 
 
 class OwnersGone(msgspec.Struct, frozen=True, array_like=True, tag=62):
-    """The answer: the sender does not coordinate these."""
+    """The sender does not coordinate these."""
 
     transactions: list[bytes]
 

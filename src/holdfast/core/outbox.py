@@ -15,40 +15,40 @@ if TYPE_CHECKING:
 
 
 class Audience(Protocol):
-    """Receives the notices of all machines of one member: the member itself."""
+    """The member itself."""
 
     def on_notice(self, notice: Notice) -> None:
         """Call the machines that this notice concerns, before returning."""
 
 
 class Outbox:
-    """Effects of the current step, its time, and the way of notices to other machines."""
+    """Of the current step."""
 
     __slots__ = ("_audience", "effects", "epoch_ms", "level", "now_ns")
 
     def __init__(self, audience: Audience | None = None) -> None:
-        """`audience`: None if no machine receives notices, as in tests of one machine."""
+        """None if no machine receives notices, as in tests of one machine."""
         self._audience = audience
         self.effects: list[Effect] = []
         self.level = HIGHEST
-        """Feature level for sending and writing: that of the view (`core.model.levels`)."""
+        """For sending and writing: that of the view (`core.model.levels`)."""
         self.now_ns = 0
         self.epoch_ms = 0
         """Wall clock, in milliseconds since 1970, at the member's monotonic time 0. For people and expiry alone."""
 
     def does(self, level: int) -> bool:
-        """Whether the features of this level are in force (membership/L-4)."""
+        """See membership/L-4."""
         return self.level >= level
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970 at the time of the step, by this member's clock."""
+        """Since 1970 at the time of the step, by this member's clock."""
         return self.epoch_ms + self.now_ns // MILLISECOND
 
     def send(self, to: MemberId, message: Message) -> None:
         self.effects.append(Send(to, message))
 
     def send_datagram(self, address: Address, message: Message) -> None:
-        """Send a message that may be lost."""
+        """It may be lost."""
         self.effects.append(Datagram(address, message))
 
     def timer(self, name: TimerName, after_ns: int, jitter_ns: int = 0) -> None:
@@ -58,7 +58,7 @@ class Outbox:
         self.effects.append(Note(kind, fields, level))
 
     def notify(self, notice: Notice) -> None:
-        """Pass the notice to the other machines of this member before this returns."""
+        """To the other machines of this member, before this returns."""
         if self._audience is not None:
             self._audience.on_notice(notice)
 
@@ -66,7 +66,6 @@ class Outbox:
         self.effects.append(Complete(token, answer))
 
     def take(self) -> list[Effect]:
-        """Remove and return the effects."""
         effects, self.effects = self.effects, []
         return effects
 
@@ -78,7 +77,7 @@ class ReplyTarget(Protocol):
 
 
 class Reply:
-    """Answers one request. Machines keep it until they can."""
+    """Machines keep it until they can answer."""
 
     __slots__ = ("_out", "token")
 

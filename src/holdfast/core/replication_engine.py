@@ -2,18 +2,17 @@
 updates.
 
 There are two: `primary_backup`, led by the primary that the table names, and `raft_partition`, led by the leader of a
-Raft group. The router finds the member that leads a partition and hands the request to that member's engine. Three
-questions are separate:
+Raft group. Three questions are separate:
 
 - *What does the request answer and change?* The operation decides: a pure function of the object's state
   (`operations.map_operations`, or a hosted service).
-- *When is that function called?* The engine decides. A primary calls it at once, because it alone orders the updates.
-  A Raft group calls it when the command is committed and everything before it is applied: only then is the state the
-  same on all replicas.
+- *When is that function called?* The engine decides. A primary calls it at once, because it alone orders the updates. A
+  Raft group calls it when the command is committed and everything before it is applied: only then is the state the same
+  on all replicas.
 - *When is the caller answered?* The engine decides: when every sync backup holds the update, or when the leader has
-  applied the entry. A read waits for its read barrier: the updates that its result depends on. Example: a
-  `putIfAbsent` that finds a value is answered only when the backups hold that value. If the primary died first, its
-  successor would not have it, and the caller would have seen a value that never existed.
+  applied the entry. A read waits for its read barrier: the updates that its result depends on. Example: a `putIfAbsent`
+  that finds a value is answered only when the backups hold that value. If the primary died first, its successor would
+  not have it, and the caller would have seen a value that never existed.
 """
 
 from __future__ import annotations
@@ -26,59 +25,58 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import EntryEvent, Outcome, Request
 
 Decided = Callable[[Outcome | Wait], None]
-"""Callback for a request: its outcome, or that it has to wait."""
+"""Outcome of a request, or that it has to wait."""
 ShareDone = Callable[[Outcome, Sequence[int], Sequence[int]], None]
-"""Callback for a share of an operation on all partitions: outcome, partitions that are not done yet, and partitions
-that were not led here at the beginning.
+"""Of a share of an operation on all partitions: outcome, partitions that are not done yet, and partitions that were not
+led here at the beginning.
 """
 
 
 class ReplicationEngineDelegate(Protocol):
-    """Interface of the router to an engine."""
+    """The router."""
 
     def rejection(self, request: Request) -> Outcome | None:
         """Asked before each slice of long work: the reason not to do it now."""
 
     def changed(self, partition: int) -> None:
-        """The partition that requests wait for has changed. Never called from within `submit`."""
+        """Requests wait for that. Never called from within `submit`."""
 
 
 class ReplicationEngine(Protocol):
-    """Replication of the partitions that this member leads."""
+    """For the partitions that this member leads."""
 
     def serve(self, delegate: ReplicationEngineDelegate) -> None:
-        """Set the delegate; call it once, before the first request."""
+        """Call it once, before the first request."""
 
     @property
     def crowded(self) -> bool:
-        """Whether replicas lag so far behind that other members should send nothing more."""
+        """Replicas lag so far behind that other members should send nothing more."""
 
     @property
     def refusing(self) -> bool:
-        """Whether replicas lag so far behind that changes are rejected."""
+        """Replicas lag so far behind that changes are rejected."""
 
     @property
     def running(self) -> int:
-        """Operations on all partitions that are running in slices."""
+        """Operations on all partitions, in slices."""
 
     def leads(self, partition: int) -> bool:
-        """Whether requests on this partition can be submitted now."""
+        """Requests on this partition can be submitted now."""
 
     def joining(self, partition: int) -> MemberId | None:
-        """The member that is being filled with the partition, in addition to its replicas."""
+        """It is being filled with the partition, in addition to its replicas."""
 
     def submit(self, request: Request, done: Decided, *, late: bool = False) -> None:
-        """Handle a request on one partition that is led here. `done` is called once, perhaps before this
-        returns; the request may also be rejected. A request that has to wait has changed nothing. Submit it
-        again when the partition has changed (`changed`), or, with `late`, when it has waited long enough;
-        then it is answered.
+        """On one partition that is led here. `done` is called once, perhaps before this returns; the request may also
+        be rejected. A request that has to wait has changed nothing. Submit it again when the partition has changed
+        (`changed`), or, with `late`, when it has waited long enough; then it is answered.
         """
 
     def submit_whole(self, request: Request, done: ShareDone) -> int:
-        """Handle a share of an operation on all partitions. Returns about how many entries were examined."""
+        """A share of an operation on all partitions. Returns about how many entries were examined."""
 
     def on_timer(self) -> None:
         """Continue work in slices."""
 
     def publish(self, event: EntryEvent) -> None:
-        """Pass an event about a whole map to its listeners."""
+        """About a whole map, to its listeners."""

@@ -1,7 +1,6 @@
 """Whether a crash could lose data now. Cheap enough for every second; changes nothing.
 
-Each member evaluates its own state and adds the result to its heartbeats, so that each one can answer for the
-cluster.
+Each member adds the result to its heartbeats, so that each one can answer for the cluster.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ class Safety:
         self._activation = activation
         self._lane = lane
         self._copies: str | None = None
-        """Missing copies; None: not counted since the last change."""
+        """None: not counted since the last change."""
 
     def changed(self) -> None:
         self._copies = None
 
     def unsafe_reason(self, *, refresh: bool = False) -> str:
-        """The first reason why a crash could lose something now; empty: none, as far as this member knows. `refresh`:
-        count missing copies again instead of using the cached result.
+        """A crash could lose something now; empty: it could not, as far as this member knows. `refresh`: count missing
+        copies again.
         """
         membership = self._membership
         if not membership.admitted:
@@ -88,7 +87,7 @@ class Safety:
 
     @property
     def waits_for_members(self) -> int:
-        """Data members that the first assignment still waits for; until then there is nothing to lose."""
+        """For the first assignment; until then there is nothing to lose."""
         if self._table_replication.table.assigned or self._membership.view is None:
             return 0
         return max(0, self._settings.cluster.initial_members - len(self._membership.data_members()))
@@ -103,15 +102,13 @@ class Safety:
         return lasting or f"{len(silent)} of {len(membership.members())} members are silent"
 
     def eviction_rejection(self, ended: Collection[MemberId], *, without_majority: bool) -> str:
-        """The reason to reject an order to evict these members; empty: none."""
+        """Empty: none."""
         return eviction_rejection(
             self._membership, ended, self._out.now_ns, without_majority=without_majority
         )
 
     def accept_loss_rejection(self, unserved: str, further: str) -> str:
-        """The reason to reject an order to accept the loss of missing copies; empty: none. `unserved`: partitions
-        without an owner; `further`: other advice.
-        """
+        """Of missing copies; empty: none. `unserved`: partitions without an owner; `further`: other advice."""
         if silent := recovery_advice(self._membership, self._out.now_ns):
             return silent
         if unserved:
@@ -121,7 +118,7 @@ class Safety:
         )
 
     def cluster_unsafe_reason(self) -> str:
-        """The same for the whole cluster, by the last heartbeats of its members in this view."""
+        """By the last heartbeats of the members in this view."""
         why = self.unsafe_reason()
         if why:
             return why

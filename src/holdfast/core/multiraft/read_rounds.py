@@ -133,7 +133,7 @@ class ReadRounds:
         self._open.setdefault(number, []).append(context)
 
     def wait(self, numbers: Iterable[GroupNumber], callback: LeadWaiter) -> None:
-        """These groups were read, and their states were complete (`GroupHost.current`): notify when that is confirmed."""
+        """The groups were read, with complete states (`GroupHost.current`): notify when that is confirmed."""
         asked = frozenset([number for number in numbers if not self._alone(number)])
         if asked:
             self._waiters.append(_Waiter(asked, self._out.now_ns, callback))
