@@ -161,10 +161,10 @@ def test_a_write_that_waits_for_a_backup_is_told_with_its_name_and_without_its_k
             list(writing)
         assert seen(lambda: cluster.status(first).slow_operations.count > 0)
         told = cluster.status(first).slow_operations.recent
-        waited = [one for one in told if one["members"] == ["m2"]]
+        waited = [one for one in told if one.members == ["m2"]]
         assert waited
-        assert {name for one in waited for name in one["places"]} == {"flights"}
-        assert all(300 <= one["took_ms"] < 3000 for one in waited)
+        assert {name for one in waited for name in one.places} == {"flights"}
+        assert all(300 <= one.took_ms < 3000 for one in waited)
         lines = [said for _, said in cluster.lines(first) if said.startswith("slow operation: ")]
         assert lines
         assert not [said for _, said in cluster.lines(first) if "secret" in said or "hidden" in said]

@@ -9,8 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict
 
 from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.member_status import SlowOperation
 from holdfast.core.model.open_operations import Followed, OpenOperation
 from holdfast.engine.ports import Create, Sync, Write
 from holdfast.runtime.disk.real_disk import RealDisk
@@ -47,12 +49,10 @@ class Waiting:
         self.open.append(one)
         return one
 
-    def look(self, after_ms: int) -> list[dict[str, object]]:
+    def look(self, after_ms: int) -> list[SlowOperation]:
         self.now_ms += after_ms
         self.slow.look()
-        told = self.slow.status().recent
-        assert isinstance(told, list)
-        return told
+        return self.slow.status().recent
 
 
 def test_what_has_ended_soon_is_not_told() -> None:
@@ -69,11 +69,11 @@ def test_what_took_long_is_told_when_it_has_ended_with_who_was_waited_for() -> N
     waiting.writes()
     assert waiting.look(LIMIT_MS) == []
     (under_way,) = waiting.slow.status().running
-    assert (under_way["took_ms"], under_way["ended_ms"]) == (LIMIT_MS, None)
+    assert (under_way.took_ms, under_way.ended_ms) == (LIMIT_MS, None)
     assert waiting.look(50) == []
     waiting.open.clear()
     (told,) = waiting.look(50)
-    assert {name: value for name, value in told.items() if name != "ended_ms"} == {
+    assert {name: value for name, value in asdict(told).items() if name != "ended_ms"} == {
         "took_ms": 200,
         "kind": "writes",
         "operations": 12,
@@ -102,7 +102,7 @@ def test_a_turn_of_the_loop_counts_as_one(caplog: pytest.LogCaptureFixture) -> N
     waiting.slow.stalled(LIMIT_MS / 1000 - 0.01)
     waiting.slow.stalled(0.25)
     (told,) = waiting.look(0)
-    assert (told["took_ms"], told["kind"]) == (250, "a turn of the event loop")
+    assert (told.took_ms, told.kind) == (250, "a turn of the event loop")
 
 
 # -- the disk

@@ -6,7 +6,7 @@ Builds exchange it as a map: a reader ignores unknown fields, so a field that is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -299,11 +299,25 @@ class Stalls(msgspec.Struct, frozen=True):
     longest_ms: float
 
 
+class SlowOperation(msgspec.Struct, frozen=True):
+    """Requests that waited together for longer than the limit, or a long turn of the event loop."""
+
+    ended_ms: Annotated[int | None, Meta(description="wall clock; null: it is still running")]
+    took_ms: int
+    kind: str
+    operations: int
+    places: Annotated[
+        dict[str, list[int | str]], Meta(description="partitions by map; the last item may say how many more")
+    ]
+    waited_for: str
+    members: Annotated[list[str], Meta(description="names of the members that were waited for")]
+
+
 class SlowOperationsStatus(msgspec.Struct, frozen=True):
     limit_ms: int
     count: int
-    recent: list[dict[str, Any]]
-    running: list[dict[str, Any]]
+    recent: list[SlowOperation]
+    running: list[SlowOperation]
 
 
 class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -313,7 +327,7 @@ class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
     files: FilesStatus | None = None
     memory: MemoryStatus | None = None
     operations: Annotated[Mapping[str, int], Meta(description="requests that were answered, by kind")] = {}
-    settings_changed: Mapping[str, Any] = {}
+    settings_changed: Mapping[str, str] = {}
     rejections: Annotated[Mapping[str, int], Meta(description="of connections and requests, by reason")] = {}
     lane: str = ""
     lane_reason: str = ""

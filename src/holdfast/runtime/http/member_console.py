@@ -95,8 +95,8 @@ class MemberConsole:
         if new > 0:
             now_ms = self._host.wall_ms()
             for one in told.recent[-new:]:
-                text = f"slow: {one['kind']}, waited for {one.get('waited_for', 'nothing')}"
-                self.cluster_events.add(now_ms, "slow", text, "warning", took_ms=int(one["took_ms"]))
+                text = f"slow: {one.kind}, waited for {one.waited_for}"
+                self.cluster_events.add(now_ms, "slow", text, "warning", took_ms=one.took_ms)
             self._tell("happened")
 
     def _tell(self, what: str) -> None:

@@ -13,8 +13,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
+import msgspec
+
 from holdfast.core.model.ids import MILLISECOND, MemberId
-from holdfast.core.model.member_status import SlowOperationsStatus
+from holdfast.core.model.member_status import SlowOperation, SlowOperationsStatus
 from holdfast.core.model.open_operations import Followed, Mark, OpenOperation
 from holdfast.runtime.logs.limited_lines import LimitedLines, quoted
 from holdfast.runtime.logs.process_log import FIELDS
@@ -38,7 +40,7 @@ class SlowOperations:
         names: Callable[[], Mapping[MemberId, str]],
         lines: LimitedLines,
         clock: Callable[[], int] = time.monotonic_ns,
-        heard: Callable[[dict[str, object]], None] = lambda told: None,
+        heard: Callable[[SlowOperation], None] = lambda told: None,
     ) -> None:
         """`open_since`: operations waiting since before then (`MemberView.open_since`). `names`: of members.
         `clock`: the member's, in ns. `heard` is called with each that has ended.
@@ -52,7 +54,7 @@ class SlowOperations:
         self._clock = clock
         self._heard = heard
         self._followed: dict[Mark, OpenOperation] = {}
-        self._kept: deque[dict[str, object]] = deque(maxlen=KEPT)
+        self._kept: deque[SlowOperation] = deque(maxlen=KEPT)
         self.count = 0
 
     def look(self) -> None:
@@ -69,37 +71,38 @@ class SlowOperations:
                 self._ended(one, now_ns)
 
     def _ended(self, one: OpenOperation, now_ns: int) -> None:
-        self.told(self._told(one, now_ns))
+        self.told(self._told(one, now_ns, time.time_ns() // MILLISECOND))
 
     def stalled(self, late_s: float) -> None:
         """Report a stall of the event loop, which delayed every request that arrived during it."""
         if late_s * 1e9 >= self._limit_ns:
             self.told(
-                {
-                    "ended_ms": time.time_ns() // MILLISECOND,
-                    "took_ms": round(1000 * late_s),
-                    "kind": "a turn of the event loop",
-                    "operations": 0,
-                    "places": {},
-                    "waited_for": "this member's processor: all requests in that time",
-                    "members": [],
-                }
+                SlowOperation(
+                    ended_ms=time.time_ns() // MILLISECOND,
+                    took_ms=round(1000 * late_s),
+                    kind="a turn of the event loop",
+                    operations=0,
+                    places={},
+                    waited_for="this member's processor: all requests in that time",
+                    members=[],
+                )
             )
 
-    def told(self, told: dict[str, object]) -> None:
+    def told(self, told: SlowOperation) -> None:
         self.count += 1
         self._kept.append(told)
         self._heard(told)
-        words = " ".join(f"{name}={quoted(value)}" for name, value in told.items() if name != "ended_ms")
+        fields = msgspec.structs.asdict(told)
+        words = " ".join(f"{name}={quoted(value)}" for name, value in fields.items() if name != "ended_ms")
         self._lines.write(
             "slow operations",
             "slow operation: %s",
             words,
             level=logging.INFO,
-            extra={FIELDS: {"event": "slow operation", **told}},
+            extra={FIELDS: {"event": "slow operation", **fields}},
         )
 
-    def _told(self, one: OpenOperation, now_ns: int) -> dict[str, object]:
+    def _told(self, one: OpenOperation, now_ns: int, ended_ms: int | None) -> SlowOperation:
         names = self._names()
         places = {
             quoted(name): _shown(sorted(partitions))
@@ -107,15 +110,15 @@ class SlowOperations:
         }
         if len(one.places) > PLACES_SHOWN:
             places[f"and {len(one.places) - PLACES_SHOWN} more maps"] = []
-        return {
-            "ended_ms": time.time_ns() // MILLISECOND,
-            "took_ms": (now_ns - one.since_ns) // MILLISECOND,
-            "kind": one.kind,
-            "operations": one.count,
-            "places": places,
-            "waited_for": one.waits_for,
-            "members": [names.get(member, member) for member in one.members],
-        }
+        return SlowOperation(
+            ended_ms=ended_ms,
+            took_ms=(now_ns - one.since_ns) // MILLISECOND,
+            kind=one.kind,
+            operations=one.count,
+            places=places,
+            waited_for=one.waits_for,
+            members=[names.get(member, member) for member in one.members],
+        )
 
     def status(self) -> SlowOperationsStatus:
         now_ns = self._clock()
@@ -124,7 +127,7 @@ class SlowOperations:
             self._limit_ns // MILLISECOND,
             self.count,
             list(self._kept),
-            [self._told(one, now_ns) | {"ended_ms": None} for one in running],
+            [self._told(one, now_ns, None) for one in running],
         )
 
 

@@ -26,6 +26,7 @@ from holdfast.config import Settings
 from holdfast.core.effects import Note
 from holdfast.core.member_view import MemberView
 from holdfast.core.model.ids import MILLISECOND
+from holdfast.core.model.member_status import SlowOperation
 from holdfast.core.model.partition_events import Kind, News, Number
 from holdfast.errors import NotInstalled
 from holdfast.runtime.logs.limited_lines import LimitedLines, quoted
@@ -257,12 +258,12 @@ class Traces:
 
     # -- slow operations
 
-    def slow(self, told: Mapping[str, object]) -> None:
-        ended_ms, took_ms = told["ended_ms"], told["took_ms"]
-        assert isinstance(ended_ms, int), "it has ended"
-        assert isinstance(took_ms, int), "it has taken a while"
-        shown = {key: _said(told[key]) for key in ("kind", "operations", "places", "waited_for", "members")}
-        self._span("slow operation", shown, (ended_ms - took_ms) * MILLISECOND, ended_ms * MILLISECOND)
+    def slow(self, told: SlowOperation) -> None:
+        assert told.ended_ms is not None, "it has ended"
+        names = ("kind", "operations", "places", "waited_for", "members")
+        shown = {name: _said(getattr(told, name)) for name in names}
+        began_ms = told.ended_ms - told.took_ms
+        self._span("slow operation", shown, began_ms * MILLISECOND, told.ended_ms * MILLISECOND)
 
 
 def _said(value: object) -> str | int | list[str]:
