@@ -112,7 +112,6 @@ class ConsensusHost:
         self._departing: frozenset[str] = frozenset()
 
     def open_group(self, number: GroupNumber) -> GroupClient | None:
-        """For a group of which another member has sent a message (`GroupOpener`)."""
         return self.metastore if self._on and number == METASTORE_GROUP else None
 
     def can_leave(self, member: MemberId) -> bool:
@@ -152,7 +151,6 @@ class ConsensusHost:
         return None
 
     def zone_leaders(self) -> KnownLeaders:
-        """As far as this member knows, with failures of its own replicas."""
         return KnownLeaders(self.groups.me, self.view.names(), self.view.leaders(), self.zone_host.troubles)
 
     def reset_metastore(self, reply: ReplyTarget) -> None:
@@ -174,7 +172,6 @@ class ConsensusHost:
         return lead if lead is not None and self.groups.member(lead) is not None else None
 
     def metastore_replica(self) -> MetastoreReplica | None:
-        """As this member sees it; None: there is no metastore."""
         if not self._on:
             return None
         names, configuration, status = self.view.names(), self.voters.configuration, self.metastore.status

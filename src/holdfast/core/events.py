@@ -73,8 +73,6 @@ class ActionRequested:
 
 @dataclass(frozen=True, slots=True)
 class ActionWithdrawn:
-    """By the operator."""
-
     action: MemberAction
 
 
@@ -239,8 +237,6 @@ class MapDestroyed:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionEnded:
-    """Of a listener or a collector."""
-
     token: Token
 
 

@@ -139,7 +139,6 @@ class HostedServices:
         records: MigrationAware,
         services: Sequence[Service] = (),
     ) -> None:
-        """`records`: the maps of this member."""
         self._me = me
         self._held = held
         self.hosted = [Hosted(service, held) for service in services]

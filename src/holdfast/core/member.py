@@ -241,7 +241,6 @@ class Member:
         self.repair.start()
 
     def on_clock(self, epoch_ms: int) -> None:
-        """At the member's time 0."""
         self.out.epoch_ms = epoch_ms
 
     def on_silent(self, member: MemberId) -> None:
@@ -406,12 +405,10 @@ class Member:
     # -- delegates of machines: `MembershipDelegate` and `TableDelegate`
 
     def can_leave(self, member: MemberId) -> bool:
-        """As master."""
         can_leave = self.migrations.can_leave(member) and self.agreed.can_leave(member)
         return can_leave and self.last_holder.has_waited()
 
     def may_demote(self, member: MemberId) -> bool:
-        """As master."""
         return self.migrations.may_demote(member)
 
     def copies_proven(self) -> bool:
@@ -437,7 +434,6 @@ class Member:
         return bool(self.migrations.lost)
 
     def active_migrations(self) -> list[tuple[migration.Migration, int]]:
-        """This member is the primary."""
         return self.source.supplies.migrations()
 
 

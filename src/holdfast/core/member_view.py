@@ -197,7 +197,6 @@ class MemberView:
         return self._membership.member(member) is not None
 
     def suspects(self, now_ns: int) -> Sequence[MemberId]:
-        """Without heartbeats for too long."""
         return tuple(self._membership.detector.suspects(now_ns))
 
     def unheard(self) -> Sequence[MemberId]:
@@ -240,7 +239,6 @@ class MemberView:
 
     @property
     def level(self) -> int:
-        """In use."""
         return self._out.level
 
     @property
@@ -286,7 +284,6 @@ class MemberView:
 
     @property
     def losses(self) -> LostPartitions:
-        """For sessions."""
         return self._router.refusals.losses
 
     @property
@@ -306,7 +303,6 @@ class MemberView:
 
     @property
     def transactions(self) -> TransactionCounts:
-        """And those whose coordinator is gone."""
         return self._transactions.counts
 
     @property
@@ -320,7 +316,6 @@ class MemberView:
 
     @property
     def last_news(self) -> Number:
-        """Delivered here."""
         return self._table_replication.event_log.delivered
 
     def news_since(self, number: Number) -> tuple[list[News], bool]:
@@ -331,7 +326,6 @@ class MemberView:
 
     @property
     def held(self) -> Mapping[int, PartitionCopy]:
-        """By partition."""
         return MappingProxyType(self._copies.held)
 
     def counters(self, partition: int, index: int) -> Sequence[tuple[str, int, int]]:
@@ -383,7 +377,6 @@ class MemberView:
         return self._router.refusals.passive
 
     def rejection_here(self, request: Request) -> Outcome | None:
-        """For a request that must be rejected now."""
         if self._agreed.zones.homes.holds(request):
             found = self._agreed.zones.homes.find(request)
             return found if isinstance(found, Outcome) else found.router.rejection(request)
@@ -413,11 +406,9 @@ class MemberView:
         return frozenset(self._listeners.wide)
 
     def subscribers(self, name: str) -> AbstractSet[MemberId]:
-        """Other members that have subscribed to this map."""
         return frozenset(self._listeners.subscribers(name))
 
     def services(self) -> Sequence[Service]:
-        """User-defined."""
         return tuple(hosted.service for hosted in self._copies.services.hosted)
 
     def open_service_migrations(self) -> Mapping[int, MigrationEvent]:
@@ -425,7 +416,6 @@ class MemberView:
         return MappingProxyType(self._copies.services.pending)
 
     def runs_transaction(self, transaction: bytes) -> bool:
-        """Begun here and still open."""
         return self._transactions.coordinator.running.runs(transaction)
 
     # -- what is open
@@ -471,11 +461,9 @@ class MemberView:
 
     @property
     def repaired(self) -> int:
-        """Replicas that differed and were repaired."""
         return self._repair.repaired
 
     def migrations(self) -> MigrationCounts:
-        """As the master counts them."""
         found, news = self._migrations, self._table_replication.event_log.open
         return MigrationCounts(
             active=len(found.running),
@@ -510,7 +498,6 @@ class MemberView:
 
     @property
     def sent_bytes(self) -> int:
-        """Content for replicas."""
         return self._source.flow.bytes_sent
 
     @property
@@ -523,7 +510,6 @@ class MemberView:
         return [info.name for info in self._migrations.returns.missing]
 
     def replicas(self) -> ReplicaFills:
-        """Compared, repaired and filled."""
         source, repair = self._source, self._repair
         return ReplicaFills(
             compared=repair.summaries_sent,
@@ -545,18 +531,15 @@ class MemberView:
 
     @property
     def metastore_leader(self) -> str:
-        """Its name; empty: none, as far as this member knows."""
         replica = self.metastore()
         return replica.leader if replica is not None else ""
 
     def zones(self) -> list[ZoneStatus]:
-        """As far as this member knows."""
         return self._agreed.zone_statuses()
 
     # -- safety
 
     def drop_cached_counts(self) -> None:
-        """Members or assignments have changed."""
         self._safety.changed()
 
     @property

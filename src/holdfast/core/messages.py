@@ -31,13 +31,13 @@ class JoinRequest(msgspec.Struct, frozen=True, array_like=True, tag=1):
     shared: dict[str, str]
     """All members must share these settings."""
     cluster_id: str = ""
-    """Of its data."""
+    """The cluster whose data it holds."""
     stores: dict[str, FilesSeen] = {}
     """Files of all members of that cluster, as its own files know them."""
     baseline: Baseline | None = None
     """Of that cluster, with its history."""
     level: int = LOWEST
-    """In force there, as far as it knows."""
+    """In force in that cluster, as far as the sender knows."""
     maps: MapChanges = MapChanges()
     """Changed at run time there, as far as it knows."""
     metastore: MetastoreFounding | None = None
@@ -55,7 +55,7 @@ class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):
     ending: bool = False
     """The cluster is being shut down: its former members may end."""
     cluster_id: str = ""
-    """If idle: of the data in its files."""
+    """If idle: the cluster whose data its files hold."""
     asker: MemberId = MemberId("")
     """The receiver; another process may have its address by now."""
     evicted: bool = False
@@ -158,7 +158,7 @@ class TableCommit(msgspec.Struct, frozen=True, array_like=True, tag=12):
 
 
 class TableFetch(msgspec.Struct, frozen=True, array_like=True, tag=13):
-    """By a new master."""
+    """From a new master."""
 
     view: int
 

@@ -27,7 +27,7 @@ class Outbox:
     __slots__ = ("_audience", "effects", "epoch_ms", "level", "now_ns")
 
     def __init__(self, audience: Audience | None = None) -> None:
-        """None if no machine receives notices, as in tests of one machine."""
+        """`audience`: None if no machine receives notices, as in tests of one machine."""
         self._audience = audience
         self.effects: list[Effect] = []
         self.level = HIGHEST

@@ -124,7 +124,6 @@ class Log:
         return self._tickets
 
     def flush(self) -> None:
-        """The step ends, or a checkpoint is taken."""
         if self._entries:
             assert self.on, "without a journal nothing is written (journal/J-3)"
             self._number += 1
@@ -147,7 +146,6 @@ class Log:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """Counts that are zero when nothing is in progress."""
         return {
             "entries not written": len(self._entries),
             "waits for the disk": len(self._waiting),

@@ -168,7 +168,6 @@ class Recovery:
             self._doubts[partition] = (lsn, why)
 
     def void(self, partition: int, lsn: int) -> None:
-        """Content up to this block is void."""
         self._begins(partition, lsn)
 
     # -- blocks
@@ -302,7 +301,6 @@ class Recovery:
             self._wrote(found, Wrote(entry.partition, term, puts.records(), entry.wall_ms))
 
     def _wrote(self, found: _Held, entry: Wrote) -> None:
-        """Those records that continue what is held."""
         term = entry.term
         self._at_ns = self._moment(entry.wall_ms)
         name: str | None = None

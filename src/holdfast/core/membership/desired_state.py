@@ -36,7 +36,6 @@ class DesiredState:
         self._order: StateWanted | None = None
         """Given here, not fulfilled yet."""
         self._ordered: StateWanted | None = None
-        """As master."""
         self._baseline: tuple[BaselineWanted, int] | None = None
         """As master, with the time of the last repetition."""
         self._level: tuple[int, int] | None = None

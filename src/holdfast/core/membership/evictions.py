@@ -19,9 +19,9 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.outbox import Outbox
 
 SILENT_BEATS = 3
-"""Then an operator may evict a member."""
+"""An operator may evict a member after so many missed heartbeats."""
 EVICTED_KEPT = 64
-"""Remember so many until those that still run have asked to return."""
+"""Evicted members to remember until those that still run have asked to return."""
 
 
 class EvictionsDelegate(Protocol):
@@ -47,7 +47,6 @@ class Evictions:
         return {info.uuid for info in status.members() if info.uuid in ended - taken}
 
     def on_evict_members(self, message: EvictMembers) -> None:
-        """By order of another member's operator."""
         status = self._status
         if status.view is not None and message.view == status.view.number and status.admitted:
             self._suspect(set(message.members))
@@ -93,7 +92,6 @@ class Evictions:
         return dead - silent
 
     def on_evict_members_without_majority(self, message: EvictMembersWithoutMajority) -> None:
-        """By order of another member's operator."""
         status = self._status
         if status.view is not None and message.view == status.view.number and status.admitted:
             self._leave_out(message.members)

@@ -23,7 +23,7 @@ class FailureDetector:
     )
 
     def __init__(self, suspect_after_ns: int, pause_ns: int) -> None:
-        """The longest pause of this member's timers, unless it is suspended."""
+        """`pause_ns`: the longest pause of this member's timers, unless it is suspended."""
         self._suspect_after_ns = suspect_after_ns
         self._pause_ns = pause_ns
         self._awake_ns: int | None = None
@@ -113,11 +113,11 @@ class FailureDetector:
         self._accusations[accuser] = suspects
 
     def unwanted(self, me: MemberId, members: list[MemberInfo], now_ns: int) -> set[MemberId]:
-        """Members to remove: this member's suspects, and the younger of any two that do not hear each other. Oldest
-        first.
+        """Members to remove: this member's suspects, and the younger of any two that do not hear each other. `members`:
+        oldest first.
 
-        Example: the link between 2 and 3 is broken, and 1 hears both. 2 suspects 3 and 3 suspects 2. 1 removes 3, the
-        younger one; otherwise partitions with replicas on 2 and 3 could not be written.
+        Example: the link between 2 and 3 is broken, and 1 hears both. 2 suspects 3 and 3 suspects 2. 1 removes 3;
+        otherwise partitions with replicas on 2 and 3 could not be written.
         """
         order = [info.uuid for info in members]
         own = set(self.suspects(now_ns))

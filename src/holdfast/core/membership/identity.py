@@ -20,7 +20,7 @@ class Identity:
     new_cluster_id: str
     """If this member forms the cluster. Drawn outside: the core has no randomness."""
     cluster_id: str = ""
-    """Of the data in its files."""
+    """The cluster whose data the files hold."""
     seen: View | None = None
     """The last view in the files."""
     level: int = LOWEST

@@ -26,7 +26,7 @@ from holdfast.core.model.ids import SECOND, MemberId
 from holdfast.core.model.views import FilesSeen, MemberInfo, View
 
 WRITE_DOWN_NS = 2 * SECOND
-"""Between positions of others that are stored."""
+"""Minimum interval at which positions of others are stored."""
 WAY_OUT = (
     "Start this member with its newest files; if these are gone, with an empty persistence.directory, and accept "
     "the loss of data that only they held: holdfast cluster accept-loss"

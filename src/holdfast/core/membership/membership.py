@@ -251,7 +251,6 @@ class Membership(MembershipStatus):
             self.install(self._with_metastore(formed))
 
     def _with_metastore(self, first: View) -> View:
-        """As configured."""
         voters = self.metastore_orders.configured
         if not voters or first.recovering or first.level < STARTS_METASTORE:
             return first
@@ -282,7 +281,6 @@ class Membership(MembershipStatus):
     # -- files (`core.membership.known_files`)
 
     def durable(self, reached: int) -> None:
-        """Up to this block."""
         if reached:
             self.files.position = max(self.files.position, reached)
             self.files.heard(self.info, self.files.position)

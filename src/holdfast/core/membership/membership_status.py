@@ -133,7 +133,7 @@ class MembershipStatus:
         return self.member(member) is not None
 
     def hears(self, member: MemberId) -> bool:
-        """And is this member in the cluster?"""
+        """False while this member is in no cluster."""
         return self.admitted and self.detector.hears(member, self._out.now_ns)
 
     def member(self, uuid: MemberId | None) -> MemberInfo | None:

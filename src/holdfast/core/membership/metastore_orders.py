@@ -55,15 +55,13 @@ class MetastoreOrders:
     def __init__(
         self, status: MembershipStatus, configured: int, out: Outbox, delegate: MetastoreOrdersDelegate
     ) -> None:
-        """The setting `metastore.voters`."""
+        """`configured`: the setting `metastore.voters`."""
         self._status = status
         self.configured = configured
         self._out = out
         self._delegate = delegate
         self._ordered: MetastoreWanted | None = None
-        """As master."""
         self._repeated_ns = 0
-        """As master."""
 
     def order(self, voters: int) -> None:
         """The caller repeats the order."""
@@ -101,7 +99,6 @@ class NextMetastore:
         self._orders = orders
 
     def wanted(self, view: View, members: list[MemberInfo], level: int) -> MetastoreFounding | None:
-        """For the next view."""
         known = self._candidates.known_founding(view, members)
         voters = self._orders.voters_wanted(view)
         if known is not None:

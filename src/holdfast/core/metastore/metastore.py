@@ -44,7 +44,7 @@ from holdfast.core.raft.raft_state import LeaderElected, RaftRole
 from holdfast.errors import InvariantBroken, NotReady, ProtocolError, RequestError, TooLarge, Unknown
 
 ASK_AGAIN_NS = 1000 * MILLISECOND
-"""For requests without an answer. After a change of leader they are retried at once."""
+"""Retry interval. After a change of leader requests are retried at once."""
 DEADLINE_NS = 10_000 * MILLISECOND
 KEEP_REVISIONS = 1000
 HISTORY_BYTES = 2 << 20

@@ -42,7 +42,7 @@ from holdfast.core.raft.leader import ProposalRefused
 from holdfast.core.raft.reconfiguration import ChangeAnswer
 
 LOOK_NS = 500 * MILLISECOND
-"""For changes that were not possible."""
+"""Retry interval for changes that were not possible."""
 
 
 PLACE_BITS = 16
@@ -142,7 +142,6 @@ class MetastoreVoters:
 
     @property
     def _most(self) -> int:
-        """If there are as many members."""
         view = self._membership.view
         return self._settings.voters if view is None or view.metastore is None else view.metastore.voters
 
@@ -231,7 +230,6 @@ class MetastoreVoters:
         self.look()
 
     def look(self) -> None:
-        """Members have changed, or time has passed."""
         hosted = self._groups.hosted.get(METASTORE_GROUP)
         term = self._groups.term(METASTORE_GROUP)
         view = self._membership.view

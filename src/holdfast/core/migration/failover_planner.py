@@ -230,7 +230,6 @@ class FailoverPlanner:
     def _restart_empty(
         self, partition: int, row: Assignment, present: set[MemberId], *, epoch: int = 0
     ) -> None:
-        """On a present member."""
         data = self._data_members(present)
         if data:
             width = len(row.replicas)

@@ -31,7 +31,7 @@ from holdfast.core.placement.layout import Arranging, Candidate, Layout, by_host
 from holdfast.core.placement.planner import plan
 
 PLANNED_AT_ONCE = 16
-"""In one step."""
+"""Partitions planned in one step."""
 
 
 class Way(NamedTuple):

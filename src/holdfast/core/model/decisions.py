@@ -47,7 +47,6 @@ class Wait(NamedTuple):
     refused: str = ""
     """Why it is rejected then; empty: it is answered."""
     waiter: bytes = b""
-    """The waiting transaction."""
     holder: bytes = b""
     key: tuple[str, bytes] = ("", b"")
     """What `holder` has locked."""

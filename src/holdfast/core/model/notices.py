@@ -212,8 +212,6 @@ class MapMarked:
 
 @dataclass(frozen=True, slots=True)
 class MapForgotten:
-    """In this partition."""
-
     partition: PartitionId
     name: str
 

@@ -11,7 +11,7 @@ class TimerName(StrEnum):
     JOIN = "join"
     HEARTBEAT = "heartbeat"
     PART = "part"
-    """End of the last messages of a leaving member."""
+    """End of the time for the last messages of a leaving member."""
     PROPOSE = "propose"
     """Retry the agreement on a view."""
     PART_LOOK = "part-look"

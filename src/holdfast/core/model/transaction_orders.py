@@ -134,7 +134,7 @@ class RunningTransaction(msgspec.Struct, frozen=True, array_like=True):
 class LockWait(msgspec.Struct, frozen=True, array_like=True):
     waiter: TransactionId
     owner: MemberId
-    """Of the waiting one."""
+    """Coordinator of the waiting transaction."""
     holder: TransactionId
     key: EntryKey
     since_ms: int

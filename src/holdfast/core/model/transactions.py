@@ -21,7 +21,7 @@ TransactionId = bytes
 TRANSACTION_ID_BYTES = 16
 EntryKey = tuple[str, bytes]
 KEYS_MAX = 100_000
-"""That one transaction may lock, read or write."""
+"""Entries that one transaction may lock, read or write."""
 
 
 class TransactionalWrite(msgspec.Struct, frozen=True, array_like=True):

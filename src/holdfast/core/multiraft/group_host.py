@@ -58,7 +58,7 @@ LATE_COUNTS = 3
 GROUPS_AT_ONCE = 32
 """Per step (multiraft/H-7): a few milliseconds of work."""
 SLEEP_TICKS = 10
-"""Without an event; then a group may sleep."""
+"""A group may sleep after so many ticks without an event."""
 LOG_ENTRIES = 4096
 """Applied entries for followers that lack some; a log is compacted when it has twice as many,"""
 LOG_BYTES = 16 << 20
@@ -190,12 +190,10 @@ class GroupHost:
     # -- requests
 
     def lead(self, number: GroupNumber) -> NodeId | None:
-        """If this member knows it."""
         hosted = self.hosted.get(number)
         return hosted.group.lead if hosted is not None else None
 
     def member(self, node: NodeId) -> MemberId | None:
-        """In the view."""
         return self._members.get(node)
 
     def term(self, number: GroupNumber) -> int | None:
@@ -298,7 +296,6 @@ class GroupHost:
                 group.campaign()
 
     def on_timer(self) -> None:
-        """Of all groups that are awake."""
         self._ticking = False
         self.transfers.send_waiting()
         self._follows = self._follows_now()
@@ -528,7 +525,6 @@ class GroupHost:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """Counts that are 0 when nothing is pending."""
         return {
             "groups not written": sum(len(hosted.writing) for hosted in self.hosted.values()),
             "reads of groups": sum(len(hosted.reads) for hosted in self.hosted.values())

@@ -55,7 +55,6 @@ class GroupJournal:
         self._hosted = hosted
         self._recovered = dict(recovered or {})
         self._batch: list[tuple[HostedGroup, PendingWrite]] = []
-        """Of this step."""
         self._batches: dict[int, list[tuple[HostedGroup, PendingWrite]]] = {}
         self._batch_number = 0
         self._checkpoints: dict[int, tuple[HostedGroup, PendingWrite]] = {}

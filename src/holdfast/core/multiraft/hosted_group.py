@@ -102,7 +102,6 @@ class HostedGroup:
         self.bytes_since = 0
         """Approximate, of entries applied since the log was last compacted."""
         self.term_seen = group.term
-        """At the last look."""
 
     def rebuild(self, snapshot: RaftSnapshot, pieces: Sequence[bytes]) -> None:
         """Replace the state by the leader's at an applied index, and apply later entries again (multiraft/H-9). Does

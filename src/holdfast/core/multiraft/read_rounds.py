@@ -28,10 +28,10 @@ from holdfast.core.raft.group import Group
 from holdfast.core.raft.quorum import majority
 
 SLOW_NS = 20 * MILLISECOND
-"""Then all voters are asked, not only the necessary ones, and new reads start a round of their own."""
+"""After this time all voters are asked, not only the necessary ones, and new reads start a round of their own."""
 
 AGAIN_NS = 500 * MILLISECOND
-"""Then the question is repeated."""
+"""After this time the question is repeated."""
 
 
 class LedReplica(Protocol):
@@ -105,7 +105,6 @@ class ReadRounds:
         self._open: dict[GroupNumber, list[bytes]] = {}
         """Contexts of reads without a round."""
         self._waiters: list[_Waiter] = []
-        """Without a round."""
         self._rounds: dict[int, _Round] = {}
         """The newest one delays the next for a while."""
         self._questions: list[tuple[MemberId, LeadAsked]] = []
@@ -370,7 +369,6 @@ class ReadRounds:
         return sorted(ready)
 
     def take_doubted(self) -> list[GroupNumber]:
-        """Since the last call."""
         doubted, self.doubted = self.doubted, set()
         return sorted(doubted)
 

@@ -61,7 +61,6 @@ class TransactionBranches:
         self._maps = maps
         self._now_ns = now_ns
         self.updates: list[Update] = []
-        """Decided so far."""
 
     # -- present state
 

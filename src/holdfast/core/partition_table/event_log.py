@@ -19,7 +19,7 @@ from holdfast.core.model.partition_events import NO_PROCESS, Kind, Loss, News, N
 from holdfast.core.outbox import Outbox
 
 RECENT = 2000
-"""For listeners that reconnect."""
+"""News kept for listeners that reconnect."""
 
 RANGES_SHOWN = 40
 
@@ -139,7 +139,6 @@ class Reporter:
         self._view = 0
         self._count = 0
         self._process: News | None = None
-        """Its last state."""
         self._began_ns = 0
 
     def view_changed(self, view: int) -> None:

@@ -350,7 +350,6 @@ class TableReplication:
         self._start_round()
 
     def propose(self, rows: dict[int, Assignment]) -> None:
-        """As master."""
         assert self.ready
         for partition, row in rows.items():
             assert row.version > self.head[partition].version, (partition, row, self.head[partition])

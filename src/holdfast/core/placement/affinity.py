@@ -24,7 +24,7 @@ from holdfast.core.model.migration import ReplicaList
 from holdfast.core.placement.layout import Arranging, Candidate, Layout, arrange, checked
 
 RANKED_AT_ONCE = 512
-"""In one piece of work, well under a millisecond."""
+"""Ranks computed in one piece of work, well under a millisecond."""
 
 
 def rank(consistent_id: str, partition: int) -> int:

@@ -297,7 +297,7 @@ class _Work:
 
 
 Are = Callable[[int], bool]
-"""Does a member give, or take?"""
+"""Whether a member gives, or takes."""
 
 Barred = Callable[[int], list[int]]
 """Groups that cannot take a partition."""

@@ -60,7 +60,6 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def cleared(self) -> list[int]:
-        """In order."""
         return [step.slot for step in self.steps if isinstance(step, Clear)]
 
     def states(self) -> Iterator[ReplicaList]:

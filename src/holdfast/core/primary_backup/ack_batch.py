@@ -14,7 +14,7 @@ Written = tuple[int, AnyReplica, Recorded]
 """Partition, replica, update."""
 NO_MEMBERS: frozenset[str] = frozenset()
 NAMED = 5
-"""Messages list so many, and then give the count."""
+"""Messages list so many partitions, and then give the count."""
 
 
 class AckBatch:
@@ -138,7 +138,7 @@ class AckBatch:
 
 
 def when_all_done(batches: list[AckBatch], done: Completion, now_ns: int) -> None:
-    """Call it once: with False when the outcome of a batch is unknown."""
+    """Call `done` once; with False when the outcome of a batch is unknown."""
     left = len(batches)
     assert left, "at least one batch is waited for"
 

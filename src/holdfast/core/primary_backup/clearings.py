@@ -32,9 +32,9 @@ from holdfast.core.store.replica import MapReplica
 SLICE_BYTES = 1 << 20
 """Approximate bytes of the removals: milliseconds of work."""
 PAUSE_NS = 1 * MILLISECOND
-"""For other work between two slices."""
+"""Pause between two slices, for other work."""
 EASE_NS = 20 * MILLISECOND
-"""Checks of a crowded backlog."""
+"""Interval of checks of a crowded backlog."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,13 +43,12 @@ class _Clearing:
     done: ShareDone
     deadline_ns: int
     left: deque[int]
-    """Still to be cleared."""
+    """Partitions still to be cleared."""
     unserved: list[int]
-    """At the beginning."""
     of: MapReplica | None = None
     """In the first partition of `left`; None: not begun."""
     keys: list[bytes] = field(default_factory=list)
-    """Still to be removed there."""
+    """Keys still to be removed there."""
     count: int = 0
     missed: list[int] = field(default_factory=list)
     waits: int = 0

@@ -158,7 +158,6 @@ class Pin:
 
     @property
     def changed(self) -> int:
-        """Number of former values."""
         return len(self._overlay)
 
 

@@ -46,7 +46,7 @@ from holdfast.core.store.request_ids import mark_of, naming
 
 NAMES_KEPT = 1000
 SWEPT_MAPS = 5000
-"""Approximate, for one sweep: a millisecond of work."""
+"""Map replicas in one sweep, approximately: a millisecond of work."""
 
 
 @unique
@@ -60,7 +60,6 @@ class Ways(NamedTuple):
     """Plain Python or compiled."""
 
     entries: NewEntries = dict
-    """The mapping of a map's entries."""
     puts: PackedPuts = packed_puts_cy
 
 
@@ -134,11 +133,11 @@ class Lane:
         self._unswept = 0
         """In a round of sweeps; 0: the next sweep begins a round."""
         self._locks_begin: dict[str, bytes] = {}
-        """By map."""
         self.serving: list[PartitionCopy | None] = [None] * settings.partitions.count
-        """For sessions."""
+        """Copies that sessions may read and write."""
         self.leading: list[PartitionCopy | None] = [None] * settings.partitions.count
-        """While the cluster is passive `serving` is empty, and these are read through the router, which rejects writes.
+        """Copies that this member serves as primary. While the cluster is passive `serving` is empty, and these are
+        read through the router, which rejects writes.
         """
         events = events or NoEvents()
         self.listening = events.listening
@@ -150,7 +149,7 @@ class Lane:
         self.open_records: list[Written] = []
         """Of the present buffer."""
         self.open_puts: list[MapReplica] = []
-        """That buffer has added to their unsent puts."""
+        """Replicas to whose unsent puts that buffer has added."""
         self._reads: dict[tuple[int, str], AnyReplica | None] = {}
         """Answers of that buffer have read these partitions and maps without changing them."""
         self.targets = ReplicationTargets(settings, journal=log.on)

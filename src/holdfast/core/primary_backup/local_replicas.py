@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 NEVER = 1 << 62
 TIDIED_MAPS = 5000
-"""Approximate, for one sweep: a millisecond of work."""
+"""Map replicas in one sweep, approximately: a millisecond of work."""
 
 
 class LocalReplicas:
@@ -76,7 +76,6 @@ class LocalReplicas:
         self._proven = settings
         self.moves: MovesInForce = NoMoves()
         self.request_ids = settings.replication.request_ids
-        """Of a copy."""
         self._ack_clients = ack_clients
         self._out = out
         self._rows = rows
@@ -86,9 +85,11 @@ class LocalReplicas:
         self.stale: dict[int, PartitionCopy] = {}
         """Not held any longer; only bases for a later fill (`base`)."""
         self._in_exile: set[int] = set()
-        """Held when this member was evicted, until it knows the newest assignments; and where it is behind."""
+        """Partitions held when this member was evicted, until it knows the newest assignments; and where it is
+        behind.
+        """
         self.watched: set[int] = set()
-        """`RecordsTaken` is notified."""
+        """Partitions for which `RecordsTaken` is notified."""
         self.cuts = Cuts(me, settings, out, rows, lane)
         self._tail_bytes = settings.replication.tail_bytes
         self.services = HostedServices(me, self.held, self, services)
@@ -466,7 +467,6 @@ class LocalReplicas:
         self.held[partition] = copy
 
     def base(self, partition: int) -> PartitionCopy | None:
-        """For a fill."""
         return self.held.get(partition) or self.stale.get(partition)
 
     def drop_stale(self) -> None:

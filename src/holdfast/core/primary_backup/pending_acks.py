@@ -55,7 +55,7 @@ from holdfast.core.store.replica import AnyReplica, MapReplica
 from holdfast.core.store.request_ids import id_of
 
 LOOKS = 8
-"""Within `replication.backup_timeout_ms`; at least one every half second."""
+"""Checks for late backups within `replication.backup_timeout_ms`; at least one every half second."""
 LOOKED_AT = 300
 """Oldest batches, in the search for slow operations."""
 FRESH = 4
@@ -79,7 +79,7 @@ class _Leaving:
 
 
 class PendingAcks:
-    """As primary."""
+    """Batches of this member as primary."""
 
     def __init__(
         self,
@@ -368,7 +368,6 @@ class PendingAcks:
             self._out.timer(TimerName.BACKUPS, self._look_ns)
 
     def _lay_out(self, records: list[Written], leaving: _Leaving) -> None:
-        """In tails and messages."""
         rows, terms, limit = self._targets.rows, self._targets.terms, self._tail_bytes
         packs = self._out.does(PACKED)
         for (partition, held), part in by_map(records).items():

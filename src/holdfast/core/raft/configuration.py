@@ -71,7 +71,6 @@ class Configuration(msgspec.Struct, frozen=True, array_like=True):
         return any(voters and 2 * len(voters & here) <= len(voters) for voters in self.sets)
 
     def votes(self, node: NodeId) -> bool:
-        """In either half."""
         return node in self.voters or node in self.outgoing
 
     def __str__(self) -> str:

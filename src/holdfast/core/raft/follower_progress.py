@@ -45,7 +45,6 @@ class Inflight:
         self._bytes += size
 
     def arrived(self, upto: int) -> None:
-        """Acknowledged up to this index."""
         while self._messages and self._messages[0][0] <= upto:
             self._bytes -= self._messages.popleft()[1]
 

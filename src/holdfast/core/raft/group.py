@@ -129,7 +129,6 @@ class Group:
 
     @property
     def lead(self) -> NodeId | None:
-        """Of this term, if known."""
         return self._state.lead
 
     @property
@@ -529,7 +528,6 @@ class Group:
         return ready
 
     def written(self, what: RaftWritten) -> None:
-        """The write is durable."""
         if what.term == self._state.term:
             self.log.written(*what.last)
         self.log.installed(what.snapshot)

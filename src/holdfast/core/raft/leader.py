@@ -72,7 +72,6 @@ class Leader:
 
     @property
     def others(self) -> list[NodeId]:
-        """Tracked replicas, sorted."""
         return sorted(node for node in self.progress if node != self._state.me)
 
     @property

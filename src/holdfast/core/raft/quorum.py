@@ -17,8 +17,6 @@ UNBOUNDED = 1 << 63
 
 @unique
 class Election(Enum):
-    """So far."""
-
     PENDING = "pending"
     WON = "won"
     LOST = "lost"

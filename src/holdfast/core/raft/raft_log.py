@@ -96,7 +96,6 @@ class RaftLog:
         return self._known[-1][0] if self._known else self.base
 
     def configuration_at(self, index: int) -> Configuration:
-        """In force at this index."""
         earlier = [configuration for at, configuration in self._known if at <= index]
         return earlier[-1] if earlier else self.base_configuration
 
@@ -175,7 +174,6 @@ class RaftLog:
         self.committed = max(self.committed, index)
 
     def restore(self, snapshot: RaftSnapshot) -> None:
-        """It is to be installed."""
         assert snapshot.index > self.committed, "a snapshot takes nothing back"
         self.base, self.base_term = snapshot.index, snapshot.term
         self.base_configuration = snapshot.configuration
@@ -187,16 +185,13 @@ class RaftLog:
 
     @property
     def unwritten(self) -> list[RaftEntry]:
-        """Not given to the host yet."""
         return self._entries[self._handed - self.base :]
 
     @property
     def writing(self) -> bool:
-        """Entries are not durable yet."""
         return self.stable < self.last
 
     def handed_over(self) -> None:
-        """Given to the host for writing."""
         self._handed = self.last
         self.snapshot_handed = self.snapshot is not None
 
@@ -233,7 +228,6 @@ class RaftLog:
         return self.entries_from(self.applying + 1, room, end)
 
     def apply(self, entries: Sequence[RaftEntry], *, unstable: bool) -> None:
-        """Given out for applying."""
         self.applying = entries[-1].index
         self._applying_bytes += sum(entry.size for entry in entries)
         behind = self.committed if unstable else min(self.committed, self.stable)

@@ -22,7 +22,6 @@ class RaftEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def size(self) -> int:
-        """Approximate, in a message."""
         return ENTRY_BYTES + len(self.data)
 
 

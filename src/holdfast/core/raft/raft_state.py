@@ -102,8 +102,6 @@ class RaftSettings:
 
 
 class RaftState:
-    """Without its role."""
-
     __slots__ = (
         "after",
         "generation",
@@ -127,7 +125,6 @@ class RaftState:
         self.vote = hard.vote
         self.generation = hard.generation
         self.lead: NodeId | None = None
-        """Of this term, if known."""
         self.messages: list[RaftMessage] = []
         """To be sent at once."""
         self.after: list[RaftMessage] = []

@@ -103,7 +103,6 @@ class Reconfiguration:
         elif log.configuration_index > log.committed:
             self.stage = _C.FINAL
         self.target: TargetPeers | None = None
-        """Of the running catch-up."""
         self._catching_up: list[NodeId]
         self._asked: int
         """Ticks until `CaughtUp` is reported again; 0: due."""
@@ -181,7 +180,6 @@ class Reconfiguration:
         self.leading.add_catching_up(frozenset())
 
     def end(self) -> None:
-        """The leader has stepped down."""
         if self.target is not None:
             token, self.target = self.target.token, None
             self._state.notices.append(ChangeFailed(token, "the leader has stepped down"))
@@ -224,7 +222,6 @@ class Reconfiguration:
         return progress.match > 0 and progress.match + margin >= self._state.log.last
 
     def look(self) -> None:
-        """As far as possible."""
         log = self._state.log
         if self.stage is _C.CATCHING_UP and all(map(self._close, self._catching_up)):
             assert self.target is not None, "who catches up has a target"

@@ -149,13 +149,10 @@ class ConsensusReplication:
         return sum(found.waiting for found in self._replicas())
 
     def _replicas(self) -> list[ZonePartition]:
-        """Each once."""
         return list(dict.fromkeys(found for _, found in sorted(self.partitions.items())))
 
 
 class _ShareOf:
-    """Of one partition."""
-
     __slots__ = ("_partition", "_whole")
 
     def __init__(self, whole: _Whole, partition: int) -> None:

@@ -59,7 +59,6 @@ class CopyLookup:
         return _of(replica, partition) if replica is not None else None
 
     def led_everywhere(self) -> Iterator[tuple[str, PartitionCopy]]:
-        """With their engines."""
         for copy in self._local.cuts.lane.leading:
             if copy is not None:
                 yield "", copy
@@ -88,7 +87,6 @@ class CopyLookup:
         return self._local.held.get(partition)
 
     def in_zone(self, name: str) -> bool:
-        """Known here or not."""
         return self._zones.homes.houses(name)
 
     def leaders(self, name: str) -> Sequence[Assignment] | None:

@@ -45,7 +45,7 @@ from holdfast.core.routing.pending import Asker, Peer, answer
 from holdfast.core.routing.router import Router
 
 UNANSWERED_NS = SECOND
-"""Then the replica here looks for its leader; a sleeping group has no heartbeats."""
+"""After this time without an answer the replica here looks for its leader; a sleeping group has no heartbeats."""
 
 
 class ReplicaWatcher(Protocol):
@@ -254,7 +254,6 @@ class LeaderRouting:
         return (client for _, client in self._clients.values())
 
     def led_replicas(self) -> Iterator[tuple[str, ZonePartition]]:
-        """With their zones."""
         for number, client in self._clients.values():
             zone = self._zones.get(number)
             if zone is not None and self._if_led(client) is not None:

@@ -121,7 +121,6 @@ class MapHomes:
             router.pass_on()
 
     def rehome(self, parked: Parked) -> None:
-        """To the engine that serves its map now."""
         request, asker = parked.request, parked.asker
         found = self.find(request) if self.holds(request) else self._other
         if isinstance(asker, Peer) or request.op is Op.PIN:

@@ -15,7 +15,7 @@ from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.partition_copy import PartitionCopy
 
 PIECE_ENTRIES = 500
-"""Of a map in one piece."""
+"""Entries of a map in one piece."""
 
 
 class CopyHead(msgspec.Struct, frozen=True, array_like=True):

@@ -21,7 +21,7 @@ from holdfast.core.raft_partition.zone_replicas import NOT_LEADING, Answered, Zo
 from holdfast.core.store.move_marks import is_closed
 
 READ_AGAIN_NS = 500 * MILLISECOND
-"""Then a confirmation may be lost, and is requested again."""
+"""Timeout for a confirmation, which is then requested again."""
 NOT_CONFIRMED = Outcome(Status.NOT_READY, None, "no majority has confirmed the partition's leader in time")
 
 _Reads = list[tuple[Request, Answered]]

@@ -126,7 +126,6 @@ class StateMachine:
         return any(is_closed(copy.maps, name) for name in names)
 
     def _move(self, copy: PartitionCopy, request: Request, term: int) -> Value:
-        """One step."""
         step = decode_move_step(request.value)
         opened_at = counter_when_opened(copy, step)
         decision = decide_move(copy.maps, request.map, step, self.now_ns(), self.time_ms, opened_at)
@@ -144,7 +143,6 @@ class StateMachine:
         return decision.answer
 
     def is_paused(self) -> bool:
-        """In some copy."""
         return any(
             mark.kind is MarkKind.PAUSED
             for copy in self.copies.values()

@@ -41,7 +41,6 @@ class ZonePartition:
 
     @property
     def waiting(self) -> int:
-        """Requests without an answer."""
         return self.proposals.unanswered + self.reads.unanswered
 
     def look(self, partition: int, name: str, key: bytes) -> bytes | None:
@@ -49,7 +48,6 @@ class ZonePartition:
         return self.state.look(partition, name, key, self._out.wall_ms())
 
     def now_ns(self) -> int:
-        """By which entries expire here."""
         return self.state.now_ns(self._out.wall_ms())
 
     def flush(self) -> None:

@@ -23,7 +23,7 @@ from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.partition_copy import PartitionCopy
 
 NAMES_KEPT = 1000
-"""With cached settings."""
+"""Maps with cached settings."""
 NOT_LEADING = Outcome(Status.MOVED, None, "this member does not lead the partition's group")
 Answered = Callable[[Outcome], None]
 

@@ -48,11 +48,11 @@ RETRY_NS = 50 * MILLISECOND
 LOOKED_AT = 300
 """Oldest shares, in the search for slow operations."""
 LATE_NS = SECOND
-"""Checks for overdue answers."""
+"""Interval of checks for overdue answers."""
 LISTED_SHARE = 2
 """Limit of the bytes gathered at a time, as a multiple of `limits.answer_bytes`."""
 PAUSE_NS = 1 * MILLISECOND
-"""For other work between two slices."""
+"""Pause between two slices, for other work."""
 
 STAYING = frozenset({Op.CALL, Op.ASK, *MOVING})
 """They do not go where a map lives."""
@@ -96,7 +96,7 @@ class Rehoming(Protocol):
 
 
 class Departures:
-    """They have moved to another engine (routing/R-13)."""
+    """Maps that have moved to another engine (routing/R-13)."""
 
     def __init__(self) -> None:
         self.names: frozenset[str] = frozenset()
@@ -140,7 +140,7 @@ class Gatherings:
         self._asked: dict[int, tuple[MemberId, Gathering, list[int]]] = {}
         """By ticket: the member that was asked, and the partitions."""
         self._again: list[Gathering] = []
-        """A primary is unknown or absent."""
+        """Gatherings with a partition whose primary is unknown or absent."""
         self._works: deque[Slice] = deque()
         """They wait for their turn."""
         self._spent = 0

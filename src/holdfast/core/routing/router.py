@@ -124,7 +124,7 @@ class Router:
         self._parked: dict[int, list[Parked]] = {}
         self._sent: dict[int, tuple[MemberId, Parked]] = {}
         self._delayed: dict[int, list[Parked]] = {}
-        """Until their partition changes, in the order of arrival (routing/R-11)."""
+        """Requests that wait for a change of their partition, in the order of arrival (routing/R-11)."""
         replication.serve(self)
 
     # -- requests of sessions

@@ -29,7 +29,7 @@ from holdfast.core.primary_backup.primary_activation import PrimaryActivation
 from holdfast.core.routing.router import Router
 
 SWEEP_LIMIT = 200
-"""In one turn."""
+"""Entries looked at in one turn."""
 SWEEP_ON_NS = {Swept.SOME_ENTRIES: MILLISECOND, Swept.SOME_MAPS: 25 * MILLISECOND}
 """Pause before an unfinished sweep continues."""
 MEMORY_SHORT = (
@@ -189,7 +189,6 @@ class Serving:
         self._out.effects.append(BackpressureChanged())
 
     def restrict(self) -> None:
-        """Also among waiting requests."""
         intents, refusals = self._membership.intents, self._router.refusals
         refusals.know(self._membership.members(), intents.full, intents.short)
         if refusals.any:

@@ -13,7 +13,7 @@ from holdfast.core.model.operations import Request
 from holdfast.core.routing.pending import Parked
 
 LOOKED_AT = 300
-"""Of each kind."""
+"""Examined requests of each kind."""
 NO_PRIMARY = "a primary of the partition: it moves, or its members have gone"
 LOCK = "the lock of an entry that a transaction has"
 ANSWER = "the answer of another member"

@@ -47,7 +47,7 @@ MEMORY_FULL = "its memory is full"
 CHANGES_BYTES = 32 << 20
 """Of remembered updates per map that are written at once (state_transfer/D-5)."""
 REFILL_NS = SECOND
-"""For a copy that the disk had no room for."""
+"""Retry interval for a copy that the disk had no room for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +170,9 @@ class Destination:
         self._give_up(ended.partition, sender, ended.ticket)
 
     def on_whole(self, notice: ReplicaWhole) -> None:
-        """By a record."""
         self._completed(notice.partition)
 
     def _completed(self, partition: int) -> None:
-        """By a chunk or by a record."""
         staged = self.staging[partition]
         taken = snapshot_of(staged.copy, self._out) if self._log.on else None
         if taken is None:

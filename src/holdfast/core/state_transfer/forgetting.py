@@ -33,7 +33,7 @@ from holdfast.core.store.replica import MapReplica
 
 SOON_NS = 20 * MILLISECOND
 LATER_NS = 500 * MILLISECOND
-"""For replicas that are busy."""
+"""Retry interval for replicas that are busy."""
 LOOKED_AT = 1000
 """In one step: some milliseconds of work."""
 

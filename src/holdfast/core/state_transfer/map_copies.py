@@ -38,7 +38,7 @@ class MapCopies:
         membership: MembershipStatus,
         parallel: int,
     ) -> None:
-        """Replicas filled at a time."""
+        """`parallel`: replicas filled at a time."""
         self._me = me
         self._out = out
         self._rows = rows
@@ -72,7 +72,6 @@ class MapCopies:
         return min(1 + backups for backups, _ in changing), max(copies for _, copies in changing)
 
     def unproven(self) -> list[ReplicaPlace]:
-        """Of this primary."""
         first, end = self._depths
         if first >= end:
             return []

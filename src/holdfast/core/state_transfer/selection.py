@@ -18,7 +18,7 @@ from holdfast.core.store.replica import AnyReplica
 
 class Selection:
     def __init__(self, out: Outbox, copies: LocalReplicas, *, journal: bool) -> None:
-        """This member has one, with older updates."""
+        """`journal`: this member has one, with older updates."""
         self._out = out
         self._copies = copies
         self._journal = journal
@@ -124,7 +124,6 @@ class Selection:
         assert not supply.missed, "what was missed is in the content"
 
     def _missed(self, supply: Supply, held: AnyReplica) -> list[tuple[int, Record]] | None:
-        """With the remaining times to live."""
         missed = supply.missed.pop(held.name, None)
         return missed and [
             (term, held.state.with_remaining_ttl(record, self._out.now_ns)) for term, record in missed

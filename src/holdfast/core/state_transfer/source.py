@@ -101,7 +101,7 @@ class Source:
         activation: PrimaryActivation,
         journal: bool = False,
     ) -> None:
-        """This member has one, with older updates."""
+        """`journal`: this member has one, with older updates."""
         self._me = me
         self._out = out
         self._rows = rows
@@ -125,7 +125,6 @@ class Source:
     # -- requests for a supply
 
     def on_request(self, sender: MemberId, request: MigrationRequest) -> None:
-        """From the master; this member is the primary."""
         migration = request.migration
         partition = migration.partition
         found = RequestFound(
@@ -468,7 +467,6 @@ class Source:
             self.on_request(sender, request)
 
     def became_primary(self) -> None:
-        """Handle the requests that waited for that."""
         self._retry()
 
     def on_view(self, notice: ViewInstalled) -> None:
@@ -500,7 +498,6 @@ class Source:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """Counts that are 0 when nothing is pending."""
         return {
             "supplies": self.supplies.leftovers,
             "early migration requests": len(self._early),

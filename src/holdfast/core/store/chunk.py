@@ -18,7 +18,7 @@ class Chunk:
     __slots__ = ("earlier", "look", "maps", "packs", "plans", "records", "shares", "size", "sizes")
 
     def __init__(self, look: int = LOOK_MIN, *, packs: bool = True) -> None:
-        """The receiver can read packed entries (membership/L-4)."""
+        """`packs`: the receiver can read packed entries (membership/L-4)."""
         self.packs = packs
         self.maps: list[FillEntries] = []
         self.shares: list[FillShare] = []

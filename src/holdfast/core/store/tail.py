@@ -212,7 +212,6 @@ class Tail:
         assert self.terms, "each update is of a term"
 
     def covers(self, after: int) -> bool:
-        """Every update after this number."""
         return self.start <= after <= self.end
 
     def since(self, after: int) -> list[tuple[int, Record]]:

@@ -53,7 +53,6 @@ class Deadlocks:
         self._known: dict[MemberId, tuple[int, list[tuple[TransactionId, MemberId, TransactionId]]]] = {}
 
     def waits(self) -> list[LockWait]:
-        """For locks in the partitions of this member."""
         now_ns = self._out.now_ns
         found = []
         for parked in self._router.waits():

@@ -23,7 +23,6 @@ class Mapping:
         return TopologyVersion(view.number if view is not None else 0, self._table.version)
 
     def of(self, partition: int, *, holds: bool) -> MappedOn:
-        """Carried by a step for this partition."""
         return MappedOn(self.version, self._table.rows[partition].version, holds)
 
     def knows(self, partition: int, row: int) -> bool:

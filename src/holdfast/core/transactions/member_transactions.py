@@ -35,7 +35,7 @@ from holdfast.core.transactions.orphans import LOOK_NS, Orphans
 from holdfast.core.transactions.steps import Steps
 
 LOOK_AGAIN_NS = 10 * MILLISECOND
-"""Between looks at partitions that became served here, so that many are looked at together."""
+"""Pause between looks at partitions that became served here, so that many are looked at together."""
 KEPT_TIMES = 2
 """A step with an unknown outcome may be on its way for so many call timeouts."""
 
@@ -121,7 +121,6 @@ class MemberTransactions:
     # -- events
 
     def deliver(self) -> None:
-        """End of a step."""
         self.steps.deliver()
         if self._holding:
             self._look_at_holds()
@@ -139,7 +138,6 @@ class MemberTransactions:
             self._look_at_orphans()
 
     def sweep(self) -> None:
-        """Locks without a coordinator, and deadlocks."""
         if not self.on:
             return
         self.deadlocks.look()

@@ -24,7 +24,7 @@ from holdfast.core.transactions.transaction import Transaction, TransactionPhase
 
 TICK_NS = 250 * MILLISECOND
 ENDED_MAX = 10_000
-"""Remembered with their reason."""
+"""Ended transactions remembered with their reason."""
 SHOWN_KEYS = 10
 RUNNING_MAX = 50_000
 """Of one member (transactions/C-6)."""

@@ -82,7 +82,6 @@ class Steps:
             self.wake(SOON_NS)
 
     def wake(self, after_ns: int) -> None:
-        """At the latest."""
         due_ns = self._out.now_ns + after_ns
         if not self._due_ns or due_ns < self._due_ns:
             self._due_ns = due_ns

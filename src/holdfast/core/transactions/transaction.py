@@ -34,7 +34,6 @@ class TouchedEntry:
 
     @property
     def present(self) -> bytes | None:
-        """As the transaction sees it."""
         return self.write.value if self.write is not None else self.value
 
 

@@ -111,7 +111,6 @@ class TransactionOperations:
         self._reply(transaction, TransactionAnswer(TransactionFate.NOT_DONE, why=why))
 
     def _reply(self, transaction: Transaction, answer: TransactionAnswer) -> None:
-        """Begin the next one."""
         reply, transaction.reply, transaction.operation = transaction.reply, None, None
         assert reply is not None, "the operation has a caller"
         reply(answer)

@@ -97,7 +97,6 @@ class TwoPhaseCommit:
         self._release(transaction)
 
     def _release(self, transaction: Transaction) -> None:
-        """By every branch."""
         for ticket in transaction.steps:
             self._steps.drop(ticket)
             del self._running.of_ticket[ticket]

@@ -26,7 +26,6 @@ class LocalZoneGroups:
         """Their files cannot be used. Each is reported once."""
 
     def copy(self, part: Part) -> LocalCopy | None:
-        """Running or not."""
         number = group_of(*part)
         hosted = self._groups.hosted.get(number)
         if hosted is not None:
@@ -50,7 +49,6 @@ class LocalZoneGroups:
         self._start(part, configuration)
 
     def join(self, part: Part) -> None:
-        """Run a replica with the data it has."""
         if group_of(*part) in self._groups.hosted:
             self._groups.resume(group_of(*part))
         else:

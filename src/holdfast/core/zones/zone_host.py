@@ -115,7 +115,6 @@ class ZoneHost:
 
     @property
     def leads(self) -> bool:
-        """The metastore's group."""
         return self.topology.leads
 
     # -- notices of the metastore
@@ -153,7 +152,6 @@ class ZoneHost:
         return True
 
     def on_leading(self, term: int | None) -> None:
-        """Of the metastore's group."""
         self.topology.on_leading(term)
 
     def on_read(self, ticket: int, entries: list[MetastoreEntry], revision: int) -> None:

@@ -193,7 +193,6 @@ class ZoneOrders:
         return self._membership.view is None or known.view >= self._membership.view.number
 
     def _read(self, *names: str) -> KeysRead:
-        """With the keys that any order may need."""
         keys = [*creation_keys(ZoneSettings("")), *(name_key(name) for name in names)]
         for zone in self._view.zones():
             if zone.settings.name in names:
