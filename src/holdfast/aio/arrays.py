@@ -45,10 +45,8 @@ async def get_many(
 
 
 async def put_many(of: StoredEntries, keys: pa.Array[Any], values: pa.Array[Any]) -> None:
-    """Store these entries, each by itself.
-
-    Raises Refused if certainly none was stored, Unknown if some may be: then put them all again. Raises TypeError or
-    ValueError before anything is sent.
+    """Store these entries, each by itself. Raises Refused if certainly none was stored, Unknown if some may
+    be: then put them all again. Raises TypeError or ValueError before anything is sent.
     """
     stored, content = to_stored_many(keys, of.serializers), to_stored_many(values, of.serializers)
     if len(stored) != len(content):
@@ -57,7 +55,7 @@ async def put_many(of: StoredEntries, keys: pa.Array[Any], values: pa.Array[Any]
 
 
 def to_stored_many(array: Any, serializers: Serializers) -> list[bytes]:
-    """The stored form of each element. Raises ValueError for a null, TypeError for a type that cannot be stored."""
+    """Raises ValueError for a null, TypeError for a type that cannot be stored."""
     if not hasattr(array, "null_count"):
         kind = type(array).__name__
         raise TypeError(
@@ -88,7 +86,7 @@ def to_stored_many(array: Any, serializers: Serializers) -> list[bytes]:
 def from_stored_many(
     stored: list[bytes | None], value_type: pa.DataType | None, serializers: Serializers
 ) -> pa.Array[Any]:
-    """An array of stored values. Raises TypeError if their types differ or do not fit `value_type`."""
+    """Raises TypeError if the types of the values differ or do not fit `value_type`."""
     prefixes = {each[:4] for each in stored if each is not None}
     found = {int.from_bytes(prefix, "big", signed=True) for prefix in prefixes}
     try:

@@ -46,7 +46,6 @@ from holdfast.wire.doors import HAZELCAST_CLIENT
 
 DEFAULT_PORT = 5701
 CONNECT_S = 10.0
-"""Default for `connect_timeout_s`."""
 MEMBERS_VIEW, PARTITIONS_VIEW = 0x000302, 0x000303
 BEAT_S = 1.0
 PING_AFTER_S = 5.0
@@ -106,7 +105,6 @@ class Client:
         self._owners: list[bytes] = []
         self._lines: dict[bytes, MemberLine] = {}
         self.route: list[MemberLine | None] = []
-        """Connection to the owner of each partition, if there is one."""
         self._turns: cycle[MemberLine | None] = cycle([None])
         self._viewer: MemberLine | None = None
         """The connection on which members and owners are sent."""
@@ -192,9 +190,8 @@ class Client:
 
     async def ask(self, form: RequestForm, partition: int, rest: bytes) -> Any:
         """Send a request to the owner of the partition (-1: to any member). Returns what its form says: a
-        stored value or None, a boolean, or the whole message.
-
-        `rest`: the frames that follow those of the form, the last one flagged final. Raises Refused, Unknown.
+        stored value or None, a boolean, or the whole message. `rest`: the frames that follow those of the
+        form, the last one flagged final. Raises Refused, Unknown.
         """
         retries: Retries | None = None
         while True:
@@ -232,7 +229,7 @@ class Client:
             await self._wait_changed(pause_s)
 
     def line_for(self, partition: int) -> MemberLine | None:
-        """The connection to the owner of the partition, or else to any member; None if there is none."""
+        """The connection to the owner of the partition, or else to any member."""
         if partition >= 0 and partition < len(self.route):
             line = self.route[partition]
             if line is not None:
@@ -242,7 +239,7 @@ class Client:
     # -- connections
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """Context for a new connection; None without TLS. Raises ConfigError."""
+        """None without TLS. Raises ConfigError."""
         return self._tls.context() if isinstance(self._tls, ClientTls) else self._tls
 
     async def _open(self, address: tuple[str, int]) -> None:
@@ -288,7 +285,7 @@ class Client:
                 await asyncio.gather(*map(feed.repair, lines))
 
     def _admit(self, line: MemberLine, welcome: Welcome) -> None:
-        """Add the connection. Raises HoldfastError if it belongs to another cluster or is a duplicate."""
+        """Raises HoldfastError if the connection belongs to another cluster or is a duplicate."""
         if self._closed:
             raise NotReady("the client is closed")
         if welcome.partitions < 1 or (self.partition_count and welcome.partitions != self.partition_count):
@@ -347,8 +344,8 @@ class Client:
     # -- upkeep
 
     async def _open_missing(self) -> list[Exception]:
-        """Connect to each member without a connection; returns the errors. Without any connection, the seeds are tried
-        too.
+        """Connect to each member without a connection; returns the errors. Without any connection, the seeds
+        are tried too.
         """
         missing = [address for uuid, address in self._members.items() if uuid not in self._lines]
         if not self._lines:

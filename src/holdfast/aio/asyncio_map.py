@@ -41,7 +41,7 @@ LOAD = b"\x01"
 TEXT = STRING.to_bytes(4, "big", signed=True)
 AT_ONCE = 5000
 PIECE_BYTES = 1 << 20
-"""Most keys, and bytes, of one request about several entries."""
+"""Keys, and bytes, of one request about several entries."""
 
 
 class Asking(Protocol):
@@ -64,7 +64,7 @@ class Map(Generic[K, V]):
     """One map of one client. `K` and `V` are for type checkers: `flights: Map[str, int] = client.map("flights")`."""
 
     def __init__(self, client: Asking, name: str, near: NearCache | None = None) -> None:
-        """See `Client.map`. Raises ConfigError for an invalid name."""
+        """Raises ConfigError for an invalid name."""
         given: object = name  # callers without a type checker pass anything
         if not isinstance(given, str) or not 1 <= len(given) <= MAP_NAME_MAX:
             raise ConfigError(
@@ -72,7 +72,6 @@ class Map(Generic[K, V]):
             )
         self.name = name
         self.near_cache = near
-        """The near cache of this map, if there is one."""
         self._client = client
         self.serializers = client.serializers
         self._dump, self._dump_value = client.serializers.dump_key, client.serializers.dump_value
@@ -144,7 +143,6 @@ class Map(Generic[K, V]):
         return value
 
     async def contains_key(self, key: K) -> bool:
-        """Whether the key has a value."""
         stored = self._dump(key)
         near = self.near_cache
         if near is not None and near.get(stored) is not ABSENT:
@@ -200,7 +198,6 @@ class Map(Generic[K, V]):
         return bool(await self._write(self._remove_if_same, stored, rest))
 
     async def delete(self, key: K) -> None:
-        """Remove a key."""
         stored = self._dump(key)
         await self._write(self._delete, stored, last(stored))
 
@@ -327,7 +324,6 @@ class Map(Generic[K, V]):
         return list(zip(flat[::2], flat[1::2], strict=True))
 
     async def clear(self) -> None:
-        """Remove all entries."""
         near = self.near_cache
         try:
             await self._whole(forms.CLEAR)
@@ -389,7 +385,7 @@ def _pieces(flat: list[bytes]) -> Iterator[list[bytes]]:
 
 
 def batched_by(of: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of `size` elements; the last one may be shorter."""
+    """The last list may be shorter."""
     rest = iter(of)
     while some := list(islice(rest, size)):
         yield some
@@ -401,7 +397,7 @@ def lasting(ttl_s: float) -> bytes:
 
 
 def milliseconds(ttl_s: float) -> bytes:
-    """A time to live as a parameter. Raises TypeError, ValueError."""
+    """Raises TypeError, ValueError."""
     if isinstance(ttl_s, bool) or not isinstance(ttl_s, int | float):
         raise TypeError(f"ttl_s is a number of seconds, not {type(ttl_s).__name__}")
     if not 0 <= ttl_s <= LIFETIME_MS_MAX / 1000:

@@ -1,8 +1,8 @@
 """Blocking client with the same operations, for programs without an event loop.
 
-Requests about one entry are sent and received by the calling thread, on a connection of its own (`direct_line`). All
-others run on an event loop in a thread of the client: members and owners, requests about many entries, listeners and
-near caches.
+The calling thread sends and receives requests about one entry, on its own connection (`direct_line`). All
+others run on an event loop in a thread of the client: members and owners, requests about many entries,
+listeners and near caches.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ V = TypeVar("V")
 
 
 def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends, because the calling thread does all the waiting; returns its result."""
+    """Run a coroutine that never suspends, because the calling thread does all the waiting."""
     try:
         coroutine.send(None)
     except StopIteration as ended:
@@ -76,7 +76,7 @@ class _Direct:
         return []
 
     async def ask(self, form: RequestForm, partition: int, rest: bytes) -> Any:
-        """See `Client.ask`. Blocks the thread and never suspends."""
+        """Blocks the thread and never suspends."""
         retries: Retries | None = None
         while True:
             line = self._client.line_for(partition)
@@ -273,8 +273,6 @@ class BlockingClient:
 
 
 class BlockingListening:
-    """Changes of a map, as an iterator that ends when the client is closed. A context manager. See `EntryListening`."""
-
     def __init__(self, listening: EntryListening, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self._listening = listening
         self._run = run
@@ -319,7 +317,6 @@ class BlockingMap(Generic[K, V]):
 
     @property
     def near_cache(self) -> NearCache | None:
-        """The near cache of this map, if there is one."""
         return self._map.near_cache
 
     # -- one entry

@@ -1,4 +1,4 @@
-"""The client's side of authentication in the Hazelcast client protocol: the request, and how to read the response."""
+"""The client's side of authentication in the Hazelcast client protocol."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SERIALIZATION_VERSION = b"\x01"
 
 
 def no_tls(failed: ssl.SSLError, address: tuple[str, int]) -> HoldfastError:
-    """The error for a failed TLS handshake: NotReady if a retry may succeed, else Denied."""
+    """NotReady if a retry of the failed TLS handshake may succeed, else Denied."""
     why = f"no TLS with {format_address(*address)}: {handshake_problem(failed)}"
     if isinstance(failed, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLWantReadError):
         return NotReady(why)
@@ -44,13 +44,13 @@ class ClientHandshake:
 
     @property
     def frames(self) -> bytes:
-        # Cluster, user and password; type, version and name of the client; labels (none). PYH is the type of the
-        # Hazelcast Python client.
+        # Cluster, user and password; type, version and name of the client; labels (none). PYH is the type of
+        # the Hazelcast Python client.
         names = [text(self.cluster_name), text(self.username), text(self.password)]
         return message([*names, text("PYH"), text(__version__), text("holdfast.aio"), BEGIN, END])
 
     def read(self, answer: bytes, address: tuple[str, int]) -> Welcome:
-        """Read the member's response. Raises Denied, NotReady, ProtocolError."""
+        """Raises Denied, NotReady, ProtocolError."""
         if INT.unpack_from(answer, FRAME.size)[0] != AUTHENTICATE + 1:
             code, reason = read_error(answer)
             raise NotReady(

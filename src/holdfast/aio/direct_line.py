@@ -1,7 +1,7 @@
 """Connections on which the caller's own thread sends and receives, so that no other thread has to be woken.
 
-Each serves one request at a time. A member gets as many as there are threads that use it at the same time, up to a
-limit; beyond the limit threads wait for each other.
+Each serves one request at a time. A member gets as many as there are threads that use it at the same time, up
+to a limit; further threads wait for each other.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class DirectLine:
             raise
 
     def ask(self, form: RequestForm, partition: int, rest: bytes) -> object:
-        """Send a request once; see `Client.ask`. Raises LineBroken, OtherAnswer, ProtocolError. After any error but
-        OtherAnswer the connection must be closed.
+        """Send a request once; see `Client.ask`. Raises LineBroken, OtherAnswer, ProtocolError. After any
+        error but OtherAnswer the connection must be closed.
         """
         stream, slot = self._stream, self._slot
         stream.count = count = stream.count + STEP
@@ -123,7 +123,9 @@ class DirectLine:
 
     @property
     def alive(self) -> bool:
-        """Whether the member neither closed the connection nor sent anything unasked. True if it was just used."""
+        """Whether the member neither closed the connection nor sent anything unasked. True if it was just
+        used.
+        """
         if monotonic() < self._used_s + JUST_USED_S:
             return True
         try:
@@ -136,23 +138,22 @@ class DirectLine:
         return False
 
     def hang_up(self) -> None:
-        """End it from any thread: a thread that waits for an answer gets LineBroken."""
+        """From any thread: a thread that waits for an answer gets LineBroken."""
         try:
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         except OSError:
             pass
 
     def socket_number(self) -> int:
-        """File descriptor; -1 when closed."""
+        """-1 when closed."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close the socket. Only the thread that uses the connection may call this."""
         self._socket.close()
 
 
 def _secured(plain: socket.socket, tls: ssl.SSLContext, address: tuple[str, int]) -> ssl.SSLSocket:
-    """The connection with TLS. Raises Denied, NotReady, OSError, and closes it then."""
+    """Raises Denied, NotReady, OSError, and closes the connection then."""
     try:
         return tls.wrap_socket(plain, server_hostname=address[0])
     except ssl.SSLError as failed:
@@ -199,7 +200,8 @@ class DirectLines:
             self._give(line)
             return answer_in(form, other.whole)
         except BaseException:
-            # Also when the thread was interrupted: the answer to this request would be taken for that of the next one.
+            # Also when the thread was interrupted: the answer to this request would be taken for that of the
+            # next one.
             self._drop(line)
             raise
         self._give(line)
@@ -244,7 +246,7 @@ class DirectLines:
         try:
             waiter.told.acquire()
         except BaseException:
-            # The thread was interrupted: pass what it was given on to the next one.
+            # The thread was interrupted: pass the connection on to the next one.
             with self._lock:
                 if waiter in self._waiting:
                     self._waiting.remove(waiter)
@@ -293,7 +295,6 @@ class DirectLines:
         return [line.socket_number() for line in [*self._idle, *self._used]]
 
     def end(self, why: str) -> None:
-        """Close all connections; threads that wait for an answer get LineBroken."""
         self._ended = why
         self.prune()
         for line in list(self._used):

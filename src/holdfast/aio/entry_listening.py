@@ -28,7 +28,7 @@ ALL = sum(ChangeKind)
 
 @lru_cache(maxsize=64)
 def _uuid(raw: bytes) -> str:
-    """The UUID as text. The protocol writes a null flag and two halves, each with its last byte first."""
+    """The protocol writes a null flag and two halves, each with its last byte first."""
     return "" if raw[0] else str(UUID(bytes=raw[8:0:-1] + raw[:8:-1]))
 
 
@@ -58,7 +58,7 @@ class EntryListening:
         *,
         include_value: bool,
     ) -> None:
-        """See `Map.listen`. `keep`: most changes that wait for iteration."""
+        """`keep`: most changes that wait for iteration."""
         self.name = name
         self._key = key
         self._load = load
@@ -72,7 +72,7 @@ class EntryListening:
         self._lags = False
 
     def request(self) -> tuple[RequestForm, bytes]:
-        """The registration. Each member reports changes of its own partitions."""
+        """Each member reports changes of its own partitions."""
         wishes = _WISHES.pack(self._include_value, ALL, True)
         if self._key is None:
             return form(LISTEN, wishes), message([text(self.name)])
@@ -84,10 +84,10 @@ class EntryListening:
             self._tell(EntryChange(ChangeKind.MISSED))
 
     def lost(self, line: MemberLine) -> None:
-        """Nothing yet: MISSED is reported when the next connection has registered."""
+        """MISSED is reported when the next connection has registered."""
 
     def closed(self) -> None:
-        """The client was closed: iteration ends."""
+        """Iteration ends."""
         self._ended = True
         self._more.set()
 
@@ -149,7 +149,6 @@ class EntryListening:
         return self._changes.popleft()
 
     async def close(self) -> None:
-        """Stop listening. Changes that have arrived can still be iterated over."""
         self.closed()
         await self._subscriptions.end(self, self.name, lambda error: None)
 

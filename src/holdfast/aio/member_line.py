@@ -1,4 +1,5 @@
-"""One asyncio connection to one member: requests leave once per loop turn, answers are read a buffer at a time.
+"""One asyncio connection to one member: requests leave once per loop turn, answers are read a buffer at a
+time.
 
 Bytes that break the protocol end this connection and no other.
 """
@@ -21,13 +22,15 @@ Listener = Callable[[int, bytes], None]
 
 
 class MemberLine(asyncio.Protocol):
-    """One connection. `heard` gets kind and bytes of each event without a registration; `lost` is called at its end."""
+    """`heard` gets kind and bytes of each event without a registration; `lost` is called at the end of the
+    connection.
+    """
 
     def __init__(
         self, limit: int, heard: Callable[[int, bytes], None], lost: Callable[[MemberLine], None]
     ) -> None:
         self.member = b""
-        """UUID of the member as the protocol writes it; empty before authentication."""
+        """UUID as the protocol writes it; empty before authentication."""
         self.address = ("", 0)
         self.loop = asyncio.get_running_loop()
         self.ended = ""
@@ -45,7 +48,7 @@ class MemberLine(asyncio.Protocol):
         self.out: list[bytes] = []
         """Bytes to send at the end of this turn. The request that adds the first piece schedules `flush`."""
         self._answered = False
-        """Whether any bytes have arrived. The first ones show whether this is a client port."""
+        """The first bytes show whether this is a client port."""
         self._heard = heard
         self._lost = lost
         self._transport: asyncio.Transport | None = None
@@ -78,12 +81,10 @@ class MemberLine(asyncio.Protocol):
         return len(self._listeners)
 
     def greet(self, preamble: bytes) -> None:
-        """Send the bytes that precede all requests."""
         self.out.append(preamble)
         self.loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Write everything that was collected in this turn."""
         if self._transport is not None and self.out:
             self._transport.write(b"".join(self.out))
             self.said_s = self.loop.time()
@@ -98,17 +99,14 @@ class MemberLine(asyncio.Protocol):
         self.end(f"the connection to {format_address(*self.address)} ended" + (f" ({exc})" if exc else ""))
 
     def pause_writing(self) -> None:
-        """The send buffer is full."""
         self.ready = False
         self.room.clear()
 
     def resume_writing(self) -> None:
-        """The send buffer has room again."""
         self.ready = not self.ended
         self.room.set()
 
     def data_received(self, data: bytes) -> None:
-        """Deliver each complete message."""
         if self.ended:
             return
         self.heard_s = self.loop.time()
@@ -132,12 +130,12 @@ class MemberLine(asyncio.Protocol):
     # -- the end
 
     def socket_number(self) -> int:
-        """File descriptor; -1 when there is none."""
+        """-1 when there is none."""
         found = self._transport.get_extra_info("socket") if self._transport is not None else None
         return found.fileno() if found is not None else -1
 
     def end(self, why: str, error: type[LineBroken] = LineBroken) -> None:
-        """Close the connection; pending requests raise `error`."""
+        """Pending requests raise `error`."""
         if self.ended:
             return
         self.ended = why

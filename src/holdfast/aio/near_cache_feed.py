@@ -23,8 +23,6 @@ class Routing(Protocol):
 
 
 class NearCacheFeed:
-    """Feeds one near cache. A `Subscriber`."""
-
     def __init__(self, name: str, cache: NearCache, client: Routing) -> None:
         self.name = name
         self.cache = cache
@@ -38,12 +36,12 @@ class NearCacheFeed:
         return registration(self.name)
 
     def begun(self, line: MemberLine, again: bool) -> None:
-        """The member sends invalidations: entries of its partitions may be kept from now on."""
+        """Entries of the member's partitions may be kept from now on."""
         self._lines.add(line)
         self.rerouted()
 
     def lost(self, line: MemberLine) -> None:
-        """The connection ended: entries of its partitions may become stale unnoticed."""
+        """Entries of the member's partitions may become stale unnoticed."""
         self._lines.discard(line)
         self.rerouted()
 

@@ -18,19 +18,17 @@ from holdfast.wire.hazelcast.hazelcast_frames import message, text
 
 
 class Subscriber(Protocol):
-    """Receives events of a map from all members."""
-
     def request(self) -> tuple[RequestForm, bytes]:
         """The registration request and its last frames."""
 
     def heard(self, line: MemberLine, kind: int, whole: bytes) -> None:
-        """An event arrived. Raises ProtocolError."""
+        """Raises ProtocolError."""
 
     def begun(self, line: MemberLine, again: bool) -> None:
         """This member sends events from now on. `again`: there was a gap before."""
 
     def lost(self, line: MemberLine) -> None:
-        """The connection ended; events of this member are missed from now on."""
+        """Events of this member are missed from now on."""
 
     def closed(self) -> None: ...
 
@@ -41,7 +39,7 @@ class Subscriptions:
         """Correlation id of the registration, and its UUID at the member."""
 
     async def begin(self, subscriber: Subscriber, lines: list[MemberLine]) -> None:
-        """Register with these members and all later ones. Raises HoldfastError if every one of them rejects it."""
+        """Register with these members and all later ones. Raises HoldfastError if all reject it."""
         self._ids[subscriber] = {}
         failed: list[tuple[MemberLine, HoldfastError]] = []
         for line in lines:
@@ -97,14 +95,14 @@ class Subscriptions:
                 subscriber.lost(line)
 
     def close(self) -> None:
-        """Notify all subscribers that the client is closed. Registrations end with their connections."""
+        """The client is closed. Registrations end with their connections."""
         subscribers = list(self._ids)
         self._ids.clear()
         for subscriber in subscribers:
             subscriber.closed()
 
     async def end(self, subscriber: Subscriber, name: str, failed: Callable[[Exception], None]) -> None:
-        """Unregister. A member that cannot be reached forgets the registration with its connection."""
+        """A member that cannot be reached forgets the registration with its connection."""
         for line, (correlation, registration) in self._ids.pop(subscriber, {}).items():
             line.unlisten(correlation)
             if not registration:

@@ -1,4 +1,4 @@
-"""Actions and queries of operators on a connection (`holdfast.actions`): the request, and what its answer means."""
+"""Actions and queries of operators on a connection (`holdfast.actions`)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ _REJECTIONS = {kind.__name__: kind for kind in (Denied, NotReady, TooLarge, Unsu
 
 
 def request_of(number: int, action: OperatorAction, timeout_s: float) -> own.Act:
-    """The message that carries an action."""
     fields = msgspec.Raw(msgspec.msgpack.encode(action))
     return own.Act(number, action.declared.name, fields, min(round(timeout_s * 1000), TIMEOUT_MS_MAX))
 
 
-# msgspec looks at the fields of a struct type when it is first decoded. Two threads that do so at once, as when all
-# members are asked for their first status, would crash the process.
+# msgspec looks at the fields of a struct type when it is first decoded. Two threads that do so at once, as
+# when all members are asked for their first status, would crash the process.
 _DECODERS: dict[type[OperatorAction], msgspec.msgpack.Decoder[Any]] = {}
 _lock = threading.Lock()
 
@@ -37,7 +36,7 @@ def _decoder(kind: type[OperatorAction]) -> msgspec.msgpack.Decoder[Any]:
 
 
 def value_of(action: OperatorAction, answer: own.Acted) -> Any:
-    """The answer, None if the action has none. Raises as `check`; Unsupported if a member of another build answers
+    """None if the action has no answer. Raises as `check`; Unsupported if a member of another build answers
     other things.
     """
     check(answer)
@@ -53,8 +52,8 @@ def value_of(action: OperatorAction, answer: own.Acted) -> Any:
 
 
 def check(answer: own.Acted) -> None:
-    """Raise Refused or one of its kinds if the action has no effect, Standing if it was accepted but is not finished,
-    Unknown if it may or may not have taken effect.
+    """Raises Refused or one of its kinds if the action has no effect, Standing if it was accepted but is not
+    finished, Unknown if it may or may not have taken effect.
     """
     if answer.fate is own.Fate.REJECTED:
         raise _REJECTIONS.get(answer.error, Refused)(answer.message)
@@ -67,12 +66,12 @@ def check(answer: own.Acted) -> None:
 
 
 def ask_on(connection: Connection, action: OperatorAction) -> Any:
-    """The answer of the member at the other end to a query or an action. Raises as `Connection.ask` and `check`."""
+    """Raises as `Connection.ask` and `check`."""
     request = request_of(connection.next_number(), action, action.declared.timeout_s)
     return value_of(action, connection.ask(request, own.Acted))
 
 
 def ask_status(connection: Connection) -> MemberStatus:
-    """The status of the member at the other end. Raises as `ask_on`."""
+    """Raises as `ask_on`."""
     status: MemberStatus = ask_on(connection, ShowStatus())
     return status

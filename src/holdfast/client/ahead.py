@@ -1,11 +1,10 @@
 """Reads many partitions one after the other, and asks for the next one while the last one is processed.
 
-    for partition, pages in read_ahead(client, Wanted("flights"), range(271)):
-        ...
+    for partition, pages in read_ahead(client, Wanted("flights"), range(271)): ...
 
-A partition is returned when all its pages have arrived; one that is interrupted is read again from its
-beginning. So no entry is returned twice. At most one answer is in flight, so a slow reader costs a member no
-more than that.
+A partition is returned when all its pages have arrived; an interrupted one is read again from its beginning,
+so no entry is returned twice. At most one answer is in flight, so a slow reader costs a member no more than
+that.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from holdfast.wire import own
 
 ROWS_MAX = 16_384
 BYTES_MAX = 2 << 20
-"""Limits of a page; larger pages gain nothing."""
+"""Larger pages gain nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +31,10 @@ class Wanted:
     fields: tuple[str, ...] | None = None
     """Only these fields of values that are JSON objects; empty: no values; None: whole values."""
     keys: Mapping[int, Sequence[bytes]] | None = None
-    """Keys to read by partition, in their stored form. None: all entries."""
+    """By partition, in their stored form. None: all entries."""
     limit: int = 0
     cut: Cut | None = None
-    """Read at this cut; None: read the present state."""
+    """None: read the present state."""
     spread: bool = False
     """At a cut: read from backups too, to share the work."""
     bytes_max: int = field(default=BYTES_MAX)
@@ -73,10 +72,10 @@ class Wanted:
 def read_ahead(
     client: Client, wanted: Wanted, partitions: Sequence[int]
 ) -> Iterator[tuple[int, list[own.ColumnBatch]]]:
-    """Each partition with all its pages, in this order; no pages if it has no entries.
+    """Each partition with all its pages, in this order.
 
-    Follows partitions that move and members that are lost. Raises NotReady if a partition is not served for the
-    client's timeout, CutLost if no member keeps the cut any more.
+    Follows partitions that move and members that are lost. Raises NotReady if a partition is not served for
+    the client's timeout, CutLost if no member keeps the cut any more.
     """
     name = "" if wanted.cut is not None else wanted.map
     table = client.table(name)

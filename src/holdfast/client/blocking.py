@@ -47,15 +47,13 @@ from holdfast.wire import own
 
 PUT_ROWS_MAX = 4096
 PUT_BYTES_MAX = 1 << 20
-"""Limits of a `put_columns` message: large enough to be cheap, too small to delay other clients of a member."""
+"""Large enough to be cheap, too small to delay other clients of a member."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class PutCount:
-    """Progress of `put_columns`; correct also after an error."""
-
     rows: int = 0
     kept: int = 0
     """Rows of kind `ADD` that were not stored because their key had another value."""
@@ -182,7 +180,7 @@ class Client:
 
     @property
     def cluster_id(self) -> str:
-        """The id of the cluster, which stays the same as long as it keeps its data."""
+        """It stays the same as long as the cluster keeps its data."""
         if not self._cluster_id:
             self._any()
         return self._cluster_id
@@ -192,7 +190,7 @@ class Client:
         return self._of_anyone(ask_status)
 
     def query(self, query: OperatorQuery) -> Any:
-        """The answer of the first member that answers, of the query's `result` type."""
+        """The first answer of a member, of the query's `result` type."""
         return self._of_anyone(lambda connection: ask_on(connection, query))
 
     def table(self, map_name: str = "") -> RoutingTable:
@@ -391,8 +389,8 @@ class Client:
     def _put_groups(
         self, put: ColumnRows, sizes: Sequence[int], groups: list[PartitionRows], count: PutCount
     ) -> tuple[list[PartitionRows], str]:
-        """One round: a few messages to each owner, all in flight at the same time. Returns what is left, and
-        the reason.
+        """One round: a few messages to each owner, all in flight at the same time. Returns the rest, and the
+        reason.
         """
         left: list[PartitionRows] = []
         why = ""
@@ -458,7 +456,7 @@ class Client:
         return list(range(self.partition_count))
 
     def _for(self, request: Request) -> Connection:
-        """The connection to the owner for a request about one partition, if known; else to any member."""
+        """To the owner for a request about one partition, if known; else to any member."""
         if len(request.partitions) == 1 and not self._stale:
             with suppress(Broken, *PASSING):
                 return self._owner(request.partitions[0], request.map if request.map in self._tables else "")
@@ -473,7 +471,7 @@ class Client:
         return self.to(owner)
 
     def to(self, member: str) -> Connection:
-        """The connection to a member. Raises NotReady if it is not in the table, Broken if it cannot be reached."""
+        """Raises NotReady if the member is not in the table, Broken if it cannot be reached."""
         table = self._known if self._known is not None and not self._stale else self.table()
         row = table.members.get(member)
         if row is None:
@@ -504,7 +502,7 @@ class Client:
         self._remembers = connection.hello.request_ids > 0
 
     def _any(self) -> Connection:
-        """A connection to the first address that answers: the given ones, then members of the last table."""
+        """To the first address that answers: the given ones, then members of the last table."""
         return self._of_anyone(lambda connection: connection)
 
     def _of_anyone(self, ask: Callable[[Connection], T]) -> T:
@@ -523,7 +521,7 @@ class Client:
 
 
 def pages_of(connection: Connection, question: own.Scan) -> list[own.Page]:
-    """All pages of a scan; the id of the question is ignored. Raises Broken, or the error of the member's fault."""
+    """The id of the question is ignored. Raises Broken, or the error of the member's fault."""
     number = connection.next_number()
     pages = [connection.ask(msgspec.structs.replace(question, id=number), own.Page)]
     while pages[-1].more:

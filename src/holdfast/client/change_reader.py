@@ -27,11 +27,11 @@ from holdfast.errors import ChangesGone, NotReady, ProtocolError
 from holdfast.wire import own
 
 ROUNDS = 8
-"""All members must say in so many consecutive rounds that they do not have a change, before it counts as gone: while
-partitions move or a primary takes over, there are moments in which no member can answer.
+"""In so many consecutive rounds all members must report that they lack a change, before it counts as gone:
+while partitions move or a primary takes over, there are moments in which no member can answer.
 """
 MOVED_BY = 1 << 40
-"""The numbers of updates differ by no less when a map has moved between them."""
+"""A moved map skips at least so many update numbers."""
 BYTES_MAX = 1 << 20
 """An answer ends with the change that reaches this size."""
 
@@ -60,7 +60,7 @@ def heads(
 def _ask_heads(
     client: Client, map_name: str, partitions: list[int], found: dict[int, own.Head], *, fresh: bool
 ) -> tuple[list[int], str]:
-    """Ask every owner once, all at the same time. Returns what is left, and the reason."""
+    """Ask every owner once, all at the same time. Returns the rest, and the reason."""
     try:
         table = client.known_table(map_name, fresh=fresh)
     except PASSING as passing:
@@ -134,7 +134,6 @@ def read_changes(
 
 
 def _nothing(upto: int, term: int) -> own.Changes:
-    """No changes up to this update."""
     return own.Changes(0, upto, [], [], b"", [], own.ColumnBatch.of([], []), bytes(4), b"", term=term)
 
 
@@ -163,7 +162,7 @@ class _Reader:
         self._timeout_s = timeout_s
         self._upto = self._upto_term = 0
         self.refused = False
-        """Whether all members of a fresh table said in the last round that they do not have the changes."""
+        """Whether in the last round all members of a fresh table reported that they do not have the changes."""
         self.why = ""
 
     def read(self, after: int, after_term: int, upto: int, upto_term: int) -> list[own.Changes]:

@@ -124,7 +124,6 @@ class ClientTransaction:
         return from_stored(answer) if isinstance(answer, bytes) else answer
 
     def get(self, name: str, key: object) -> object:
-        """The value of a key, or None."""
         return self._on_key(Op.GET, name, key)
 
     def get_for_update(self, name: str, key: object) -> object:
@@ -139,5 +138,4 @@ class ClientTransaction:
         self._on_key(Op.SET, name, key, value)
 
     def remove(self, name: str, key: object) -> object:
-        """Remove an entry; returns its value, or None."""
         return self._on_key(Op.REMOVE, name, key)

@@ -68,10 +68,12 @@ def _raise_tls(failed: BaseException, address: Address) -> None:
 
 
 class Connection:
-    """One connection to one member. After it raised Broken it cannot be used any more."""
+    """After it raised Broken it cannot be used any more."""
 
     def __init__(self, address: Address, credentials: Credentials, timeout_s: float) -> None:
-        """Connect and authenticate. Raises Broken, Denied, Unsupported, ProtocolError, or ConfigError for TLS files."""
+        """Connect and authenticate. Raises Broken, Denied, Unsupported, ProtocolError, or ConfigError for TLS
+        files.
+        """
         self.address = address
         self.closed = False
         self._used_s = 0.0
@@ -88,7 +90,8 @@ class Connection:
         except OSError as failed:
             raise Broken(f"cannot connect to {address}: {failed}") from failed
         try:
-            # Shorter than the caller's timeout: if this member is paused, there must be time to ask another one.
+            # Shorter than the caller's timeout: if this member is paused, there must be time to ask another
+            # one.
             self._socket.settimeout(max(timeout_s / 3, min(timeout_s, ANSWER_S_MIN)))
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             hello = own.Hello(
@@ -100,8 +103,9 @@ class Connection:
                 credentials.token,
                 credentials.operates,
             )
-            # In one piece. With TLS 1.3 a server may reject the client after the handshake and close; a second
-            # piece, sent to the closed socket, would break the connection before the rejection is read.
+            # In one piece. With TLS 1.3 a server may reject the client after the handshake and close; a
+            # second piece, sent to the closed socket, would break the connection before the rejection is
+            # read.
             self._write(own.PREAMBLE + own.frame(hello))
             self.hello = self.collect(hello.id, own.HelloOk)
         except BaseException:
@@ -138,7 +142,7 @@ class Connection:
         return self._number
 
     def ask(self, question: own.Question, kind: type[AnswerType]) -> AnswerType:
-        """Ask and wait for the answer. Raises the error of the member's fault, or Broken."""
+        """Raises the error of the member's fault, or Broken."""
         self.post(question)
         return self.collect(question.id, kind)
 
@@ -212,7 +216,7 @@ class Connection:
             raise ProtocolError(doors.wrong_port(str(self.address), said, TLS_HINT))
 
     def _rest_of_opening(self) -> bytes:
-        """The rest of what a member sends first on its member port; it may name the client port."""
+        """The rest of a member's opening on its member port; it may name the client port."""
         try:
             return bytes(self._read(doors.OPENING_BYTES - own.LENGTH_BYTES + doors.OTHER_PORT_BYTES))
         except HoldfastError:

@@ -30,11 +30,11 @@ from holdfast.wire.own import Mark
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A cut through maps. Plain data: it can be sent to other processes."""
+    """Plain data: it can be sent to other processes."""
 
     id: bytes
     marks: dict[tuple[str, int], Mark]
-    """By map and partition, for every requested map and partition."""
+    """For every requested map and partition."""
     lease_s: float = 0.0
     """How long a member keeps it after its last use there."""
 
@@ -175,7 +175,6 @@ class _Taking:
 
     def _renew(self, *, last: bool = False) -> str:
         """Renew the lease of members that were asked before, if it is time; cut again what they have dropped.
-
         `last`: check once more if a lease may have ended. Returns why something is left.
         """
         if time.monotonic() - self._held_s < self._lease_s / 4 and (self._whole or not last):
@@ -194,9 +193,8 @@ class _Taking:
 
 
 def hold_cut(client: Client, cut: Cut, lease_s: float) -> int:
-    """Renew the lease of a cut on every member for `lease_s` from now on.
-
-    Returns the number of marks. Raises CutLost if no member keeps one of them any more.
+    """Renew the lease of a cut on every member for `lease_s`. Returns the number of marks. Raises CutLost if
+    no member keeps one of them any more.
     """
     marks = [mark for mark in cut.marks.values() if mark.counter]
     lost = _lost(client, cut.id, marks, _milliseconds(lease_s))
@@ -210,7 +208,7 @@ def hold_cut(client: Client, cut: Cut, lease_s: float) -> int:
 
 
 def end_cut(client: Client, cut: Cut) -> None:
-    """Release the cut. Members that cannot be reached drop it when its lease ends."""
+    """Members that cannot be reached drop the cut when its lease ends."""
     with suppress(HoldfastError):
         _hold(client, cut.id, 0, {}, 1)
 

@@ -18,13 +18,13 @@ from holdfast.errors import NotReady, Refused
 from holdfast.wire import own
 
 AHEAD_MAX = 4
-"""Most groups in flight, each sent to another member."""
+"""Groups in flight, each sent to another member."""
 LABEL = "load"
 
 
 @dataclass(slots=True)
 class GroupedRows:
-    """Rows with keys and values in their stored form, and the partitions of the keys."""
+    """Keys and values are in their stored form."""
 
     keys: list[bytes] = field(default_factory=list)
     values: list[bytes] = field(default_factory=list)
@@ -71,7 +71,7 @@ class GroupSender:
         self._turns = count()
 
     def send(self, rows: GroupedRows) -> None:
-        """Store these rows; those that fill no group wait for the next call, or for `finish`.
+        """Rows that fill no group wait for the next call, or for `finish`.
 
         Raises NotReady if a group cannot be stored for the client's timeout, Refused if it never can be.
         """
@@ -138,7 +138,7 @@ class GroupSender:
 
 
 def _post(client: Client, order: StoreTogether, turn: int) -> tuple[Connection, int]:
-    """Send it to the members in turn. Raises Broken, and what `Client.to` raises."""
+    """To the members in turn. Raises Broken, and errors of `Client.to`."""
     members = client.known_table().data_members
     if not members:
         raise NotReady("there is no data member")

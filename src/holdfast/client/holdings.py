@@ -1,5 +1,5 @@
-"""Reads the names of maps, and for each map the entries and updates that the primaries hold. Backups are not
-read: for those there is `holdfast verify`.
+"""Reads the names of maps, and the entries and updates of each map at the primaries. For backups there is
+`holdfast verify`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class KnownMaps:
     """The maps that members have reported."""
 
     names: set[str] = field(default_factory=set)
-    """Those that can have entries, also the grid's own."""
+    """Maps that can have entries, also the grid's own."""
     zones: dict[str, str] = field(default_factory=dict)
     """Zones of maps that live in one."""
 
@@ -66,7 +66,7 @@ class KnownMaps:
 
 
 def known_maps(client: Client, *, timeout_s: float = TIMEOUT_S) -> KnownMaps:
-    """The maps that all members report. Raises NotReady when some member does not answer until the timeout."""
+    """Raises NotReady when some member does not answer until the timeout."""
     retries = BlockingRetries(timeout_s)
     while True:
         known, silent = _known_maps(client)
@@ -77,14 +77,14 @@ def known_maps(client: Client, *, timeout_s: float = TIMEOUT_S) -> KnownMaps:
 
 
 def map_names(client: Client, *, timeout_s: float = TIMEOUT_S) -> list[str]:
-    """Names of users' maps that have an entry or are configured, sorted. Raises NotReady when a member does
-    not respond within the timeout.
+    """Users' maps that have an entry or are configured, sorted. Raises NotReady when a member does not
+    respond within the timeout.
     """
     return known_maps(client, timeout_s=timeout_s).present
 
 
 def names_on(connection: Connection) -> list[str]:
-    """Every map with an entry on this member, and every configured one. Raises Broken, or what it answers."""
+    """Every map with an entry on this member, and every configured one. Raises Broken, or the member's error."""
     known = KnownMaps()
     known.add(ask_status(connection))
     return sorted({*known.names, *known.zones})
@@ -103,13 +103,12 @@ def _known_maps(client: Client) -> tuple[KnownMaps, list[str]]:
 
 
 def _internal(name: str) -> bool:
-    """Whether a map belongs to Holdfast or to a service."""
     return name.startswith(INTERNAL) or is_service(name)
 
 
 def check_names(wanted: Iterable[str], known: Collection[str], silent: Sequence[str] = ()) -> None:
-    """Check that these maps are known. Raises ConfigError for an unknown one, NotReady when members that may
-    know it are silent. `silent`: the errors of those.
+    """Raises ConfigError for an unknown map, NotReady when members that may know it are silent. `silent`: the
+    errors of those.
     """
     for name in wanted:
         if name not in known:
@@ -132,8 +131,8 @@ def check_maps(client: Client, wanted: Sequence[str]) -> None:
 def read_holdings(
     client: Client, partitions: Iterable[int], maps: Sequence[str], *, timeout_s: float = TIMEOUT_S
 ) -> dict[str, Holding]:
-    """Totals of each of these maps over the primaries of these partitions. Each partition is read at its own
-    moment. Raises NotReady when one is not served within the timeout.
+    """Totals of each of these maps over the primaries of these partitions, each read at its own moment.
+    Raises NotReady when one is not served within the timeout.
     """
     wanted = list(partitions)
     return {name: _read_holding(client, wanted, name, timeout_s) for name in maps}
@@ -159,7 +158,7 @@ def _read_holding(client: Client, partitions: list[int], name: str, timeout_s: f
 
 
 def _ask_primaries(client: Client, partitions: list[int], name: str) -> list[own.PartitionDigest]:
-    """Digests of the map from the current primaries of these partitions."""
+    """From the current primaries of these partitions."""
     try:
         table = client.table(name)
     except PASSING:

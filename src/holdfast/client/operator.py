@@ -20,7 +20,6 @@ from holdfast.wire import own
 
 LOOK_S = 0.25
 ANSWER_S = 5.0
-"""A member that does not answer for so long is given up."""
 PING_S = 2.0
 """A watch that is silent for so long asks whether the member is alive."""
 LATE_S = 5.0
@@ -28,11 +27,9 @@ LATE_S = 5.0
 
 
 class CarriedOut(NamedTuple):
-    """The response to an action that is done."""
-
     message: str
     value: Any
-    """A value of the `result` type of the action; None if it has none."""
+    """Of the `result` type of the action; None if it has none."""
 
 
 def act(
@@ -53,7 +50,7 @@ def act(
 
 
 def ask(address: Address, credentials: Credentials, query: OperatorQuery, *, timeout_s: float) -> Any:
-    """The answer of the member at this address to a query, of its `result` type. Raises as `act`."""
+    """The answer of the member at this address, of the query's `result` type. Raises as `act`."""
     return carry_out(address, credentials, query, timeout_s=timeout_s).value
 
 
@@ -65,7 +62,7 @@ def carry_out(
     timeout_s: float,
     progress: Callable[[MemberStatus], None] | None = None,
 ) -> CarriedOut:
-    """Send an action or a query to the member at this address. Raises as `act`."""
+    """Raises as `act`."""
     try:
         connection = Connection(address, credentials, ANSWER_S)
     except Broken as broken:
@@ -106,7 +103,7 @@ def _late(action: OperatorAction, address: Address) -> HoldfastError:
 
 
 def _report(progress: Callable[[MemberStatus], None], connection: Connection) -> None:
-    """Report the member's status. A member that is about to end may reject the query: its own answer counts."""
+    """A member that is about to end may reject the query: its own answer counts."""
     try:
         status = ask_status(connection)
     except Refused:
@@ -167,8 +164,6 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """No member can be asked now."""
-
     why: str
 
 
@@ -176,9 +171,7 @@ class Watcher:
     """Partition events, from one member; if it is lost, from another one of the cluster."""
 
     def __init__(self, addresses: list[Address], credentials: Credentials) -> None:
-        """Create a watcher; it connects when `events` is iterated over. Other members are found from these
-        addresses.
-        """
+        """Connects when `events` is iterated over. Other members are found from these addresses."""
         self._addresses = addresses
         self._credentials = credentials
         self._known: list[Address] = []
@@ -186,7 +179,7 @@ class Watcher:
         self._listened = False
         self._uuids: set[str] = set()
         self.status: MemberStatus | None = None
-        """Status of the cluster from the watched member, a few seconds old at most."""
+        """From the watched member, a few seconds old at most."""
 
     def events(self) -> Iterator[News | Listening | Gap | Silence]:
         """Events from now on, without end, each once, also when another member takes over.
@@ -242,7 +235,7 @@ class Watcher:
         return moved is None or {moved.destination, moved.source} - {None} <= self._uuids
 
     def _look(self, connection: Connection) -> MemberStatus:
-        """Fetch the status. Raises NotReady if the process is not a member now; Broken."""
+        """Raises NotReady if the process is not a member now; Broken."""
         status = ask_status(connection)
         if status.state != "member":
             raise NotReady(f"{connection.address} is {status.state}")

@@ -26,11 +26,9 @@ AnswerType = TypeVar("AnswerType", bound=own.Answer)
 
 @dataclass(frozen=True, slots=True)
 class EntryCopy:
-    """A value with its attributes."""
-
     value: bytes
     ttl_ms: int = 0
-    """Remaining time to live; 0: no limit."""
+    """Remaining; 0: no limit."""
     max_idle_ms: int = 0
     key_hash: int = 0
 
@@ -44,16 +42,12 @@ class ReplicaPage:
 
 
 class Connects(Protocol):
-    """Connections by name of the member: its UUID for a client, or another name."""
-
     def to(self, member: str, /) -> Connection:
-        """A connection to this member. Raises one of `CANNOT_ASK` when there is none."""
+        """Raises one of `CANNOT_ASK` when there is no connection."""
         ...
 
 
 class _Talk:
-    """Requests to several members at the same time."""
-
     def __init__(self, client: Connects) -> None:
         self._client = client
         self.silent: set[str] = set()
@@ -173,7 +167,7 @@ def _take(part: ReplicaPage, page: own.Page) -> None:
 
 
 def ask_tables(client: Client, members: Iterable[str]) -> dict[str, RoutingTable]:
-    """The partition table of each of these members, without silent ones."""
+    """Without silent members."""
     found: dict[str, RoutingTable] = {}
     for member in members:
         try:

@@ -30,7 +30,6 @@ class Parcel:
     counts: list[int]
     columns: own.ColumnBatch
     start: int
-    """Position of its first row in the batch."""
     kinds: bytes = b""
     ttls_ms: list[int] = field(default_factory=list)
 
@@ -51,7 +50,7 @@ class RowBatch(Protocol):
     def __len__(self) -> int: ...
 
     def ordered(self, table: RoutingTable) -> RowBatch:
-        """The rows in sending order: by owner, then by partition."""
+        """By owner, then by partition."""
         ...
 
     def parcels(self, *, rows_max: int, bytes_max: int) -> Iterator[Parcel]:
@@ -82,9 +81,8 @@ class RowSender:
         self._waiting: tuple[RowBatch, list[_Posted], list[Span], str] | None = None
 
     def send(self, rows: RowBatch) -> None:
-        """Send these rows, then wait until those of the previous call are stored.
-
-        Raises NotReady if rows cannot be stored for the client's timeout, and other errors of members.
+        """Send these rows, then wait until those of the previous call are stored. Raises NotReady if rows
+        cannot be stored for the client's timeout, and other errors of members.
         """
         posted = self._post(rows)
         # In this order: members store one batch while the next is made and sent.
@@ -102,7 +100,7 @@ class RowSender:
         self._store(waiting)
 
     def _post(self, rows: RowBatch) -> tuple[RowBatch, list[_Posted], list[Span], str]:
-        """Send rows to owners that can be reached. Returns what is left, and the reason."""
+        """Send rows to owners that can be reached. Returns the rest, and the reason."""
         posted: list[_Posted] = []
         left: list[Span] = []
         why = ""
@@ -184,7 +182,7 @@ class RowSender:
 
 
 def check_writable(client: Client, map_name: str) -> None:
-    """Send a bulk write without rows. Raises the rejection of the member; one that may pass is repeated for the
+    """Send a bulk write without rows. Raises the rejection of the member; a temporary one is repeated for the
     client's timeout, and is NotReady then.
     """
     retries = BlockingRetries(client.timeout_s)

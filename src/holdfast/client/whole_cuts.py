@@ -1,11 +1,11 @@
 """A cut across partitions that shows each transaction whole or not at all.
 
 A cut has one moment for each partition, so a commit on partitions 1 and 2 could be on both of its sides.
-Therefore every member holds up the commits of transactions with several partitions, reports when those that had
-begun are done, and only then the partitions are cut. Everything else, also transactions in one partition, goes
-on. The cut includes locks and branches, which are examined afterwards: if a transaction was half committed all
-the same, because its coordinator died in the middle, the cut is taken again. Transactions pause for as long as
-a cut takes.
+Therefore every member holds up the commits of transactions with several partitions, reports when the running
+ones are done, and only then the partitions are cut. Everything else, also transactions in one partition,
+continues. The cut includes locks and branches, which are examined afterwards: if a transaction was half
+committed all the same, because its coordinator died in the middle, the cut is taken again. Transactions pause
+for as long as a cut takes.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ HOLD_MS = 10_000
 def take_whole_cut(
     client: Client, maps: Sequence[str], *, lease_s: float = 600.0, timeout: float | None = None
 ) -> Cut:
-    """Cut these maps through all partitions as `take_cut` does, with each transaction whole or not at all. It
-    is the same where no map takes part in transactions. Raises as `take_cut`.
+    """As `take_cut`, with each transaction whole or not at all. It is the same where no map takes part in
+    transactions.
     """
     patience_s = client.timeout_s if timeout is None else timeout
     deadline_s = time.monotonic() + patience_s
@@ -112,8 +112,8 @@ def _ask_all(client: Client, order: TransactionOrder) -> list[TransactionAnswer]
 
 
 def _half_done(client: Client, cut: Cut) -> str:
-    """Describes a transaction that is committed in one partition at the cut and only prepared in another; else
-    empty.
+    """Describes a transaction that is committed in one partition at the cut and only prepared in another;
+    else empty.
     """
     committed: set[TransactionId] = set()
     prepared: set[TransactionId] = set()

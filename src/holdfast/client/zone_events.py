@@ -36,7 +36,7 @@ class ZoneEventKind(StrEnum):
     DATA_NODES = "data nodes changed"
     """The members that may hold replicas of the zone."""
     RESET_ASKED = "reset asked"
-    """An operator asked that partitions without a majority go on with the replicas that are left."""
+    """An operator has requested that partitions without a majority continue with the remaining replicas."""
     RESET = "partition reset"
     """A partition did so: its group begins a new generation."""
     PLACED = "partition placed"
@@ -49,7 +49,7 @@ class ZoneEventKind(StrEnum):
     """The stable assignments have changed."""
     LEADER = "leader changed"
     FAILING = "move failing"
-    """A member has failed ten (more) times in a row to carry out a change of a partition; it goes on trying."""
+    """A member has failed ten (more) times in a row to carry out a change of a partition; it keeps trying."""
 
 
 class ZoneEvent(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -64,7 +64,6 @@ class ZoneEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     by_force: bool = False
     """Whether the change was made without a majority."""
     term: int = 0
-    """Term of the leader."""
     changed: dict[str, list[SettingValue]] = {}
     partitions: list[int] = []
     """Partitions of a reset; empty: all."""
@@ -72,9 +71,9 @@ class ZoneEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     attempts: int = 0
     why: str = ""
     revision: int = 0
-    """Revision of the metastore; 0: the event is not stored there."""
+    """Of the metastore; 0: the event is not stored there."""
     time_ms: int = 0
-    """Time of the metastore in milliseconds since 1970; 0: unknown."""
+    """Of the metastore, since 1970; 0: unknown."""
 
 
 class ZoneEvents:
@@ -101,7 +100,7 @@ class ZoneEvents:
             self._take(key)
 
     def changes(self, keys: Sequence[KeyAnswer]) -> list[ZoneEvent]:
-        """Events for these changes: whole revisions, in order."""
+        """Whole revisions, in order."""
         found: list[ZoneEvent] = []
         at = 0
         while at < len(keys):
@@ -144,7 +143,7 @@ class ZoneEvents:
         return [msgspec.structs.replace(one, revision=last.revision, time_ms=last.time_ms) for one in found]
 
     def _take(self, key: KeyAnswer) -> tuple[int, RecoveryRequest] | None:
-        """Apply a key; unreadable ones are skipped. Returns a request to reset partitions, if the key is one."""
+        """Unreadable keys are skipped. Returns a request to reset partitions, if the key is one."""
         name, value = key.key.encode(), None if key.value is None else key.value.encode()
         try:
             if (part := part_of(name)) is not None:
@@ -238,7 +237,7 @@ class ZoneEvents:
     # -- reports of members
 
     def leaders(self, told: Iterable[LeaderTold], members: dict[str, str]) -> list[ZoneEvent]:
-        """Changes of leaders. `members`: names by node. A report with a higher term is newer."""
+        """`members`: names by node. A report with a higher term is newer."""
         self._names.update(members)
         found: list[ZoneEvent] = []
         for one in told:
@@ -300,7 +299,6 @@ class ZoneEvents:
 
 
 def _said(value: object) -> SettingValue:
-    """A setting as it is shown."""
     if value == descriptors.NEVER:
         return "never"
     if isinstance(value, dict):

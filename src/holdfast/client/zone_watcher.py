@@ -19,7 +19,7 @@ from holdfast.errors import Denied, Refused, Unsupported
 from holdfast.wire.own import MemberRow
 
 LOOK_S = 0.4
-"""Seconds between polls."""
+"""Between polls."""
 PATIENCE = 20
 """Start over after so many failed polls: the metastore may have another history than the followed one."""
 
@@ -36,7 +36,7 @@ class ZonesGap:
 
 
 class ZoneWatcher:
-    """Watches zones through any member that answers: revisions are the same on all."""
+    """Through any member that answers: revisions are the same on all."""
 
     def __init__(self, client: Client, pause: Callable[[float], None] = time.sleep) -> None:
         self._client = client
@@ -116,7 +116,7 @@ class ZoneWatcher:
         return None
 
     def _look(self) -> Iterator[ZoneEvent]:
-        """Events about leaders and failures, from reports of all members."""
+        """Leaders and failures, from reports of all members."""
         if not self._story.names:
             return
         for member, row in self._rows().items():

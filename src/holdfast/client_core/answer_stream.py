@@ -1,6 +1,6 @@
-"""Parser for the answers of one connection: bytes in, a buffer at a time; answers to their waiters and events out.
+"""Parser for the answers of one connection, without I/O: bytes in, answers to their waiters and events out.
 
-It does no I/O. Bytes that break the protocol raise ProtocolError; the connection must then be closed.
+Bytes that break the protocol raise ProtocolError; the connection must then be closed.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ _SHORTEST_VALUE = FRAME.size + len(NO_HASH) + 4
 
 
 class Waiting(Protocol):
-    """The waiter for an answer: a future, or the slot of a thread."""
-
     def done(self) -> bool:
         """Whether it waits no more."""
 
@@ -48,7 +46,7 @@ class Waiting(Protocol):
 
 
 class OtherAnswer(HoldfastError):
-    """An answer of another type than expected; most often an error."""
+    """Most often an error."""
 
     def __init__(self, whole: bytes) -> None:
         super().__init__("an answer of another type")
@@ -56,7 +54,7 @@ class OtherAnswer(HoldfastError):
 
 
 class AnswerStream:
-    """Answers of one connection. `heard` is called with kind, correlation id and bytes of each event."""
+    """`heard` is called with kind, correlation id and bytes of each event."""
 
     __slots__ = ("_heard", "_held", "_limit", "_scanned", "count", "pending")
 
@@ -73,7 +71,7 @@ class AnswerStream:
         """How much of `_held` was scanned: the offset of a frame."""
 
     def feed(self, data: bytes) -> None:
-        """Parse received bytes. Raises ProtocolError."""
+        """Raises ProtocolError."""
         if self._held:
             self._held += data
             if not self._is_whole():
@@ -129,11 +127,11 @@ class AnswerStream:
             at = end
 
     def _is_whole(self) -> bool:
-        """Whether `_held` contains a complete message. Raises ProtocolError."""
+        """Raises ProtocolError."""
         return self._end_of(self._held, 0, self._scanned) >= 0
 
     def _end_of(self, data: bytes | bytearray, start: int, at: int) -> int:
-        """End of the message, or -1 if it is incomplete; then `_scanned` says how much was scanned."""
+        """-1 if the message is incomplete; then `_scanned` says how much was scanned."""
         size = len(data)
         while size - at >= HEADER_BYTES:
             length, flags = FRAME.unpack_from(data, at)

@@ -35,12 +35,12 @@ class Invalidation(NamedTuple):
 
 
 def registration(name: str) -> tuple[RequestForm, bytes]:
-    """The request for invalidations of this map. Each member sends those of its own partitions only."""
+    """Each member sends invalidations of its own partitions only."""
     return form(INVALIDATIONS, _OPTIONS.pack(_INVALIDATION_FLAG, True)), message([text(name)])
 
 
 def positions_request(member: bytes, name: str) -> tuple[RequestForm, bytes]:
-    """The request for the latest numbers of this map. `member`: UUID of the member that is asked."""
+    """`member`: UUID of the member that is asked."""
     return form(METADATA, member), message([BEGIN, text(name), END])
 
 

@@ -30,7 +30,7 @@ from holdfast.wire.hazelcast.hazelcast_frames import (
 )
 
 NOT_APPLIED = frozenset({8, 19, 39, 46, 53, 62, 82})
-"""Errors that say that the request was not carried out, so any request is retried. Holdfast sends 46 and 39."""
+"""The request was not carried out, so any request is retried. Holdfast sends 46 and 39."""
 MAYBE_APPLIED = frozenset({33, 47, 50, 52, 90})
 """Errors between members after which a request may have been applied, so only reads are retried."""
 CLIENT_DOOR = 1
@@ -49,7 +49,7 @@ _REFUSED: dict[int, type[Refused]] = {
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """Answer to the authentication. `status` 0: accepted."""
+    """`status` 0: accepted."""
 
     status: int
     member: bytes
@@ -62,7 +62,7 @@ def reader_of(whole: bytes) -> FrameReader:
 
 
 def fixed_part(whole: bytes, at: int, layout: Struct) -> tuple[int, ...]:
-    """Fixed-size parameters from `at` on. Raises ProtocolError when the first frame is too short."""
+    """Raises ProtocolError when the first frame is too short."""
     if FRAME.unpack_from(whole)[0] < at + layout.size:
         raise ProtocolError("the message has fewer parameters than its type asks for")
     return layout.unpack_from(whole, at)
@@ -127,7 +127,7 @@ def read_members(frames: FrameReader) -> dict[bytes, tuple[str, int]]:
 
 
 def read_owners(frames: FrameReader, partitions: int) -> list[bytes]:
-    """UUID of the owner of each partition, empty for a partition without one. Raises ProtocolError."""
+    """Empty for a partition without an owner. Raises ProtocolError."""
     frames.begin()
     lists: list[bytes] = []
     while True:
@@ -160,14 +160,12 @@ def read_error(whole: bytes) -> tuple[int, str]:
 
 
 def error_of(number: int, reason: str) -> RequestError:
-    """The exception for an error that is not retried: Unknown, unless the number says that nothing was applied."""
+    """For an error that is not retried: Unknown, unless the number says that nothing was applied."""
     kind = _REFUSED.get(number, Unknown)
     return kind(f"{reason} (error {number} of the protocol)")
 
 
 class NotAnswered(HoldfastError):
-    """A member answered with an error of the protocol."""
-
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(f"{reason} (error {code} of the protocol)")
         self.code = code
@@ -175,7 +173,7 @@ class NotAnswered(HoldfastError):
 
 
 def answer_in(form: RequestForm, whole: bytes) -> Any:
-    """The result of a request of this form, decoded from its answer. Raises NotAnswered, ProtocolError."""
+    """Raises NotAnswered, ProtocolError."""
     kind = INT.unpack_from(whole, FRAME.size)[0]
     if kind == form.kind + 1:
         if form.code == WHOLE:
@@ -190,7 +188,7 @@ def answer_in(form: RequestForm, whole: bytes) -> Any:
 
 
 def truth(whole: bytes) -> bool:
-    """A boolean; false if the answer has no parameters."""
+    """False if the answer has no parameters."""
     return FRAME.unpack_from(whole)[0] > RESPONSE.size and bool(whole[RESPONSE.size])
 
 
@@ -204,7 +202,7 @@ def uuid_in(whole: bytes) -> bytes:
 
 
 def value_or_none(whole: bytes) -> bytes | None:
-    """One stored value, None for null. Raises ProtocolError."""
+    """Raises ProtocolError."""
     at = FRAME.unpack_from(whole)[0]
     if at >= len(whole):
         raise ProtocolError("the answer has no value")

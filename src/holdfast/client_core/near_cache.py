@@ -35,18 +35,17 @@ SAMPLED = 16
 
 @dataclass(frozen=True, slots=True)
 class NearCacheOptions:
-    """Contents and limits of a near cache."""
-
     in_memory_format: Literal["binary", "object"] = "binary"
-    """`binary`: each read makes a new value. `object`: all reads return the same object, which must not be changed.
+    """`binary`: each read makes a new value. `object`: all reads return the same object, which must not be
+    changed.
     """
     max_size: int = 10_000
     eviction: Literal["LRU", "LFU"] = "LRU"
     """`LRU` evicts the least recently used entry, `LFU` one of the least often used."""
     ttl_s: float = 0.0
-    """Seconds for which an entry is kept; 0: until it changes."""
+    """How long an entry is kept; 0: until it changes."""
     max_idle_s: float = 0.0
-    """Seconds for which an entry that is not read is kept; 0: until it changes."""
+    """How long an entry that is not read is kept; 0: until it changes."""
     invalidate_on_change: bool = True
     """Whether members send invalidations for changes of others. If not, `ttl_s` bounds the age of a value."""
 
@@ -93,7 +92,7 @@ ABSENT = _Absent()
 
 
 class NearCache:
-    """Entries of one map. Keys are given in their stored form."""
+    """Keys are given in their stored form."""
 
     def __init__(
         self,
@@ -120,14 +119,14 @@ class NearCache:
         return len(self._entries)
 
     def values(self) -> list[object]:
-        """All values, without counting as a use."""
+        """Does not count as a use."""
         with self._lock:
             return [entry.value for entry in self._entries.values()]
 
     # -- reading
 
     def get(self, key: bytes) -> object:
-        """The value, stored or as an object according to `in_memory_format`; `ABSENT` if there is none."""
+        """Stored or as an object according to `in_memory_format`; `ABSENT` if there is none."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -178,7 +177,7 @@ class NearCache:
             self._entries[key] = _Entry(value, found[1], now_s, now_s + self.options.ttl_s)
 
     def release(self, key: bytes, token: object) -> None:
-        """Drop the reservation of a read that failed."""
+        """The read failed."""
         with self._lock:
             found = self._reserved.get(key)
             if found is not None and found[0] is token:
@@ -228,10 +227,8 @@ class NearCache:
     # -- invalidations
 
     def feed(self, fed: list[bool], changed: Callable[[int], bool]) -> None:
-        """Set which partitions have an owner that sends invalidations.
-
-        `changed` is true for a partition whose owner, or the connection to it, is another one than before: its
-        entries are forgotten.
+        """Set which partitions have an owner that sends invalidations. `changed`: partitions with another
+        owner, or another connection to it, than before: their entries are forgotten.
         """
         with self._lock:
             before, self._fed = self._fed, fed
@@ -256,13 +253,13 @@ class NearCache:
             self._step(partition, history, sequence, sequence - 1)
 
     def repair(self, stands: dict[int, tuple[bytes, int]]) -> None:
-        """Compare with history and sequence as the owners have them; forget partitions with lost invalidations."""
+        """Compare with history and sequence of the owners; forget partitions with lost invalidations."""
         with self._lock:
             for partition, (history, sequence) in stands.items():
                 self._step(partition, history, sequence, sequence)
 
     def _step(self, partition: int, history: bytes, sequence: int, needed: int) -> None:
-        """Take note of `sequence`; the cache must know all invalidations up to `needed` to keep the partition."""
+        """The cache must know all invalidations up to `needed` to keep the partition."""
         known = self._known.get(partition)
         if known is None or known[0] != history:
             missed = True

@@ -1,7 +1,7 @@
 """Requests of the client: each kind with its number, the shape of its answer, and whether it only reads.
 
-The lowest byte of a correlation id is the code of the request's form. So the reader of answers knows what to expect
-without a lookup, and delivers the value itself instead of a message.
+The lowest byte of a correlation id is the code of the request's form. So the reader of answers can deliver
+the value itself instead of a message, without a lookup.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CODES = {kind: code for code, kind in enumerate((*_ANSWER_VALUE, *_ANSWER_TRUTH)
 LAST_VALUE = len(_ANSWER_VALUE)
 """Codes up to this one return a stored value or None, those above it a boolean (false for an empty answer)."""
 EXPECTED = [-1] * 256
-"""Type of the answer by code; -1: any."""
+"""By code; -1: any."""
 for _kind, _code in CODES.items():
     EXPECTED[_code] = _kind + 1
 STEP = 256

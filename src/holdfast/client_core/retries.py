@@ -58,7 +58,7 @@ class Retries:
         self._deadline_s = self._clock() + self._patience_s
 
     def pause_s(self) -> float | None:
-        """Seconds to wait before the next try; None: the patience is over."""
+        """Before the next try; None: the patience is over."""
         left_s = self._deadline_s - self._clock()
         if left_s <= 0:
             return None

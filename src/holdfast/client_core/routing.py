@@ -63,7 +63,6 @@ class RoutingTable:
 
     @property
     def data_members(self) -> list[own.MemberRow]:
-        """Members that may hold partitions."""
         return [member for member in self.members.values() if not member.lite]
 
     def shares(self, parts: int, partitions: Iterable[int] | None = None) -> list[list[int]]:
@@ -168,7 +167,7 @@ def error_of_fault(fault: own.Fault) -> errors.HoldfastError:
 
 
 def error_of_outcome(outcome: Outcome) -> errors.RequestError | None:
-    """The exception for an outcome; None if it is OK."""
+    """None if the outcome is OK."""
     if outcome.status is Status.OK:
         return None
     return _STATUSES[outcome.status](outcome.detail or outcome.status.name.lower())
