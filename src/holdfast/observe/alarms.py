@@ -1,9 +1,9 @@
 """Warnings for the on-call operator, logged by every member, so that any member's log shows them.
 
-`look` compares the state with that of the previous look and reports changes: suspected members and their return, a lost
-or regained majority, lost partitions, full disks, members short of memory. It polls, so a change that reverts between
-two looks is not reported. Joins and departures are logged with the view (`core.membership.membership`); the master logs
-losses where it declares them (`core.partition_table.event_log`).
+`look` reports changes since the previous look: suspected members and their return, a lost or regained
+majority, lost partitions, full disks, members short of memory. A change that reverts between two looks is not
+reported. Joins and departures are logged with the view (`core.membership.membership`); the master logs losses
+where it declares them (`core.partition_table.event_log`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ class Alarms:
         self._news = picture.last_news
 
     def look(self) -> list[Note]:
-        """Changes since the previous look."""
         return [*self._silence(), *self._majority(), *self._losses(), *self._room()]
 
     def _silence(self) -> list[Note]:

@@ -25,18 +25,16 @@ Level = Literal["info", "warning", "error"]
 class ClusterEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     number: int
     at_ms: int
-    """Milliseconds since 1970 when this member learned of it."""
+    """Unix time when this member learned of it."""
     kind: str
     text: str
     level: Level = "info"
     partition: int | None = None
     took_ms: int = 0
     source: str = ""
-    """Name of the member that a replica came from."""
     target: str = ""
-    """Name of the member that the replica went to, or that the event is about."""
     replica: int | None = None
-    """Replica index; 0 is the primary."""
+    """0 is the primary."""
 
 
 class ClusterEvents:
@@ -52,7 +50,7 @@ class ClusterEvents:
         self._state = ""
         self._master = ""
         self.number = 0
-        """Number of the latest event; the first has 1."""
+        """Of the latest event; the first has 1."""
 
     def since(self, number: int, most: int = KEPT) -> tuple[list[ClusterEvent], int]:
         """Up to `most` events after this number, and how many of them were dropped already (observe/E-1)."""
@@ -107,8 +105,8 @@ class ClusterEvents:
     def _look_at_members(
         self, at_ms: int, members: dict[MemberId, MemberInfo], left: AbstractSet[MemberId]
     ) -> None:
-        """`left`: members that asked to leave, now or by the latest view: they left in order if they are gone. A member
-        that asked and left between two looks is named by the view alone.
+        """`left`: members that asked to leave, now or by the latest view: they left in order if they are
+        gone. Only the view names a member that asked and left between two looks.
         """
         for uuid, info in members.items():
             if uuid not in self._members:

@@ -29,7 +29,7 @@ STANDINGS = {
     MembershipState.PARTING: "it has left the cluster",
     MembershipState.GONE: "it has left the cluster",
 }
-"""Reasons by state; a member in another state may be ready."""
+"""A member in another state may be ready."""
 
 
 def unready_reason(member: Member) -> str:

@@ -1,7 +1,7 @@
 """A log-linear histogram of durations: each power of two is split into four buckets.
 
-Example: 1,536 ns lies in [2**10, 2**11), at offset 512 of 1,024, so in the third of the four buckets there. A quantile
-read from them is at most a quarter too high. The last bucket takes everything above its bound, half a minute.
+Example: 1,536 ns lies in [2**10, 2**11), at offset 512 of 1,024, so in the third of the four buckets there. A
+quantile is at most a quarter too high. The last bucket takes everything above its bound, half a minute.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ FIRST_BIT: Final = 10
 """Durations below 2**10 ns, about a microsecond, share the first bucket."""
 LAST_BIT: Final = 34
 PARTS: Final = 4
-"""Buckets per power of two."""
 BUCKETS: Final = 1 + (LAST_BIT - FIRST_BIT + 1) * PARTS
 
 
@@ -27,13 +26,13 @@ def bucket_of(took_ns: int) -> int:
 
 
 def bound_ns(bucket: int) -> int:
-    """Exclusive upper bound of a bucket. The last bucket has none."""
+    """Exclusive; the last bucket has none."""
     octave, part = divmod(bucket, PARTS)
     return (PARTS + part) << (FIRST_BIT - 2 + octave)
 
 
 EXPOSED: Final = tuple(range(0, BUCKETS - 1, 2))
-"""Exposed buckets: every second one, because Prometheus stores a time series for each."""
+"""Every second bucket, because Prometheus stores a time series for each."""
 
 
 class LatencyHistogram:
@@ -42,7 +41,6 @@ class LatencyHistogram:
     def __init__(self) -> None:
         self.counts = [0] * BUCKETS
         self.sum_ns = 0
-        """Sum of all durations."""
 
     def add(self, took_ns: int, count: int = 1) -> None:
         self.counts[bucket_of(took_ns)] += count

@@ -21,7 +21,6 @@ from holdfast.observe.map_figures import counting_maps
 from holdfast.observe.metric_catalogue import LABELLED_MAPS, LABELLED_REASONS, METRICS, OTHERS
 
 ROWS: Final = 2000
-"""Assignments per slice."""
 ROOMS: Final = {Room.PLENTY: 0, Room.LITTLE: 1, Room.NONE: 2}
 
 
@@ -35,7 +34,7 @@ class ProcessStats:
     memory: MemoryStatus | None = None
     files: Mapping[str, Any] | None = None
     stall_s: float = 0.0
-    """Longest stall of the event loop in the last minute."""
+    """In the last minute."""
     connections: Mapping[str, int] = field(default_factory=dict)
     refusals: Mapping[str, int] = field(default_factory=dict)
     latencies: Mapping[str, LatencyHistogram] = field(default_factory=dict)
@@ -146,7 +145,6 @@ def _partitions(member: Member, expose: Any) -> Generator[None, None, None]:
 
 
 def _maps(member: Member, reads: Mapping[str, int], expose: Any) -> Generator[None, None, None]:
-    """See observe/M-1."""
     count = yield from counting_maps(member)
     expose("holdfast_entries", count.primary, "primary")
     expose("holdfast_entries", count.all, "all")
@@ -166,7 +164,7 @@ def _maps(member: Member, reads: Mapping[str, int], expose: Any) -> Generator[No
 
 
 def _named(entries: Iterable[str], configured: Mapping[str, object]) -> tuple[Sequence[str], Sequence[str]]:
-    """Maps with a label of their own, configured ones first, and the others (observe/M-2)."""
+    """Maps with their own label, configured ones first, and the others (observe/M-2)."""
     ordered = sorted(entries, key=lambda name: (name not in configured, name))
     return ordered[:LABELLED_MAPS], ordered[LABELLED_MAPS:]
 

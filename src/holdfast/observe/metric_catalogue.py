@@ -107,8 +107,7 @@ METRICS: Final[dict[str, Metric]] = {
 """By name. The Prometheus client adds its `process_...` metrics."""
 
 LABELLED_MAPS: Final = 100
-"""Maps with a label value of their own: configured maps first, then by name."""
+"""Maps with their own label value: configured maps first, then by name."""
 OTHERS: Final = "__others"
 """Label value for all further maps; a client cannot give a map this name."""
 LABELLED_REASONS: Final = 100
-"""Reasons with a label value of their own."""

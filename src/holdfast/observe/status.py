@@ -29,7 +29,6 @@ from holdfast.core.model.member_status import (
 __all__ = ["Counted", "MemberStatus", "ProcessStatus", "counted", "counting", "status_of"]
 
 COUNTED: Final = 2000
-"""Maps in partitions per slice."""
 
 NO_PROCESS: Final = ProcessStatus()
 _ReplicaCounts = tuple[Counter[str], Counter[str]]
@@ -39,7 +38,6 @@ _ReplicaCounts = tuple[Counter[str], Counter[str]]
 class Counted(NamedTuple):
     entries: EntryCounts
     maps: set[str]
-    """Maps with entries."""
 
 
 def counting(member: Member) -> Generator[None, None, Counted]:
@@ -81,7 +79,6 @@ def counted(member: Member) -> Counted:
 
 
 def status_of(member: Member, count: Counted, process: ProcessStatus = NO_PROCESS) -> MemberStatus:
-    """The member's view of itself and its cluster at this moment."""
     picture, settings = member.picture, member.settings
     configured = settings.maps.keys() - {DEFAULT_MAP}
     maps = count.maps | {name for name in configured if not picture.copies.lacks_zone(name)}

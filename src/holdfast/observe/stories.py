@@ -1,6 +1,6 @@
 """Messages, events and effects of members in a few words each, for stories that people read.
 
-Only fields that matter to the course of a story are shown.
+Only fields that matter to a story are shown.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def row_in_words(row: Assignment, names: Mapping[str, str]) -> str:
 
 
 def in_words(message: m.Message, names: Mapping[str, str]) -> str:
-    """The content of a message in a few words; empty if there is nothing to show. `names`: members by UUID."""
+    """Empty if there is nothing to show. `names`: members by UUID."""
     match message:
         case m.MigrationRequest(migration=move):
             source = names.get(move.source or "", "nobody")
@@ -146,7 +146,7 @@ def _partition(one: object) -> int:
 
 
 class Narrator:
-    """The story of one member: what it received, what it did then, and how its view and table changed."""
+    """The story of one member: events, reactions, and changes of its view and table."""
 
     def __init__(self, names: Mapping[str, str], *, partition: int | None = None) -> None:
         """`names`: all members by UUID. With `partition`, only lines that concern it."""
@@ -161,7 +161,7 @@ class Narrator:
         return self._partition is None or self._partition in partitions
 
     def event(self, event: Event) -> list[str]:
-        """Lines about an event; none for frequent ones."""
+        """None for frequent events."""
         match event:
             case Received(sender, message) if not isinstance(message, QUIET):
                 if not self._about(concerned(message)):

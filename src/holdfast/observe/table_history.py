@@ -18,7 +18,7 @@ NAMES: Final = 4_096
 
 Row = tuple[str | None, ...]
 Change = tuple[int, int, Row]
-"""Time in ms since 1970, partition, and its replicas from then on, the owner first."""
+"""Unix time in ms, partition, and its replicas from then on, the owner first."""
 
 
 class TableHistory:
@@ -26,14 +26,13 @@ class TableHistory:
         self._kept: deque[Change] = deque()
         self._room = kept
         self._rows: list[Assignment] = []
-        """Assignments at the last look."""
+        """At the last look."""
         self._base: list[Row] = []
-        """Assignments before the first kept change."""
+        """Before the first kept change."""
         self._base_ms = 0
         """Time of `_base`."""
         self._names: dict[str, str] = {}
         self.number = 0
-        """Number of the latest change."""
 
     def look(self, at_ms: int, rows: Sequence[Assignment], members: Iterable[MemberInfo]) -> bool:
         """Record changes since the last look; returns whether there were any. `at_ms`: since 1970."""
@@ -66,9 +65,8 @@ class TableHistory:
             self._names = {uuid: name for uuid, name in self._names.items() if uuid in mentioned}
 
     def told(self, since: int = -1) -> dict[str, object]:
-        """Changes after number `since` as plain data, or everything with the base table if some of them are not kept.
-
-        Rows refer to members by their place in `members`; -1 is no member.
+        """Changes after number `since` as plain data, or everything with the base table if some of them are
+        not kept. Rows refer to members by their place in `members`; -1 is no member.
         """
         first = self.number - len(self._kept)
         whole = not first <= since <= self.number

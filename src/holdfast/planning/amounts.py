@@ -44,7 +44,7 @@ def _amount(text: str, units: dict[str, float] | dict[str, int], what: str, exam
 
 
 def parse_bytes(text: str, what: str = "the size") -> int:
-    """`64KiB`, `10MB`, `4096` as bytes. Raises ConfigError."""
+    """`64KiB`, `10MB`, `4096`. Raises ConfigError."""
     amount = round(_amount(text, BYTES, what, "64KiB, 10MB or 4096"))
     if amount >= BYTES_END:
         raise ConfigError(f"{what} {text!r} is not allowed: it is too large")
@@ -148,7 +148,7 @@ def mixed(number: int) -> int:
 
 
 def _dice(seed: int, partition: int) -> float:
-    """A number between 0 and 1, exclusive."""
+    """Between 0 and 1, exclusive."""
     return ((mixed(mixed(seed) + partition) >> 11) + 0.5) / (1 << 53)
 
 

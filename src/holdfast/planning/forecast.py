@@ -37,7 +37,7 @@ MTBF_S = 90 * 86_400.0
 
 COPIES_ALLOWED = range(1, COPIES_MAX + 1)
 ROUND_TRIPS = 4
-"""Round trips of each migration, in addition to its content: request, preparation, readiness, commit."""
+"""Of each migration, in addition to its content: request, preparation, readiness, commit."""
 MEMBERS_SHOWN = 40
 """The members of larger clusters are not shown one by one."""
 LOST_SHOWN = 10
@@ -77,19 +77,18 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Hazards:
-    """Rates of failures, and times of detection and repair."""
-
     failures: Failures
     detect_s: float = 10.0
     """From a crash to the first new copy: suspicion, and `partitions.rebalance_delay_ms`."""
     repair_s: float | None = None
-    """From a crash to the last new copy; None: computed from what a member holds and what the others can send."""
+    """From a crash to the last new copy; None: computed from the content of a member and the capacity of the
+    others.
+    """
 
 
 class MemberLoad(msgspec.Struct, frozen=True):
     member: str
     owned: int
-    """Partitions that it owns."""
     replicas: int
     bytes: int
 
@@ -116,7 +115,6 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     changed: int
     migrations: int
     kinds: dict[str, int]
-    """Migrations by kind."""
     copies: int
     """Migrations whose whole content travels."""
     promotions: int
@@ -131,17 +129,19 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """Growth of the versions of all rows."""
     bytes: int
     dips: int
-    """Partitions that at some moment have fewer copies than before and afterwards; none in the members' own plans."""
+    """Partitions that at some moment have fewer copies than before and afterwards; none in the members' own
+    plans.
+    """
     sent_max: int
     received_max: int
     seconds_least: float
     """Lower estimate: the busiest sender or receiver, or the partition that takes longest by itself."""
     seconds_most: float
-    """Upper estimate if senders and receivers are kept busy: busiest sender, then busiest receiver, then the longest
-    partition.
+    """Upper estimate if senders and receivers are kept busy: busiest sender, then busiest receiver, then the
+    longest partition.
     """
     fewest: int
-    """Fewest copies of any partition at the worst moment."""
+    """Copies of any partition at the worst moment."""
     lowest: list[int]
     """Number of partitions with 0, 1, 2, … copies at the worst moment."""
     owned: tuple[int, int]
@@ -151,9 +151,9 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     stored: tuple[int, int]
     """Least and most bytes."""
     loads: list[MemberLoad]
-    """Loads of each member; empty for clusters of more than 40."""
+    """Empty for clusters of more than 40."""
     sets: int
-    """Number of distinct sets of holders; the members of a set may crash together."""
+    """Distinct sets of holders; the members of a set may crash together."""
     loss_during: float
     """Upper bound of the probability of a loss during the step."""
     repair_s: float
@@ -165,18 +165,16 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The report of a plan."""
-
     question: Question
     network: Network
     figures: tuple[Figures, ...]
     seconds: float
     tasks: int
     cpu_s: float = 0.0
-    """Processor time of all tasks."""
+    """Of all tasks."""
 
     def find(self, scenario: str, step: int = 0, strategy: str = ARRANGE) -> Figures:
-        """One step's figures. Raises KeyError."""
+        """Raises KeyError."""
         for each in self.figures:
             if (each.scenario, each.step, each.strategy) == (scenario, step, strategy):
                 return each
@@ -197,7 +195,7 @@ def ask(
     sizes: Sizes | None = None,
     **more: Any,
 ) -> Question:
-    """A checked question, for the members by number or by name. `more`: other fields of it. Raises ConfigError."""
+    """A checked question, for the members by number or by name. `more`: its other fields. Raises ConfigError."""
     here = synthetic(members, groups) if isinstance(members, int) else tuple(members)
     if not scenarios:
         raise ConfigError("give at least one scenario, such as join:1")
@@ -242,7 +240,7 @@ def forecast_of(
     seconds: float,
     tasks: int,
 ) -> Forecast:
-    """The report, from the parts of all tasks."""
+    """From the parts of all tasks."""
     network, hazards = network or Network(), hazards or Hazards(Failures(MTBF_S))
     figures = summed(question, parts, network, hazards, strategies)
     cpu_s = sum(part.cpu_us for part in parts) / 1e6
@@ -255,7 +253,7 @@ def forecast_of(
 def summed(
     question: Question, parts: Iterable[Part], network: Network, hazards: Hazards, strategies: Sequence[str]
 ) -> tuple[Figures, ...]:
-    """Figures from the parts of all tasks, in the order of strategies, scenarios and steps."""
+    """From the parts of all tasks, in the order of strategies, scenarios and steps."""
     found: dict[tuple[str, int, int], list[Part]] = {}
     for part in parts:
         found.setdefault((part.strategy, part.scenario, part.step), []).append(part)
@@ -366,7 +364,7 @@ def _ends(values: Sequence[int]) -> tuple[int, int]:
 
 
 def as_text(forecast: Forecast, label: Label) -> Iterator[str]:
-    """Lines of a report. `label`: the name of a member for people."""
+    """`label`: the name of a member for people."""
     question = forecast.question
     yield (
         f"{len(question.members):,} members, {question.partitions:,} partitions with {question.copies} copies, "

@@ -27,9 +27,9 @@ ANSWER_S = 5.0
 LOOKS = 5
 """Number of tries to get members and table of one moment."""
 ENTRY_BYTES = 128
-"""Assumed size of an entry, key and value, by default."""
+"""Assumed size of key and value."""
 PREFIX_MIN = 4
-"""Least characters of an abbreviated UUID."""
+"""Of an abbreviated UUID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class LiveCluster:
         return strategy_of(self.placement)
 
     def question(self, scenarios: Sequence[str], sizes: Sizes | None = None, **more: Any) -> Question:
-        """The question for these scenarios, in which members may be called as people call them. Raises ConfigError."""
+        """Scenarios may call members as people call them. Raises ConfigError."""
         holding = [
             Candidate(each.uuid, each.group, each.consistent_id)
             for each in self.members
@@ -88,7 +88,7 @@ class LiveCluster:
         }
 
     def resolved(self, scenario: str) -> str:
-        """A scenario with UUIDs instead of names of members."""
+        """With UUIDs instead of names of members."""
 
         def one(step: str) -> str:
             kind, _, rest = step.strip().partition(":")
@@ -98,7 +98,7 @@ class LiveCluster:
         return ",".join("+".join(one(each) for each in part.split("+")) for part in scenario.split(","))
 
     def find(self, text: str) -> str:
-        """UUID of a member, by its name, its UUID, or a prefix of that. Raises ConfigError."""
+        """By name, UUID, or a prefix of that. Raises ConfigError."""
         exact = [each for each in self.members if text in (each.uuid, each.name)]
         close = [each for each in self.members if len(text) >= PREFIX_MIN and each.uuid.startswith(text)]
         found = exact or close

@@ -26,7 +26,7 @@ from holdfast.planning.amounts import YEAR_S
 COPIES_MAX = 7
 
 Shape = tuple[int, ...]
-"""Spread of a partition's holders over groups: the numbers in each, largest first. No holders: ()."""
+"""Spread of a partition's holders over groups: the numbers in each, largest first."""
 
 
 def _shapes(total: int, most: int) -> list[Shape]:
@@ -47,14 +47,13 @@ class Failures:
     mtbf_s: float
     """Mean time between crashes of one member."""
     group_mtbf_s: float = math.inf
-    """Mean time between crashes of a whole group."""
+    """The same of a whole group."""
 
     def crash(self, window_s: float) -> float:
         """p: probability that a member crashes in the window, by itself."""
         return -math.expm1(-window_s / self.mtbf_s)
 
     def group_crash(self, window_s: float) -> float:
-        """g: probability that a group crashes in the window."""
         return -math.expm1(-window_s / self.group_mtbf_s)
 
 
@@ -65,7 +64,9 @@ def set_lost(shape: Shape, failures: Failures, window_s: float) -> float:
 
 
 def any_lost(sets: Mapping[Shape, int], failures: Failures, window_s: float) -> float:
-    """Upper bound of the probability that anything is lost in one window; `sets`: number of distinct sets by shape."""
+    """Upper bound of the probability that anything is lost in one window; `sets`: number of distinct sets by
+    shape.
+    """
     logs = 0.0
     for shape, count in sets.items():
         lost = set_lost(shape, failures, window_s)
@@ -76,9 +77,8 @@ def any_lost(sets: Mapping[Shape, int], failures: Failures, window_s: float) -> 
 
 
 def losses_a_year(sets: Mapping[Shape, int], failures: Failures, window_s: float) -> float:
-    """Expected number of sets lost in a year: a first crash, then all other holders within the window.
-
-    Empty sets count nothing: they are lost already.
+    """Expected number of sets lost in a year: a first crash, then all other holders within the window. Empty
+    sets count nothing: they are lost already.
     """
     p, g = failures.crash(window_s), failures.group_crash(window_s)
 

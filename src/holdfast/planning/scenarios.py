@@ -35,11 +35,11 @@ class Step:
 
     text: str
     join: tuple[Candidate, ...] = ()
-    """Members that are new, or come back empty."""
+    """New members, or ones that come back empty."""
     drain: tuple[str, ...] = ()
     crash: tuple[str, ...] = ()
     backups: int | None = None
-    """Number of backups from this step on; None: as before."""
+    """From this step on; None: as before."""
     placement: Placement | None = None
 
 
@@ -61,9 +61,8 @@ def synthetic(members: int, groups: int) -> tuple[Candidate, ...]:
 
 
 def parse(text: str, members: Sequence[Candidate], others: Collection[str] = ()) -> Scenario:
-    """A scenario for these members. `others`: members that hold nothing, and may drain or crash by name.
-
-    Raises ConfigError, which describes the syntax.
+    """`others`: members that hold nothing, and may drain or crash by name. Raises ConfigError, which
+    describes the syntax.
     """
     here = list(members)
     steps: list[Step] = []
@@ -166,7 +165,7 @@ class _Step:
 
 
 def _newcomers(rest: str, here: Sequence[Candidate], number: int) -> list[Candidate]:
-    """New members, in the given group or spread over the present groups."""
+    """In the given group or spread over the present groups."""
     who, at, group = rest.partition("@")
     if not who or (at and not group):
         raise ConfigError(f"join:{rest} is not allowed: give join:N, join:NAME or join:N@GROUP")

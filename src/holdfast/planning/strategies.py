@@ -27,7 +27,6 @@ MODULO = "modulo"
 RENDEZVOUS = "rendezvous"
 STRATEGIES = (ARRANGE, MODULO, RENDEZVOUS)
 PLACEMENTS: dict[str, Placement] = {ARRANGE: "even", RENDEZVOUS: "rendezvous"}
-"""Layouts of clusters with this placement."""
 
 
 def strategy_of(placement: Placement) -> str:
@@ -36,7 +35,7 @@ def strategy_of(placement: Placement) -> str:
 
 
 def layout(strategy: str, partitions: Sequence[int], order: Sequence[Candidate]) -> Layout:
-    """The layout of this name for these partitions. `order`: all members, in a fixed order."""
+    """`order`: all members, in a fixed order."""
     if strategy in PLACEMENTS:
         return layout_of(PLACEMENTS[strategy])(partitions)
     names = {each.uuid: number for number, each in enumerate(order)}
@@ -58,8 +57,8 @@ def layout(strategy: str, partitions: Sequence[int], order: Sequence[Candidate])
 
 
 def published_states(current: ReplicaList, target: ReplicaList) -> list[ReplicaList] | None:
-    """Every assignment on the way in the published order of migrations, replicas cleared last; None if there is
-    no way.
+    """Every assignment on the way in the published order of migrations, replicas cleared last; None if there
+    is no way.
     """
     wanted = cancel_cycles(current, target)
     steps = published(0, current, wanted)

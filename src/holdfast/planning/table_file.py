@@ -50,7 +50,7 @@ class Tables:
         return strategy_of(self.placement)
 
     def question(self, scenarios: Sequence[str], sizes: Sizes | None = None, **more: Any) -> Question:
-        """The question for these scenarios. Raises ConfigError."""
+        """Raises ConfigError."""
         if self.target is not None:
             if list(scenarios) != ["now"]:
                 raise ConfigError("--scenario and target are given: give the target, or members and backups")
@@ -96,7 +96,7 @@ def _loaded(data: bytes) -> dict[str, Any]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; duplicate keys are an error."""
+    """Duplicate keys are an error."""
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]

@@ -132,7 +132,7 @@ def _idle(partitions: list[int]) -> str:
 
 
 def _block(outlook: Outlook, label: Label) -> Iterator[str]:
-    """One partition: the event, the assignment after it, and the members involved."""
+    """The event, the assignment after it, and the members involved."""
     planned = outlook.plan
     states = list(outlook.states())
     told = ["now", *_events(outlook)]

@@ -1,11 +1,11 @@
 """Walks through the steps of a scenario, over a block of the partitions.
 
-Assignments are made and changed by the members' own functions (`dryrun.forecast`). A layout is one computation
-over all assignments, so a table that is too large for one task is cut into blocks, each laid out by itself over
-the same members. With one block the members have their own names, and the result is what the master would do.
-With several blocks the members have other names in each, because names break ties: otherwise the first names
-would get the remainder in every block. Example: 3 members, blocks of 100 partitions: the member with 34 instead
-of 33 differs between blocks.
+The members' own functions make and change assignments (`dryrun.forecast`). A layout is one computation over
+all assignments, so a table that is too large for one task is cut into blocks, each laid out by itself over
+the same members. With one block the members have their own names, and the result is the master's. With
+several blocks the members have other names in each, because names break ties: otherwise the first names would
+get the remainder in every block. Example: 3 members, blocks of 100 partitions: the member with 34 instead of
+33 differs between blocks.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ WATCHED = 64
 """Members, evenly chosen, for which it is counted with whom they share partitions."""
 
 BLOCK = 20_000
-"""Default number of partitions that are laid out together: a table up to this size is one block."""
+"""Partitions that are laid out together: a table up to this size is one block."""
 
 NOW = -1
 """Number of the step before the first: the present cluster."""
@@ -77,7 +77,6 @@ class Part(msgspec.Struct):
     step: int
     counts: dict[str, int]
     kinds: dict[str, int]
-    """Migrations by kind."""
     members: dict[str, list[int]]
     lowest: list[int]
     orders: dict[str, list[int]]
@@ -184,8 +183,8 @@ def _parts(question: Question, share: Share) -> Iterator[Part]:
 
 
 def outlooks(question: Question, strategy: str) -> Iterator[tuple[int, Step, Iterator[Outlook]]]:
-    """The fate of every partition in each step of each scenario, all partitions laid out together. Read each iterator
-    completely before the next one.
+    """The fate of every partition in each step of each scenario, all partitions laid out together. Read each
+    iterator completely before the next.
     """
     for number, scenario in enumerate(question.scenarios):
         walk = Walk(question, Share(strategy, (number,), 0), number)
@@ -224,7 +223,6 @@ class Walk:
         return tuple(self.name.get(owner, owner) if owner is not None else None for owner in row)
 
     def steps(self, rows: list[ReplicaList]) -> Iterator[tuple[int, Tally]]:
-        """Figures of the present cluster and of every step."""
         now = Tally(self.order)
         for row, size in zip(rows, self.sizes, strict=True):
             now.add_idle(row, size)
@@ -296,7 +294,6 @@ class Walk:
         return lambda numbers: kept([self.partitions[number] for number in numbers])
 
     def _layout(self, numbers: Sequence[int]) -> Layout:
-        """The strategy's layout for some assignments of the block."""
         return layout(self.strategy, [self.partitions[number] for number in numbers], self.order)
 
 
@@ -323,9 +320,8 @@ def _noting(outlooks: Iterator[Outlook], after: list[ReplicaList]) -> Iterator[O
 
 
 def block_names(everyone: Sequence[Candidate], first: int, block: int, blocks: int) -> list[str]:
-    """Names of members in a block: their own in a single block, else random ones in each.
-
-    Members from position `first` on join later, and come later in the order of names too.
+    """Names of members in a block: their own in a single block, else random ones in each. Members from
+    position `first` on join later, and come later in the order of names too.
     """
     if blocks == 1:
         return [each.uuid for each in everyone]
@@ -340,11 +336,11 @@ class Tally:
     order: Sequence[Candidate]
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SCALARS, 0))
     lowest: list[int] = field(default_factory=lambda: [0] * (COPIES_MAX + 1))
-    """Number of partitions by number of copies at the worst moment."""
     kinds: dict[str, int] = field(default_factory=dict)
     lost_partitions: list[int] = field(default_factory=list)
     others: dict[str, list[int]] = field(
-        # For another order: partitions below both numbers of copies, old and new; without a way; and `lowest`.
+        # For another order: partitions below both numbers of copies, old and new; without a way; and
+        # `lowest`.
         default_factory=lambda: {name: [0] * (COPIES_MAX + 3) for name in ORDERS}
     )
     alone: list[int] = field(default_factory=lambda: [0] + [-1] * (ALONE - 1))
@@ -355,7 +351,7 @@ class Tally:
     sets: set[int] = field(default_factory=set)
     """Distinct sets of holders afterwards, as codes."""
     weak: set[int] = field(default_factory=set)
-    """Distinct sets of holders at the worst moment of each partition."""
+    """The same at the worst moment of each partition."""
 
     numbers: dict[str | None, int] = field(init=False)
     groups: list[str] = field(init=False)

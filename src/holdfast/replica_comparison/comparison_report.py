@@ -18,7 +18,7 @@ from holdfast.wire.values import Serialized, from_stored
 TEXT_MAX = 200
 
 Hex = Annotated[bytes, msgspec.Meta(extra_json_schema={"contentEncoding": "base16"})]
-"""Bytes that are hexadecimal digits in JSON."""
+"""Hexadecimal digits in JSON."""
 
 
 class Total(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class KeyFinding(msgspec.Struct, frozen=True):
     value_bytes: int
     """0 if there is no value."""
     digest: str
-    """Digest of key and value, 16 hexadecimal digits; empty if there is no value."""
+    """Of key and value, 16 hexadecimal digits; empty if there is no value."""
     value: Hex = b""
     """Only of a comparison in this process; Spark does not gather values."""
 
@@ -65,12 +65,9 @@ class TableFinding(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Notes:
-    """Remarks of a comparison beside its findings."""
-
     damage: list[str] = field(default_factory=list)
     """Files or members that could not be read."""
     maps: set[str] = field(default_factory=set)
-    """Names of maps in files, whether they were compared or not."""
 
 
 class ComparisonFigures(msgspec.Struct, kw_only=True):
@@ -97,7 +94,7 @@ class ComparisonFigures(msgspec.Struct, kw_only=True):
     sources: list[str] = []
     """Directories or listed members that were compared; empty: all members of the cluster."""
     names: dict[str, str] = {}
-    """Member -> its address or name, for people."""
+    """Member -> its address or name."""
     seconds: float = 0.0
 
 
@@ -106,7 +103,7 @@ class Report(ComparisonFigures, kw_only=True):
     """All of a comparison in this process; of one on Spark those that are not equal, wrong ones first."""
 
     def count(self, verdict: Verdict) -> int:
-        """Replicas (of a map in a partition) with this verdict."""
+        """Replicas of a map in a partition."""
         return sum(each.replicas for each in self.totals if each.verdict == verdict)
 
     @property
@@ -115,7 +112,6 @@ class Report(ComparisonFigures, kw_only=True):
 
     @property
     def undecided(self) -> list[Finding]:
-        """Replicas that could not be compared."""
         return [finding for finding in self.findings if finding.undecided]
 
     @property
@@ -126,12 +122,14 @@ class Report(ComparisonFigures, kw_only=True):
 
     @property
     def not_kept(self) -> int:
-        """Replicas that need not hold the map, because it has fewer backups than others; they hold nothing of it."""
+        """Replicas that need not hold the map, because it has fewer backups than others; they hold nothing of
+        it.
+        """
         return sum(each.replicas for each in self.totals if not each.kept and each.verdict == "equal")
 
     @property
     def entries(self) -> int:
-        """Entries of the replicas that are equal."""
+        """Of the replicas that are equal."""
         return sum(each.entries for each in self.totals if each.verdict == "equal")
 
     @property
@@ -161,7 +159,6 @@ class Report(ComparisonFigures, kw_only=True):
 
 
 def describe(finding: Finding, names: dict[str, str]) -> str:
-    """One line for logs."""
     zone = f" of zone {finding.zone}" if finding.zone else ""
     return (
         f"partition {finding.partition}{zone}, map {finding.map or '-'}: "

@@ -17,7 +17,7 @@ from holdfast.replica_comparison.stores import StoreState, read_store
 
 @dataclass(frozen=True)
 class FilesSource:
-    """The directories of members; pickled. Each task reads its share of the partitions from all of them."""
+    """Pickled. Each task reads its share of the partitions from all directories."""
 
     folders: tuple[str, ...]
     maps: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class FilesSource:
 
 
 def labels_of(states: Sequence[StoreState]) -> list[str]:
-    """Labels that differ: the member's name, or the directory if two have the same name."""
+    """Distinct labels: the member's name, or the directory if two have the same name."""
     labels = [state.label for state in states]
     return [
         label if labels.count(label) == 1 else state.folder

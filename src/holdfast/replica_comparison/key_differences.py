@@ -1,8 +1,9 @@
-"""In which keys do the replicas of a map in one partition differ? Only the key ranges that differ are read.
+"""The keys in which replicas of a map in one partition differ. Only the key ranges that differ are read.
 
-Writes continue: a value on its way from the primary to a backup is no difference. The reference is read before and
-after the others; a key counts only if it was the same there both times, and a replica only if it had applied by then
-everything that the reference held at the first reading, or is known to stand still at another counter.
+Writes continue: a value on its way from the primary to a backup is no difference. The reference is read
+before and after the others; a key counts only if it was the same there both times, and a replica only if it
+had applied by then everything that the reference held at the first reading, or is known to stand still at
+another counter.
 """
 
 from __future__ import annotations
@@ -39,17 +40,15 @@ Pause = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """The keys in which replicas of one map in one partition differ."""
-
     partition: int
     map: str
     members: tuple[str, ...]
     """Members whose replicas were read: the reference first, then by replica index."""
     entries: dict[bytes, dict[str, EntryCopy]]
-    """Key -> member -> what it holds; without members that do not hold the key."""
+    """Key -> member -> entry; without members that do not hold the key."""
 
     def rows(self, limit: int | None = None) -> list[KeyFinding]:
-        """The replicas of these keys, or of the first `limit` ones, a row for each."""
+        """A row for each replica of these keys, or of the first `limit` ones."""
         return [
             key_finding(self.partition, self.map, key, member, value_of(held.get(member)))
             for key, held in list(self.entries.items())[:limit]
@@ -60,9 +59,8 @@ class Differences:
 def find_differences(
     client: Connects, findings: Sequence[Finding], *, pause: Pause = time.sleep
 ) -> Differences | None:
-    """The differing keys of one map in one partition that has these findings; None if it never stands still.
-
-    Findings that are equal take part: their replicas vote. Replicas that could not be compared are left out.
+    """None if the partition never stands still. `findings`: of one map in one partition; equal ones take
+    part, since their replicas vote. Replicas that could not be compared are left out.
     """
     compared = [
         one for one in findings if one.verdict in ("equal", "differs") and (one.kept or one.content_conflict)
@@ -106,7 +104,9 @@ def _read(client: Connects, findings: Sequence[Finding]) -> Differences | None:
 
 
 def _read_at_cut(client: Connects, findings: Sequence[Finding], pause: Pause) -> Differences | None:
-    """The same for replicas of a zone, which a new cut shows at one index; None if one of them does not keep it."""
+    """The same for replicas of a zone, which a new cut shows at one index; None if one of them does not keep
+    it.
+    """
     assert isinstance(client, Client), "only a cluster has zones"
     partition, name = findings[0].partition, findings[0].map
     members = (findings[0].reference, *sorted(one.member for one in findings))
@@ -129,7 +129,7 @@ def _read_at_cut(client: Connects, findings: Sequence[Finding], pause: Pause) ->
 def _pages_at_cut(
     client: Client, member: str, cut: Cut, name: str, partition: int, pause: Pause
 ) -> list[own.Page]:
-    """The content of a cut on a holder, which may have to catch up first. Raises one of `CANNOT_ASK`."""
+    """A holder of a cut may have to catch up first. Raises one of `CANNOT_ASK`."""
     question = own.Scan(0, name, partition, PAGE_ROWS, PAGE_BYTES, cut=cut.id)
     for look in range(1, CUT_LOOKS):
         try:
@@ -161,5 +161,5 @@ def keys_that_differ(
 
 
 def value_of(entry: EntryCopy | None) -> bytes | None:
-    """The value by which replicas are compared; None for no entry."""
+    """The value by which replicas are compared."""
     return entry.value if entry is not None else None

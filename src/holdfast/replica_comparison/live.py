@@ -51,9 +51,8 @@ def verify(
     progress: Progress = _no_progress,
     pause: Pause = time.sleep,
 ) -> Report:
-    """Compare all replicas, or those of these maps and partitions, and the tables of all members.
-
-    Raises NotReady when no member answers.
+    """Compare all replicas, or those of these maps and partitions, and the tables of all members. Raises
+    NotReady when no member answers.
     """
     began = time.monotonic()
     report = verify_besides(client, maps=maps, partitions=partitions, progress=progress, pause=pause)
@@ -121,8 +120,8 @@ def look_until_decided(
                 if not seen[partition].add(findings, unfinished=unfinished):
                     undecided.append(partition)
             progress(len(seen) - len(left[at + size :]) - len(undecided), len(seen), number)
-        # Later looks take a partition at a time: the nearer in time the answers of the members are, the likelier they
-        # are of the same counter.
+        # Later looks take a partition at a time: the nearer in time the answers of the members are, the
+        # likelier they are of the same counter.
         left, size = undecided, 1
         if left:
             pause(PAUSE_S * number)
@@ -173,7 +172,7 @@ def _look_at_primaries(client: Client, partitions: Sequence[int], maps: Sequence
 def compare_with_primary(
     row: TableRow, copies: dict[str, own.PartitionDigest | None], silent: set[str], maps: Sequence[str] = ()
 ) -> list[Finding]:
-    """Compare the replicas of one partition, by member, as one look has shown them (None: it holds none)."""
+    """`copies`: by member, as one look has shown them (None: the member holds none)."""
     partition, owner = row.partition, row.owner or ""
     first = copies.get(owner)
     if first is None or not first.serving:
@@ -218,7 +217,8 @@ def _compare_maps(
             # Nothing is held; if one of the two still has a counter, it is about to forget the map.
             continue
         kept = member in mine.targets
-        # A map with fewer backups than others is not sent to every replica of the row: that one must hold nothing.
+        # A map with fewer backups than others is not sent to every replica of the row: that one must hold
+        # nothing.
         expected = replica_digest(owner, primary, mine if kept else nothing)
         finding = compare(replica_digest(member, copy or primary, other, epoch), expected)
         verdict: Verdict = "differs" if finding.verdict == "older" else finding.verdict
@@ -271,7 +271,9 @@ def compare_tables(
 
 
 def different_rows(tables: dict[str, RoutingTable]) -> list[TableFinding]:
-    """The rows in which some member's table differs from the one that most members have (of several, the newest)."""
+    """The rows in which some member's table differs from the one that most members have (of several, the
+    newest).
+    """
     stamps = [table.stamp for table in tables.values()]
     if len(set(stamps)) < 2:
         return []

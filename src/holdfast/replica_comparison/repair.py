@@ -38,12 +38,11 @@ from holdfast.wire import own
 Strategy = Literal["primary", "newest", "majority"]
 
 WRITES_AT_A_TIME = 500
-"""Conditional writes on their way together."""
 REFILLS_AT_A_TIME = 16
 EARLY_S = 0.3
 """A write that is refused, or that no backup holds up, is answered within this time."""
 REFILL_S = 600.0
-"""How long one backup may take to be filled."""
+"""For one backup."""
 TRIES = 5
 PAUSE_S = 0.3
 
@@ -66,12 +65,11 @@ class RepairPlan:
     partition: int
     owner: str
     refill: list[str] = field(default_factory=list)
-    """UUIDs of backups to refill."""
     writes: list[KeyRepair] = field(default_factory=list)
     ties: list[tuple[str, bytes]] = field(default_factory=list)
     """Map and key without a majority: left alone, and the backups with them."""
     behind: list[str] = field(default_factory=list)
-    """Those of them that lack updates, so that no write is acknowledged before they are filled."""
+    """Backups to refill that lack updates, so that no write is acknowledged before they are filled."""
     left: str = ""
     """Why the partition is skipped; empty: it is repaired."""
 
@@ -80,7 +78,6 @@ class RepairOutcome(msgspec.Struct):
     """Results of repairs."""
 
     refilled: int = 0
-    """Refilled backups."""
     written: int = 0
     """Keys brought to their primary."""
     overtaken: int = 0
@@ -99,9 +96,8 @@ def make_plans(
     tie: bool = False,
     pause: Pause = time.sleep,
 ) -> Iterator[RepairPlan]:
-    """Plan the repair of each partition with a conflict. Reads, and changes nothing.
-
-    `tie`: where there is no majority the primary's value is the right one.
+    """Plan the repair of each partition with a conflict. Changes nothing. `tie`: without a majority the
+    primary's value is the right one.
     """
     ordered = sorted((one for one in report.findings if not one.zone), key=lambda one: one.partition)
     for partition, group in groupby(ordered, key=lambda one: one.partition):
@@ -167,8 +163,8 @@ def _add_writes(
 
 
 def newest(findings: Sequence[Finding]) -> str:
-    """The member with the highest (term, counter) of a map in one partition; among equal ones the primary, then the
-    lowest replica index.
+    """The member with the highest (term, counter) of a map in one partition; among equal ones the primary,
+    then the lowest replica index.
     """
     first = findings[0]
     best, member = (first.reference_term, first.reference_counter), first.reference
@@ -179,7 +175,7 @@ def newest(findings: Sequence[Finding]) -> str:
 
 
 def majority(found: Differences, key: bytes) -> str | None:
-    """A member that holds what most copies hold of this key, which may be nothing; None when there is a tie."""
+    """A member with the value (or none) that most copies hold of this key; None when there is a tie."""
     held = found.entries[key]
     votes = Counter(value_of(held.get(member)) for member in found.members)
     (value, most), *others = votes.most_common()
@@ -198,7 +194,7 @@ def carry_out(
     progress: Callable[[int, int], None] = lambda done, total: None,
     pause: Pause = time.sleep,
 ) -> RepairOutcome:
-    """Carry out the plans. `progress` is called with the partitions done, and all; failures are in the outcome."""
+    """`progress` is called with the partitions done, and all; failures are in the outcome."""
     outcome = RepairOutcome()
     todo = [plan for plan in plans if not plan.left]
     for at in range(0, len(todo), REFILLS_AT_A_TIME):
@@ -212,8 +208,8 @@ def carry_out(
 
 
 def _write(client: Client, plan: RepairPlan, outcome: RepairOutcome, pause: Pause) -> list[str]:
-    """Write the right values to the primary (replica_comparison/R-1, replica_comparison/R-4); returns the backups to
-    refill now.
+    """Write the right values to the primary (replica_comparison/R-1, replica_comparison/R-4); returns the
+    backups to refill now.
     """
     left = list(plan.refill)
     failures = len(outcome.failed)
@@ -242,7 +238,7 @@ def _write(client: Client, plan: RepairPlan, outcome: RepairOutcome, pause: Paus
 def _collect_early(
     connection: Connection, plan: RepairPlan, posted: list[tuple[int, KeyRepair]], outcome: RepairOutcome
 ) -> list[tuple[int, KeyRepair]]:
-    """Collect what is answered soon: refusals, and what no backup holds up; answers those that wait."""
+    """Collect the early answers: refusals, and writes that no backup holds up; returns the writes that wait."""
     deadline = time.monotonic() + EARLY_S
     waiting: list[tuple[int, KeyRepair]] = []
     for number, write in posted:
@@ -260,7 +256,7 @@ def _post(connection: Connection, partition: int, write: KeyRepair) -> int:
 
 
 def request_of(partition: int, write: KeyRepair) -> Request:
-    """The write, on condition that the primary still holds what was seen."""
+    """The write, on condition that the primary still has the value that was seen."""
     seen, right = write.seen, write.right
     word = next((entry.key_hash for entry in (right, seen) if entry is not None), 0)
     if right is None:

@@ -23,8 +23,6 @@ from holdfast.replica_comparison.live import Seen, compare_partitions, look_unti
 
 @dataclass(frozen=True)
 class Access:
-    """How a cluster is reached; pickled."""
-
     addresses: tuple[str, ...]
     credentials: Credentials = field(default_factory=Credentials)
     timeout_s: float = 30.0
@@ -44,7 +42,7 @@ class Access:
         )
 
     def connect(self, address: str) -> Connection:
-        """A connection to this member. Raises NotReady when it does not answer; Denied, Unsupported."""
+        """Raises NotReady when the member does not answer; Denied, Unsupported."""
         try:
             connection = Connection(parse_addresses(address)[0], self.credentials, self.timeout_s)
         except Broken as broken:
@@ -77,7 +75,7 @@ class ClusterSource:
 
 
 class _Listed:
-    """Connections to listed members, by their addresses."""
+    """By their addresses."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -86,7 +84,7 @@ class _Listed:
         """Members that cannot be reached, with the reason."""
 
     def to(self, member: str) -> Connection:
-        """A connection to this member. Raises NotReady when it does not answer."""
+        """Raises NotReady when the member does not answer."""
         found = self._open.get(member)
         if found is None or found.closed:
             try:
@@ -142,7 +140,7 @@ class ListedSource:
         groups: dict[tuple[int, str], list[ReplicaDigest]] = {}
         for (address, partition), digest in answers.items():
             for held in digest.maps:
-                # Which members must hold a service is known by the primary only.
+                # Only the primary knows which members must hold a service.
                 if (not self.maps or held.map in self.maps) and not is_service(held.map):
                     one = replica_digest(address, digest, held)
                     if not one.empty:
@@ -182,7 +180,9 @@ Source = ClusterSource | ListedSource | FilesSource
 
 
 def verify_source(source: ListedSource | FilesSource) -> Report:
-    """Compare all replicas of listed members, or in files, in this process. Raises ConfigError for an unknown map."""
+    """Compare all replicas of listed members, or in files, in this process. Raises ConfigError for an unknown
+    map.
+    """
     began = time.monotonic()
     report, notes = source.check(), Notes()
     report.findings = source.compare(0, 1, notes)

@@ -47,9 +47,8 @@ class StoreState:
 
 
 def read_store(folder: str | Path, wanted: Wanted = lambda partition: True) -> StoreState:
-    """Read a directory. Partitions that are not wanted are left out and cost little memory.
-
-    Raises ConfigError if there are no files of a member, JournalBroken if their identity is unreadable.
+    """Partitions that are not wanted are left out and cost little memory. Raises ConfigError if there are no
+    files of a member, JournalBroken if their identity is unreadable.
     """
     disk = _ReadOnly(Path(folder), wanted)
     if IDENTITY not in disk.names():
@@ -94,7 +93,7 @@ class _ReadOnly:
         self._wanted = wanted
 
     def names(self) -> list[str]:
-        """File names without checkpoints of unwanted partitions, which are large."""
+        """Without checkpoints of unwanted partitions, which are large."""
         try:
             names = [path.name for path in self._folder.iterdir()]
         except OSError as error:

@@ -27,7 +27,7 @@ from holdfast.wire import own
 ROUNDS = 4
 """Cuts of a partition at most."""
 LEADERLESS_ROUNDS = 10
-"""Attempts to take one; with the pauses between them longer than several elections."""
+"""Attempts to take a cut; with the pauses between them longer than several elections."""
 LOOKS = 12
 """How often at most a replica is asked whether it has reached a cut."""
 PAUSE_S = 0.1
@@ -271,5 +271,5 @@ def _indexes(copy: own.PartitionDigest | None) -> dict[str, int]:
 
 
 def _replicas_of(state: ZonePartitionTold) -> list[str]:
-    """Nodes with a replica, voters and learners."""
+    """Voters and learners."""
     return [] if state.stable is None else [*state.stable.peers, *state.stable.learners]

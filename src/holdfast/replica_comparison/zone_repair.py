@@ -25,7 +25,7 @@ from holdfast.replica_comparison.key_differences import Pause
 
 TRIES = 40
 PAUSE_S = 0.25
-"""A leader is followed by another one within these."""
+"""Time until another leader follows."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,9 @@ class ReplicaRebuild:
 
 
 def plan_rebuilds(report: Report, *, tie: bool = False) -> Iterator[ReplicaRebuild]:
-    """Plan the repair of each replica of a zone with a conflict. `tie`: without a majority the leader is right."""
+    """Plan the repair of each replica of a zone with a conflict. `tie`: without a majority the leader is
+    right.
+    """
     groups: dict[tuple[str, int], list[Finding]] = {}
     for finding in report.findings:
         if finding.zone:

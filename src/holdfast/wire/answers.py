@@ -41,7 +41,7 @@ class FaultKind(IntEnum):
 
 
 class Fault(msgspec.Struct, frozen=True, array_like=True, tag=64):
-    """The request failed. `id` 0: the connection is at fault, and ends."""
+    """`id` 0: the connection is at fault, and ends."""
 
     id: int
     kind: FaultKind
@@ -49,8 +49,6 @@ class Fault(msgspec.Struct, frozen=True, array_like=True, tag=64):
 
 
 class HelloOk(msgspec.Struct, frozen=True, array_like=True, tag=65):
-    """The client is admitted."""
-
     id: int
     version: int
     member: str
@@ -61,9 +59,10 @@ class HelloOk(msgspec.Struct, frozen=True, array_like=True, tag=65):
     frame_bytes_max: int
     """The largest frame that this member takes."""
     request_ids: int = 0
-    """How many requests with an id each partition remembers: while it does, a repeated request is applied once."""
+    """How many requests with an id each partition remembers: while it does, a repeated request is applied
+    once.
+    """
     release: str = ""
-    """The member's version of Holdfast."""
     key_bytes_max: int = 0
     """The largest key and the largest value that this member takes, in their stored form; 0: not reported."""
     value_bytes_max: int = 0
@@ -88,9 +87,8 @@ NOBODY = -1
 
 
 class TableIs(msgspec.Struct, frozen=True, array_like=True, tag=67):
-    """The members, oldest first, and for each partition the holders of its replicas, the primary first.
-
-    For a map in a zone only the leaders are named, with their terms as versions.
+    """The members, oldest first, and for each partition the holders of its replicas, the primary first. For a
+    map in a zone only the leaders are named, with their terms as versions.
     """
 
     id: int
@@ -127,9 +125,8 @@ class Page(msgspec.Struct, frozen=True, array_like=True, tag=69):
 
 
 class PutDone(msgspec.Struct, frozen=True, array_like=True, tag=70):
-    """Result of a `PutColumns`: each group was stored, or its partition is in `moved`.
-
-    If `known` is False, the groups that are not in `moved` may or may not be stored, or may get lost.
+    """Each group of a `PutColumns` was stored, or its partition is in `moved`. If `known` is False, the
+    groups that are not in `moved` may or may not be stored, or may get lost.
     """
 
     id: int
@@ -143,7 +140,7 @@ class PutDone(msgspec.Struct, frozen=True, array_like=True, tag=70):
 
 
 class MapDigest(msgspec.Struct, frozen=True, array_like=True):
-    """One map in a copy. Copies with equal counters have equal entries and equal digests."""
+    """Copies with equal counters have equal entries and equal digests."""
 
     map: str
     counter: int
@@ -155,13 +152,13 @@ class MapDigest(msgspec.Struct, frozen=True, array_like=True):
     lineage: list[tuple[int, int]] = []
     """Terms of the updates: from the counter start + 1 on, of this term; ascending."""
     index: int = 0
-    """Index of a cut in the log of a zone's partition; 0: elsewhere. The digest then includes times to live, which are
-    the same on all replicas.
+    """Index of a cut in the log of a zone's partition; 0: elsewhere. The digest then includes times to live,
+    which are the same on all replicas.
     """
 
     @property
     def term(self) -> int:
-        """The term of the last update; 0 without updates."""
+        """Of the last update; 0 without updates."""
         return self.lineage[-1][0] if self.lineage else 0
 
 
@@ -171,12 +168,12 @@ class PartitionDigest(msgspec.Struct, frozen=True, array_like=True):
     partition: int
     epoch: int
     replica: int
-    """This member's replica index by its table, -1 if the table does not name it."""
+    """By the member's table; -1 if the table does not name it."""
     serving: bool
     """Whether it is the serving primary."""
     maps: list[MapDigest]
     version: int = 0
-    """Version of the assignment that this member knows."""
+    """Of the assignment that this member knows."""
     behind: list[str] = []
     """UUIDs of backups in the assignment that need not hold everything yet."""
     unfinished: bool = False
@@ -194,20 +191,16 @@ class Digests(msgspec.Struct, frozen=True, array_like=True, tag=71):
 
 @unique
 class Fate(IntEnum):
-    """Result of an action."""
-
     DONE = 1
     REJECTED = 2
     """It was rejected or withdrawn, and has no effect later."""
     ACCEPTED = 3
-    """It has not taken effect in time. The cluster carries it out as soon as that is possible."""
+    """It has not taken effect in time. The cluster carries it out as soon as possible."""
     UNKNOWN = 4
     """It may or may not have taken effect."""
 
 
 class Acted(msgspec.Struct, frozen=True, array_like=True, tag=83):
-    """The response to an `Act`."""
-
     id: int
     fate: Fate
     message: str
@@ -234,7 +227,7 @@ class Ranges(msgspec.Struct, frozen=True, array_like=True, tag=74):
 
     id: int
     version: int
-    """Version of the partition's assignment that this member knows."""
+    """Of the assignment that this member knows."""
     counter: int
     lineage: list[tuple[int, int]]
     digests: list[int]
@@ -255,7 +248,9 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CutMade(msgspec.Struct, frozen=True, array_like=True, tag=75):
-    """The cut of what is served here. If `known` is False, not all sync backups may keep it: ask again."""
+    """The cut of the partitions that are served here. If `known` is False, not all sync backups may keep it:
+    ask again.
+    """
 
     id: int
     marks: list[Mark]
@@ -272,19 +267,17 @@ class CutHeld(msgspec.Struct, frozen=True, array_like=True, tag=76):
     id: int
     marks: int
     kept: list[tuple[int, str, int, int]] = []
-    """Pins, kept or ended, in the requested partitions: partition, map, counter and term; at most
-    `CUT_MAPS_MAX`.
-    """
+    """Kept or ended, in the requested partitions: partition, map, counter and term; at most `CUT_MAPS_MAX`."""
 
 
 class Switch(NamedTuple):
-    """Where a map was moved to another place: its updates go on with another number."""
+    """Where a map was moved to another place: its updates continue with another number."""
 
     end: int
     """The last update before the move."""
     end_term: int
     start: int
-    """A reader of that goes on after this update."""
+    """A reader of that continues after this update."""
     start_term: int
 
 
@@ -295,16 +288,15 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     counter: int
     """Every update up to this one is held by all sync backups: it cannot be undone."""
     term: int
-    """The term of that update; 0 without updates."""
+    """Of that update; 0 without updates."""
     since: int
     """The primary has every later change in memory; its journal, or other members, may go back further."""
     lineage: list[tuple[int, int]] = []
-    """Terms of the updates: from the counter start + 1 on, of this term; ascending. Term 0 where the map was moved: a
-    reader who has read update `start` goes on after the first update of the next item.
+    """Terms of the updates: from the counter start + 1 on, of this term; ascending. Term 0 where the map was
+    moved: a reader who has read update `start` continues after the first update of the next item.
     """
 
     def switch_after(self, counter: int) -> Switch | None:
-        """The first move of the map after this update; None: it has not been moved since."""
         for (gap, end), (term, start) in pairwise(self.lineage):
             if not gap and start >= counter:
                 return Switch(end, self.term_at(end), start + 1, term)
@@ -317,7 +309,9 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
         return next((term for term, start in reversed(self.lineage) if start < counter), 0)
 
     def follows(self, counter: int, term: int) -> bool:
-        """Whether an update that was read before belongs to the history of this head. If not, that update is gone."""
+        """Whether an update that was read before belongs to the history of this head. If not, that update is
+        gone.
+        """
         if not counter:
             return True
         if self.term == term and counter > self.counter:
@@ -327,7 +321,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Heads(msgspec.Struct, frozen=True, array_like=True, tag=77):
-    """The heads of the partitions that are served here; the others are in `moved`."""
+    """Of the partitions that are served here; the others are in `moved`."""
 
     id: int
     heads: list[Head]
@@ -336,7 +330,7 @@ class Heads(msgspec.Struct, frozen=True, array_like=True, tag=77):
 
 @unique
 class ChangeKind(IntEnum):
-    """Kind of a change. Updates that change no entry (a new time to live, a cut) are not sent."""
+    """Updates that change no entry (a new time to live, a cut) are not sent."""
 
     INSERT = 1
     UPDATE = 2
@@ -344,32 +338,32 @@ class ChangeKind(IntEnum):
 
 
 class Changes(msgspec.Struct, frozen=True, array_like=True, tag=78):
-    """Changes in the order of their counters. Values of removes, and old values of inserts, are empty."""
+    """In the order of their counters. Values of removes, and old values of inserts, are empty."""
 
     id: int
     upto: int
-    """Every change after `AskChanges.after` up to this update is included. If it is `after` itself, this member has
-    none of them, and `why` says why; without a reason it may have them later: they are not safe yet, or it has too much
-    to do.
+    """Every change after `AskChanges.after` up to this update is included. If it is `after` itself, this
+    member has none of them, and `why` says why; without a reason it may have them later: they are not safe
+    yet, or it has too much to do.
     """
     counters: list[int]
     terms: list[int]
     kinds: bytes
     times_ms: list[int]
-    """Milliseconds since 1970 by the primary's clock."""
+    """Since 1970 by the primary's clock."""
     columns: ColumnBatch
     """Keys and new values."""
     old_offsets: bytes
     olds: bytes
-    """Old values, laid out as in `ColumnBatch`."""
+    """Laid out as in `ColumnBatch`."""
     why: str = ""
     term: int = 0
-    """The term of the update `upto`, from which to continue."""
+    """Of the update `upto`, from which to continue."""
     transactions: list[tuple[int, int, bytes]] = []
     """Changes by transactions: first position, number of changes, and the transaction's id."""
 
     def transaction_ids(self) -> list[bytes | None]:
-        """For each change the transaction that made it, or None."""
+        """For each change; None: made outside transactions."""
         found: list[bytes | None] = [None] * len(self.counters)
         for first, count, transaction in self.transactions:
             for place in range(max(0, first), min(first + count, len(found))):

@@ -1,11 +1,12 @@
 """Checks of messages from other members that go beyond the types of their fields.
 
-A field of the right type can still name a partition that does not exist, an impossible member, or columns of different
-lengths. The protocols do not check for these, so such a message is rejected where it is read: it changes nothing, and
-its connection ends. Whether a member may *want* what it asks for is not checked: peers are trusted.
+A field of the right type can still name a partition that does not exist, an impossible member, or columns of
+different lengths. The protocols do not check for these, so such a message is rejected where it is read: it
+changes nothing, and its connection ends. Whether a member may *want* a request is not checked: peers are
+trusted.
 
-Nothing that a member of any release can send may be rejected here, because it would be sent again and again. Fields
-that newer releases have added at the end are ignored (wire/C-1).
+No message that a member of any release can send may be rejected here, because it would be sent again and
+again. Fields that newer releases have added at the end are ignored (wire/C-1).
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ from holdfast.core.store.request_ids import split_mark
 from holdfast.core.zones.transitions import LocalState
 
 NUMBER_MAX = 2**63 - 1
-"""Limit of counters, versions, terms, rounds and tickets."""
+"""Of counters, versions, terms, rounds and tickets."""
 VIEW_MAX = 2**31 - 1
-"""Limit of views and lives: clients count them in 32 bits."""
+"""Of views and lives: clients count them in 32 bits."""
 GROUP_MAX = 10**10 - 1
 """Limited by the digits in the name of a checkpoint."""
 PORT_MAX = 65_535
@@ -55,7 +56,7 @@ _REPLICA_STATES = frozenset(LocalState)
 
 
 def uuid_problem(uuid: str) -> str:
-    """Why this is not a member's UUID; empty if it is."""
+    """Empty if it is a member's UUID."""
     if _UUID.fullmatch(uuid) and len(uuid.replace("-", "")) <= _HEX_DIGITS_MAX:
         return ""
     return f"{uuid[:40]!a} is no UUID"

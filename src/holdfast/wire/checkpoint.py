@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 VERSION = 1
 WITH_SERVICES = 2
-"""Version of a checkpoint with services. The rows of a service are the pieces of its share: key is the piece's number,
-8 bytes, value the piece. A Holdfast that knows only version 1 would take them for a map.
+"""Version of a checkpoint with services. The rows of a service are the pieces of its share: key is the
+piece's number, 8 bytes, value the piece. A Holdfast that knows only version 1 would take them for a map.
 """
 METADATA = b"holdfast"
 _PAGE_BYTES = 64 << 20
@@ -44,7 +44,7 @@ _EXTRAS = ("ttl_ms", "max_idle_ms", "key_hash")
 
 
 class MapHeader(msgspec.Struct, frozen=True):
-    """Metadata of one map. Its rows follow those of the map before."""
+    """The rows of a map follow those of the map before."""
 
     name: str
     entries: int
@@ -57,8 +57,6 @@ class MapHeader(msgspec.Struct, frozen=True):
 
 
 class CheckpointHeader(msgspec.Struct, frozen=True):
-    """Metadata of a checkpoint."""
-
     version: int
     store: str
     partition: int
@@ -68,8 +66,8 @@ class CheckpointHeader(msgspec.Struct, frozen=True):
     maps: list[MapHeader]
     requests: bytes = b""
     wall_ms: int = 0
-    """When the content was taken, in milliseconds since 1970 by the member's clock: `ttl_ms` counts from then. 0:
-    unknown, in older files.
+    """When the content was taken, since 1970 by the member's clock: `ttl_ms` counts from then. 0: unknown, in
+    older files.
     """
 
     @property
@@ -84,7 +82,7 @@ class CheckpointName(msgspec.Struct, frozen=True):
 
 
 def need_arrow() -> None:
-    """Import pyarrow. Raises NotInstalled."""
+    """Raises NotInstalled."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError as absent:
@@ -99,7 +97,7 @@ def checkpoint_name(partition: int, lsn: int, data: bytes) -> str:
 
 
 def parse_name(name: str) -> CheckpointName | None:
-    """The parts of a checkpoint's name; None if it is not one."""
+    """None if it is not the name of a checkpoint."""
     found = _NAME.fullmatch(name)
     return CheckpointName(int(found[1]), int(found[2]), found[3]) if found else None
 
@@ -108,9 +106,8 @@ def parse_name(name: str) -> CheckpointName | None:
 
 
 def encode_checkpoint(snapshot: Snapshot, lsn: int, store: str) -> tuple[str, bytes]:
-    """The name and the bytes of a checkpoint. The content must have every record of the blocks up to `lsn`.
-
-    `store`: its owner. Raises ValueError if the columns of a map differ in length.
+    """Name and bytes. The content must have every record of the blocks up to `lsn`. `store`: its owner.
+    Raises ValueError if the columns of a map differ in length.
     """
     need_arrow()
     import pyarrow as pa
@@ -180,11 +177,12 @@ def _longest(each: MapSnapshot) -> list[bytes]:
     return [max(each.keys, key=len), max(each.values, key=len)] if each.keys else []
 
 
-# `pyarrow.array` and `scalar` import pandas where it is installed: 0.4 s and 50 MB for a member's first checkpoint.
+# `pyarrow.array` and `scalar` import pandas where it is installed: 0.4 s and 50 MB for a member's first
+# checkpoint.
 
 
 def _cells(cells: Sequence[bytes], kind: Any = None) -> list[Any]:
-    """Arrays of these cells (binary by default). One holds at most `_ARRAY_BYTES`, as far as its offsets reach."""
+    """Arrays of binary cells by default. One holds at most `_ARRAY_BYTES`, as far as its offsets reach."""
     import pyarrow as pa
 
     if len(cells) > 1 and sum(map(len, cells)) > _ARRAY_BYTES:
@@ -196,7 +194,7 @@ def _cells(cells: Sequence[bytes], kind: Any = None) -> list[Any]:
 
 
 def _numbers(cells: Sequence[int], count: int) -> Any:
-    """As many numbers; zeros if there are none."""
+    """Zeros if there are none."""
     import pyarrow as pa
 
     buffer = pa.py_buffer(array("q", cells) if cells else bytes(8 * count))
@@ -207,14 +205,13 @@ def _numbers(cells: Sequence[int], count: int) -> Any:
 
 
 def read_header(data: bytes) -> CheckpointHeader:
-    """The metadata of a checkpoint; its content is not verified. Raises JournalBroken."""
+    """The content is not verified. Raises JournalBroken."""
     return _open(data)[1]
 
 
 def read_checkpoint(name: str, data: bytes, store: str | None = None) -> tuple[CheckpointHeader, Snapshot]:
-    """The content of a checkpoint. `store`: its expected owner, if known.
-
-    Raises JournalBroken if the bytes are not those that were written under this name.
+    """`store`: its expected owner, if known. Raises JournalBroken if the bytes are not those that were
+    written under this name.
     """
     need_arrow()
     import pyarrow as pa

@@ -49,16 +49,15 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes | memoryview, partition_count: int = ANY_COUNT) -> Message:
-    """The message in these bytes. Raises ProtocolError unless a member of a cluster with so many partitions can have
-    sent it.
-    """
+    """Raises ProtocolError unless a member of a cluster with so many partitions can have sent these bytes."""
     try:
         message = _decoder.decode(data)
         why = message_problem(message, partition_count)
     except Exception as error:
         if (kind := _unknown_kind(data)) is not None:
             raise UnknownMessage(f"a message of kind {kind}, which this Holdfast does not know") from error
-        # Broken UTF-8, arrays without end, contradicting numbers: there is no complete list of the ways to be invalid.
+        # Broken UTF-8, arrays without end, contradicting numbers: there is no complete list of the ways to be
+        # invalid.
         raise ProtocolError(f"not a message between members: {error}") from error
     if why:
         raise ProtocolError(f"{type(message).__name__}: {why}")

@@ -16,7 +16,7 @@ REFUSED_SECRET = b"\x01"
 """Sent to another member before closing, if its `security.member_secret` differs."""
 
 REFUSED_PROTOCOL = b"\x02"
-"""Sent to another member with which there is no common version of the member protocol."""
+"""Sent to another member without a common version of the member protocol."""
 
 MEMBERS_PORT = "the port for members (member.member_port, 5751 by default)"
 CLIENTS_PORT = "the port for clients (member.client_port, 5701 by default)"
@@ -68,9 +68,8 @@ def who(first: bytes) -> str:
 
 
 def wrong_port(address: str, first: bytes, tls_hint: str) -> str:
-    """The error text when an address is not a client port; empty if it may be one.
-
-    `first`: the first bytes received, three or more. `tls_hint`: how this client is configured for TLS.
+    """The error text when an address is not a client port; empty if it may be one. `first`: the first bytes
+    received, three or more. `tls_hint`: how this client is configured for TLS.
     """
     there = who(first)
     if not there:
@@ -98,6 +97,6 @@ ONLY_HTTP = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
     b"This is the port of a Holdfast member for HTTP. Clients use the port for clients, 5701 by default.\n"
 )
-"""Reply to a client of another protocol on the HTTP port. It begins with HTTP, by which `wrong_port` recognises the
-port.
+"""Reply to a client of another protocol on the HTTP port. `wrong_port` recognises the port by the word HTTP
+at its beginning.
 """

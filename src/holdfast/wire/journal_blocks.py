@@ -40,7 +40,7 @@ from holdfast.errors import JournalBroken, NewerFiles
 
 MAGIC = b"HFJS"
 FORMATS = frozenset(SEGMENT_FORMATS[level] for level in range(LOWEST, HIGHEST + 1))
-"""Formats of segments that this Holdfast reads. They differ in the kinds of entries in blocks."""
+"""That this Holdfast reads. They differ in the kinds of entries in blocks."""
 ORIGIN = bytes(16)
 """The link before the first block of a store."""
 
@@ -68,7 +68,7 @@ def segment_name(first_lsn: int) -> str:
 
 
 def segment_lsn(name: str) -> int | None:
-    """The first lsn in the name of a segment; None if it is not the name of one."""
+    """None if it is not the name of a segment."""
     digits = name[1:-4]
     if not (name.startswith("j") and name.endswith(".seg") and digits.isascii() and digits.isdigit()):
         return None
@@ -93,11 +93,9 @@ def seed_of(store: str, first_lsn: int, previous: bytes) -> bytes:
 def segment_header(
     store: str, first_lsn: int, previous: bytes, synced: int, wall_ms: int, level: int = LOWEST
 ) -> bytes:
-    """The first bytes of a segment.
-
-    `store`: up to 40 bytes of text. `previous`: the link of the last block before, or `ORIGIN`. `synced`: the last
-    durable lsn. `wall_ms`: milliseconds since 1970. `level`: the highest feature level of the content, which decides
-    the format.
+    """`store`: up to 40 bytes of text. `previous`: the link of the last block before, or `ORIGIN`. `synced`:
+    the last durable lsn. `wall_ms`: since
+    1970. `level`: the highest feature level of the content, which decides the format.
     """
     name = store.encode()
     if not 0 < len(name) <= STORE_BYTES_MAX or b"\0" in name:
@@ -117,7 +115,9 @@ def link_of(seed: bytes, offset: int, fields: bytes | memoryview) -> bytes:
 def encode_block(
     seed: bytes, offset: int, lsn: int, previous: bytes, synced: int, entries: Sequence[Entry]
 ) -> tuple[bytes, bytes]:
-    """A block for this place of its segment, and its link, which is `previous` of the next. No entries: a seal."""
+    """A block for this place of its segment, and its link, which is `previous` of the next. No entries: a
+    seal.
+    """
     buffer = bytearray(HEAD_BYTES)
     _encoder.encode_into(entries, buffer, HEAD_BYTES)
     length = len(buffer) - HEAD_BYTES
@@ -132,14 +132,12 @@ def encode_block(
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where a writer continues: in a new segment with `Chain(store, end.lsn, end.checksum)`, or, if `resumable`, in the
-    same one with `Chain.resume`.
+    """Where a writer continues: in a new segment with `Chain(store, end.lsn, end.checksum)`, or, if
+    `resumable`, in the same one with `Chain.resume`.
     """
 
     lsn: int
-    """lsn of the next block."""
     checksum: bytes
-    """The link of the last block."""
     segment: str = ""
     """The segment in which the last block ends; "" if there is none."""
     offset: int = 0
@@ -154,12 +152,10 @@ class End:
 
 
 class Place(NamedTuple):
-    """The complete position of a writer."""
+    """The complete position of a writer: `lsn` of the next block, `checksum`: the link of the last one."""
 
     lsn: int
-    """lsn of the next block."""
     checksum: bytes
-    """The link of the last block."""
     synced: int
     first_lsn: int
     """First lsn of the present segment."""
@@ -210,7 +206,7 @@ class Chain:
 
     @property
     def offset(self) -> int:
-        """Offset of the next block in the segment."""
+        """Of the next block in the segment."""
         return self.place.offset
 
     @property
@@ -222,8 +218,8 @@ class Chain:
         return segment_name(self.place.first_lsn)
 
     def begin(self, wall_ms: int, level: int = LOWEST) -> bytes:
-        """Begin a new segment, named `segment`, with the next block; returns its header. `level`: the highest feature
-        level of its content.
+        """Begin a new segment, named `segment`, with the next block; returns its header. `level`: the highest
+        feature level of its content.
         """
         lsn, checksum, synced = self.place[:3]
         self.place = Place(lsn, checksum, synced, lsn, HEADER_BYTES, seed_of(self.store, lsn, checksum))
@@ -274,13 +270,12 @@ class Block:
     segment: str
     offset: int
     size: int
-    """Bytes, including the head."""
+    """Including the head."""
 
 
 def read_header(data: bytes | memoryview) -> Header | None:
-    """The header of a segment; None if the bytes do not begin with a valid one.
-
-    Raises NewerFiles if it is valid but of an unknown format.
+    """None if the bytes do not begin with a valid header. Raises NewerFiles if it is valid but of an unknown
+    format.
     """
     if len(data) < HEADER_BYTES:
         return None
@@ -301,8 +296,8 @@ def read_header(data: bytes | memoryview) -> Header | None:
 
 
 def head_at(data: memoryview, offset: int, seed: bytes, before: int = 0) -> Head | None:
-    """The head at this offset, if there is a valid one; the entries are not checked. `before`: bytes of the segment
-    before `data`.
+    """The head at this offset, if there is a valid one; the entries are not checked. `before`: bytes of the
+    segment before `data`.
     """
     start = offset + _HEAD.size
     if start + _LINK_BYTES > len(data):
@@ -337,7 +332,7 @@ def decode(data: memoryview, head: Head, segment: str) -> list[Entry]:
 
 
 def read_block(data: bytes | memoryview, seed: bytes, segment: str, offset: int) -> Block:
-    """The block in these bytes, read from this place. Raises JournalBroken if there is none."""
+    """Raises JournalBroken if there is no block at this place."""
     view = memoryview(data)
     head = head_at(view, 0, seed, offset)
     if head is None or not is_sound(view, head):

@@ -133,7 +133,7 @@ class _Segment:
                 continue
             if is_sound(self.data, head):
                 yield head
-            # The length is trusted even if the entries are damaged: what is between are entries, and no block.
+            # Trust the length even if the entries are damaged: the bytes between are entries, and no block.
             offset = min(head.end, len(raw))
 
 
@@ -145,8 +145,8 @@ class JournalReader:
     """
 
     def __init__(self, names: Sequence[str], load: Load, store: str | None = None) -> None:
-        """`names`: of all segments, in any order; others are ignored. `store`: their owner; None: that of the first
-        valid header.
+        """`names`: of all segments, in any order; others are ignored. `store`: their owner; None: that of the
+        first valid header.
         """
         self.store = store
         self.damage: list[Damage] = []
@@ -161,9 +161,9 @@ class JournalReader:
         self._ahead: tuple[int, _Segment] | None = None
         """A segment that was loaded before its turn."""
         self._proof = -1
-        """The last block that is proved durable by what follows the first problem; -1: not determined yet."""
+        """The last block that the bytes after the first problem prove durable; -1: not determined yet."""
         self._lsn = 0
-        """lsn of the next block; 0: any."""
+        """Of the next block; 0: any."""
         self._checksum = ORIGIN
         """The link of the last block."""
         self._gap: tuple[str, int, str] | None = None
@@ -247,8 +247,8 @@ class JournalReader:
 
     def _enter_without_header(self, segment: _Segment) -> bool:
         if segment.blank_from(HEADER_BYTES):
-            # Allocated and never used, or interrupted before its first use: the first block is written after the
-            # header.
+            # Allocated and never used, or interrupted before its first use: the first block is written after
+            # the header.
             if not segment.blank_from(0):
                 self._half = segment.name
             self.void.append(segment.name)
@@ -286,7 +286,6 @@ class JournalReader:
     # -- within a segment
 
     def _walk(self, index: int, segment: _Segment) -> Iterator[Head]:
-        """The readable blocks of this segment."""
         offset = HEADER_BYTES
         while True:
             head = head_at(segment.data, offset, segment.seed)

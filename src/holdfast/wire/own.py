@@ -129,17 +129,17 @@ PREAMBLE = b"HF1"
 """First bytes of a client, sent once."""
 
 VERSION = 1
-"""Version of this protocol; a member rejects a `Hello` of another one."""
+"""A member rejects a `Hello` of another version."""
 
 GREETING_BYTES_MAX = 4096
-"""The largest frame of an unauthenticated client."""
+"""Of an unauthenticated client."""
 
 PAGE_ROWS_MAX = 65_536
 PAGE_BYTES_MAX = 4 << 20
 """A page of a scan ends with the row that reaches this size."""
 
 NEWS_MAX = 500
-"""News in one response to a `Watch`; the next request gets the next ones."""
+"""In one response to a `Watch`; the next request gets the next ones."""
 
 CUT_MARKS_MAX = 256
 """Maps times partitions in one request for a cut, if it has several partitions: some ms of work."""
@@ -206,11 +206,10 @@ def frame_length(head: bytes | bytearray, limit: int) -> int:
 
 
 PARTS_MAX = 400_000
-"""Numbers, texts, lists and so on in one request; more cannot be read in one turn of a member. The longest request is a
-`PutColumns` with `PUT_ROWS_MAX` rows, each with its own times and hash word.
+"""Numbers, texts, lists and so on in one request; more cannot be read in one turn of a member. The longest
+request is a `PutColumns` with `PUT_ROWS_MAX` rows, each with its own times and hash word.
 """
 PARTS_PER_SLICE = 8192
-"""Parts that are counted in one slice."""
 _SIZES = dict(
     zip(
         (*range(0xC0, 0xC4), *range(0xCA, 0xD9)),
@@ -236,8 +235,8 @@ _LISTS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 
 
 def count_parts(body: bytes) -> Generator[None, None, None]:
-    """Check, slice by slice, that the request can be read in one turn: 16 MB may hold 16 million empty lists. Raises
-    ProtocolError if it cannot, or has no end.
+    """Check, slice by slice, that the request can be read in one turn: 16 MB may hold 16 million empty lists.
+    Raises ProtocolError if it cannot, or has no end.
     """
     at, left, seen, size = 0, 1, 0, len(body)
     while left:
@@ -277,7 +276,7 @@ RETIRED = {16: "AskMetastore", 17: "OrderZone"}
 
 
 def read_question(body: bytes) -> Question:
-    """The request in a frame. Raises ProtocolError for any fault of the bytes."""
+    """Raises ProtocolError for any fault of the bytes."""
     try:
         return _questions.decode(body)
     except Exception as broken:  # noqa: BLE001  (whatever bytes can do)
@@ -290,7 +289,7 @@ def read_question(body: bytes) -> Question:
 
 
 def read_answer(body: bytes | bytearray) -> Answer:
-    """The response in a frame. Raises ProtocolError for any fault of the bytes."""
+    """Raises ProtocolError for any fault of the bytes."""
     try:
         return _answers.decode(body)
     except Exception as broken:  # noqa: BLE001  (whatever bytes can do)
@@ -304,11 +303,13 @@ class Frames:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        """The largest frame, in bytes; may be raised at any time."""
+        """The largest frame; may be raised at any time."""
         self.skips = False
-        """Whether a frame above the limit is skipped, so that the connection can continue; may be set at any time."""
+        """Whether a frame above the limit is skipped, so that the connection can continue; may be set at any
+        time.
+        """
         self.refused: int | None = None
-        """After `TooLarge`: the number of the request that is skipped; None: the connection cannot continue."""
+        """After `TooLarge`: the number of the skipped request; None: the connection cannot continue."""
         self._held = bytearray()
         self._need = LENGTH_BYTES
         self._skip = 0
@@ -324,7 +325,6 @@ class Frames:
 
     def take(self) -> bytes | None:
         """The next whole frame without its length, or None until more has arrived. Raises TooLarge."""
-        """Begin to skip a frame that is too large, as soon as the request's number is known: raises TooLarge."""
         held = self._held
         if self._skip:
             gone = min(self._skip, len(held))
@@ -345,7 +345,9 @@ class Frames:
         return body
 
     def _step_over(self) -> None:
-        """Begin to step over a frame that is too large, when it is known which question it is: raises TooLarge."""
+        """Begin to skip a frame that is too large, as soon as the number of its request is known: raises
+        TooLarge.
+        """
         length: int = _LENGTH.unpack_from(self._held)[0]
         self._need = LENGTH_BYTES + NUMBER_BYTES_MAX
         if len(self._held) < self._need:

@@ -14,9 +14,9 @@ from holdfast.core.model.transaction_orders import TransactionOrder
 from holdfast.wire.columns import ColumnBatch
 
 PARTITIONS_MAX: Final = 65_536
-"""Partitions in a request; no cluster has more."""
+"""In a request; no cluster has more."""
 ROWS_MAX: Final = 65_536
-"""Rows, keys or fields in a request; send more in several. Longer lists are rejected before they are read."""
+"""Rows, keys or fields in a request. Longer lists are rejected before they are read."""
 
 T = TypeVar("T")
 Partitions = Annotated[list[int], Meta(max_length=PARTITIONS_MAX)]
@@ -24,7 +24,7 @@ Rows = Annotated[list[T], Meta(max_length=ROWS_MAX)]
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """The first request: credentials, and the cluster that the client wants (None: any)."""
+    """Credentials, and the cluster that the client wants (None: any)."""
 
     id: int
     version: int
@@ -40,9 +40,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class AskTable(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """The members and the partition table; for a map that lives in a zone, the known leaders of its partitions instead.
-
-    Older members ignore the map.
+    """The members and the partition table; for a map that lives in a zone, the known leaders of its
+    partitions instead. Older members ignore the map.
     """
 
     id: int
@@ -73,8 +72,8 @@ class Scan(msgspec.Struct, frozen=True, array_like=True, tag=5):
     ranges: Rows[int] = []
     """Only keys of these ranges (`core.store.digest`); empty: all."""
     cut: bytes = b""
-    """Read at this cut, from any copy that has kept it: primary, backup, or one that has moved away since. Other
-    members answer `MOVED`.
+    """Read at this cut, from any copy that has kept it: primary, backup, or one that has moved away since.
+    Other members answer `MOVED`.
     """
     keys: Rows[bytes] = []
     """Only the entries of these keys; empty: all."""
@@ -96,7 +95,7 @@ class PutKind(IntEnum):
 
     SET = 0
     REMOVE = 1
-    """Remove the entry; the row's value is empty."""
+    """The row's value is empty."""
     ADD = 2
     """Store the entry if the key is absent."""
 
@@ -131,21 +130,21 @@ class AskDigests(msgspec.Struct, frozen=True, array_like=True, tag=8):
     id: int
     partitions: Partitions
     map: str | None = None
-    """One map only; None: all."""
+    """None: all."""
     cut: bytes = b""
     """Ask for the content that is kept for this cut, instead of the present one."""
 
 
 class Act(msgspec.Struct, frozen=True, array_like=True, tag=20):
-    """Carry out an action of an operator. Answered when it is done, or at the timeout; other requests are answered
-    meanwhile.
+    """Carry out an action of an operator. Answered when it is done, or at the timeout; other requests are
+    answered meanwhile.
     """
 
     id: int
     action: str
     """Its name (`holdfast.actions`)."""
     fields: msgspec.Raw
-    """Its fields, a map."""
+    """A map."""
     timeout_ms: int = 0
     """How long to wait, at most a day."""
 
@@ -181,7 +180,7 @@ class Cut(msgspec.Struct, frozen=True, array_like=True, tag=12):
 
     id: int
     cut: bytes
-    """The id of the cut, 16 random bytes; the same for all partitions of a cluster-wide one."""
+    """16 random bytes; the same for all partitions of a cluster-wide cut."""
     maps: Rows[str]
     partitions: Partitions
     lease_ms: int
@@ -194,7 +193,6 @@ class HoldCut(msgspec.Struct, frozen=True, array_like=True, tag=13):
     cut: bytes
     lease_ms: int
     partitions: Partitions = []
-    """List what is kept in these, at most `CUT_MARKS_MAX` of them."""
 
 
 class AskHeads(msgspec.Struct, frozen=True, array_like=True, tag=14):
@@ -220,8 +218,8 @@ class AskChanges(msgspec.Struct, frozen=True, array_like=True, tag=15):
     upto: int
     bytes_max: int = 1 << 20
     upto_term: int = 0
-    """Term of the update `upto`, so that other members than the primary know whether their copies have just this
-    history; 0: only the primary can answer.
+    """Term of the update `upto`, so that other members than the primary know whether their copies have just
+    this history; 0: only the primary can answer.
     """
 
 

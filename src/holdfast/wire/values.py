@@ -24,7 +24,7 @@ NULL, BOOLEAN, INTEGER, LONG, DOUBLE, STRING, BYTES, BIG_INTEGER, JSON = (
 )
 
 Plain = None | bool | int | float | str | bytes | list["Plain"] | dict[str, "Plain"]
-"""Storable values; lists and dictionaries become JSON."""
+"""Lists and dictionaries become JSON."""
 
 _TYPE = struct.Struct(">i")
 _INT = struct.Struct(">ii")
@@ -35,7 +35,9 @@ _BLOCK = struct.Struct(">ii")
 
 @dataclass(frozen=True, slots=True)
 class Serialized:
-    """A stored value of a type that only its writer knows (Compact, Portable, pickle, ...): type id and payload."""
+    """A stored value of a type that only its writer knows (Compact, Portable, pickle, ...): type id and
+    payload.
+    """
 
     data: bytes
 
@@ -56,9 +58,8 @@ STORABLE = (
 
 
 def to_stored(value: object) -> bytes:
-    """The stored form of a value. Integers take 32, 64 or more bits as needed; lists and dictionaries become JSON.
-
-    Raises TypeError for a type that cannot be stored.
+    """Integers take 32, 64 or more bits as needed; lists and dictionaries become JSON. Raises TypeError for a
+    type that cannot be stored.
     """
     if isinstance(value, bool):
         return _TYPE.pack(BOOLEAN) + (b"\x01" if value else b"\x00")
@@ -84,7 +85,7 @@ def to_stored(value: object) -> bytes:
 
 
 def from_stored(data: bytes) -> object:
-    """The value in a stored form; `Serialized` if `to_stored` does not make its type."""
+    """`Serialized` if `to_stored` does not make the value's type."""
     (kind,) = _TYPE.unpack_from(data)
     if kind == STRING:
         return data[8:].decode()
