@@ -456,7 +456,7 @@ class Client:
         return list(range(self.partition_count))
 
     def _for(self, request: Request) -> Connection:
-        """To the owner for a request about one partition, if known; else to any member."""
+        """Connection to the owner for a request about one partition, if known; else to any member."""
         if len(request.partitions) == 1 and not self._stale:
             with suppress(Broken, *PASSING):
                 return self._owner(request.partitions[0], request.map if request.map in self._tables else "")
@@ -502,7 +502,7 @@ class Client:
         self._remembers = connection.hello.request_ids > 0
 
     def _any(self) -> Connection:
-        """To the first address that answers: the given ones, then members of the last table."""
+        """Connection to the first address that answers: the given ones, then members of the last table."""
         return self._of_anyone(lambda connection: connection)
 
     def _of_anyone(self, ask: Callable[[Connection], T]) -> T:

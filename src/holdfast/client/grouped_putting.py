@@ -138,7 +138,7 @@ class GroupSender:
 
 
 def _post(client: Client, order: StoreTogether, turn: int) -> tuple[Connection, int]:
-    """To the members in turn. Raises Broken, and errors of `Client.to`."""
+    """Send a group to the members in turn. Raises Broken, and errors of `Client.to`."""
     members = client.known_table().data_members
     if not members:
         raise NotReady("there is no data member")

@@ -29,7 +29,7 @@ LATE_S = 5.0
 class CarriedOut(NamedTuple):
     message: str
     value: Any
-    """Of the `result` type of the action; None if it has none."""
+    """A value of the action's `result` type, if it has one."""
 
 
 def act(

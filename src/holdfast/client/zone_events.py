@@ -71,9 +71,9 @@ class ZoneEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     attempts: int = 0
     why: str = ""
     revision: int = 0
-    """Of the metastore; 0: the event is not stored there."""
+    """Revision of the metastore; 0: the event is not stored there."""
     time_ms: int = 0
-    """Of the metastore, since 1970; 0: unknown."""
+    """Unix time of the metastore; 0: unknown."""
 
 
 class ZoneEvents:

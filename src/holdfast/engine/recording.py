@@ -126,7 +126,7 @@ class LaneCall(msgspec.Struct, frozen=True, array_like=True, tag=5):
     now_ns: int
     call: str
     partition: int
-    """Of the copy; -1: none."""
+    """-1: none."""
     arguments: bytes
 
 

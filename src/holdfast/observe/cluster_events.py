@@ -50,7 +50,7 @@ class ClusterEvents:
         self._state = ""
         self._master = ""
         self.number = 0
-        """Of the latest event; the first has 1."""
+        """Number of the latest event; the first has 1."""
 
     def since(self, number: int, most: int = KEPT) -> tuple[list[ClusterEvent], int]:
         """Up to `most` events after this number, and how many of them were dropped already (observe/E-1)."""

@@ -37,7 +37,7 @@ MTBF_S = 90 * 86_400.0
 
 COPIES_ALLOWED = range(1, COPIES_MAX + 1)
 ROUND_TRIPS = 4
-"""Of each migration, in addition to its content: request, preparation, readiness, commit."""
+"""For each migration, in addition to its content: request, preparation, readiness, commit."""
 MEMBERS_SHOWN = 40
 """The members of larger clusters are not shown one by one."""
 LOST_SHOWN = 10
@@ -171,7 +171,7 @@ class Forecast:
     seconds: float
     tasks: int
     cpu_s: float = 0.0
-    """Of all tasks."""
+    """Processor time of all tasks."""
 
     def find(self, scenario: str, step: int = 0, strategy: str = ARRANGE) -> Figures:
         """Raises KeyError."""

@@ -29,7 +29,7 @@ LOOKS = 5
 ENTRY_BYTES = 128
 """Assumed size of key and value."""
 PREFIX_MIN = 4
-"""Of an abbreviated UUID."""
+"""Least characters of an abbreviated UUID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class LiveCluster:
         }
 
     def resolved(self, scenario: str) -> str:
-        """With UUIDs instead of names of members."""
+        """A scenario with UUIDs instead of names of members."""
 
         def one(step: str) -> str:
             kind, _, rest = step.strip().partition(":")
@@ -98,7 +98,7 @@ class LiveCluster:
         return ",".join("+".join(one(each) for each in part.split("+")) for part in scenario.split(","))
 
     def find(self, text: str) -> str:
-        """By name, UUID, or a prefix of that. Raises ConfigError."""
+        """UUID of a member, by its name, UUID, or a prefix of that. Raises ConfigError."""
         exact = [each for each in self.members if text in (each.uuid, each.name)]
         close = [each for each in self.members if len(text) >= PREFIX_MIN and each.uuid.startswith(text)]
         found = exact or close

@@ -45,7 +45,7 @@ class KeyFinding(msgspec.Struct, frozen=True):
     value_bytes: int
     """0 if there is no value."""
     digest: str
-    """Of key and value, 16 hexadecimal digits; empty if there is no value."""
+    """Digest of key and value, 16 hexadecimal digits; empty if there is no value."""
     value: Hex = b""
     """Only of a comparison in this process; Spark does not gather values."""
 
@@ -129,7 +129,7 @@ class Report(ComparisonFigures, kw_only=True):
 
     @property
     def entries(self) -> int:
-        """Of the replicas that are equal."""
+        """Entries of the replicas that are equal."""
         return sum(each.entries for each in self.totals if each.verdict == "equal")
 
     @property

@@ -42,7 +42,7 @@ REFILLS_AT_A_TIME = 16
 EARLY_S = 0.3
 """A write that is refused, or that no backup holds up, is answered within this time."""
 REFILL_S = 600.0
-"""For one backup."""
+"""How long one backup may take to be filled."""
 TRIES = 5
 PAUSE_S = 0.3
 

@@ -26,9 +26,9 @@ from holdfast.wire.checkpoint import need_arrow
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 HOST_SHARE = 0.5
-"""Of the host's memory, which other programs use as well."""
+"""Share of the host's memory, which other programs use as well."""
 OWN_SHARE = 0.75
-"""Of the container's memory or `RLIMIT_AS`, which this process has for itself. The rest is for peaks, and for
+"""Share of the container's memory or `RLIMIT_AS`, which this process has for itself. The rest is for peaks, and for
 memory that the kernel counts besides resident memory.
 """
 UNLIMITED = 1 << 60

@@ -127,7 +127,7 @@ class Supervised:
     process: asyncio.subprocess.Process | None = None
     lives: int = 0
     status: int = 0
-    """Of the last process."""
+    """Exit status of the last process."""
     wait_s: float = field(default=WAIT_S)
 
 

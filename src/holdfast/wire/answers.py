@@ -158,7 +158,7 @@ class MapDigest(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def term(self) -> int:
-        """Of the last update; 0 without updates."""
+        """Term of the last update; 0 without updates."""
         return self.lineage[-1][0] if self.lineage else 0
 
 
@@ -173,7 +173,7 @@ class PartitionDigest(msgspec.Struct, frozen=True, array_like=True):
     """Whether it is the serving primary."""
     maps: list[MapDigest]
     version: int = 0
-    """Of the assignment that this member knows."""
+    """Version of the assignment that this member knows."""
     behind: list[str] = []
     """UUIDs of backups in the assignment that need not hold everything yet."""
     unfinished: bool = False
@@ -227,7 +227,7 @@ class Ranges(msgspec.Struct, frozen=True, array_like=True, tag=74):
 
     id: int
     version: int
-    """Of the assignment that this member knows."""
+    """Version of the assignment that this member knows."""
     counter: int
     lineage: list[tuple[int, int]]
     digests: list[int]
@@ -288,7 +288,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     counter: int
     """Every update up to this one is held by all sync backups: it cannot be undone."""
     term: int
-    """Of that update; 0 without updates."""
+    """Term of that update; 0 without updates."""
     since: int
     """The primary has every later change in memory; its journal, or other members, may go back further."""
     lineage: list[tuple[int, int]] = []
@@ -321,7 +321,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Heads(msgspec.Struct, frozen=True, array_like=True, tag=77):
-    """Of the partitions that are served here; the others are in `moved`."""
+    """Heads of the partitions that are served here; the others are in `moved`."""
 
     id: int
     heads: list[Head]
@@ -358,7 +358,7 @@ class Changes(msgspec.Struct, frozen=True, array_like=True, tag=78):
     """Laid out as in `ColumnBatch`."""
     why: str = ""
     term: int = 0
-    """Of the update `upto`, from which to continue."""
+    """Term of the update `upto`, from which to continue."""
     transactions: list[tuple[int, int, bytes]] = []
     """Changes by transactions: first position, number of changes, and the transaction's id."""
 

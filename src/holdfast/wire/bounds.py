@@ -40,9 +40,9 @@ from holdfast.core.store.request_ids import split_mark
 from holdfast.core.zones.transitions import LocalState
 
 NUMBER_MAX = 2**63 - 1
-"""Of counters, versions, terms, rounds and tickets."""
+"""Limit of counters, versions, terms, rounds and tickets."""
 VIEW_MAX = 2**31 - 1
-"""Of views and lives: clients count them in 32 bits."""
+"""Limit of views and lives: clients count them in 32 bits."""
 GROUP_MAX = 10**10 - 1
 """Limited by the digits in the name of a checkpoint."""
 PORT_MAX = 65_535
@@ -56,7 +56,7 @@ _REPLICA_STATES = frozenset(LocalState)
 
 
 def uuid_problem(uuid: str) -> str:
-    """Empty if it is a member's UUID."""
+    """Why this is not a member's UUID; empty if it is."""
     if _UUID.fullmatch(uuid) and len(uuid.replace("-", "")) <= _HEX_DIGITS_MAX:
         return ""
     return f"{uuid[:40]!a} is no UUID"

@@ -206,7 +206,7 @@ class Chain:
 
     @property
     def offset(self) -> int:
-        """Of the next block in the segment."""
+        """Offset of the next block in the segment."""
         return self.place.offset
 
     @property

@@ -163,7 +163,7 @@ class JournalReader:
         self._proof = -1
         """The last block that the bytes after the first problem prove durable; -1: not determined yet."""
         self._lsn = 0
-        """Of the next block; 0: any."""
+        """lsn of the next block; 0: any."""
         self._checksum = ORIGIN
         """The link of the last block."""
         self._gap: tuple[str, int, str] | None = None

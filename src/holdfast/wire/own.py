@@ -132,7 +132,7 @@ VERSION = 1
 """A member rejects a `Hello` of another version."""
 
 GREETING_BYTES_MAX = 4096
-"""Of an unauthenticated client."""
+"""Largest frame of an unauthenticated client."""
 
 PAGE_ROWS_MAX = 65_536
 PAGE_BYTES_MAX = 4 << 20

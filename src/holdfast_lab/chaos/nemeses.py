@@ -36,7 +36,7 @@ MAP = "chaos"
 ZONED_MAP, ZONE = "chaos-zoned", "chaos"
 VOTERS = 3
 ZONE_PARTITIONS = 31
-"""Of cluster and zone: each is a group on three members or more."""
+"""Each is a group on three members or more."""
 SCALE_DOWN_S = 3
 """Wait before others take the replicas of a lost member."""
 HEARTBEAT_MS, SUSPECT_MS = 300, 1500
@@ -70,7 +70,7 @@ class Nemesis:
     keeps_doors: ClassVar[bool] = True
     """Whether returning members keep their ports, so that a client may stay with one."""
     replicas: ClassVar[int] = 3
-    """Of the zone, if there is one."""
+    """Replicas of the zone, if there is one."""
     replaces: ClassVar[bool] = False
     """Whether the zone moves the replicas of lost members to others; otherwise it waits for their return."""
     zones = False

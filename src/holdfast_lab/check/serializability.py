@@ -105,7 +105,7 @@ class ListTransaction:
 class AnomalyFound:
     anomaly: Anomaly
     transactions: tuple[str, ...]
-    """Of a cycle, in its order."""
+    """The transactions involved; those of a cycle in its order."""
     words: str
 
     def __str__(self) -> str:

@@ -180,7 +180,7 @@ class TurnMeter:
         self._thread.start()
 
     def _processor_ns(self) -> int:
-        """Of the event loop's thread."""
+        """Processor time of the event loop's thread."""
         return int(self._times.read_text(encoding="ascii").split()[0])
 
     def _live(self) -> None:

@@ -209,7 +209,6 @@ class Stranger:
         self._run = run
         self._lingering: deque[socket.socket] = deque()
         self.number = -1
-        """Of the present exchange."""
         self.thread = threading.Thread(target=self._live, daemon=True)
 
     def _live(self) -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".parquet", ".csv", ".jsonl")
 FIRST_ROWS = 20
 REMOVE_S = 5.0
-"""For tasks of a failed job that still write."""
+"""Longest wait for tasks of a failed job that still write."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ def moves_of(question: Question, share: Share) -> Iterator[pa.RecordBatch]:
 
 
 def _moves(outlook: Outlook, size: int, own: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """With members by their own names."""
+    """The migrations of one partition, with members by their own names."""
 
     def name(member: str | None) -> str | None:
         return None if member is None else own.get(member, member)

@@ -173,7 +173,7 @@ def ddl(struct: StructType) -> str:
 
 
 def _type_ddl(kind: DataType) -> str:
-    """With the quotes around names of fields that Spark's own text lacks."""
+    """Adds the quotes around names of fields that Spark's own text lacks."""
     if isinstance(kind, StructType):
         inner = ", ".join(f"{quoted(field.name)}: {_type_ddl(field.dataType)}" for field in kind.fields)
         return f"struct<{inner}>"

@@ -136,7 +136,7 @@ def undo(now: Mapping[bytes, bytes], since: Sequence[Change]) -> dict[bytes, byt
 
 
 class GridHistory:
-    """Of a running cluster."""
+    """History of a running cluster."""
 
     def __init__(self, client: Client, timeout_s: float) -> None:
         """`timeout_s`: how long a question is retried."""

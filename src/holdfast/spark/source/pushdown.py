@@ -44,7 +44,7 @@ KEYS_MAX = 10_000
 
 _SHORT, _BYTE = -6, -3
 _WIDTHS = ((LONG, 8), (INTEGER, 4), (_SHORT, 2), (_BYTE, 1))
-"""Of integers, with their sizes in bytes."""
+"""Type ids of integers, with their sizes in bytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ class Work:
 
     options: Options
     schema: pa.Schema
-    """Of the record batches that tasks get."""
+    """Schema of the record batches that tasks get."""
     job: str = field(default_factory=lambda: uuid4().hex[:12])
     """The same in all tasks and attempts."""
     addresses: tuple[str, ...] = ()
