@@ -21,8 +21,8 @@ log = logging.getLogger("holdfast")
 ROUNDS_MAX = 8
 """Messages each way of a handshake in memory; it takes three."""
 CIPHERS_1_2 = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""Cipher suites for TLS 1.2: forward secrecy and authenticated encryption, as RFC 9325 recommends. The suites of TLS 1.3
-are all of this kind.
+"""Cipher suites for TLS 1.2: forward secrecy and authenticated encryption, as RFC 9325 recommends. The suites
+of TLS 1.3 are all of this kind.
 """
 Stamp = tuple[tuple[int, int, int] | None, ...]
 
