@@ -47,7 +47,6 @@ class _Chain:
     whole: bool
     """Whether no other value ever took effect."""
     since: int
-    """No other value took effect after this time."""
 
 
 def judge(
@@ -85,7 +84,6 @@ class _Writes:
         self.initial = initial
         self.writer: dict[tuple[str, str], WritingTransaction] = {}
         self.keys: dict[str, bool] = {}
-        """Every written key, and whether it may have been removed."""
         ids: set[str] = set()
         for transaction in self.transactions:
             if transaction.id in ids:
@@ -103,7 +101,6 @@ class _Writes:
                 self.writer[key, value] = transaction
 
     def chain(self, key: str, value: str | None) -> _Chain:
-        """From the final value down."""
         values: set[str] = set()
         since = FOREVER
         while value is not None and value not in values:

@@ -32,8 +32,6 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class BalancesRead:
-    """A committed transaction that read all accounts."""
-
     id: str
     balances: Mapping[str, int]
 
@@ -178,7 +176,6 @@ def _decide_forced(surplus: dict[str, int], transfers: list[Transfer]) -> list[T
 def _sums_meet(
     accounts: list[str], surplus: Mapping[str, int], transfers: list[Transfer], most_sums: int
 ) -> bool | None:
-    """Whether the surplus is a sum of transfers of one half plus a sum of transfers of the other half."""
     nothing = (0,) * len(accounts)
     one, other = {nothing}, {tuple(surplus[account] for account in accounts)}
     for transfer in transfers:

@@ -22,12 +22,9 @@ class Kept:
 
 @dataclass(slots=True)
 class Numbering:
-    """Checks the numbers of one registration at one member."""
-
     name: str
     problems: list[str] = field(default_factory=list)
     _last: dict[int, tuple[bytes, int]] = field(default_factory=dict)
-    """History and number of the last invalidation, by partition."""
 
     def on_invalidation(self, partition: int, history: bytes, number: int) -> None:
         last = self._last.get(partition)
@@ -43,7 +40,6 @@ class Numbering:
 
 
 def judge_kept(name: str, kept: Iterable[Kept], final: Mapping[str, str | None]) -> list[str]:
-    """Entries that differ from the map at rest."""
     return [
         f"near cache {name}: {one.key} is {one.value} for ever, read at {one.since / 1e9:.6f} s; "
         f"the map has {final[one.key]}"

@@ -14,7 +14,6 @@ NOT_EXCUSED: Mapping[MemberId, str] = MappingProxyType({})
 
 
 def judge(members: Sequence[MemberView]) -> list[str]:
-    """`members`: all that are alive."""
     problems = _views(members)
     if problems:
         return problems

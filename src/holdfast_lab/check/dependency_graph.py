@@ -61,7 +61,6 @@ class DependencyGraph:
         edges = self._edges
         order = [0] * len(edges)
         low = [0] * len(edges)
-        """The earliest open node that is known to be reachable."""
         open_nodes: list[int] = []
         is_open = bytearray(len(edges))
         found: list[list[int]] = []

@@ -55,7 +55,6 @@ class Listening:
 
 
 def judge(calls: Sequence[Call], listenings: Iterable[Listening]) -> list[str]:
-    """`calls`: all calls on the map."""
     written = {call.argument: call for call in calls if call.operation in STORING}
     problems: list[str] = []
     for listening in listenings:
@@ -66,7 +65,6 @@ def judge(calls: Sequence[Call], listenings: Iterable[Listening]) -> list[str]:
 
 
 def _sound(listening: Listening, written: dict[str | None, Call]) -> list[str]:
-    """Events that are inconsistent, or report changes that were never made."""
     problems: list[str] = []
     for heard in listening.heard:
         if heard.kind in WHOLE:
@@ -141,7 +139,6 @@ def _missed(listening: Listening, calls: Sequence[Call]) -> list[str]:
         heard_of[heard.key].append(heard)
     certain: dict[str, list[Call]] = defaultdict(list)
     claimed: set[str | None] = set()
-    """Values whose removal was acknowledged to a caller."""
     for call in calls:
         if call.outcome is not Outcome.DONE or call.operation in READS or changed_nothing(call):
             continue
@@ -165,7 +162,6 @@ def _missed(listening: Listening, calls: Sequence[Call]) -> list[str]:
 
 
 def _removed(call: Call) -> str | None:
-    """The value that the caller knows to have removed."""
     removed = call.expected if call.operation == "remove_if_same" else call.result
     return removed if call.operation in REMOVING and isinstance(removed, str) else None
 

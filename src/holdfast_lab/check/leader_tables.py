@@ -17,7 +17,6 @@ class LeaderTables:
     def __init__(self, map_name: str) -> None:
         self._map = map_name
         self._leaders: dict[tuple[int, int], MemberId] = {}
-        """Leader by partition and term."""
         self._named: dict[tuple[MemberId, int], tuple[int, MemberId]] = {}
         """Last term and leader that a member named, by member and partition."""
 

@@ -13,7 +13,6 @@ OVER_NS = 10 * SECOND
 
 
 def judge(members: Sequence[MemberView]) -> list[str]:
-    """`members`: all that are alive, at rest, in one view."""
     problems: list[str] = []
     for member in members:
         name = member.info.name

@@ -67,9 +67,7 @@ class Call:
     """When it was answered. With unknown outcome: until when it takes effect, if ever."""
     outcome: Outcome = Outcome.UNKNOWN
     argument: str | None = None
-    """The value to write or to look for."""
     expected: str | None = None
-    """The value to compare with."""
     result: str | bool | Untold | None = None
     """Only valid if `outcome` is `DONE` and the operation has one."""
     client: str = ""
@@ -91,7 +89,6 @@ class Call:
 
 Value = str | None
 Step = tuple[Value, str | bool | None]
-"""The value after an operation, and its answer."""
 
 
 def _replace_if_same(value: Value, call: Call) -> Step:
@@ -138,7 +135,6 @@ class Broken:
     call: Call
     """The first call, by its end, without a possible configuration."""
     possible: tuple[Value, ...]
-    """Values that were possible just before it ended."""
 
     def __str__(self) -> str:
         values = ", ".join("absent" if value is None else value for value in self.possible)
@@ -172,13 +168,10 @@ _NOTHING: dict[Kind, list[tuple[int, Call]]] = {}
 
 
 def _names(call: Call) -> list[str]:
-    """Values that a call names, other than by writing them."""
     return [name for name in (call.result, call.expected) if isinstance(name, str)]
 
 
 class _Search:
-    """Search through the history of one key."""
-
     def __init__(self, history: list[Call], most: int) -> None:
         self._calls = history
         self._most = most
@@ -193,7 +186,6 @@ class _Search:
         self._comparing: dict[str | None, dict[Kind, list[tuple[int, Call]]]] = {}
         """Unanswered calls that compare, by the value they look for."""
         self._named = Counter(name for call in history for name in _names(call))
-        """Number of unfinished calls whose answer or comparison names a value."""
         self._configurations: dict[tuple[Value, int], list[int]] = {(None, 0): [0]}
         """By value and used answered calls: the minimal sets of used unknown calls, as bits."""
 
@@ -281,7 +273,6 @@ class _Search:
         seen: dict[tuple[Value, int], list[int]] = {}
         compared = 0
         fitting: dict[Value, int] = {}
-        """Quiet calls that take effect at a value, by value."""
 
         def settled(value: Value, used: int, unknown: int) -> tuple[Value, int, int]:
             if value not in fitting:

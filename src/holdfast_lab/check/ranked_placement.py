@@ -29,12 +29,10 @@ def judge(members: Sequence[MemberView]) -> list[str]:
 
 
 def swapped(members: Sequence[MemberView]) -> int:
-    """Number of partitions with the right members in other places."""
     return sum(set(row) == set(wanted) for _, row, wanted in _elsewhere(members))
 
 
 def _elsewhere(members: Sequence[MemberView]) -> list[tuple[int, ReplicaList, ReplicaList]]:
-    """Partition, assignment and wanted assignment where they differ, as the master knows them."""
     master = next((member for member in members if member.is_master), None)
     if master is None or not master.cluster_state.migrates or not master.data_members():
         return []

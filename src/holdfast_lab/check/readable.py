@@ -44,7 +44,6 @@ def _begins(records: Iterable[Record]) -> bool:
 
 
 def level_of_message(message: Message) -> int:
-    """Lowest feature level at which the message can be read."""
     if isinstance(message, MigrationRequest) and message.migration.kind is MigrationKind.EXCHANGE:
         return EXCHANGES
     if isinstance(message, ZoneForward) and message.request.op is Op.PIN:

@@ -14,7 +14,6 @@ from holdfast_lab.check.linearizability import FOREVER, Call, Outcome, changed_n
 @dataclass(frozen=True, slots=True)
 class Read:
     member: str
-    """The life of the member that answered."""
     key: str
     value: str | None
     start: int
@@ -37,7 +36,6 @@ def judge(calls: Sequence[Call], reads: Sequence[Read]) -> list[str]:
     problems: list[str] = []
     for key, mine in _grouped(reads, lambda read: (read.member, read.key)):
         floors: list[tuple[int, int, Read]] = []
-        """End of a read, start of the write that it saw, and the read itself."""
         for read in mine:
             write = written.get(read.value)
             if read.value is not None and (write is None or write.key != key):

@@ -44,7 +44,6 @@ from holdfast_lab.check.linearizability import FOREVER
 class TransactionOutcome(Enum):
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
-    """Certainly without effect."""
     UNKNOWN = "unknown"
     """It may be committed, also later than its end; or not."""
 
@@ -136,27 +135,20 @@ class _Base(NamedTuple):
 
 
 class _Write(NamedTuple):
-    """An append of a transaction that counts."""
-
     writer: int
     element: Element
 
 
 _Last = tuple[int, int, Element | None]
-"""Transaction that wrote or read the end of a list, whether it wrote or read, and what was written."""
 
 
 class _History:
-    """Appends of all transactions, and which transactions count."""
-
     def __init__(self, transactions: Iterable[ListTransaction]) -> None:
         self.transactions = list(transactions)
         self.writers: dict[str, dict[Element, int]] = defaultdict(dict)
-        """By key: the writer of each element."""
         self.previous: dict[str, dict[Element, Element]] = defaultdict(dict)
         """By key and element: what the same transaction had appended there just before."""
         self.appended: list[dict[str, list[Element]]] = []
-        """By transaction and key."""
         ids: set[str] = set()
         for number, transaction in enumerate(self.transactions):
             if transaction.id in ids:
@@ -218,8 +210,6 @@ class _History:
 
 
 class _Inference:
-    """Derives the order of appends from reads, dependencies from that order, and cycles from dependencies."""
-
     def __init__(self, history: _History) -> None:
         self.found: list[AnomalyFound] = []
         self._history = history
@@ -359,7 +349,6 @@ class _Inference:
         """Dependencies from the appends to one key; `longest` are in order, `seen` were read at all."""
         order: list[_Write] = []
         place = [0]
-        """By length of a list: how many of its elements are in `order`."""
         shown: set[Element] = set()
         for element in longest:
             writer = self._history.writers[key].get(element)

@@ -40,7 +40,6 @@ class Clocks:
     """When a primary changed last: each new one treats all entries as just used."""
 
     def least(self, span: int) -> int:
-        """Least duration of a time of so many nanoseconds."""
         return max(0, int((span - self.early_ns) / self.fastest))
 
     def most(self, span: int) -> int:
@@ -52,10 +51,7 @@ EXACT = Clocks()
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """Remaining time of an entry, as a read reported it."""
-
     call: Call
-    """The read, with the value as its result."""
     left: int | None
     """Nanoseconds of the answering member's clock, less than `ROUNDED` too few; None: no end."""
 
@@ -66,8 +62,6 @@ class Remaining:
 
 @dataclass(frozen=True, slots=True)
 class _Renewal:
-    """An event that gave a value its time, or may have."""
-
     start: int
     end: int
     span: int
@@ -149,7 +143,6 @@ def _by_key(calls: Iterable[Call]) -> dict[str, list[Call]]:
 
 
 def _times(write: Call, history: list[Call]) -> tuple[list[_Renewal], list[_Renewal]]:
-    """Events that set the value's time to live, and uses of the value."""
     lives = [_renewal(write, write.ttl)]
     uses = [_renewal(write, write.idle)]
     for call in history:

@@ -37,7 +37,6 @@ def witnessed(calls: Iterable[Call]) -> Iterator[tuple[Call, bool]]:
 
 
 def _named(history: list[Call]) -> dict[str | None, int]:
-    """Values that an answer named, with the end of the last such call."""
     found: dict[str | None, int] = {}
     for call in history:
         if call.outcome is not Outcome.DONE:
@@ -50,7 +49,6 @@ def _named(history: list[Call]) -> dict[str | None, int]:
 
 
 def _absence_seen(removal: Call, later: list[Call]) -> bool:
-    """Whether an answer showed the absence before the key may have been written again."""
     for call in later:
         tells = call.operation in NAMING and call.outcome is Outcome.DONE
         if tells and call.result is None:

@@ -225,7 +225,6 @@ class GroupsSeen:
 
     def __init__(self) -> None:
         self._leaders: dict[tuple[GroupNumber, int, int], str] = {}
-        """Leader by group, generation and term."""
         self._walked: dict[HostedGroup, int] = {}
         self._tokens: dict[HostedGroup, tuple[int, int]] = {}
         """Generation, and token of the committed configuration, by replica."""

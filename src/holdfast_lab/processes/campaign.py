@@ -23,13 +23,10 @@ from rich.table import Table
 from holdfast.errors import HoldfastError
 
 SHOWN = 10
-"""Problems that are shown of each kind."""
 
 
 @dataclass(kw_only=True)
 class CampaignVerdict:
-    """Subclasses add figures."""
-
     rounds: int = 0
     seconds: float = 0.0
     failure: str = ""
@@ -37,7 +34,6 @@ class CampaignVerdict:
     problems: list[str] = field(default_factory=list)
 
     def facts(self) -> dict[str, str]:
-        """Figures to show, by name."""
         return {"rounds": f"{self.rounds} in {self.seconds:.0f} s"}
 
     def failures(self) -> dict[str, int]:

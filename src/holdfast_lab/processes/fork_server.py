@@ -36,7 +36,6 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 COMMAND = [sys.executable, "-c", "from holdfast.cli.main import main; main()"]
-"""The program `holdfast` of this environment."""
 SERVERS = 2
 MESSAGE_BYTES = 1 << 20
 SERVE = "import sys; from holdfast_lab.processes.fork_server import serve; serve(int(sys.argv[1]))"
@@ -104,8 +103,6 @@ class ForkedProcess:
 
 
 class ForkServer:
-    """The other end of one server process."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -120,7 +117,6 @@ class ForkServer:
             )
 
     def ask(self, request: dict[str, Any], *files: int) -> Any:
-        """Send a request, with open files for the new process; returns the response."""
         with self._lock:
             socket.send_fds(self._socket, [json.dumps(request).encode()], files)
             answer = self._socket.recv(MESSAGE_BYTES)
@@ -145,8 +141,6 @@ class ForkServer:
 
 
 class _Servers:
-    """Started with the first program."""
-
     def __init__(self) -> None:
         self.enabled = False
         self._owner = 0
@@ -260,7 +254,6 @@ def _until_start(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | 
 
 
 def _become(request: dict[str, Any], files: list[int]) -> None:
-    """Give a fork the session, folder, environment, output and arguments of the new process."""
     os.setsid()
     os.chdir(request["folder"])
     os.environ.clear()

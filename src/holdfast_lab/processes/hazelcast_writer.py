@@ -43,7 +43,6 @@ class DemoError(HoldfastError):
 @dataclass(slots=True)
 class KeyRecord:
     acknowledged: int = 0
-    """The last acknowledged value; 0: none."""
     unknown: int = 0
     """A later value whose write was not answered, so it may or may not be there; 0: none."""
 
@@ -56,23 +55,17 @@ class KeyRecord:
 
 @dataclass(slots=True)
 class Progress:
-    """Totals, and the worst of the last period."""
-
     acknowledged: int = 0
     unknown: int = 0
     read: int = 0
     wrong_reads: int = 0
     longest_pause_ms: float = 0.0
-    """The longest wait for one answer in the whole run."""
     pause_ms: float = 0.0
     """The same since the last report."""
     at_s: float = 0.0
-    """By the machine's monotonic clock."""
 
 
 class Writer:
-    """Writes and reads its own keys, and remembers the answers."""
-
     def __init__(self, grid_map: Any, unknown_errors: tuple[type[Exception], ...]) -> None:
         self.map = grid_map
         self.unknown_errors = unknown_errors
@@ -124,7 +117,6 @@ class Writer:
 
 
 def connect(addresses: tuple[str, ...], name: str) -> Any:
-    """The official client, with its defaults for routing, timeouts and retries."""
     from hazelcast.client import HazelcastClient
 
     return HazelcastClient(
@@ -227,7 +219,6 @@ class ClientProcess:
     def __init__(self, command: list[str], log: Path) -> None:
         self.log = log
         self.history: list[Progress] = []
-        """Oldest first."""
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
                 command,

@@ -32,9 +32,7 @@ class Operation(NamedTuple):
     """Time from then until the answer."""
     writes: bool
     done: bool
-    """Whether the answer was no error."""
     map: int
-    """Number of the map, in the order of the client's maps."""
 
 
 class Log:
@@ -78,19 +76,14 @@ class Log:
 
 @dataclass(slots=True)
 class Span:
-    """An action on the cluster, until its effects are over."""
-
     phase: str
     begin_s: float
     end_s: float
     what: str = ""
-    """Which members were killed, joined or left."""
 
 
 @dataclass(slots=True)
 class Summary:
-    """Times in milliseconds."""
-
     operations: int = 0
     errors: int = 0
     p50_ms: float = 0.0
@@ -111,7 +104,6 @@ class Summary:
 class Judged:
     phases: dict[str, Summary]
     maps: dict[str, dict[str, Summary]]
-    """By map."""
     slowest: list[dict[str, object]] = field(default_factory=list)
     """Longest waits outside crashes, longest first: phase, action, and time."""
 
@@ -123,12 +115,10 @@ class Judged:
 
     @property
     def longest_pause_ms(self) -> float:
-        """The longest wait for one answer outside crashes."""
         return max(self.phases[phase].max_ms for phase in PHASES if phase != CRASH)
 
     @property
     def errors(self) -> int:
-        """Errors of the client outside crashes."""
         return sum(self.phases[phase].errors for phase in PHASES if phase != CRASH)
 
     def as_dict(self) -> dict[str, object]:
@@ -146,8 +136,6 @@ class Judged:
 
 
 class Phases:
-    """Spans of a run, which give the phase of an operation."""
-
     def __init__(self, spans: Iterable[Span]) -> None:
         self.spans = sorted(spans, key=lambda span: span.begin_s)
         self._of_phase: dict[str, tuple[list[float], list[float], list[Span]]] = {}

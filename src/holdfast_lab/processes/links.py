@@ -28,7 +28,6 @@ from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
 
 PIECE_BYTES = 65_536
 OCTETS = range(20, 220)
-"""Second parts of the addresses: one for each process with such a cluster."""
 
 Link = tuple[str, str]
 """From the member at the first address (`host:port`, as announced) to the second."""
@@ -43,11 +42,9 @@ class Links:
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._cut: dict[Link, asyncio.Event] = {}
-        """Cut links, with the event of their healing."""
         self._late = True
         self._delay_s: dict[Link, float] = {}
         self.swallowed = 0
-        """Pieces that arrived at a cut link."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -102,7 +99,6 @@ class Links:
         port: int,
         serve: Callable[..., Any],
     ) -> None:
-        """Serve one connection until one of its ends closes."""
         there: asyncio.StreamWriter | None = None
         try:
             answers, there = await asyncio.open_connection(host, port)
@@ -229,5 +225,4 @@ class LinkedCluster(LocalCluster):
 
 
 def between(these: Collection[str], those: Collection[str]) -> set[Link]:
-    """All links from the first to the second group of member addresses."""
     return {(one, other) for one in these for other in those if one != other}

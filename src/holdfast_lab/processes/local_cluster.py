@@ -62,9 +62,7 @@ class ManagedMember:
     name: str
     process: Process
     client_address: str
-    """`host:port`."""
     member_address: str
-    """`host:port`."""
     log: Path
     lite: bool = False
     uuid: str = ""
@@ -132,7 +130,6 @@ class LocalCluster:
         no limit. `user`: name and password of a user who may see the status. `tls`: for members that use TLS.
         """
         self.members: list[ManagedMember] = []
-        """Every process ever started here, in order; see `alive`."""
         self.data_members = members
         self.lite_members = lite_members
         self.config = config
@@ -189,11 +186,9 @@ class LocalCluster:
 
     @property
     def alive(self) -> list[ManagedMember]:
-        """Oldest first."""
         return [member for member in self.members if member.alive]
 
     def client_addresses(self) -> list[str]:
-        """`host:port` of each running member."""
         return [member.client_address for member in self.alive]
 
     def start_member(self, lite: bool = False, *, wait: bool = True) -> ManagedMember:
@@ -250,7 +245,6 @@ class LocalCluster:
     def _start(
         self, name: str, doors: tuple[str, str], seeds: list[str], log: Path, *, lite: bool, starts: int = 1
     ) -> ManagedMember:
-        """`doors`: `host:port` for members, and for clients."""
         member_port, client_port = (door.rpartition(":")[2] for door in doors)
         command = [*self.program(name), "start", "--name", name]
         command += ["--member-port", member_port, "--client-port", client_port]
@@ -279,7 +273,6 @@ class LocalCluster:
         return member
 
     def start_members(self, count: int, *, lite: bool = False) -> list[ManagedMember]:
-        """Start several members at the same time and wait until all are ready."""
         started = [self.start_member(lite, wait=False) for _ in range(count)]
         self.wait_ready(started)
         return started
@@ -304,7 +297,6 @@ class LocalCluster:
                 time.sleep(POLL_S)
 
     def kill(self, member: ManagedMember) -> None:
-        """SIGKILL, then wait for its end."""
         member.process.kill()
         member.process.wait()
 
@@ -445,7 +437,6 @@ class LocalCluster:
         return ""
 
     def log_tails(self) -> str:
-        """The last lines of every member's newest log."""
         last = {member.name: member for member in self.members}
         return "\n".join(
             f"--- {member.name} (pid {member.pid}) ---\n{member.log_tail()}" for member in last.values()
@@ -473,7 +464,6 @@ def _unserved_reason(statuses: list[Status]) -> str:
 
 
 def _uuid_when_ready(log: Path) -> str:
-    """The UUID in the first "ready" line of a log; empty without one."""
     try:
         with log.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:

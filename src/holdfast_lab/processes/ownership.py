@@ -19,15 +19,11 @@ from holdfast_lab.processes.local_cluster import LocalCluster, Status
 
 SAMPLE_S = 0.1
 PATIENCE_S = 2.0
-"""Time without an answer after which the sampler asks another member."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The cluster at one moment, according to one member."""
-
     at_s: float
-    """Monotonic clock."""
     owners: tuple[str, ...]
     """UUID of each partition's owner, or the leader's name in assignments; empty for none."""
     copies: int
@@ -40,8 +36,6 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A kill, join or drain."""
-
     at_s: float
     kind: str
     member: str
@@ -49,8 +43,6 @@ class Event:
 
 @dataclass(slots=True)
 class Stretch:
-    """A time span in which one partition belonged to one member."""
-
     owner: str
     begin_s: float
     end_s: float
@@ -58,8 +50,6 @@ class Stretch:
 
 @dataclass(slots=True)
 class Timeline:
-    """All samples and events of a run, of the table or of a zone, and the members."""
-
     partition_count: int = 0
     names: dict[str, str] = field(default_factory=dict)
     """UUID (or the name in assignments) of each member -> its display name, in the order of joins."""
@@ -84,7 +74,6 @@ class Sampler(threading.Thread):
     """Samples a member's table ten times a second, inside the block."""
 
     def __init__(self, cluster: LocalCluster, timeline: Timeline, zone_line: Timeline | None = None) -> None:
-        """`zone_line`: timeline of the cluster's only zone, if any."""
         super().__init__(name="sampler", daemon=True)
         self.cluster = cluster
         self.timeline = timeline

@@ -40,9 +40,7 @@ KEYS = 5000
 """Per map. All are written before the first measured operation."""
 FILL_AT_ONCE = 200
 TRIES = 20
-"""Attempts to find a free key before a turn is skipped."""
 LAST_WAIT_S = 60.0
-"""Longest wait for operations in flight at the end."""
 
 
 class Answer(Protocol):
@@ -52,8 +50,6 @@ class Answer(Protocol):
 
 
 class Keys:
-    """Last known values, and operations in flight."""
-
     def __init__(self, number: int, grid_map: Any, name: str, ledger: Path) -> None:
         self.number = number
         self.map = grid_map
@@ -73,27 +69,22 @@ class Keys:
         return None
 
     def save(self) -> None:
-        """Write the acknowledged values to the ledger, for the check."""
         text = json.dumps([[record.acknowledged, record.unknown] for record in self.records])
         self.ledger.write_text(text, encoding="utf-8")
 
 
 class Pacer:
-    """Sends operations when they are due, and records their responses on the client's thread."""
-
     def __init__(self, maps: list[Keys], seed: int) -> None:
         self.maps = maps
         self.log = Log()
         self.progress = Progress()
         self.skipped = 0
-        """Turns skipped for want of a free key."""
         self.under_way = 0
         self._value = 0
         self._dice = random.Random(seed)  # noqa: S311 - which key is read is no secret
         self._lock = threading.Lock()
 
     def fill(self) -> None:
-        """Write every key once, before the measurement."""
         for keys in self.maps:
             for begin in range(0, KEYS, FILL_AT_ONCE):
                 part = range(begin, min(begin + FILL_AT_ONCE, KEYS))
@@ -126,7 +117,6 @@ class Pacer:
         answer.add_done_callback(partial(self._answered, keys, key, value, due_s))
 
     def _answered(self, keys: Keys, key: int, written: int, due_s: float, answer: Answer) -> None:
-        """`written`: the value; 0 for a read."""
         took_s = time.monotonic() - due_s
         record = keys.records[key]
         progress = self.progress
@@ -170,7 +160,6 @@ class Pacer:
             number += 1
 
     def end(self) -> None:
-        """Wait for operations in flight; the rest have unknown outcomes."""
         deadline_s = time.monotonic() + LAST_WAIT_S
         while self.under_way and time.monotonic() < deadline_s:
             time.sleep(0.01)

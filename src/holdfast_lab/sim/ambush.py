@@ -42,8 +42,6 @@ class Moment:
 
 
 class Ambush:
-    """Inspects packets until the wanted one, or for `PATIENCE_NS`."""
-
     def __init__(
         self,
         world: World,

@@ -54,7 +54,6 @@ class Builds(Harm):
         self.world.after(self.random.randint(SECOND // 2, 3 * SECOND), self._next)
 
     def _put(self, index: int, build: FeatureLevels) -> None:
-        """End the host's process, gracefully or not, and start one with the new build."""
         process = self.world.processes.get(self.cluster.addresses[index])
         if process is None or process.dead:
             self.cluster.builds[index] = build

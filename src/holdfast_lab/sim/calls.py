@@ -65,14 +65,11 @@ def name_of(value: Value) -> str | None:
 
 
 SHOWING = frozenset({"get", "put", "put_if_absent", "replace", "remove"})
-"""Operations that return the previous value."""
 WHOLE = core.CLEARING
 
 
 @dataclass(slots=True)
 class Knowledge:
-    """Shared by all clients of a run."""
-
     calls: list[Call] = field(default_factory=list)
     unseen: dict[str, None] = field(default_factory=dict)
     believed: dict[str, str | None] = field(default_factory=dict)
@@ -97,7 +94,6 @@ class Knowledge:
 
 
 def _after(call: Call) -> str | bool | None | Untold:
-    """The value after a call, if its answer shows it."""
     match call.operation:
         case "get":
             return call.result

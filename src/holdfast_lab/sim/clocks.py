@@ -15,10 +15,8 @@ from holdfast.core.model.ids import MILLISECOND, SECOND
 MILLION = 1_000_000
 DRIFT_PPM = 30_000
 WALL_MS = 1_700_000_000_000
-"""Unix time at which a simulated world begins."""
 SKEW_MS = 60_000
 SYNCHRONISED_MS = 500
-"""The same with time synchronisation."""
 UPTIME_NS = 30 * 24 * 3600 * SECOND
 
 

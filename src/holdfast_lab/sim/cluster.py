@@ -51,7 +51,6 @@ SETTLED_NS = 2 * SECOND
 """How long a cluster must be settled before its members' files count as complete."""
 
 FOUNDING_INDEX = 1
-"""Log index of a group's first configuration."""
 PARITY = "parity"
 PARITIES = ("even", "odd")
 """Attribute of members in runs with zones, for zone filters: parity of the host's number."""
@@ -83,7 +82,6 @@ class Cluster:
         self.addresses = [Address(f"host{index}", PORT) for index in range(hosts)]
         self.builds = list(builds) or [OF_THIS_BUILD for _ in self.addresses]
         self.mixed = bool(builds)
-        """Whether to check that messages are readable by older builds."""
         self.everyone: list[Process] = []
         self.counts_copies = True
         """Whether every partition must have the configured copies; false for layouts made by hand."""
@@ -92,7 +90,6 @@ class Cluster:
         this.
         """
         self.disks = self._disks()
-        """By host; empty if no files are kept."""
         self.keeps = bool(self.disks) and all(
             entry.journal == "sync" for entry in settings.maps.values() if not entry.raft_zone
         )
@@ -112,7 +109,6 @@ class Cluster:
         self.zone_lost: list[tuple[int, int]] = []
         """Partitions of Raft maps whose group has lost its majority, and when."""
         self.when_up: list[Callable[[Process], None]] = []
-        """Called for each process that has read its files, before it acts."""
         self.orders_wait = False
         """An order for zones may take effect at any moment, for its former members."""
         self._group: dict[MemberId, str] = {}
@@ -252,7 +248,6 @@ class Cluster:
         return [process.picture for process in self.living()]
 
     def leftovers(self) -> list[str]:
-        """Outdated state of members and links. The cluster must be at rest."""
         problems = leftovers.judge(self.pictures())
         for process in self.living():
             links = process.driver.links
@@ -265,7 +260,6 @@ class Cluster:
         return problems
 
     def migrations(self) -> int:
-        """Migrations that any master, dead or alive, has committed or aborted."""
         masters = [process.picture.migrations() for process in self.everyone]
         return sum(master.completed + master.failed for master in masters)
 
@@ -332,7 +326,6 @@ class Cluster:
         self._losses.note(views, dead, self._gone())
 
     def _gone(self) -> set[MemberId]:
-        """Members that have left, or are about to: their copies are moving to others."""
         return {
             process.driver.member.me
             for process in self.everyone
@@ -381,7 +374,6 @@ class Cluster:
         return all(is_quorum(view, alive) for view in views)
 
     def _on_disk(self, victim: Process, disk_too: bool) -> set[MemberId]:
-        """Members whose copies will be found on disks when the dead ones come back."""
         lost = self.addresses.index(victim.address) if disk_too else -1
         return {uuid for uuid, host in self._kept.items() if host != lost}
 
@@ -410,7 +402,6 @@ class Cluster:
         return self.settings.metastore.voters > 0 or any(entry.raft_zone for entry in chosen)
 
     def groups_move(self) -> bool:
-        """Whether any member knows of a moving partition of a zone."""
         for member in self.members():
             entries = member.picture.consensus.metastore.scan(PART_PREFIX)
             if any(entry.key.endswith((b"/pending", b"/planned")) for entry in entries):
@@ -469,7 +460,6 @@ class Cluster:
         return all(any(group_of(*part[:2]) in groups.hosted for groups in hosts) for part in parts)
 
     def _spare(self) -> int:
-        """How many more deaths a map with the fewest backups must survive."""
         parting = {
             member.me
             for member in self.members()
@@ -509,7 +499,6 @@ class Cluster:
         return True
 
     def settled(self) -> bool:
-        """Whether all living members are admitted, have one view, and report no risk."""
         return settled_among(self.members())
 
 

@@ -22,9 +22,7 @@ from holdfast_lab.sim.cluster import Cluster
 from holdfast_lab.sim.world import Process, World
 
 IDLE = "i"
-"""First letter of keys with a maximum idle time."""
 PROBE = "p"
-"""First letter of keys that probes write."""
 CLIENT = "cut"
 """Client of the calls that cuts answer. They are binding, because a cut waits for its backups."""
 LEASE_MS = 60_000
@@ -143,7 +141,6 @@ class Cutter:
         self.world.after(self.random.randint(100 * MILLISECOND, 3 * SECOND), partial(self._read, cut))
 
     def _read(self, cut: Cut) -> None:
-        """Read some partitions, each from one of its holders; or end the cut."""
         if not self.running or self.world.now_ns > cut.begun_ns + KEPT_NS:
             for process in self.cluster.living():
                 process.driver.callers.hold_cut(cut.id, 0, lambda count: None)

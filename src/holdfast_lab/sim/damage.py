@@ -38,7 +38,6 @@ class Damage:
 
 
 def spoil(living: Iterable[Process], known: list[Damage], draw: random.Random) -> Damage | None:
-    """Damage one copy with entries on a backup, at most one of each partition, and add it to `known`."""
     found = [
         (process, partition, held)
         for process in living

@@ -31,7 +31,6 @@ from holdfast_lab.sim.clocks import SKEW_MS, WALL_MS
 from holdfast_lab.sim.world import Process, World
 
 SECTOR = 512
-"""Unit of an atomic write."""
 LINES = ("journal", "checkpoint")
 MICROSECOND = 1000
 LATENCY_NS: dict[type[Deed], tuple[int, int]] = {
@@ -51,7 +50,6 @@ class _File:
         self.seen = bytearray(data)
         self.durable = bytearray(data)
         self.unsynced: list[tuple[int, bytes]] = []
-        """Every state of every sector since the last sync, in the order of writes."""
         self.unreadable: set[int] = set()
 
     def write(self, offset: int, data: bytes) -> None:
@@ -120,17 +118,14 @@ class _Line:
 
 class SimDisk:
     def __init__(self, world: World, name: str, seed: str) -> None:
-        """`name`: for the trace; `seed`: decides everything random."""
         self.world = world
         self.name = name
         self.random = random.Random(f"{seed}/disk/{name}")
         self.full = False
-        """Whether there is no room for new or growing files."""
         self.slowness = 1.0
         self.counts: dict[str, int] = {}
         self._files: dict[str, _File] = {}
         self._ghosts: dict[str, _File] = {}
-        """Removed files that a power cut may bring back."""
         self._door: MountedDisk | None = None
         self._skew_ms = self.random.randint(-SKEW_MS, SKEW_MS)
         self._may_fail: Callable[[], bool] | None = None
@@ -340,8 +335,6 @@ class SimDisk:
 
 
 class MountedDisk:
-    """Implements `engine.ports.Disk` for one process."""
-
     def __init__(self, disk: SimDisk, process: Process) -> None:
         self.disk = disk
         self.process = process

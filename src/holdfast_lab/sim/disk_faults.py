@@ -37,7 +37,6 @@ class DiskFaults(Harm):
         self.power_cuts_due = power_cuts
         self._disk_random = random.Random(f"{seed}/disk-faults")
         self._power = self._disk_random.choice([0.0, 0.3, 1.0])
-        """Share of deaths that are power failures; the others are killed processes."""
 
     def disk_kinds(self) -> list[str]:
         if not self.cluster.disks:

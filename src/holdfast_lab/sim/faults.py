@@ -31,8 +31,6 @@ DEEDS = ("crash", "crash", "crash-both", "pause", "part", "cut-off", "cut-around
 
 
 class Faults(DiskFaults):
-    """`counts` has the number of each kind."""
-
     KINDS = (
         "crash",
         "crash-midstep",
@@ -52,12 +50,10 @@ class Faults(DiskFaults):
         "echo",
     )
     CONNECTED = ("crash", "crash-midstep", "replace", "drain", "join", "churn")
-    """Faults without pauses, losses or delays."""
     ALONE = (
         *("join", "pause", "lossy", "slow", "echo", "state", "suspend", "clock-jump", "calendar"),
         *("power-cut-all", "kill-all", "disk-full", "slow-disk"),
     )
-    """Faults that make sense with a single living member."""
     OPERATOR = ("state", "state", "wish")
     CLOCKS = ("suspend", "clock-jump", "calendar")
     AIMED = ("ambush", "coup", "starve")
@@ -142,7 +138,6 @@ class Faults(DiskFaults):
             self._restart_later(process, self.random.choice([0, 1, 100]) * MILLISECOND)
 
     def _crash_cut(self) -> None:
-        """A process dies, and within a second another one is cut off."""
         process = self._victim()
         if process is not None:
             self._kill(process, "crash-cut")
@@ -225,7 +220,6 @@ class Faults(DiskFaults):
         process.awake_at_ns = self.world.now_ns + length_ns
 
     def _clock_jump(self) -> None:
-        """A monotonic clock jumps ahead, as after an unnoticed suspension."""
         process = self.random.choice(self.cluster.living())
         length_ns = self.random.choice([20 * MILLISECOND, SECOND, 6 * SECOND])
         self._did("clock-jump", f"{process.host} by {length_ns / 1e9:.2f} s")

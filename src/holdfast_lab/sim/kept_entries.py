@@ -102,7 +102,6 @@ class KeptEntries:
         )
 
     def _written(self, entries: Sequence[RaftEntry]) -> Iterator[Call]:
-        """Acknowledged writes of clients in these entries."""
         done: dict[tuple[str, str | None], Call] = {
             (call.key, call.argument): call
             for call in self._calls

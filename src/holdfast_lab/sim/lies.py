@@ -94,8 +94,6 @@ class Liar(Replaced):
         return begins
 
     def decide(self, operation: Op, share: float, lie: Callable[[Asked], Decision]) -> None:
-        """Apply `lie` to this share of the operations of one kind."""
-
         def around(decide: Method) -> Method:
             def decides(state: MapState | None, request: Request, now_ns: int, *more: Any) -> Any:
                 def truth(request: Request) -> Decision:
@@ -133,8 +131,6 @@ class Liar(Replaced):
                     self._lost.add((name, key, value))
 
     def lose_for_good(self) -> None:
-        """Keep all copies from storing lost entries again."""
-
         def store(original: Method) -> Method:
             def stores(held: MapState, key: bytes, value: bytes, *more: Any) -> None:
                 if (held.name, key, value) in self._lost:
@@ -473,8 +469,6 @@ def _view_version_stays(liar: Liar) -> None:
 
 
 def _schedule(liar: Liar, lie: Callable[[int, int], tuple[int, int]]) -> None:
-    """`lie` changes time to live and maximum idle time, on every copy."""
-
     def schedule(original: Method) -> Method:
         def schedules(held: MapState, key: bytes, ttl_ms: int, max_idle_ms: int, now_ns: int) -> None:
             original(held, key, *lie(ttl_ms, max_idle_ms), now_ns)

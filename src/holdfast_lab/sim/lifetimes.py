@@ -39,7 +39,6 @@ class Lifetimes:
         map_of: Callable[[str], str],
         noted: Callable[[Call], None],
     ) -> None:
-        """`letters`: first letters of keys, in turn. `noted`: called with every call."""
         self.world = world
         self.cluster = cluster
         self.random = random.Random(f"{world.seed}/lifetimes")
@@ -101,7 +100,6 @@ class Lifetimes:
             process.whenever_awake(partial(process.step, partial(self._read, process, key, lambda ok: None)))
 
     def _read(self, process: Process, key: str, done: Callable[[bool], None]) -> None:
-        """Read the entry view; `done` gets whether it was answered."""
         call = Call("get", key, self.world.now_ns, client=CLIENT)
 
         def answered(outcome: Outcome) -> None:

@@ -37,7 +37,6 @@ class Registration:
         self.known: dict[MemberId, Spans[Way]] = {}
         """By member: when it knew of this listener, and its way to it."""
         self.whole: Spans[dict[MemberId, Way]] = Spans()
-        """When all members knew of it, and which they were."""
         self.over = False
 
     def hear(self, event: EntryEvent) -> None:
@@ -71,7 +70,6 @@ class Registration:
         self.whole.note(now_ns, known if whole else None, sure=all(_arrived(way) for way in known.values()))
 
     def _way(self, process: Process) -> Way | None:
-        """The member's way to the listener; None if it does not know of it."""
         if not self._is_known_to(process):
             return None
         return process if process is self.process else process.driver.links.get(self.process.driver.member.me)

@@ -23,13 +23,11 @@ class LostMembers:
         self._calm: set[MemberId] = set()
         self._seen: set[MemberId] = set()
         self._lost: set[MemberId] = set()
-        """Those of them that died, or were removed though alive."""
         self._released: set[MemberId] = set()
         self._stood = False
         """Whether partitions could not move for a time: a member that left then left a gap."""
 
     def settled(self, members: Iterable[Member]) -> None:
-        """Call when all partitions have all their copies."""
         members = list(members)
         self._calm = {member.me for member in members if not member.picture.info.lite}
         self._seen, self._lost = {member.me for member in members}, set()

@@ -39,7 +39,6 @@ class MapMover:
 
     @property
     def waiting(self) -> bool:
-        """Whether a map is being moved, as far as any member knows."""
         return any(process.picture.maps.changes.moves for process in self._living())
 
     def _order(self) -> None:

@@ -48,7 +48,6 @@ NAP_NS = 2 * SECOND
 SAY_NS = 40 * SECOND
 AWAY_NS = (8 * SECOND, 20 * SECOND)
 STEP_DOWN_NS = 5 * SECOND
-"""Time in which a leader without a majority steps down."""
 DAMAGES_MOST = 4
 PROBES = "probes"
 
@@ -161,9 +160,6 @@ class Phases:
         return bool(staying) and self.cluster.copies_elsewhere(everyone, alive, set())
 
     def _break_others(self, core: set[str]) -> Callable[[], None]:
-        """Cut the core off from all other hosts; some of their processes also die or are paused. Returns the
-        undo function.
-        """
         others = [address.host for address in self.cluster.addresses if address.host not in core]
         told: list[str] = []
         dead: list[int] = []
@@ -301,7 +297,6 @@ class Phases:
             self.world.after(SECOND, partial(self._accept_again, process))
 
     def _choose_victims(self) -> list[Process]:
-        """All in-sync holders of a partition whose other members are a quorum without them."""
         living = self.cluster.living()
         view = living[0].picture.view
         if view is None:
@@ -366,10 +361,6 @@ class Phases:
 
 
 class Probes:
-    """A client of a core: repeats one write to each partition, through one of its members, until it is
-    answered.
-    """
-
     def __init__(self, world: World, cluster: Cluster, hosts: set[str], draw: random.Random) -> None:
         self.world = world
         self.cluster = cluster
@@ -411,6 +402,5 @@ class Probes:
         process.whenever_awake(lambda: process.step(lambda: process.driver.execute(request, told)))
 
     def _ask_again(self, place: tuple[int, str]) -> None:
-        """The process has ended, perhaps without an answer."""
         if place in self.open:
             self._ask(place)

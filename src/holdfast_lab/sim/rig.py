@@ -89,7 +89,6 @@ class Rig:
         return partition_of(wire_key(key), 0, self.settings.partitions.count)
 
     def ask(self, process: Process, op: Op, key: str, value: str = "", name: str = "") -> list[Outcome]:
-        """Send a request now; the answer is added to the list."""
         answers: list[Outcome] = []
         request = Request(op, name or self.MAP, [self.partition(key)], wire_key(key), value.encode())
         process.step(partial(process.driver.execute, request, answers.append))
@@ -133,7 +132,6 @@ class Rig:
     def when(
         self, met: Callable[[Packet], bool], deed: Callable[[Packet], Sequence[int] | None]
     ) -> list[Packet]:
-        """Call `deed` when the first such packet leaves, and add the packet to the list."""
         found: list[Packet] = []
 
         def tap(packet: Packet) -> Sequence[int] | None:

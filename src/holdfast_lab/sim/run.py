@@ -67,11 +67,9 @@ GOES_ON = frozenset(
 Example: a map whose last entry expired is forgotten some rounds of anti-entropy later.
 """
 LOOKS = 32
-"""Looks at which leftovers must be present to count."""
 
 
 WITHOUT, TOLD_LIES, ENTRIES = "without", "lies", "log entries"
-"""Keys of a recording: the disabled rules, the installed lies, and how many entries the logs of groups keep."""
 
 
 @contextmanager
@@ -306,7 +304,6 @@ def _judged(
     tellers: Sequence[Teller] = (),
     watch: ZoneWatch | None = None,
 ) -> Verdict:
-    """After the faults: clients end, the cluster must recover, and all data must be there."""
     for client in clients:
         client.stop()
     calm_from = world.now_ns

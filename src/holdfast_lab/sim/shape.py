@@ -30,7 +30,6 @@ from holdfast_lab.sim.transacting import with_transactions
 from holdfast_lab.sim.zone_runs import ZONED, start_voters_drawn, zone_drawn
 
 Journalling = Literal["off", "sync", "lazy", "mixed"]
-"""`mixed` chooses one of the others for each seed."""
 Loss = Literal["", "accept", "operator", "return"]
 """What follows when more members die than must be survived (empty: they do not): the settings or the operator
 accept the loss, or the holders come back with their disks.
@@ -56,10 +55,8 @@ class Shape:
     journal: Journal
     run_ns: int
     lite: tuple[int, ...] = ()
-    """Hosts whose members hold no data, by index."""
     groups: tuple[str, ...] = ()
     service_backups: int | None = None
-    """Backups of the shares of a service; None: there are only maps."""
     keys: int = 20
     large_bytes: int = 0
     memory: bool = False
@@ -112,7 +109,6 @@ class Shape:
         )
 
     def features(self) -> list[str]:
-        """Optional features of this run, by the names of their marks."""
         settings, maps = self.settings, self.settings.maps.values()
         limits = LimitSettings()
         found = {
@@ -341,7 +337,6 @@ def _builds(seed: int, hosts: int) -> tuple[FeatureLevels, ...]:
 
 
 def _streamed(seed: int) -> int:
-    """Bytes of history that maps keep by default, for a change stream in every second run."""
     draw = random.Random(f"{seed}/streams")
     return draw.choice([5000, 50_000]) if seed >= KEPT_SEEDS and draw.random() < 0.41 else 0
 

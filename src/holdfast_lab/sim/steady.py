@@ -101,7 +101,6 @@ class Offices:
         return self._of[partition].over(start_ns, end_ns)
 
     def begun(self, partition: int, member: str) -> list[int]:
-        """Earliest beginning of each of a member's leaderships of the partition."""
         first: dict[int, int] = {}
         for seen_ns, office in self._of[partition].begun():
             if office.member == member:
@@ -110,7 +109,6 @@ class Offices:
 
 
 def _replaced(found: Sequence[Office | None], tables: Sequence[Sequence[Assignment]]) -> Iterator[int]:
-    """Partitions for which some member knows a newer primary."""
     for partition, office in enumerate(found):
         if office is not None and tables:
             newest = max((table[partition] for table in tables), key=lambda row: row.version)

@@ -40,7 +40,6 @@ class Reader:
     DRAWS = "reader"
 
     def __init__(self, world: World, cluster: Cluster, name: str, map_of: Callable[[str], str]) -> None:
-        """`map_of`: the map of a key that clients use."""
         self.world = world
         self.cluster = cluster
         self.name = name
@@ -57,7 +56,6 @@ class Reader:
         self._progress: dict[int, int] = {}
         self._there: list[str] = []
         self._there_since = 0
-        """Since when the living members are the same."""
         self.told: list[changes.Told] = []
         self._begun = False
         self._left: list[int] = []
@@ -166,12 +164,10 @@ class Reader:
     # -- at the end
 
     def lost(self) -> set[int]:
-        """Partitions that have begun again, because all their copies were destroyed."""
         return {partition for partition, _ in self.cluster.lost}
 
     @property
     def caught_up(self) -> bool:
-        """Whether it has read everything; for a cluster at rest."""
         return not self._begun or not self._behind()
 
     def end(self) -> None:

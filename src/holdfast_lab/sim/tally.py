@@ -88,7 +88,6 @@ class Teller:
     def __init__(
         self, index: int, world: World, cluster: Cluster, partitions: Sequence[int], think_ns: int
     ) -> None:
-        """`index`, 0 to 9: no two tellers send the same number."""
         self.index = index
         self.world = world
         self.cluster = cluster

@@ -83,7 +83,6 @@ class Running:
 
 class Application:
     def __init__(self, index: int, world: World, cluster: Cluster, others: list[str], other_map: str) -> None:
-        """`others`: keys of the clients' map that it sometimes locks without a change."""
         self._other_map = other_map
         self._world = world
         self._cluster = cluster

@@ -30,17 +30,14 @@ MAP = "ledger"
 DEEP = "deep"
 """A map with one more backup, in runs that have it: every other key is there."""
 LOOSE = "loose"
-"""A map with async backups only, in runs that have it."""
 SWEPT = "swept"
 SURGE_KEYS = 12
 SIDE_BY_SIDE = 4
 """Most calls of one burst on one key: the judge's possible orders grow fast."""
 HOT_KEYS = 20
-"""The first keys, which all clients use repeatedly."""
 SWEPT_KEYS = 24
 ZONED_KEYS = 40
 ZONED_SHARE = 0.4
-"""Share of operations on the map in a zone."""
 TIMED_KEYS = 60
 TTLS_MS = (200, 1000, 4000)
 LONG_TTL_MS = 3_600_000
@@ -124,7 +121,6 @@ class Habits:
 
 
 def map_of(key: str, settings: Settings) -> str:
-    """The first letter of the key decides."""
     if key[0] == "s":
         return SWEPT
     if key[0] == "z":
@@ -166,8 +162,6 @@ class Keys:
 
 
 class Client:
-    """One operation, or one burst, at a time, at a random member."""
-
     def __init__(
         self,
         name: str,
@@ -470,7 +464,6 @@ class _ZoneSession:
         self._read: list[tuple[Request, Callable[[Outcome], None], Value]] = []
 
     def take(self, request: Request, done: Callable[[Outcome], None]) -> bool:
-        """Add the request to the batch of this buffer, if possible."""
         entries, partition = self._driver.zone_entries(request.map), request.partitions[0]
         replica = entries.serving[partition] if entries is not None else None
         if entries is None or replica is None:
@@ -489,7 +482,6 @@ class _ZoneSession:
         return True
 
     def close(self) -> None:
-        """The buffer ends, or the next request takes the general way."""
         batch, wrote, read = self._batch, self._wrote, self._read
         if batch is None:
             return

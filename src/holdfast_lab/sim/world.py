@@ -40,9 +40,7 @@ class Weather:
         self.loss = 0.0
         self.twice = 0.0
         self.echo = 0.0
-        """Packets and datagrams that arrive again, much later."""
         self.refusal = 0.0
-        """Packets to a dead process that are refused, as by a closed port."""
         self.delay_ns = (200_000, 2 * MILLISECOND)
         self.cut: dict[tuple[str, str], bool] = {}
         """Directed pairs of hosts without connection."""
@@ -64,11 +62,9 @@ class World:
         self._sequence = 0
         self.failures: list[str] = []
         self.overhearing: list[Overhear] = []
-        """Called with every packet before it leaves: sender, receiver, bytes."""
         self.recorder: Recorder | None = None
         self.ways: Ways = PLAIN
         self.tap: Tap | None = None
-        """For directed faults: called with every packet when it leaves."""
 
     def at(self, time_ns: int, deed: Callable[[], None]) -> None:
         self._sequence += 1
@@ -149,10 +145,8 @@ class Process:
         self.host = address.host
         self.address = address
         self.up = False
-        """Whether it listens: only after its files are open."""
         self.dead = False
         self.when_dead: list[Callable[[], None]] = []
-        """Called once each when this process has ended, in any way."""
         self.left = False
         self.ended_because = ""
         self.awake_at_ns = 0
@@ -240,7 +234,6 @@ class Process:
         self._end()
 
     def broken(self, why: str) -> None:
-        """The journal of this process has failed: it ends at once, without leaving the cluster."""
         if not self.dead:
             self.world.log(f"{self.name}: ends: {why}")
             self.ended_because = why
@@ -274,7 +267,6 @@ class Process:
         self.whenever_awake(tick)
 
     def whenever_awake(self, deed: Callable[[], None]) -> None:
-        """Run this now, or at the end of this process's pause."""
         if self.dead:
             return
         if self.awake_at_ns > self.world.now_ns:

@@ -34,7 +34,6 @@ class ZoneLoss:
         self.lost: list[int] = []
 
     def strike(self) -> bool:
-        """Destroy a majority of some groups, if that harms nothing else. Returns whether it did."""
         cluster = self._cluster
         if cluster.orders_wait or cluster.groups_move():
             return False

@@ -94,7 +94,6 @@ class ZoneOperator:
     def __init__(
         self, world: World, cluster: Cluster, zone: ZoneSettings, until_ns: int, start_voters: int = 0
     ) -> None:
-        """`until_ns`: end of alterations. `start_voters`: of the metastore that it starts; 0: there is one."""
         self._world = world
         self._cluster = cluster
         self._zone = zone
@@ -263,7 +262,6 @@ class ZoneWatch:
         process.when_dead.append(partial(self._on_dead, process))
 
     def _on_dead(self, process: Process) -> None:
-        """Record what it and the others had acknowledged so far."""
         pictures = [member.picture for member in self._cluster.members()]
         self._kept.look([*pictures, process.picture], self._world.now_ns)
 

@@ -36,7 +36,6 @@ from holdfast_lab.sim.replacing import Method
 
 
 def _forgets_its_vote(truth: Method, found: RecoveredGroup) -> RestoredGroup:
-    """Restore only the term that the log shows."""
     replica: RestoredGroup = truth(found)
     entries = replica.entries
     term = entries[-1].term if entries else replica.snapshot.term

@@ -16,7 +16,6 @@ Reader = Callable[[Packet], Any]
 
 
 def _said(packet: Packet) -> tuple[int, int, int]:
-    """Link, number and acknowledgement of a packet; zeros if it has no header."""
     return HEADER.unpack_from(packet) if len(packet) >= HEADER.size else (0, 0, 0)
 
 

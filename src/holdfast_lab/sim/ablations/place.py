@@ -14,8 +14,6 @@ from holdfast_lab.sim.replacing import Method
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A method that decides by a rule, and its careless twin."""
-
     owner: type | ModuleType
     method: str
     twin: Method

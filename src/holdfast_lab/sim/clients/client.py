@@ -48,7 +48,6 @@ class Manners:
     smart: bool = True
     """Hazelcast client: whether it connects to all members, or to one."""
     backup_acks: bool = True
-    """Whether it offers to collect acknowledgements of backups."""
     backup_timeout_ns: int = 2 * SECOND
     """How long it waits for them (`operation_backup_timeout`)."""
     indeterminate_fails: bool = True
@@ -98,7 +97,6 @@ class Line:
     host: str
     stream: Stream = field(init=False)
     ready: bool = False
-    """Whether the member has authenticated the client."""
     heard_ns: int = 0
     wrote_ns: int = 0
     waits_ns: int = 0
@@ -128,7 +126,6 @@ class Client:
     def __init__(
         self, name: str, world: World, doors: Doors, draw: random.Random, manners: Manners | None = None
     ) -> None:
-        """`draw`: this client's own random stream. `manners`: random by default."""
         self.name = name
         self.world = world
         self.doors = doors
@@ -302,7 +299,6 @@ class Client:
         self.counts["connections made"] += 1
 
     def turned_away(self, line: Line) -> None:
-        """The member has no room, or is useless: try again later."""
         self.counts["turned away"] += 1
         line.stream.hang_up()
         self._drop(line)
@@ -346,5 +342,4 @@ class Client:
         raise NotImplementedError
 
     def may_repeat(self, request: Request) -> bool:
-        """Whether it may be retried although it may have been applied."""
         raise NotImplementedError

@@ -124,12 +124,9 @@ class Attempt:
 @dataclass(slots=True, eq=False)
 class HazelcastLine(Line):
     member: bytes = b""
-    """UUID as the protocol writes it."""
     answers: AnswerStream = field(init=False)
     listening: dict[int, Listening] = field(default_factory=dict)
-    """By the correlation id of the registration."""
     views: bool = False
-    """Whether members and owners are sent on this connection."""
 
 
 @dataclass(slots=True, eq=False)
@@ -214,7 +211,6 @@ class HazelcastClient(Client):
         self._correlation = 0
         self._attempts: dict[int, Attempt] = {}
         self._members: dict[bytes, tuple[str, int]] = {}
-        """Addresses by UUID."""
         self._members_version = -1
         self._owners: list[bytes] = []
         self._cluster = b""
@@ -265,7 +261,6 @@ class HazelcastClient(Client):
         return self.manners.smart and self.manners.backup_acks
 
     def _next(self, line: HazelcastLine, answered: Callable[[bytes], None]) -> int:
-        """Correlation id of the next request; `answered` gets the answer."""
         self._correlation += STEP
         line.answers.count = self._correlation
         line.answers.pending[self._correlation] = Waiter(line, answered)
@@ -546,7 +541,6 @@ def answer_kind(whole: bytes) -> int:
 
 
 def member_id(uuid: bytes) -> str:
-    """A simulated member's id from its UUID in the protocol."""
     _, _, low = UUID.unpack(uuid)
     digits = f"{low:012x}"
     return f"{digits[:8]}-{digits[8:]}"

@@ -67,7 +67,6 @@ class NearCacheClient(HazelcastClient):
     # -- reading
 
     def read(self, key: str) -> bool:
-        """Read a key, from the near cache or the cluster; returns whether it was cached."""
         raw = wire_key(key)
         if self.cache.get(raw) is not ABSENT:
             return True

@@ -45,9 +45,7 @@ class OwnLine(Line):
     asked: dict[int, Ask] = field(default_factory=dict)
     hello: int = 0
     table: int = 0
-    """Numbers of these questions while they are outstanding."""
     remembers: bool = False
-    """Whether the member remembers request ids."""
 
 
 class OwnClient(Client):

@@ -55,7 +55,6 @@ class Pipe:
         self.unsent = bytearray()
         self.reading = True
         self._sky: deque[bytearray | None] = deque()
-        """Pieces in flight; None: the end."""
         self._flying = 0
         self._last_ns = 0
         self._arrived = bytearray()
@@ -321,7 +320,6 @@ class Stream:
         self._in.read_or_not(True)
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that were written and have not left."""
         return len(self._out.unsent)
 
     def set_write_buffer_limits(self, high: int) -> None:

@@ -46,7 +46,6 @@ class Form:
         return self.masters["source"]
 
     def hosts(self, master: str) -> list[str]:
-        """Members of the stage, the master first."""
         first = self.masters[master]
         here = sorted({*self.start, *self.target, first} - {EMPTY})
         return [first, *(letter for letter in here if letter != first)]

@@ -116,7 +116,6 @@ def _calm(stage: Stage, director: Director) -> bool:
 
 
 def _judge(stage: Stage) -> list[str]:
-    """Nothing lost, leaked or stuck; tables equal."""
     members = stage.cluster.pictures()
     problems = convergence.judge(members) if members else ["no process lives"]
     if waiting := stage.client.waiting():

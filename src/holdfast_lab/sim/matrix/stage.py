@@ -156,7 +156,6 @@ class Stage(Rig):
     # -- the migration
 
     def begin(self) -> None:
-        """Request the migration: by a new layout, or because a member leaves."""
         self.wanted = self.form.target
         self._counting = True
         if self.form.leaving:
@@ -198,7 +197,6 @@ class Stage(Rig):
         return self.strike(Boundary(self.count, source, target, receiver, name))
 
     def stall(self, source: str, target: str, length_ns: int) -> None:
-        """Hold back all packets of one direction of a link, except heartbeats."""
         self._stalled[source, target] = self.world.now_ns + length_ns
 
     # -- rest
@@ -221,8 +219,6 @@ class Stage(Rig):
 
 
 class Client:
-    """Writes, reads and removes at fixed times, whether or not the previous request was answered."""
-
     ROTA = (
         (Op.SET, LEDGER, True),
         (Op.SET, DEEP, True),
@@ -232,7 +228,6 @@ class Client:
         (Op.GET, LEDGER, True),
         (Op.PUT, DEEP, False),
     )
-    """Operation, map, and whether it goes directly to the primary."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
