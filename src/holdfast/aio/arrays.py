@@ -103,7 +103,6 @@ def from_stored_many(
 
 
 def _decoded(stored: list[bytes | None], found: set[int]) -> pa.Array[Any] | None:
-    """Decode in bulk if all values have one of the types that allow it; None otherwise."""
     if found and found <= {STRING, JSON}:
         return pa.array([each and each[8:] for each in stored], pa.binary()).cast(pa.string())
     if found == {BYTES}:

@@ -110,11 +110,9 @@ class Client:
         """The connection on which members and owners are sent."""
         self._opening: set[MemberLine] = set()
         self._changed = asyncio.Event()
-        """Set when a connection, a member or an owner changes."""
         self._keeper: asyncio.Task[None] | None = None
         self._closed = False
         self.on_lost: Callable[[MemberLine], None] = _nobody_cares
-        """Called with each connection that ends."""
 
     # -- beginning and end
 
@@ -229,7 +227,6 @@ class Client:
             await self._wait_changed(pause_s)
 
     def line_for(self, partition: int) -> MemberLine | None:
-        """The connection to the owner of the partition, or else to any member."""
         if partition >= 0 and partition < len(self.route):
             line = self.route[partition]
             if line is not None:

@@ -37,7 +37,6 @@ T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
 LOAD = b"\x01"
-"""Flag of put_all: load entries from a map store, if there is one."""
 TEXT = STRING.to_bytes(4, "big", signed=True)
 AT_ONCE = 5000
 PIECE_BYTES = 1 << 20
@@ -45,8 +44,6 @@ PIECE_BYTES = 1 << 20
 
 
 class Asking(Protocol):
-    """The part of the client that a map uses."""
-
     route: list[MemberLine | None]
     serializers: Serializers
     subscriptions: Subscriptions
@@ -95,7 +92,6 @@ class Map(Generic[K, V]):
     # -- one entry
 
     async def get(self, key: K) -> V | None:
-        """The value of a key, or None."""
         stored = self._dump(key)
         client = self._client
         hashed = murmur3(stored[4:], SEED)
@@ -187,7 +183,6 @@ class Map(Generic[K, V]):
         return bool(await self._write(self._replace_if_same, stored, rest))
 
     async def remove(self, key: K) -> V | None:
-        """Remove a key; returns its value, or None."""
         stored = self._dump(key)
         return self._value(await self._write(self._remove, stored, last(stored)))
 
@@ -266,7 +261,6 @@ class Map(Generic[K, V]):
         await self._each(self._write(self._delete, key, last(key)) for key in stored)
 
     async def _each(self, requests: Iterable[Coroutine[Any, Any, Any]]) -> None:
-        """Send requests about one entry each, up to AT_ONCE at the same time."""
         told: list[Any] = []
         for some in batched_by(requests, AT_ONCE):
             told += await asyncio.gather(*some, return_exceptions=True)
@@ -373,7 +367,6 @@ class Map(Generic[K, V]):
 
 
 def _pieces(flat: list[bytes]) -> Iterator[list[bytes]]:
-    """Split alternating keys and values into pieces, one for each request."""
     begin = size = 0
     for at in range(0, len(flat), 2):
         size += len(flat[at]) + len(flat[at + 1])
@@ -385,7 +378,6 @@ def _pieces(flat: list[bytes]) -> Iterator[list[bytes]]:
 
 
 def batched_by(of: Iterable[T], size: int) -> Iterator[list[T]]:
-    """The last list may be shorter."""
     rest = iter(of)
     while some := list(islice(rest, size)):
         yield some

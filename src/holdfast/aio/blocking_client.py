@@ -244,7 +244,6 @@ class BlockingClient:
         _ABANDONED.append(self)
 
     async def _end(self) -> None:
-        """Close the client, and cancel all tasks that remain on the event loop."""
         await self._client.close()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         if others:
@@ -263,7 +262,6 @@ class BlockingClient:
 
     @property
     def connected(self) -> list[str]:
-        """Members with a connection, as `host:port`."""
         return self._client.connected
 
     def map(self, name: str) -> BlockingMap[Any, Any]:

@@ -30,8 +30,6 @@ _TIME = struct.Struct("@ll")
 
 
 class _Slot:
-    """Receives the answer of the one request in flight."""
-
     __slots__ = ("error", "open", "result")
 
     def __init__(self) -> None:
@@ -145,7 +143,6 @@ class DirectLine:
             pass
 
     def socket_number(self) -> int:
-        """-1 when closed."""
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -216,7 +213,6 @@ class DirectLines:
             self._drop(line)
 
     def _next(self) -> DirectLine:
-        """A connection that is idle, new, or just returned by another thread."""
         with self._lock:
             self._check()
             if self._idle:

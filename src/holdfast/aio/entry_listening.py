@@ -58,7 +58,6 @@ class EntryListening:
         *,
         include_value: bool,
     ) -> None:
-        """`keep`: most changes that wait for iteration."""
         self.name = name
         self._key = key
         self._load = load

@@ -18,7 +18,6 @@ from holdfast.errors import ProtocolError
 from holdfast.wire import doors
 
 Listener = Callable[[int, bytes], None]
-"""Called with the type and the bytes of each event of its registration."""
 
 
 class MemberLine(asyncio.Protocol):
@@ -39,10 +38,8 @@ class MemberLine(asyncio.Protocol):
         self.ready = True
         """Whether a request can be sent now: false after the end, and while the send buffer is full."""
         self.room = asyncio.Event()
-        """Cleared while the send buffer is full."""
         self.room.set()
         self._listeners: dict[int, Listener] = {}
-        """By correlation id of the registration."""
         self.stream = AnswerStream(limit, self._event)
         self.pending = cast("dict[int, asyncio.Future[Any]]", self.stream.pending)
         self.out: list[bytes] = []
@@ -70,7 +67,6 @@ class MemberLine(asyncio.Protocol):
         return correlation, future
 
     def listen(self, correlation: int, listener: Listener) -> None:
-        """Pass events of this registration to the listener."""
         self._listeners[correlation] = listener
 
     def unlisten(self, correlation: int) -> None:
@@ -130,12 +126,10 @@ class MemberLine(asyncio.Protocol):
     # -- the end
 
     def socket_number(self) -> int:
-        """-1 when there is none."""
         found = self._transport.get_extra_info("socket") if self._transport is not None else None
         return found.fileno() if found is not None else -1
 
     def end(self, why: str, error: type[LineBroken] = LineBroken) -> None:
-        """Pending requests raise `error`."""
         if self.ended:
             return
         self.ended = why

@@ -28,7 +28,6 @@ class NearCacheFeed:
         self.cache = cache
         self._client = client
         self._lines: set[MemberLine] = set()
-        """Connections with a registration for invalidations."""
         self._route: list[MemberLine | None] = []
         """Owner of each partition when the feed last looked."""
 

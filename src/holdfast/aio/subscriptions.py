@@ -36,7 +36,6 @@ class Subscriber(Protocol):
 class Subscriptions:
     def __init__(self) -> None:
         self._ids: dict[Subscriber, dict[MemberLine, tuple[int, bytes]]] = {}
-        """Correlation id of the registration, and its UUID at the member."""
 
     async def begin(self, subscriber: Subscriber, lines: list[MemberLine]) -> None:
         """Register with these members and all later ones. Raises HoldfastError if all reject it."""

@@ -20,13 +20,10 @@ from holdfast.wire import own
 
 ROWS_MAX = 16_384
 BYTES_MAX = 2 << 20
-"""Larger pages gain nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Selection of entries in each partition."""
-
     map: str
     fields: tuple[str, ...] | None = None
     """Only these fields of values that are JSON objects; empty: no values; None: whole values."""
@@ -34,7 +31,6 @@ class Wanted:
     """By partition, in their stored form. None: all entries."""
     limit: int = 0
     cut: Cut | None = None
-    """None: read the present state."""
     spread: bool = False
     """At a cut: read from backups too, to share the work."""
     bytes_max: int = field(default=BYTES_MAX)
@@ -109,7 +105,6 @@ def _post(
 def _collect(
     wanted: Wanted, partition: int, asked: tuple[Connection, int] | None
 ) -> list[own.ColumnBatch] | None:
-    """All pages of the answer; None if it is incomplete or of another state than the cut."""
     if asked is None:
         return None
     connection, number = asked
@@ -130,7 +125,6 @@ def _collect(
 
 
 def _patiently(client: Client, wanted: Wanted, partition: int) -> list[own.ColumnBatch]:
-    """All pages, from any member that has them, within the client's timeout."""
     keys = wanted.keys_of(partition)
     if wanted.cut is None:
         return client.scan(

@@ -143,10 +143,8 @@ class Client:
         self._uuid = uuid4().bytes
         self._requests = 0
         self._remembers = False
-        """Whether members remember request ids."""
         self._connections: dict[Address, Connection] = {}
         self._known: RoutingTable | None = None
-        """The last table, for its members."""
         self._tables: dict[str, RoutingTable] = {}
         """By map; under the empty name that of the cluster."""
         self._stale = True
@@ -190,7 +188,6 @@ class Client:
         return self._of_anyone(ask_status)
 
     def query(self, query: OperatorQuery) -> Any:
-        """The first answer of a member, of the query's `result` type."""
         return self._of_anyone(lambda connection: ask_on(connection, query))
 
     def table(self, map_name: str = "") -> RoutingTable:
@@ -214,7 +211,6 @@ class Client:
         return known if known is not None else self.table(map_name)
 
     def refresh(self) -> None:
-        """Fetch the tables again before their next use."""
         self._stale = True
 
     # -- single operations
@@ -273,7 +269,6 @@ class Client:
         return answer.outcome.value
 
     def get(self, map_name: str, key: bytes) -> bytes | None:
-        """The value of a key, both in their stored form, or None."""
         value = self.execute(Request(Op.GET, map_name, [self._partition(key)], key))
         assert value is None or isinstance(value, bytes), value
         return value

@@ -193,7 +193,6 @@ class _Reader:
             fresh = True
 
     def round(self, after: int, after_term: int, *, fresh: bool) -> own.Changes | None:
-        """The next changes, from any member that has them; None if none can answer now."""
         self.refused = False
         try:
             table = self._client.known_table(self._map, fresh=fresh)
@@ -237,7 +236,6 @@ class _Reader:
         return None
 
     def _find_term(self, after: int, after_term: int) -> bool:
-        """Ask the primary for the term of update `upto`."""
         head = heads(self._client, self._map, [self._partition], timeout_s=0)[self._partition]
         self._upto_term = head.term_at(self._upto)
         self.why = f"the primary has updates up to {head.counter} at most"

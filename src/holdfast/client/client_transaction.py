@@ -131,7 +131,6 @@ class ClientTransaction:
         return self._on_key(Op.GET, name, key, for_update=True)
 
     def put(self, name: str, key: object, value: object) -> object:
-        """Store a value; returns the previous one, or None."""
         return self._on_key(Op.PUT, name, key, value)
 
     def set(self, name: str, key: object, value: object) -> None:

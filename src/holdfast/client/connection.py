@@ -20,7 +20,6 @@ CONNECT_S_MAX = 5.0
 ANSWER_S_MIN = 5.0
 """A member gets at least so long to answer, if the caller has so much time."""
 IDLE_S = 1.0
-"""A connection that was idle for so long is checked before it is used again."""
 HELLO_ANSWER_BYTES_MAX = 65_536
 ANSWER_BYTES_MAX = 2**31 - 1
 
@@ -41,7 +40,6 @@ class Credentials:
     password: str | None = field(default=None, repr=False)
     token: bytes | None = field(default=None, repr=False)
     operates: bool = False
-    """Whether the client only reads status and gives orders (`wire.own.Hello`)."""
     tls: ClientTls | None = None
 
 

@@ -34,7 +34,6 @@ class Cut:
 
     id: bytes
     marks: dict[tuple[str, int], Mark]
-    """For every requested map and partition."""
     lease_s: float = 0.0
     """How long a member keeps it after its last use there."""
 

@@ -24,8 +24,6 @@ LABEL = "load"
 
 @dataclass(slots=True)
 class GroupedRows:
-    """Keys and values are in their stored form."""
-
     keys: list[bytes] = field(default_factory=list)
     values: list[bytes] = field(default_factory=list)
     partitions: list[int] = field(default_factory=list)
@@ -60,13 +58,11 @@ class GroupSender:
 
     def __init__(self, client: Client, map_name: str, rows: int, *, ttl_ms: int = DEFAULT_TTL) -> None:
         self.count = PutCount()
-        """Correct also after an error."""
         self._client = client
         self._map = map_name
         self._rows = rows
         self._ttl_ms = ttl_ms
         self._left = GroupedRows()
-        """Rows that do not fill a group yet."""
         self._sent: deque[_Sent] = deque()
         self._turns = count()
 

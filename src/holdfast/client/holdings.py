@@ -28,8 +28,6 @@ _MASK = 0xFFFF_FFFF_FFFF_FFFF
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Totals of one map over its primaries."""
-
     updates: int = 0
     """The sum of the update counters: it grows with each change by any client."""
     entries: int = 0
@@ -44,8 +42,6 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class KnownMaps:
-    """The maps that members have reported."""
-
     names: set[str] = field(default_factory=set)
     """Maps that can have entries, also the grid's own."""
     zones: dict[str, str] = field(default_factory=dict)

@@ -230,7 +230,6 @@ class Watcher:
             connection.close()
 
     def _knows(self, news: News) -> bool:
-        """Whether the status lists all members that the event mentions."""
         moved = news.migration
         return moved is None or {moved.destination, moved.source} - {None} <= self._uuids
 

@@ -28,15 +28,12 @@ AnswerType = TypeVar("AnswerType", bound=own.Answer)
 class EntryCopy:
     value: bytes
     ttl_ms: int = 0
-    """Remaining; 0: no limit."""
     max_idle_ms: int = 0
     key_hash: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPage:
-    """Some entries of one copy of a map, with the update counter at that moment."""
-
     counter: int
     entries: dict[bytes, EntryCopy]
 
@@ -51,7 +48,6 @@ class _Talk:
     def __init__(self, client: Connects) -> None:
         self._client = client
         self.silent: set[str] = set()
-        """Members that did not respond."""
 
     def connection(self, member: str) -> Connection | None:
         if member in self.silent:

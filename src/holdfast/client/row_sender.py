@@ -18,7 +18,6 @@ from holdfast.errors import NotReady
 from holdfast.wire import own
 
 Span = tuple[int, int]
-"""First row, and the row after the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +48,9 @@ class Parcel:
 class RowBatch(Protocol):
     def __len__(self) -> int: ...
 
-    def ordered(self, table: RoutingTable) -> RowBatch:
-        """By owner, then by partition."""
-        ...
+    def ordered(self, table: RoutingTable) -> RowBatch: ...
 
-    def parcels(self, *, rows_max: int, bytes_max: int) -> Iterator[Parcel]:
-        """The rows as messages; they must be in sending order."""
-        ...
+    def parcels(self, *, rows_max: int, bytes_max: int) -> Iterator[Parcel]: ...
 
     def only(self, spans: Sequence[Span]) -> RowBatch: ...
 
@@ -74,7 +69,6 @@ class RowSender:
 
     def __init__(self, client: Client, map_name: str, *, ttl_ms: int = DEFAULT_TTL) -> None:
         self.count = PutCount()
-        """Correct also after an error."""
         self._client = client
         self._map = map_name
         self._ttl_ms = ttl_ms

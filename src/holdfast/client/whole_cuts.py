@@ -95,7 +95,6 @@ def _hold_problem(answers: list[TransactionAnswer]) -> str:
 
 
 def _ask_all(client: Client, order: TransactionOrder) -> list[TransactionAnswer] | str:
-    """The answers of all members, or why they are not known."""
     posted = []
     try:
         for member in client.known_table().members:

@@ -34,19 +34,15 @@ class ZoneEventKind(StrEnum):
     RENAMED = "zone renamed"
     DROPPED = "zone dropped"
     DATA_NODES = "data nodes changed"
-    """The members that may hold replicas of the zone."""
     RESET_ASKED = "reset asked"
     """An operator has requested that partitions without a majority continue with the remaining replicas."""
     RESET = "partition reset"
     """A partition did so: its group begins a new generation."""
     PLACED = "partition placed"
-    """The partition has its first replicas."""
     MOVE_BEGUN = "move begun"
     MOVE_CHANGED = "move changed"
-    """The move has another target now."""
     MOVE_GIVEN_UP = "move given up"
     ASSIGNED = "partition moved"
-    """The stable assignments have changed."""
     LEADER = "leader changed"
     FAILING = "move failing"
     """A member has failed ten (more) times in a row to carry out a change of a partition; it keeps trying."""
@@ -62,11 +58,9 @@ class ZoneEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """Names of members that had the role before; learners are marked as such."""
     after: list[str] = []
     by_force: bool = False
-    """Whether the change was made without a majority."""
     term: int = 0
     changed: dict[str, list[SettingValue]] = {}
     partitions: list[int] = []
-    """Partitions of a reset; empty: all."""
     was: str = ""
     attempts: int = 0
     why: str = ""
@@ -77,8 +71,6 @@ class ZoneEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ZoneEvents:
-    """State of all zones, and events derived from its changes."""
-
     def __init__(self) -> None:
         self._zones: dict[int, ZoneSettings] = {}
         self._nodes: dict[int, tuple[str, ...]] = {}
@@ -86,7 +78,6 @@ class ZoneEvents:
         self._names: dict[str, str] = {}
         self._leaders: dict[tuple[int, int], LeaderTold] = {}
         self._troubles: dict[tuple[str, int, int], int] = {}
-        """Reported number of failures by member, zone and partition."""
 
     @property
     def names(self) -> list[str]:

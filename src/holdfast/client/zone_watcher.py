@@ -19,7 +19,6 @@ from holdfast.errors import Denied, Refused, Unsupported
 from holdfast.wire.own import MemberRow
 
 LOOK_S = 0.4
-"""Between polls."""
 PATIENCE = 20
 """Start over after so many failed polls: the metastore may have another history than the followed one."""
 
@@ -116,7 +115,6 @@ class ZoneWatcher:
         return None
 
     def _look(self) -> Iterator[ZoneEvent]:
-        """Leaders and failures, from reports of all members."""
         if not self._story.names:
             return
         for member, row in self._rows().items():

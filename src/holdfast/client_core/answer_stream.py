@@ -46,8 +46,6 @@ class Waiting(Protocol):
 
 
 class OtherAnswer(HoldfastError):
-    """Most often an error."""
-
     def __init__(self, whole: bytes) -> None:
         super().__init__("an answer of another type")
         self.whole = whole
@@ -59,14 +57,12 @@ class AnswerStream:
     __slots__ = ("_heard", "_held", "_limit", "_scanned", "count", "pending")
 
     def __init__(self, limit: int, heard: Callable[[int, int, bytes], None]) -> None:
-        """`limit`: bytes of the longest message."""
         self.count = 0
         """The latest correlation id, without the code of its form."""
         self.pending: dict[int, Waiting] = {}
         self._limit = limit
         self._heard = heard
         self._held = bytearray()
-        """Beginning of an incomplete message."""
         self._scanned = 0
         """How much of `_held` was scanned: the offset of a frame."""
 
@@ -85,7 +81,6 @@ class AnswerStream:
             self._is_whole()
 
     def _take(self, data: bytes) -> int:
-        """Deliver all complete messages; returns where the first incomplete one begins."""
         at, size = 0, len(data)
         both, pending, expected = _BOTH.unpack_from, self.pending, EXPECTED
         found: object

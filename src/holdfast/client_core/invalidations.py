@@ -40,7 +40,6 @@ def registration(name: str) -> tuple[RequestForm, bytes]:
 
 
 def positions_request(member: bytes, name: str) -> tuple[RequestForm, bytes]:
-    """`member`: UUID of the member that is asked."""
     return form(METADATA, member), message([BEGIN, text(name), END])
 
 

@@ -49,8 +49,6 @@ _REFUSED: dict[int, type[Refused]] = {
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """`status` 0: accepted."""
-
     status: int
     member: bytes
     partitions: int

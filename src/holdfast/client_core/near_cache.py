@@ -30,7 +30,6 @@ from typing import Literal
 from holdfast.errors import ConfigError
 
 SAMPLED = 16
-"""With `LFU` the least used of this many entries is evicted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,6 @@ class NearCacheOptions:
     """
     max_size: int = 10_000
     eviction: Literal["LRU", "LFU"] = "LRU"
-    """`LRU` evicts the least recently used entry, `LFU` one of the least often used."""
     ttl_s: float = 0.0
     """How long an entry is kept; 0: until it changes."""
     max_idle_s: float = 0.0
@@ -92,8 +90,6 @@ ABSENT = _Absent()
 
 
 class NearCache:
-    """Keys are given in their stored form."""
-
     def __init__(
         self,
         options: NearCacheOptions,
@@ -119,7 +115,6 @@ class NearCache:
         return len(self._entries)
 
     def values(self) -> list[object]:
-        """Does not count as a use."""
         with self._lock:
             return [entry.value for entry in self._entries.values()]
 
@@ -177,7 +172,6 @@ class NearCache:
             self._entries[key] = _Entry(value, found[1], now_s, now_s + self.options.ttl_s)
 
     def release(self, key: bytes, token: object) -> None:
-        """The read failed."""
         with self._lock:
             found = self._reserved.get(key)
             if found is not None and found[0] is token:

@@ -23,7 +23,6 @@ AUTHENTICATE, CLUSTER_VIEW, PING = 0x000100, 0x000300, 0x000B00
 _ANSWER_VALUE = (GET, PUT, PUT_IF_ABSENT, REPLACE, REMOVE)
 _ANSWER_TRUTH = (SET, CONTAINS_KEY, DELETE, REPLACE_IF_SAME, REMOVE_IF_SAME, SET_TTL)
 WHOLE = 0
-"""Code of forms whose answer is delivered as a whole message."""
 CODES = {kind: code for code, kind in enumerate((*_ANSWER_VALUE, *_ANSWER_TRUTH), 1)}
 LAST_VALUE = len(_ANSWER_VALUE)
 """Codes up to this one return a stored value or None, those above it a boolean (false for an empty answer)."""
@@ -37,7 +36,6 @@ _READS = frozenset({GET, CONTAINS_KEY, GET_ALL, SIZE, IS_EMPTY, KEYS, VALUES, EN
 
 _BEGINS = Struct("<iHi")
 AIM = Struct("<qi")
-"""Correlation id and partition, which differ between requests."""
 
 THREAD = LONG.pack(1)
 FOREVER = THREAD + LONG.pack(-1)
@@ -45,8 +43,6 @@ FOREVER = THREAD + LONG.pack(-1)
 
 @dataclass(frozen=True, slots=True)
 class RequestForm:
-    """The common part of all requests of one kind to one map."""
-
     kind: int
     code: int
     begins: bytes

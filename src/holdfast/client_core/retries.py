@@ -47,13 +47,11 @@ class Retries:
     __slots__ = ("_clock", "_deadline_s", "_patience_s", "_tries")
 
     def __init__(self, patience_s: float, clock: Callable[[], float]) -> None:
-        """`clock`: in seconds."""
         self._patience_s = patience_s
         self._clock = clock
         self.progressed()
 
     def progressed(self) -> None:
-        """A part succeeded: pauses and patience begin again."""
         self._tries = 0
         self._deadline_s = self._clock() + self._patience_s
 

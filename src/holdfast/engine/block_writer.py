@@ -119,5 +119,4 @@ class BlockWriter:
 
     @staticmethod
     def _room(segment: Segment) -> int:
-        """Bytes left for a block, with room for a seal after it."""
         return segment.size - segment.used - SEAL_BYTES

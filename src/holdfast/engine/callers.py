@@ -30,7 +30,6 @@ class Callers:
         self._put = put
         self._last: Token = 0
         self._waiting: dict[Token, Callable[[Any], None]] = {}
-        """Called once."""
         self._listening: dict[Token, Callable[[Any], None]] = {}
         self._watchers: dict[Token, Callable[[], None]] = {}
         self._news_listeners: dict[Token, Callable[[News], None]] = {}
@@ -44,7 +43,6 @@ class Callers:
     # -- requests
 
     def expect(self, done: Callable[[Any], None]) -> Token:
-        """Returns a token; `done` is called with the request's result."""
         self._last = token = self._last + 1
         assert token not in self._waiting, "a token names one question"
         self._waiting[token] = done

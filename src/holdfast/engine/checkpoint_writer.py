@@ -69,7 +69,6 @@ class CheckpointWriter:
             self._disk.notify(CheckpointDone(checkpoint.ticket))
 
     def ask(self, at: int) -> None:
-        """Request the checkpoint that is due, if any. `at`: bytes of the journal so far."""
         partition = self._checkpoints.wanted(at)
         if partition is not None:
 

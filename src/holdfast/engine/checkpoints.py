@@ -40,7 +40,6 @@ class RunningCheckpoint:
 @dataclass(slots=True)
 class PartitionFiles:
     files: list[tuple[int, str]] = field(default_factory=list)
-    """lsn and name of its checkpoints, newest first."""
     dirty: tuple[int, int] | None = None
     """The first block with changes that the newest checkpoint lacks, and the journal's size before it."""
     clean_lsn: int = 0

@@ -63,7 +63,6 @@ from holdfast.wire.codec import decode, encode
 EARLY_BYTES_MAX = 16 * 1024 * 1024
 """Limit of packets kept for links that are not open yet; the sender repeats dropped ones."""
 EARLY_TURN_BYTES = 1024 * 1024
-"""Bytes of these packets handled in one turn of the event loop."""
 TURN_MESSAGES = 200
 """Messages of members handled in one turn of the event loop. A link keeps up to 1,024 messages behind a
 missing one; when that arrives, all are due at once.
@@ -79,7 +78,6 @@ class Driver:
         self.world = world
         self.links: dict[MemberId, Link[Message]] = {}
         self._early: deque[tuple[int, MemberId, bytes]] = deque()
-        """Packets of links that are not open here yet, with their arrival times."""
         self._early_bytes = 0
         self.journal: Writer | None = None
         self._timers: dict[str, int] = {}
@@ -89,7 +87,6 @@ class Driver:
         self._lane = member.lane
         self._answer_bytes = member.settings.limits.answer_bytes
         self._unread: set[MemberId] = set()
-        """Members with more than `_answer_bytes` unacknowledged."""
         self.lane: EntryLane = member.lane
         self.recorded: LifeRecorder | None = None
         self.callers = Callers(self._put)

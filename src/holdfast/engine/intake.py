@@ -18,8 +18,6 @@ from holdfast.engine.checkpoints import Checkpoints, RunningCheckpoint
 
 @dataclass(slots=True)
 class WriteGroup:
-    """Entries of one block; number 0 is the journal's own."""
-
     number: int
     entries: list[Entry]
     urgent: bool

@@ -88,7 +88,6 @@ class Journal:
         self._busy = True
         self._turn_comes = False
         self._ripe = False
-        """Whether groups that are not urgent have waited long enough."""
         self._gathering = False
         self._sync_due = False
         self._sync_timer = False
@@ -190,7 +189,6 @@ class Journal:
 
     @property
     def leftovers(self) -> dict[str, int]:
-        """Counts that are zero when nothing is in progress, by name."""
         return {
             "groups": len(self._pending),
             "checkpoints": len(self._checkpoints.under_way),
@@ -255,7 +253,6 @@ class Journal:
         self._go_on()
 
     def _seal(self, seen: int) -> None:
-        """Write a seal if block `seen` is still the last one, and durable."""
         self._seal_timer = False
         if self._blocks.last_lsn == seen and not self._pending and self._progress.durable_lsn == seen:
             self._pending.append(WriteGroup(0, [], urgent=True))

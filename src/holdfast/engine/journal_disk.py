@@ -43,14 +43,12 @@ class JournalDisk:
         self.broken = False
         self.closed = False
         self.full = False
-        """Whether a full disk was reported to the member."""
         self.spare_bytes = 0
         """Size of the reserved segment; 0: none."""
         self.reserving = False
         self.rolling = False
         """Whether the reserved segment is becoming the current one, not durably yet."""
         self._least_bytes = 0
-        """Minimum size of the next segment."""
         self._segment_bytes = segment_bytes
         self._free_space = free_space
         self._on_reserved = on_reserved
@@ -141,7 +139,6 @@ class JournalDisk:
         self.rolling = True
 
     def rolled(self) -> None:
-        """The new segment has begun durably: the next one can be reserved."""
         self.rolling = False
         self.reserve()
 

@@ -24,7 +24,6 @@ from holdfast.wire.journal_blocks import read_block
 from holdfast.wire.journal_reader import JournalReader
 
 SLICE_BYTES = 1 << 20
-"""Per turn."""
 
 
 class Search:
@@ -85,8 +84,6 @@ class Search:
 
 
 class JournalHistory:
-    """Handles one question at a time, in slices; patient questions come last."""
-
     def __init__(
         self,
         disk: Disk,

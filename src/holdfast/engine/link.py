@@ -36,7 +36,6 @@ Life = tuple[MemberId, int]
 
 
 def road_between(here: Life, there: Life) -> int:
-    """The same at both ends."""
     ends = "|".join(f"{uuid}/{life}" for uuid, life in sorted((here, there)))
     return int(mmh3.hash64(ends, signed=False)[0])
 
@@ -71,7 +70,6 @@ class Link(Generic[Read]):
         self._repeated = 0
         """Last packet of the running repetition; 0 when that is acknowledged."""
         self._again = RESEND_PACKETS
-        """Packets in the next repetition."""
 
     def send(self, payload: bytes, now_ns: int) -> bytes:
         assert not self._unsure or self._unsure[-1][0] == self._sent, "packets are numbered one by one"
@@ -160,7 +158,6 @@ class Link(Generic[Read]):
 
     @property
     def open(self) -> bool:
-        """Whether either side still has to acknowledge something."""
         return self._owed or bool(self._unsure)
 
     @property

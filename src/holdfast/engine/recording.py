@@ -44,7 +44,6 @@ from holdfast.wire import codec
 MAGIC = b"holdfast run\n"
 FORMAT = 1
 _HEAD = Struct("<II")
-"""Length and checksum of a piece."""
 PIECE_MAX = 1 << 30
 OF_ACTIONS = (ActionRequested, ActionWithdrawn)
 _OF_ACTIONS = frozenset(kind.__name__ for kind in OF_ACTIONS)
@@ -82,7 +81,6 @@ class Restored(msgspec.Struct, frozen=True, array_like=True):
     """The content that a member recovered from its files, and the calls that produced it."""
 
     found: bytes
-    """`Recovered` without its copies."""
     now_ns: int
     wall_ms: int
     calls: list[tuple[str, bytes]]
@@ -126,7 +124,6 @@ class LaneCall(msgspec.Struct, frozen=True, array_like=True, tag=5):
     now_ns: int
     call: str
     partition: int
-    """-1: none."""
     arguments: bytes
 
 
@@ -440,8 +437,6 @@ class LifeRecorder:
 
 
 class RecordedLane:
-    """A data lane that records every call (`engine.entry_lane.EntryLane`)."""
-
     def __init__(self, lane: Lane, now_ns: Callable[[], int], record: LifeRecorder) -> None:
         self._lane = lane
         self._now_ns = now_ns

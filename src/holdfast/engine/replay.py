@@ -47,7 +47,6 @@ class Happened:
     """One replayed step, call of the lane, or (`event` is None) beginning of a life."""
 
     number: int
-    """Steps and calls, counted from 1 over all members."""
     life: int
     name: str
     member: Member

@@ -93,17 +93,13 @@ class Found:
 
     identity: IdentityFile
     lsn: int
-    """The next block."""
     checksum: bytes
-    """Link of the last block."""
     last: str
-    """The segment written last; empty: none."""
     tail: bytes | None
     """Its bytes up to the last block, to be copied to a new file first (engine/W-8); None: partly unreadable."""
     start_lsn: int
     """First block of the newest segment with a readable start, which is kept until the next segment has begun."""
     void: list[str]
-    """Files to remove first."""
     segments: Segments
     checkpoints: Checkpoints
     rows: dict[int, Assignment]
@@ -168,7 +164,6 @@ class _Opening:
     table: dict[int, tuple[int, str]] = field(default_factory=dict)
     """By partition: the last block that it does not need, and its checkpoint."""
     newest_lsn: int = 0
-    """The newest block that a checkpoint contains."""
     journal_bytes: int = 0
     files: frozenset[str] = frozenset()
     doubtful: bool = False

@@ -13,8 +13,6 @@ RETRY_NS = SECOND
 
 
 class RoomProbe:
-    """Tries to create a file of `size` bytes until that succeeds; calls `found` then."""
-
     def __init__(
         self, disk: Disk, size: int, found: Callable[[], None], failed: Callable[[Exception], None]
     ) -> None:

@@ -93,7 +93,6 @@ class Segments:
     def take_oldest(
         self, needed_lsn: int, *, history_bytes: int, history_age_ms: int, now_ms: int
     ) -> list[Segment]:
-        """Take out segments that are neither needed nor within the limits of history."""
         spare = self.spare(needed_lsn)
         kept = sum(segment.size for segment in self.all[:spare])
         gone = 0

@@ -24,7 +24,6 @@ class WriteProgress:
         this segment and later ones may not be removed.
         """
         self.written_number = 0
-        """The newest group handed to the disk."""
         self.durable_number = 0
         self.content_lsn = 0
         """The last block of this life that changes content of a partition."""

@@ -42,7 +42,6 @@ from holdfast.wire.answers import Fate
 
 POLL_S = 0.02
 LAST_ANSWERS_S = 1.0
-"""Time for pending actions to be answered when the member ends."""
 
 
 class Operated(Protocol):
@@ -138,7 +137,6 @@ class Control:
         self._node.guard(lambda: self._driver.act(query, reply))
 
     def status(self, reply: Callable[[MemberStatus], None]) -> None:
-        """With counted entries; now or later."""
         self._node.count_entries(lambda count: reply(self._node.status(count)))
 
     def cluster_unsafe_reason(self) -> str:
@@ -150,7 +148,6 @@ class Control:
         self._node.count_maps(reply)
 
     def end_client(self, number: int, reason: str) -> bool:
-        """Returns whether there is a connection with this number."""
         return self._node.door.end(number, reason)
 
     # -- carrying out
@@ -165,7 +162,6 @@ class Control:
         return message
 
     async def _run(self, action: OperatorAction, timeout_s: float) -> tuple[str, msgspec.Struct | None]:
-        """The message, and the answer if the action has one."""
         ends = action.declared.ends_member
         if not (ends and self._node.ended.is_set()):
             self._node.check()
@@ -185,7 +181,6 @@ class Control:
         self._node.guard(lambda: self._driver.handle(ActionRequested(Drain())))
 
     async def _carried_out(self, action: OperatorAction, timeout_s: float) -> OperatorAction:
-        """Apply the action, and wait until it is done."""
         declared, view, clock = action.declared, self._view, asyncio.get_running_loop().time
         left, applied_s = action, float("-inf")
 

@@ -32,9 +32,7 @@ class DataLane:
     kind: Literal["compiled", "python"]
     code: LaneCode
     ways: Ways = PLAIN
-    """Entry tables, and packing of entries for backups."""
     why: str = ""
-    """Why it is not compiled."""
     frees: FreesLater | None = None
     """Frees entries of dropped tables; None without compiled tables."""
 

@@ -7,7 +7,6 @@ import asyncio
 from holdfast.core.store.entry_mapping import FreesLater
 
 LOOK_S = 0.02
-"""While there is nothing to free."""
 NEXT_S = 0.001
 SLICE = 1000
 """Entries per slice (large ones count several times), about 0.1 ms. A member does not drop more per second

@@ -18,8 +18,6 @@ log = logging.getLogger("holdfast")
 
 
 class Limited(Protocol):
-    """The client port, or the network of members."""
-
     def set_limits(self, limits: LimitSettings) -> None:
         """Open connections stay."""
 
@@ -41,7 +39,6 @@ class LiveSettings:
         self._member = member
         self.limited: tuple[Limited, ...] = ()
         self.changed: dict[str, str] = {}
-        """Settings changed since the start, with their latest text."""
 
     def change(self, given: Mapping[str, str]) -> None:
         """Change all of these settings, or raise ConfigError and change none."""

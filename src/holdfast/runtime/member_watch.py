@@ -28,11 +28,9 @@ log = logging.getLogger("holdfast")
 NOTED_MAX = 2000
 """Characters of a note's field in the log; peers and clients influence many of them."""
 LISTED_MAX = 1000
-"""Elements of a field with a list."""
 KNOCKS = frozenset({"unexpected message", "packet dropped", "join refused", "read failed"})
 """Notes that unauthenticated peers can cause at will; rate-limited."""
 LOOK_S = 0.2
-"""Interval of checking alarms and the disk."""
 
 
 class MemberWatch:
@@ -127,11 +125,9 @@ class MemberWatch:
             )
 
     def stalls(self) -> Stalls | None:
-        """None: they are not measured."""
         return self._stalls.status() if self._stalls is not None else None
 
     def slow_operations(self) -> SlowOperationsStatus | None:
-        """None: they are not watched."""
         return self._slow.status() if self._slow is not None else None
 
     def stop(self) -> None:

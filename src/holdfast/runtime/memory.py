@@ -62,7 +62,6 @@ PAUSES = 50
 The same for `malloc_trim`, which may take 100 ms per gigabyte.
 """
 TRIM_S = 1.0
-"""Minimum pause between two trims."""
 TRIM_PART = 0.05
 """Trim only if at least this part of the limit would be returned."""
 
@@ -265,7 +264,6 @@ class Gauge:
         self._allocators = Allocators()
         self._inside = self._allocators.look()
         self._top = 0
-        """Total when the allocators were last inspected."""
         self._next_inside_s = self._next_trim_s = 0.0
         resident, _ = _taken()
         self._least_else = max(0, resident - self._inside.used - self._inside.free)

@@ -73,7 +73,6 @@ class Node(MemberGrid):
         self.memory = MemoryWatch(found)
         self.services = tuple(services)
         self.started = False
-        """Whether it was ever started: it is started once."""
         self._begun_s = time.monotonic()
         self._starting = False
         self.ended: asyncio.Event = asyncio.Event()
@@ -328,7 +327,6 @@ class Node(MemberGrid):
             self.failed(error)
 
     def new_request_id(self) -> bytes:
-        """For a request of the in-process API; unique in the cluster."""
         self._asked += 1
         return self._asks_as + self._asked.to_bytes(8, "big")
 
@@ -428,7 +426,6 @@ class Node(MemberGrid):
 
     @property
     def stall_s(self) -> float:
-        """The longest turn of the loop in the last minute."""
         return self._watch.stall_s
 
     @property
@@ -440,13 +437,11 @@ class Node(MemberGrid):
         return super().reads_by_map()
 
     def _operations(self) -> dict[str, int]:
-        """Answered operations by kind."""
         counted = Counter({name: kept.count for name, kept in self.times.latencies().items()})
         counted.update({name: sum(counts) for name, counts, _ in self.tally.figures()})
         return dict(counted)
 
     def status(self, count: Counted | None = None) -> MemberStatus:
-        """`count`: the entries, if they are counted already."""
         process = ProcessStatus(
             uptime_s=round(time.monotonic() - self._begun_s, 3),
             files=self._files.status() if self._files is not None else None,

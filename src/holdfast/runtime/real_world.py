@@ -34,7 +34,6 @@ class RealWorld:
         owner: WorldOwner,
         note: Callable[[Note], None],
     ) -> None:
-        """`note` writes a note of the member to the log."""
         self._note = note
         self._loop = loop
         self._network = network

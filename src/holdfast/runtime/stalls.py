@@ -22,9 +22,7 @@ from holdfast.core.model.member_status import Stalls
 log = logging.getLogger("holdfast")
 
 LOOK_S = 0.02
-"""Each look costs some microseconds."""
 NOTABLE_S = 0.01
-"""Shorter stalls are not reported."""
 MINUTE_S = 60
 PENDING = 5
 """Middle-generation collections before a full one, about 35,000 new objects. Python waits for twice as many,

@@ -34,7 +34,6 @@ log = logging.getLogger("holdfast")
 
 MEMBERS_MAX = 256
 MISUSED, UNSAFE = 2, 1
-"""Exit statuses of a member (`holdfast.runtime.process`)."""
 WAIT_S, WAIT_MAX_S = 1.0, 60.0
 """Before a restart: doubled each time, until the member has run for the maximum."""
 CHUNK_BYTES = 65_536
@@ -48,9 +47,7 @@ PROGRAM = (
 class Place:
     name: str
     own: Mapping[str, object]
-    """Settings that differ from the common ones, by dotted key."""
     core: int | None
-    """The core that it is bound to."""
 
 
 def cores() -> list[int]:
@@ -127,7 +124,6 @@ class Supervised:
     process: asyncio.subprocess.Process | None = None
     lives: int = 0
     status: int = 0
-    """Exit status of the last process."""
     wait_s: float = field(default=WAIT_S)
 
 
@@ -153,7 +149,6 @@ class Supervisor:
         return status
 
     def stop(self) -> None:
-        """Drain all members; the second time, end them at once."""
         if not self._stopping.is_set():
             log.info("supervisor: all members are asked to leave (a second signal ends them at once)")
         self._stopping.set()

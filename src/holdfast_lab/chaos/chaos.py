@@ -41,7 +41,6 @@ COLD = Keys(1000, "c")
 ZONED = Keys(8, "z", 60)
 """Their names tell the judge which map they belong to."""
 LOAD_S = 0.7
-"""A random time is added."""
 ROUTING = {"threads": 8, "pause-us": 80_000, "ops": ",".join([*CHOSEN, *["get"] * 20])}
 """A client that routes to owners and mostly reads: a value that is never read proves nothing."""
 PINNED = {"threads": 12, "pause-us": 1_500_000, "ops": ",".join(CHOSEN)}
@@ -49,26 +48,22 @@ PINNED = {"threads": 12, "pause-us": 1_500_000, "ops": ",".join(CHOSEN)}
 that begin after its replacement, and only threads that rested at that time can make such calls.
 """
 SPREAD = {"threads": 4, "pause-us": 40_000, "ops": ",".join([*CHOSEN, "put", "replace"])}
-"""A client that calls the many keys."""
 MODES = {
     "what changed something": {"quiet": False, "reads": False},
     "also what changed nothing": {"quiet": True, "reads": False},
     "also reads": {"quiet": True, "reads": True},
 }
-"""Calls that the judge considers, from few to all."""
 MOST = 1_000_000
 """Most configurations of one key at a time: about a gigabyte, and some minutes."""
 READY_S = 120.0
 MOVE = "move"
 ORDER_S = 0.3
-"""Time for the order to move a map, before the fault."""
 READ_S = 200.0
 """Time for a client to read every key: longer than its own retries."""
 FINISH_S = 240.0
 
 
 def kind_of(call: Call) -> str:
-    """The operation of the call, or its outcome if it was not done."""
     if call.outcome is not Outcome.DONE:
         return str(call.outcome.value)
     if call.operation in READS:
@@ -79,7 +74,6 @@ def kind_of(call: Call) -> str:
 @dataclass(slots=True)
 class Judged:
     counts: dict[str, int]
-    """Checked calls by mode."""
     broken: dict[str, list[Broken]]
     """By mode: failures that no narrower mode has."""
     undecided: dict[str, str] = field(default_factory=dict)
@@ -122,9 +116,7 @@ def judge_modes(calls: list[Call]) -> Judged:
 class Verdict(CampaignVerdict):
     faults: Counter[str] = field(default_factory=Counter)
     calls: Counter[str] = field(default_factory=Counter)
-    """By operation, or by outcome if not done."""
     zoned: Counter[str] = field(default_factory=Counter)
-    """The same for calls on the map in a zone."""
     judged: Judged = field(default_factory=lambda: judge_modes([]))
     keys: int = 0
     diverged: int = 0
@@ -163,7 +155,6 @@ class CallingProcess:
         self._log = folder / f"{name}.log"
         self._ready = False
         self._unread: list[list[str]] = []
-        """Unreadable keys of each request to read keys."""
         file, self._rest = folder / f"{name}.json", b""
         with self._log.open("wb") as errors, file.open("wb") as out:
             self._process = subprocess.Popen(
@@ -185,7 +176,6 @@ class CallingProcess:
             self._wait("does not connect", deadline_s)
 
     def read_each(self, keys: list[str]) -> list[str]:
-        """Read each of these keys; returns the unreadable ones."""
         before = len(self._unread)
         assert self._process.stdin is not None, "it is a pipe"
         self._process.stdin.write(json.dumps(keys).encode() + b"\n")

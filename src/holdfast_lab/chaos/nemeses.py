@@ -41,17 +41,14 @@ SCALE_DOWN_S = 3
 """Wait before others take the replicas of a lost member."""
 HEARTBEAT_MS, SUSPECT_MS = 300, 1500
 FAULT_S = (1.0, 15.0)
-"""Duration of a pause or cut."""
 SETTLE_S = 240.0
 READY_S = 120.0
 AGAIN_S = 2.0
-"""Longest time between a member's restart and a second kill."""
 FAKETIME = ("/usr/lib", "faketime/libfaketimeMT.so.1")
 JUMP_S = 3600.0
 DRIFT = 0.2
 """Largest drift of a clock, in seconds per second."""
 CLOCK_S = 1
-"""Interval at which members read their fake time."""
 
 
 def choose_s(dice: random.Random) -> float:
@@ -61,8 +58,6 @@ def choose_s(dice: random.Random) -> float:
 
 
 class Nemesis:
-    """One object for one run."""
-
     name: ClassVar[str]
     members: ClassVar[int] = 3
     backups: ClassVar[int] = 1
@@ -70,11 +65,9 @@ class Nemesis:
     keeps_doors: ClassVar[bool] = True
     """Whether returning members keep their ports, so that a client may stay with one."""
     replicas: ClassVar[int] = 3
-    """Replicas of the zone, if there is one."""
     replaces: ClassVar[bool] = False
     """Whether the zone moves the replicas of lost members to others; otherwise it waits for their return."""
     zones = False
-    """Whether there is also a map in a zone."""
     moves = False
     """Whether the other map moves into the zone and out again while the nemesis strikes."""
     local_reads = False
@@ -86,7 +79,6 @@ class Nemesis:
         self.served_s: list[float] = []
         """For each blackout: time from the last start of a process until every partition was served."""
         self.hot: Callable[[], list[str]] = list
-        """Returns the keys that clients call now."""
 
     @property
     def config(self) -> str:
@@ -103,7 +95,6 @@ class Nemesis:
         )
 
     def create_zone(self) -> None:
-        """Create the zone, through any member, when the members have settled."""
         scale_down_s = SCALE_DOWN_S if self.replaces else None
         zone = CreateZone(ZONE, replicas=self.replicas, scale_down_s=scale_down_s)
         act_at_any(parse_addresses(self.cluster.client_addresses()), Credentials(), zone)
@@ -129,7 +120,6 @@ class Nemesis:
         return {"log_dir": folder / "logs", "ready_timeout": READY_S, **data}
 
     def strike(self) -> str:
-        """Strike, and heal; returns a description."""
         raise NotImplementedError
 
     # -- victims
@@ -167,7 +157,6 @@ class Nemesis:
         return self.master() if self.dice.randrange(3) == 0 else self.primary()
 
     def told(self, member: ManagedMember) -> str:
-        """Its name for display; counts strikes at the master."""
         if member.uuid != self.cluster.status().master:
             return member.name
         self.faults["of the master"] += 1

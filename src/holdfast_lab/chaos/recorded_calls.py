@@ -36,7 +36,6 @@ OPERATIONS = {
     "replaceIfSame": "replace_if_same",
     "removeIfSame": "remove_if_same",
 }
-"""Operations of the lines, and of the judge."""
 CHOSEN = (
     ("set",) * 4 + ("get",) * 3 + ("replaceIfSame",) * 2 + ("putIfAbsent", "remove", "delete", "removeIfSame")
 )
@@ -89,11 +88,9 @@ class Caller:
         self._operations = operations
         self._out = out
         self._seen: dict[str, str] = {}
-        """Last value of each key that this thread knows, for comparisons."""
         self._number = 0
 
     def rest_s(self, mean_s: float) -> float:
-        """Pause before the next call: up to twice the mean."""
         return self._dice.uniform(0, 2 * mean_s)
 
     def step(self) -> None:

@@ -51,7 +51,6 @@ SCALE_DOWN_S = 3
 SETTLE_S = 180.0
 ENTRY_BYTES = 1000
 BALLAST_STEP = 2000
-"""Entries of ballast that are written, or read, together."""
 ADMITTED, LEFT = " INFO view ", " INFO left the view "
 """Log texts of a member that is admitted, and of others that continue without it."""
 TIME_DIGITS = len("2026-01-01 00:00:00,000")
@@ -72,7 +71,6 @@ class Plan:
     small: int = SMALL
     large: int = LARGE
     rest_s: float = 5.0
-    """Time at rest before the cluster grows, and before it shrinks."""
     kills: bool = True
     seed: int = 0
     zones: bool = False
@@ -80,7 +78,6 @@ class Plan:
 
     @property
     def config(self) -> str:
-        """Only the maps, and a metastore if there is a zone."""
         names = [(name, count) for count in self.backups for name in (client_map(count), ballast_map(count))]
         led = "".join(f'[maps."{name}"]\nbackups = {count}\n' for name, count in names)
         if not self.zones:
@@ -98,7 +95,6 @@ def client_map(backups: int) -> str:
 
 
 def ballast_map(backups: int) -> str:
-    """Name of the map of entries that are written before the rounds and never again."""
     return f"ballast-{backups}"
 
 
@@ -151,7 +147,6 @@ class Resize(Campaign[Verdict]):
         self.log_dir = log_dir
         self.spans = self.verdict.spans
         self._counted: dict[str, tuple[int, int]] = {}
-        """Completed migrations and sent bytes of each member, when it was last asked."""
 
     def prepare(self, stack: ExitStack, folder: Path) -> None:
         plan = self.plan
@@ -299,14 +294,12 @@ class Resize(Campaign[Verdict]):
     # -- before and after the rounds
 
     def _entries(self) -> Iterator[dict[int, str]]:
-        """The entries of ballast, in pieces."""
         count = self.plan.megabytes * 1_000_000 // ENTRY_BYTES
         for begin in range(0, count, BALLAST_STEP):
             numbers = range(begin, min(begin + BALLAST_STEP, count))
             yield {number: f"{number:08d}" * (ENTRY_BYTES // 8) for number in numbers}
 
     def _ballast(self) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        """The same as stored keys and values."""
         for entries in self._entries():
             yield list(map(to_stored, entries)), list(map(to_stored, entries.values()))
 
@@ -316,7 +309,6 @@ class Resize(Campaign[Verdict]):
                 client.put_columns(name, keys, values)
 
     def _ballast_lost(self, name: str) -> int:
-        """Number of missing, wrong or additional entries."""
         found: dict[bytes, bytes] = {}
         with Client(self.cluster.client_addresses()) as client:
             for partition in range(client.partition_count):
@@ -338,7 +330,6 @@ class Resize(Campaign[Verdict]):
             client.shutdown()
 
     def _zoned_ballast_lost(self) -> int:
-        """Number of missing, wrong or additional entries of the map in the zone."""
         lost = found = 0
         client = connect(tuple(self.cluster.client_addresses()), "holdfast-ballast-check")
         try:

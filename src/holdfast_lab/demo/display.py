@@ -28,7 +28,6 @@ class Display:
     def __init__(self, console: Console, phases: list[Phase]) -> None:
         self.console = console
         self.phases = phases
-        """Grows with each finished phase."""
         self.sampler: Sampler | None = None
         self.client: WorkloadProcess | None = None
         self._running = ""
@@ -80,7 +79,6 @@ class Display:
 
 
 def _members(status: Status) -> Table:
-    """A bar for each member: the partitions that it owns."""
     table = Table.grid(padding=(0, 2))
     members = status.members
     most = max([1, *(member.primaries for member in members)])

@@ -40,7 +40,6 @@ ZONE_CONFIG = "[metastore]\nvoters = 3\n" + "".join(
 REPLICAS, SCALE_DOWN_S = 3, 2
 """Settings of the zone: joining members get replicas at once, lost ones are replaced after so many seconds."""
 CALM_S = 1.5
-"""Pause between two events, so that they are separate in the picture."""
 SETTLE_S = 120.0
 MEMBERS_MIN = 2
 
@@ -178,7 +177,6 @@ class MainJob(Campaign[Findings]):
         return WorkloadProcess(self.cluster.client_addresses(), name, folder / f"{name}.json", log)
 
     def _finish(self) -> None:
-        """Combined results of the clients."""
         findings = self.findings
         for client in self.clients:
             last = client.finish()

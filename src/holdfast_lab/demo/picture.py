@@ -11,14 +11,11 @@ from holdfast_lab.processes.ownership import Event, Timeline
 
 EVENT_WORDS = {"kill": "killed", "join": "joined", "drain": "drained"}
 MARGIN_S = 1.0
-"""Time shown before the client began and after it ended."""
 TOGETHER_S = 1.0
 """Events of one kind this close together share a mark."""
 
 
 class Picture:
-    """Times are milliseconds from the left edge."""
-
     def __init__(
         self, timeline: Timeline, waits: Sequence[Progress], copies: str = "copies of all partitions"
     ) -> None:
@@ -32,7 +29,6 @@ class Picture:
         self.places = {uuid: place for place, uuid in enumerate(names)}
 
     def _span(self) -> tuple[float, float]:
-        """The time while the client ran, within the samples."""
         first, last = self.timeline.snapshots[0].at_s, self.timeline.snapshots[-1].at_s
         if self.waits:
             first = max(first, self.waits[0].at_s - MARGIN_S)
@@ -69,7 +65,6 @@ class Picture:
         }
 
     def _owners(self) -> dict[str, object]:
-        """First owner of each partition, and every change."""
         first: list[list[int]] = []
         changes: list[tuple[int, int, list[int]]] = []
         for partition, line in enumerate(self.timeline.stretches()):

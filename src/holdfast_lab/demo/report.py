@@ -43,10 +43,8 @@ class Findings(CampaignVerdict):
     timeline: Timeline = field(default_factory=Timeline)
     waits: list[Progress] = field(default_factory=list)
     zone_line: Timeline = field(default_factory=Timeline)
-    """Leaders of the zone's partitions; empty without a zone."""
     zone_waits: list[Progress] = field(default_factory=list)
     zone: bool = False
-    """Whether the rows are in a zone."""
     rows_restored: int = 0
     """Rows that were compared after a restore into another cluster."""
     restored_lost: int = 0
@@ -55,14 +53,11 @@ class Findings(CampaignVerdict):
     """Maps whose restored content is not that of the export."""
     migrations: int = 0
     rows_lost: int = 0
-    """Missing, different and additional rows of the map."""
     writes_lost: int = 0
-    """Acknowledged writes of the client that were not read back."""
     acknowledged: int = 0
     unknown: int = 0
     wrong_reads: int = 0
     diverged: int = 0
-    """Partitions with a replica that differs from its owner."""
     replicas_compared: int = 0
     longest_pause_ms: float = 0.0
 
@@ -87,8 +82,6 @@ class Findings(CampaignVerdict):
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """Time, place and way of the run."""
-
     date: str
     version: str
     machine: str
@@ -134,7 +127,6 @@ def write_page(findings: Findings, target: Path) -> None:
 
 
 def page(findings: Findings, run: Circumstances | None = None) -> str:
-    """`run`: of this process by default."""
     run = run or Circumstances.now()
     verdict = "Nothing lost, nothing diverged."
     if not findings.good:

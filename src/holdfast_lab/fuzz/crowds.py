@@ -29,7 +29,6 @@ from holdfast.wire.values import to_stored
 from holdfast_lab.fuzz.secured import connected
 
 Make = Callable[[int], bytes]
-"""Makes a message of about so many bytes."""
 
 PAUSE_S: Final = 0.002
 PATIENCE_S: Final = 60.0
@@ -76,7 +75,6 @@ def _put_all(size: int) -> bytes:
 
 
 def _fragments(size: int) -> bytes:
-    """A getAll of empty frames, in fragments."""
     rest = _times(EMPTY, size)
     first = _request(0x012300, MAP, hz.BEGIN)
     number = hz.FRAME.pack(hz.FIRST_FRAGMENT_FRAME_BYTES, hz.BEGIN_FRAGMENT) + hz.LONG.pack(1)
@@ -180,7 +178,6 @@ class TurnMeter:
         self._thread.start()
 
     def _processor_ns(self) -> int:
-        """Processor time of the event loop's thread."""
         return int(self._times.read_text(encoding="ascii").split()[0])
 
     def _live(self) -> None:

@@ -45,9 +45,7 @@ from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
 
 THREADS = 4
 LINGERING = 25
-"""Most half-open connections of each thread."""
 LOOK_S = 1.0
-"""Interval of checks of the members."""
 HANG_S = 20.0
 """A member that has not answered for so long hangs."""
 WAIT_S = 0.05
@@ -66,16 +64,13 @@ class Plan:
     messages: int
     seed: int
     only: int | None = None
-    """Send only this exchange."""
     rate: float = 0.0
-    """Most messages in a second; 0: no limit."""
     megabytes: int = 1024
     """Memory that a member may take in addition to that at rest."""
     rest_s: float = REST_S
     users: bool = False
     """Whether messages come from a user with few permissions (`holdfast_lab.fuzz.rule_oracle`)."""
     tls: ClientTls | None = None
-    """TLS of members and strangers."""
     secret: bool = True
     """Whether the members have a secret, known to the strangers at the member port; without one, anyone is
     admitted.
@@ -87,18 +82,15 @@ class Verdict(CampaignVerdict):
     said: int = 0
     talks: int = 0
     rest_ms: float = 0.0
-    """The client's p99 at rest."""
     under_ms: float = 0.0
     operations: int = 0
     grown_bytes: int = 0
-    """Growth of the member that grew most."""
     turn_ms: float = 0.0
     """Longest processor time of a member between two answers to another client."""
     doors: dict[str, int] = field(default_factory=dict)
 
     @property
     def slower(self) -> float:
-        """Factor by which the client waits longer."""
         return self.under_ms / max(self.rest_ms, FLOOR_MS)
 
     def facts(self) -> dict[str, str]:
@@ -257,7 +249,6 @@ def _receive(connection: socket.socket, count: int) -> bytes:
 
 
 def _drain(connection: socket.socket, wait_s: float) -> None:
-    """Read what is there, or arrives within `wait_s`."""
     connection.settimeout(wait_s)
     with suppress(BlockingIOError, TimeoutError):
         while connection.recv(1 << 16):
@@ -401,7 +392,6 @@ class Fuzz(Campaign[Verdict]):
 
 
 def _resident(member: ManagedMember) -> int:
-    """In bytes; 0 if unknown."""
     try:
         pages = Path(f"/proc/{member.pid}/statm").read_text(encoding="ascii").split()[1]
     except (OSError, IndexError):

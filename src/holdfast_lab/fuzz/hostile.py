@@ -52,7 +52,6 @@ CROWD_BYTES = (30_000, 300_000, 1_500_000)
 DOORS = (CLIENTS, CLIENTS, CLIENTS, OWN, OWN, MEMBERS)
 ROUGH = 0.4
 MESSAGES_MAX = 40
-"""Most messages of one talk."""
 NUMBERS = (
     *(0, 1, 2, 3, -1, -2, 6, 7, 31, 127, 128, 255, 256, 1000, 65_535, 65_536, 70_000),
     *(
@@ -122,7 +121,6 @@ class Facts:
     cluster: str
     partition_count: int
     members: tuple[str, ...]
-    """UUIDs."""
     secret: str = ""
     """`security.member_secret`."""
 
@@ -136,12 +134,9 @@ class Raw:
 
 @dataclass(slots=True)
 class Talk:
-    """The messages of one connection, in pieces."""
-
     door: str
     pieces: list[bytes]
     count: int
-    """Approximate number of messages."""
     challenged: Callable[[bytes, bytes], bytes] | None = None
     """At the member port: makes the greeting from the opening and the TLS channel binding."""
     reads: bool = True
@@ -153,7 +148,6 @@ class Talk:
 
 
 def pack(value: object) -> bytes:
-    """Encode a tree of plain values and `Raw`."""
     if isinstance(value, Raw):
         return value.content
     if isinstance(value, list):
@@ -172,7 +166,6 @@ def _head(short: int, long: int, count: int) -> bytes:
 
 class Liar:
     def __init__(self, draw: random.Random, facts: Facts, *, rough: bool) -> None:
-        """`rough`: whether messages may violate the protocol."""
         self.draw = draw
         self.facts = facts
         self.rough = rough
@@ -218,7 +211,6 @@ class Liar:
         return self.draw.randbytes(1 << self.draw.randrange(10, 18))
 
     def of(self, kind: inspect.Type, field: str = "") -> Any:
-        """A value of this type, as plain values."""
         draw = self.draw
         match kind:
             case inspect.IntType(ge=low, le=high):
@@ -292,7 +284,6 @@ class Liar:
         return draw.choice(choices)
 
     def bend(self, data: bytes) -> bytes:
-        """Bytes with some changed, removed or repeated."""
         bent = bytearray(data)
         for _ in range(self.draw.randint(1, 3)):
             at = self.draw.randrange(len(bent) + 1)
@@ -312,7 +303,6 @@ class Liar:
     # -- the own protocol
 
     def question(self) -> bytes:
-        """A question in its frame."""
         kind = self.draw.choice(questions())
         if self.chance(0.4):
             kind = struct_of(own.Execute)
@@ -338,7 +328,6 @@ class Liar:
         return length.to_bytes(4, "little") + body
 
     def action(self) -> tuple[str, dict[str, Any]]:
-        """An action's name, and fields of the right types."""
         name = self.draw.choice(list(ACTIONS))
         kind = struct_of(ACTIONS[name])
         return name, {one.encode_name: self.of(one.type, one.name) for one in kind.fields}
@@ -422,7 +411,6 @@ class Liar:
         return b"".join(sent)
 
     def reflag(self, part: bytes) -> bytes:
-        """The frame with other flags, or another length."""
         length, flags = hz.FRAME.unpack_from(part)
         if self.chance(0.7):
             flags ^= 1 << self.draw.randrange(16)
@@ -462,13 +450,11 @@ class Liar:
         return [self.data_frame()]
 
     def text_frame(self, text: str) -> bytes:
-        """A text, or an invalid one."""
         if self.breaks(0.05):
             return hz.frame(self.draw.choice(BROKEN))
         return hz.NULL if self.chance(0.03) else hz.frame(text.encode())
 
     def data_frame(self) -> bytes:
-        """A key or value, or an invalid one."""
         if self.chance(0.03):
             return hz.NULL
         word = self.draw.randbytes(4) if self.chance(0.1) else bytes(4)
@@ -600,7 +586,6 @@ def struct_of(kind: type) -> inspect.StructType:
 
 
 def login(facts: Facts) -> bytes:
-    """First message of a Hazelcast client."""
     head = struct.pack("<iqi", authentication.AUTHENTICATE, 1, -1) + hz.UUID.pack(False, 1, 2) + b"\x01"
     first = hz.FRAME.pack(6 + len(head), hz.UNFRAGMENTED) + head
     return hz.message(

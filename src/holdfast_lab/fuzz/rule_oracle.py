@@ -38,7 +38,6 @@ SECRET = b"KNOWN-TO-FEW"
 """Text in the keys and values of `vault` and `box`."""
 ENTRIES = 50
 NOT_PERMITTED = 64
-"""Error code of the protocol."""
 WORDS = "may not do this"
 OF_OWN = "read put remove destroy listen lock changes"
 """Everything but cuts: a cut is held and ended by its id, whatever maps it is of."""

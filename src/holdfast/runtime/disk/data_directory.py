@@ -113,7 +113,6 @@ class DataDirectory:
         return self._journal.figures() if self._journal is not None else {}
 
     def status(self) -> FilesStatus | None:
-        """None before it is open."""
         figures = self.figures()
         if not figures:
             return None

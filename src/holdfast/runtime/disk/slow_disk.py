@@ -53,10 +53,8 @@ class DiskWatch:
         self._clocks = clocks
         self._limit_s = limit_s
         self._lasting: set[int] = set()
-        """Lines whose present deed was reported."""
 
     def look(self) -> list[str]:
-        """Lines for the log."""
         lines: list[str] = []
         for number, clock in enumerate(self._clocks):
             deed = clock.slowest()

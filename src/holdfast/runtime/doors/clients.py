@@ -33,7 +33,6 @@ class Door(door.Door):
         connection_log: ConnectionLog | None = None,
         options: DoorOptions | None = None,
     ) -> None:
-        """`options.release` is that of this build."""
         options = replace(options or DoorOptions(), release=__version__)
         loop = asyncio.get_running_loop()
         super().__init__(grid, limits, loop, monotonic_ns, connection_log or ConnectionLog(), member, options)

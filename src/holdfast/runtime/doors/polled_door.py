@@ -23,20 +23,16 @@ if TYPE_CHECKING:
 COMPILED = "holdfast.runtime.doors.poll_compiled"
 SOURCES = tuple(Path(__file__).with_name(name) for name in ("poll_cy.py", "system_calls.pxd"))
 BACKLOG = 1024
-"""The system's queue of connections to accept."""
 AT_ONCE = 64
 FULL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 FULL_S = 0.2
-"""Pause of accepting while no descriptor is free."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sockets:
     kind: Literal["poll", "loop"]
     module: ModuleType | None = None
-    """None for asyncio."""
     why: str = ""
-    """Reason for asyncio, or for uncompiled code."""
 
 
 def sockets_way(choice: SocketsChoice = "auto", lane: LaneChoice = "auto", *, tls: bool = False) -> Sockets:

@@ -9,7 +9,6 @@ import os
 from typing import Any
 
 READY_BYTES = 12
-"""Size of one event in the buffer of `wait`."""
 PIECES_MOST = 64
 
 

@@ -19,7 +19,6 @@ from holdfast.errors import ConfigError
 log = logging.getLogger("holdfast")
 
 ROUNDS_MAX = 8
-"""Messages each way of a handshake in memory; it takes three."""
 CIPHERS_1_2 = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Cipher suites for TLS 1.2: forward secrecy and authenticated encryption, as RFC 9325 recommends. The suites
 of TLS 1.3 are all of this kind.
@@ -35,7 +34,6 @@ class Contexts:
     members: ssl.SSLContext
     outgoing: ssl.SSLContext
     member_certificate_ends: str
-    """As OpenSSL writes it."""
 
 
 class MemberTls:
@@ -50,7 +48,6 @@ class MemberTls:
         self.loaded = 1
 
     def look(self) -> None:
-        """Use changed files if they are valid."""
         stamp = self._stamps()
         if stamp == self._stamp:
             return

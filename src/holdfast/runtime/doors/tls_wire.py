@@ -67,7 +67,6 @@ class TlsDoor:
         self.handshake_s = handshake_s
         self._half_open: Quota[TlsWire] = Quota(handshakes)
         self.room = memoryview(bytearray(READ_BYTES))
-        """For protocols without a buffer of their own."""
 
     def __call__(self) -> TlsWire:
         return TlsWire(self)
@@ -95,7 +94,6 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
         self._tls: ssl.SSLObject | None = None
         """Since the first byte."""
         self._behind: asyncio.BaseProtocol | None = None
-        """The protocol above, after the handshake."""
         self._loop = asyncio.get_running_loop()
         self._plain: asyncio.Transport
         self._timer: asyncio.TimerHandle | None = None
@@ -325,7 +323,6 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
             self._loop.call_soon(self._run_slice)
 
     def _run_slice(self) -> None:
-        """Deliver what arrived before the pause."""
         self._resuming = False
         if not self._ended:
             self._read()

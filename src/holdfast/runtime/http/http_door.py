@@ -40,7 +40,6 @@ LOADED = (
     "holdfast.runtime.http.console_files",
 )
 REST_S = 30.0
-"""Time for the peer to read pending output of a closed connection."""
 LOOK_S = 1.0
 
 log = logging.getLogger("holdfast")
@@ -59,7 +58,6 @@ class HttpDoor:
         self._wires: Quota[HttpWire] = Quota(self._settings.connections)
         self._timer: asyncio.TimerHandle | None = None
         self._loading: asyncio.Future[object] | None = None
-        """Since the first connection."""
         self.address: Address | None = None
 
     async def open(self, tls: MemberTls | None) -> None:

@@ -30,7 +30,6 @@ LOOK_S: Final = 1.0
 """Interval of polling for changes without notification: suspicions, full disks."""
 UNCOUNTED: Final = Counted(EntryCounts(0, 0), set())
 BEATS: Final = 15
-"""Looks per heartbeat to open pages."""
 
 
 class MemberConsole:
@@ -43,7 +42,6 @@ class MemberConsole:
         self.cluster_events = ClusterEvents(lambda: self._tell("happened"))
         self._heard: dict[object, Callable[[str], None]] = {}
         self._errands: ConsoleErrands | None = None
-        """Since the first request that needs it."""
         self._files: Mapping[str, ConsoleFile] | None = None
         self._ends: list[Callable[[], object]] = []
         self._timer: asyncio.TimerHandle | None = None

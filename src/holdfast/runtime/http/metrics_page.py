@@ -45,7 +45,6 @@ class MetricsPage:
         self._failed = failed
         self._loaded = False
         self._waiting: dict[str, list[Told]] = {}
-        """By accepted format."""
         self._kept: dict[str, tuple[bytes, str]] = {}
         self._made_s = -FRESH_S
         self._families: list[Family] = []
@@ -141,7 +140,6 @@ class _Some:
 
 
 def written(families: Iterable[Family], accept: str) -> Generator[None, None, tuple[bytes, str]]:
-    """Yields between slices."""
     from prometheus_client import exposition
     from prometheus_client.openmetrics import exposition as openmetrics
 

@@ -18,7 +18,6 @@ TURN = 500
 ENTRY_BYTES = 512
 """So much data costs as much as one entry."""
 REQUEST = 16
-"""Fixed cost of a request."""
 PIECE = 250
 """Maximum cost of the entries of one request, unless a single one costs more."""
 PORTION = 25
@@ -33,7 +32,6 @@ def cost_of(parts: Sequence[bytes], entries: int) -> int:
 class BulkTurns:
     def __init__(self) -> None:
         self._spent = self._granted = 0
-        """In this turn, and granted in the next."""
         self._scheduled = False
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 

@@ -46,7 +46,6 @@ WINDOW_BYTES = 8 << 20
 """Serialized data that a bulk write holds at a time."""
 PAGE_ROWS, PAGE_BYTES = 250, 1 << 20
 FIRST_ROWS = 8
-"""While the size of values is unknown."""
 
 
 def milliseconds(seconds: float | None) -> int:
@@ -402,7 +401,6 @@ class Map(Generic[K, V]):
         raise_first(await work_off(share(partition) for partition in range(self._node.partition_count)))
 
     async def _pages(self) -> AsyncIterator[list[Any]]:
-        """Pages of alternating keys and values. Their size adapts to the size of values."""
         rows = FIRST_ROWS
         for partition in range(self._node.partition_count):
             answer = await self._of_partition(Op.KEYS, partition)

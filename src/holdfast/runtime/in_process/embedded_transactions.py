@@ -32,7 +32,6 @@ from holdfast.serialization import Serializers
 Answer = TypeVar("Answer")
 Isolation = Literal["read-committed", "repeatable-read", "serializable"]
 PAUSE_S = 0.01
-"""Before the first repetition; doubled each time."""
 PAUSE_MAX_S = 1.0
 
 

@@ -11,7 +11,6 @@ from holdfast.config import ClusterSettings, Settings, load
 from holdfast.errors import ConfigError
 
 ORIGIN = "holdfast.Member"
-"""Origin of these settings in error messages."""
 
 
 class MemberKeywords(TypedDict, total=False):

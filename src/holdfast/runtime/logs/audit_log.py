@@ -22,7 +22,6 @@ from holdfast.runtime.logs.line_file import LineFile
 from holdfast.server.audit_events import AuditEvent, AuditKind
 
 LINES_MAX = {AuditKind.ORDER: 1000, AuditKind.LOGIN: 300}
-"""Per kind and user in one period."""
 LINES_OF_OTHERS = 100
 """Failed logins share one limit for all users, because clients choose the names."""
 PERIOD_S = 10.0
@@ -47,7 +46,6 @@ class AuditLog:
         self._began_s = clock()
         self._told: Counter[tuple[AuditKind, str]] = Counter()
         self.left_out: Counter[AuditKind] = Counter()
-        """Dropped lines of this period."""
 
         def lost(error: OSError) -> None:
             log.error("the audit log cannot be written, lines of it are lost: %s: %s", path, error)

@@ -7,10 +7,8 @@ import time
 from collections.abc import Callable
 
 LINES = 5
-"""Per kind and period."""
 PERIOD_S = 10.0
 SAID_MAX = 200
-"""Characters of foreign text that are shown."""
 
 log = logging.getLogger("holdfast")
 

@@ -86,7 +86,6 @@ class LineFile:
                 older.replace(self._path.with_name(f"{self._path.name}.{number}"))
 
     def close(self) -> None:
-        """Write pending lines first."""
         with self._gathering:
             self._closed = True
         self._thread.shutdown(wait=True)

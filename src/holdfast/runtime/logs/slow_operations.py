@@ -22,13 +22,9 @@ from holdfast.runtime.logs.limited_lines import LimitedLines, quoted
 from holdfast.runtime.logs.process_log import FIELDS
 
 KEPT = 100
-"""Kept for the status."""
 FOLLOWED = 1000
-"""Slow operations in progress that are tracked."""
 PLACES_SHOWN = 5
-"""Maps, and partitions per map, that are shown per operation."""
 LOOKS = 2
-"""Per limit."""
 LOOK_MIN_S, LOOK_MAX_S = 0.01, 0.25
 
 

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 EXPORT_S = 5.0
-"""Limit of one export, with retries."""
 DELAY_MS = 1000
 """Time a span waits for others to be sent with it."""
 FLUSH_S = 2.0
@@ -61,7 +60,6 @@ class Traces:
         self._loop = asyncio.get_running_loop()
         self._ended = False
         self._reached = True
-        """Whether the last export succeeded, or there was none."""
         self._provider = self._provide(settings, member)
         self._tracer = self._provider.get_tracer("holdfast", __version__)
         self._orders: set[Span] = set()
@@ -111,7 +109,6 @@ class Traces:
         return provider
 
     def _collector_said(self, *, taken: bool, spans: int) -> None:
-        """Runs in the thread of the SDK."""
         self._reached = taken
         if taken:
             return

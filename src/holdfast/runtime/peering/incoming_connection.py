@@ -75,7 +75,6 @@ class IncomingConnection(asyncio.BufferedProtocol):
         self._network = network
         self._buffer = memoryview(bytearray(REQUEST_BYTES_MAX + FRAME.size))
         self._start = self._end = 0
-        """Begin and end of the unparsed bytes in the buffer."""
         self._wanted = LENGTH_BYTES
         """Length of the next frame with its length field, as far as it is known."""
         self._request: HandshakeRequest | None = None
@@ -137,7 +136,6 @@ class IncomingConnection(asyncio.BufferedProtocol):
             self._network.send_gathered()
 
     def _pause(self) -> None:
-        """Pause reading, and continue in the next turn of the event loop."""
         if not self._paused and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
@@ -149,7 +147,6 @@ class IncomingConnection(asyncio.BufferedProtocol):
             self._handle()
 
     def _frame(self) -> bool:
-        """Handle the next frame if it is complete. Returns whether it was."""
         start, here = self._start, self._end - self._start
         self._wanted = LENGTH_BYTES
         if here < LENGTH_BYTES:
@@ -245,5 +242,4 @@ class IncomingConnection(asyncio.BufferedProtocol):
 
     @property
     def member(self) -> str:
-        """UUID; empty until authenticated."""
         return self._request.uuid if self._request else ""

@@ -9,5 +9,4 @@ FRAME = struct.Struct("<IB")
 PACKET, DATAGRAM = 0, 1
 LENGTH_BYTES = 4
 REQUEST_BYTES_MAX = 4096
-"""Length of a frame before its sender is authenticated."""
 FRAME_BYTES_MAX = 256 * 1024 * 1024

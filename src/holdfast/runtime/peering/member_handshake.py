@@ -32,7 +32,6 @@ from holdfast.wire import doors
 
 OF_THIS_BUILD: Final = ProtocolRange(build=__version__)
 MAGIC = doors.MEMBER
-"""First bytes of an opening; they contain the version of the handshake."""
 UUID_BYTES = 36
 NONCE_BYTES = 32
 BUILD_BYTES = 24
@@ -59,7 +58,6 @@ class HandshakeRequest(msgspec.Struct, frozen=True, array_like=True):
     nonce: bytes
     proofs: list[bytes]
     lowest: int = LOWEST
-    """Range of supported versions of the member protocol."""
     highest: int = LOWEST
     build: str = ""
 
@@ -157,7 +155,6 @@ def proved_secrets(
 
 
 def welcome_of(secret: str, opening: bytes, request: HandshakeRequest, channel: bytes = b"") -> bytes:
-    """Third message of a handshake: a proof by a secret that the greeting has proved."""
     who = (request.uuid, request.host, request.port)
     return WELCOME + proof_of(secret, IS_CONNECTED_TO, opening, who, request.nonce, channel, request.speaks)
 
@@ -165,5 +162,4 @@ def welcome_of(secret: str, opening: bytes, request: HandshakeRequest, channel: 
 def is_welcome(
     said: bytes, secrets: Sequence[str], opening: bytes, request: HandshakeRequest, channel: bytes = b""
 ) -> bool:
-    """Whether the third message proves one of these secrets."""
     return any(hmac.compare_digest(said, welcome_of(secret, opening, request, channel)) for secret in secrets)

@@ -43,9 +43,7 @@ APART_BYTES = 16 * 1024
 """Packets of this size or more are written separately from their header, which saves a copy."""
 REFUSED = "members refused: wrong secret"
 REFUSED_KEPT = 16
-"""Rejected addresses that are remembered for the status."""
 REFUSED_S = 60.0
-"""How long the status shows a rejected address."""
 
 log = logging.getLogger("holdfast")
 
@@ -83,7 +81,6 @@ class MemberNetwork:
         connection.
         """
         self.on_bytes: Callable[[int], None] = lambda size: None
-        """Called with the size of each read."""
         seeds = self._seeds = [Address(host, port) for host, port in settings.seed_addresses()]
         servers = [parse_address(one, "cluster.dns_servers") for one in settings.cluster.dns_servers]
         self.seed_places = SeedPlaces(seeds, Names(seeds, servers), uuid, self)
@@ -95,7 +92,6 @@ class MemberNetwork:
         self._half_open: Quota[IncomingConnection] = Quota(settings.limits.unauthenticated_connections)
         self._authenticated: Quota[IncomingConnection] = Quota(settings.limits.member_connections)
         self._of_member: dict[str, list[IncomingConnection]] = {}
-        """By UUID of the authenticated member, oldest first."""
         self._outgoing: dict[Address, OutgoingConnection] = {}
         self._peers: dict[MemberId, Address] = {}
         self._server: asyncio.Server | None = None
@@ -188,7 +184,6 @@ class MemberNetwork:
         return self._gathering
 
     def send_gathered(self) -> None:
-        """Send the collected frames, and stop collecting."""
         self._gathering = False
         unsent, self._unsent = self._unsent, []
         for outgoing in unsent:
@@ -203,7 +198,6 @@ class MemberNetwork:
     # -- incoming connections
 
     def set_limits(self, limits: LimitSettings) -> None:
-        """Present connections stay."""
         self._authenticated.allow(limits.member_connections)
 
     def on_connected(self, incoming: IncomingConnection) -> None:

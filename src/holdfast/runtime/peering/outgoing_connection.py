@@ -62,8 +62,6 @@ class OwnAddress(Exception):
 
 
 class OutgoingOwner(Protocol):
-    """The part of the network that a connection calls (`member_network.py`)."""
-
     uuid: str
     address: Address
     tls: MemberTls | None
@@ -105,7 +103,6 @@ class OutgoingConnection:
 
     @property
     def member(self) -> str:
-        """The UUID at the other end; empty while there is no connection."""
         return self._protocol.member if self._protocol is not None else ""
 
     def send(self, frame: bytes, body: bytes = b"", *, datagram: bool) -> None:
@@ -128,7 +125,6 @@ class OutgoingConnection:
         self._connect()
 
     def send_gathered(self) -> None:
-        """Write the collected frames in one call."""
         frames, self._gathered = self._gathered, []
         if self._transport is None:
             return  # The connection was lost meanwhile: links repeat their packets.

@@ -46,16 +46,13 @@ class SeedPlaces:
         asker: SeedAsker,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`uuid`: of this member. `clock`: in seconds."""
         self._names = names
         self._me = MemberId(uuid)
         self._asker = asker
         self._clock = clock
         self._seeds = frozenset(seed for seed in seeds if is_name(seed))
         self._places: dict[Address, list[Place]] = {}
-        """Addresses of each seed, by the latest lookup."""
         self._there: dict[Address, MemberId] = {}
-        """The member at each address, or `ABSENT`."""
         self._asking: dict[Address, asyncio.Task[None]] = {}
         self._nameless_since_s: dict[Address, float] = {}
 
