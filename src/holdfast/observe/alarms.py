@@ -34,7 +34,6 @@ class Alarms:
     def __init__(self, picture: MemberView) -> None:
         self._picture = picture
         self._suspects: dict[MemberId, str] = {}
-        """Names by id."""
         self._minority = False
         self._full: dict[MemberId, str] = {}
         self._short: dict[MemberId, str] = {}

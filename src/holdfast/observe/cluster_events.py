@@ -34,7 +34,6 @@ class ClusterEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     source: str = ""
     target: str = ""
     replica: int | None = None
-    """0 is the primary."""
 
 
 class ClusterEvents:
@@ -78,7 +77,6 @@ class ClusterEvents:
         )
 
     def look(self, at_ms: int, member: Member) -> None:
-        """Add an event for each change since the previous look."""
         before = self.number
         picture = member.picture
         left = self._leaving.union(picture.view.left if picture.view is not None else ())

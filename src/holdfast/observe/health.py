@@ -15,8 +15,6 @@ from holdfast.core.membership.membership_status import MembershipState
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Reasons against sending traffic to a member; empty if there are none."""
-
     not_live: str = ""
     """Reason to restart it."""
     not_ready: str = ""

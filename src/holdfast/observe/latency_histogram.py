@@ -26,7 +26,6 @@ def bucket_of(took_ns: int) -> int:
 
 
 def bound_ns(bucket: int) -> int:
-    """Exclusive; the last bucket has none."""
     octave, part = divmod(bucket, PARTS)
     return (PARTS + part) << (FIRST_BIT - 2 + octave)
 

@@ -18,7 +18,6 @@ from holdfast.core.model.member_status import MapFigure, MemberCount
 T = TypeVar("T")
 
 COPIES: Final = 500
-"""Maps in partitions per slice."""
 SAMPLES, SAMPLED_COPIES = 4, 16
 """Sizes are sampled from this many entries in each of this many copies of a map."""
 

@@ -26,15 +26,12 @@ ROOMS: Final = {Room.PLENTY: 0, Room.LITTLE: 1, Room.NONE: 2}
 
 @dataclass(slots=True)
 class ProcessStats:
-    """Facts about the member's process, which the member itself does not know."""
-
     version: str = ""
     lane: str = ""
     sockets: str = ""
     memory: MemoryStatus | None = None
     files: Mapping[str, Any] | None = None
     stall_s: float = 0.0
-    """In the last minute."""
     connections: Mapping[str, int] = field(default_factory=dict)
     refusals: Mapping[str, int] = field(default_factory=dict)
     latencies: Mapping[str, LatencyHistogram] = field(default_factory=dict)
@@ -45,7 +42,6 @@ class ProcessStats:
 @dataclass(slots=True)
 class HistogramValue:
     buckets: list[tuple[float, int]]
-    """Bounds in seconds with cumulative counts."""
     count: int
     sum_s: float
 
@@ -56,7 +52,6 @@ Collected = dict[str, list[tuple[tuple[str, ...], Value]]]
 
 
 def collecting(member: Member, process: ProcessStats) -> Generator[None, None, Collected]:
-    """Yields between slices."""
     found: Collected = {name: [] for name in METRICS}
 
     def expose(name: str, value: float, *labels: str) -> None:

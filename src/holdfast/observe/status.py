@@ -32,7 +32,6 @@ COUNTED: Final = 2000
 
 NO_PROCESS: Final = ProcessStatus()
 _ReplicaCounts = tuple[Counter[str], Counter[str]]
-"""Primaries and backups of each member, by the table."""
 
 
 class Counted(NamedTuple):
@@ -68,7 +67,6 @@ def counting(member: Member) -> Generator[None, None, Counted]:
 
 
 def counted(member: Member) -> Counted:
-    """The same at once."""
     work = counting(member)
     while True:
         try:
@@ -121,7 +119,6 @@ def status_of(member: Member, count: Counted, process: ProcessStatus = NO_PROCES
 
 
 def _of_membership(member: Member, counts: _ReplicaCounts) -> dict[str, Any]:
-    """The state of the member and its cluster, and who belongs to it."""
     picture, levels = member.picture, member.picture.info.levels
     view = picture.view
     recovers = view is not None and view.recovering and not picture.assigned

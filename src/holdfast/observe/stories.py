@@ -146,8 +146,6 @@ def _partition(one: object) -> int:
 
 
 class Narrator:
-    """The story of one member: events, reactions, and changes of its view and table."""
-
     def __init__(self, names: Mapping[str, str], *, partition: int | None = None) -> None:
         """`names`: all members by UUID. With `partition`, only lines that concern it."""
         self._names = names
@@ -155,13 +153,11 @@ class Narrator:
         self._view = -1
         self._rows: dict[int, Assignment] = {}
         self._asked: dict[int, str] = {}
-        """Unanswered requests by token."""
 
     def _about(self, partitions: Sequence[int] | set[int]) -> bool:
         return self._partition is None or self._partition in partitions
 
     def event(self, event: Event) -> list[str]:
-        """None for frequent events."""
         match event:
             case Received(sender, message) if not isinstance(message, QUIET):
                 if not self._about(concerned(message)):

@@ -26,11 +26,8 @@ class TableHistory:
         self._kept: deque[Change] = deque()
         self._room = kept
         self._rows: list[Assignment] = []
-        """At the last look."""
         self._base: list[Row] = []
-        """Before the first kept change."""
         self._base_ms = 0
-        """Time of `_base`."""
         self._names: dict[str, str] = {}
         self.number = 0
 

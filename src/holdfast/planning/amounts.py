@@ -94,7 +94,6 @@ class Sizes:
     kind: str
     """`fixed`, `uniform`, `lognormal` or `measured`."""
     low: float = 0.0
-    """The size; the minimum; the median."""
     high: float = 0.0
     """The maximum; for `lognormal` the standard deviation of the logarithm."""
     seed: int = 0
@@ -148,7 +147,6 @@ def mixed(number: int) -> int:
 
 
 def _dice(seed: int, partition: int) -> float:
-    """Between 0 and 1, exclusive."""
     return ((mixed(mixed(seed) + partition) >> 11) + 0.5) / (1 << 53)
 
 

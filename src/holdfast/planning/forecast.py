@@ -33,13 +33,11 @@ from holdfast.planning.timeline import Label
 from holdfast.planning.walk import MEMBERS, NOW, ORDERS, Part, Question, partner_counts, shares, work
 
 MTBF_S = 90 * 86_400.0
-"""Default mean time until a member crashes."""
 
 COPIES_ALLOWED = range(1, COPIES_MAX + 1)
 ROUND_TRIPS = 4
 """For each migration, in addition to its content: request, preparation, readiness, commit."""
 MEMBERS_SHOWN = 40
-"""The members of larger clusters are not shown one by one."""
 LOST_SHOWN = 10
 
 
@@ -99,7 +97,6 @@ class OtherOrder(msgspec.Struct, frozen=True):
     dips: int
     """Partitions below both their old and their new number of copies."""
     stuck: int
-    """Partitions without a way."""
     fewest: int
 
 
@@ -116,17 +113,14 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     migrations: int
     kinds: dict[str, int]
     copies: int
-    """Migrations whose whole content travels."""
     promotions: int
     lost: int
     lost_partitions: list[int]
-    """The first of the lost ones."""
     cycles: int
     """Cancelled rotations of three or more members."""
     cleared: int
     left_out: int
     increment: int
-    """Growth of the versions of all rows."""
     bytes: int
     dips: int
     """Partitions that at some moment have fewer copies than before and afterwards; none in the members' own
@@ -141,7 +135,6 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     longest partition.
     """
     fewest: int
-    """Copies of any partition at the worst moment."""
     lowest: list[int]
     """Number of partitions with 0, 1, 2, … copies at the worst moment."""
     owned: tuple[int, int]
@@ -151,7 +144,6 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     stored: tuple[int, int]
     """Least and most bytes."""
     loads: list[MemberLoad]
-    """Empty for clusters of more than 40."""
     sets: int
     """Distinct sets of holders; the members of a set may crash together."""
     loss_during: float
@@ -160,7 +152,6 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     loss_year: float
     """The same for a year of the cluster after the step, if each crash is repaired within `repair_s`."""
     orders: dict[str, OtherOrder]
-    """Other orders of steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +162,6 @@ class Forecast:
     seconds: float
     tasks: int
     cpu_s: float = 0.0
-    """Processor time of all tasks."""
 
     def find(self, scenario: str, step: int = 0, strategy: str = ARRANGE) -> Figures:
         """Raises KeyError."""
@@ -240,7 +230,6 @@ def forecast_of(
     seconds: float,
     tasks: int,
 ) -> Forecast:
-    """From the parts of all tasks."""
     network, hazards = network or Network(), hazards or Hazards(Failures(MTBF_S))
     figures = summed(question, parts, network, hazards, strategies)
     cpu_s = sum(part.cpu_us for part in parts) / 1e6
@@ -253,7 +242,6 @@ def forecast_of(
 def summed(
     question: Question, parts: Iterable[Part], network: Network, hazards: Hazards, strategies: Sequence[str]
 ) -> tuple[Figures, ...]:
-    """From the parts of all tasks, in the order of strategies, scenarios and steps."""
     found: dict[tuple[str, int, int], list[Part]] = {}
     for part in parts:
         found.setdefault((part.strategy, part.scenario, part.step), []).append(part)
@@ -347,7 +335,6 @@ def _added(lists: Iterable[Sequence[int]]) -> list[int]:
 
 
 def _shapes(codes: Iterable[Sequence[int]]) -> Counter[Shape]:
-    """Number of distinct sets of holders by shape."""
     mask = (1 << SHAPE_BITS) - 1
     return Counter(SHAPES[code & mask] for code in set[int]().union(*codes))
 
@@ -437,7 +424,6 @@ def _state_text(told: Figures) -> Iterator[str]:
 
 
 def _loads_text(before: Figures, after: Figures, label: Label) -> Iterator[str]:
-    """The partitions of each member, before and after the step."""
     width = max((len(label(each.member)) for each in after.loads), default=0)
     if after.loads:
         yield f"{'':{width}}  {'owns':>9}{'after':>9}  {'replicas':>9}{'after':>9}"

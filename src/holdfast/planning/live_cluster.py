@@ -25,11 +25,8 @@ from holdfast.planning.walk import Question
 
 ANSWER_S = 5.0
 LOOKS = 5
-"""Number of tries to get members and table of one moment."""
 ENTRY_BYTES = 128
-"""Assumed size of key and value."""
 PREFIX_MIN = 4
-"""Least characters of an abbreviated UUID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +41,6 @@ class LiveCluster:
 
     @property
     def placement(self) -> Placement:
-        """The master's method for the layout."""
         return cast("Placement", self.status.partitions.placement)
 
     @property
@@ -117,7 +113,6 @@ class LiveCluster:
         return uuid
 
     def warnings(self, question: Question) -> list[str]:
-        """Remarks for the reader of the plan."""
         found = list(self.notes)
         moves = self.status.migrations
         if moving := moves.active + moves.queued:

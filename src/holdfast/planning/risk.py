@@ -45,9 +45,7 @@ SHAPE_NUMBER: dict[Shape, int] = {shape: number for number, shape in enumerate(S
 @dataclass(frozen=True, slots=True)
 class Failures:
     mtbf_s: float
-    """Mean time between crashes of one member."""
     group_mtbf_s: float = math.inf
-    """The same of a whole group."""
 
     def crash(self, window_s: float) -> float:
         """p: probability that a member crashes in the window, by itself."""

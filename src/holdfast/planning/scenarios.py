@@ -31,8 +31,6 @@ FORMS += "backups:N, placement:even|rendezvous"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Events that happen at once."""
-
     text: str
     join: tuple[Candidate, ...] = ()
     """New members, or ones that come back empty."""
@@ -165,7 +163,6 @@ class _Step:
 
 
 def _newcomers(rest: str, here: Sequence[Candidate], number: int) -> list[Candidate]:
-    """In the given group or spread over the present groups."""
     who, at, group = rest.partition("@")
     if not who or (at and not group):
         raise ConfigError(f"join:{rest} is not allowed: give join:N, join:NAME or join:N@GROUP")

@@ -30,12 +30,10 @@ PLACEMENTS: dict[str, Placement] = {ARRANGE: "even", RENDEZVOUS: "rendezvous"}
 
 
 def strategy_of(placement: Placement) -> str:
-    """The strategy that is the layout of members with this placement."""
     return next(name for name, one in PLACEMENTS.items() if one == placement)
 
 
 def layout(strategy: str, partitions: Sequence[int], order: Sequence[Candidate]) -> Layout:
-    """`order`: all members, in a fixed order."""
     if strategy in PLACEMENTS:
         return layout_of(PLACEMENTS[strategy])(partitions)
     names = {each.uuid: number for number, each in enumerate(order)}

@@ -96,7 +96,6 @@ def _loaded(data: bytes) -> dict[str, Any]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Duplicate keys are an error."""
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]

@@ -11,7 +11,6 @@ from holdfast.core.model.migration import NONE, Migration, ReplicaList
 from holdfast.core.placement.dryrun import Outlook, changed
 
 Label = Callable[[str], str]
-"""Returns the name of a member for display."""
 
 # -- as data
 
@@ -132,7 +131,6 @@ def _idle(partitions: list[int]) -> str:
 
 
 def _block(outlook: Outlook, label: Label) -> Iterator[str]:
-    """The event, the assignment after it, and the members involved."""
     planned = outlook.plan
     states = list(outlook.states())
     told = ["now", *_events(outlook)]
@@ -171,7 +169,6 @@ def _events(outlook: Outlook) -> Iterator[str]:
 
 
 def _details(outlook: Outlook, label: Label) -> Iterator[str]:
-    """Source and destination of each event."""
     if outlook.promoted != NONE:
         heir = _named(outlook.plan.current[0], label)
         yield f"{heir} from {outlook.promoted} to 0; version +{_first_increment(outlook)}"

@@ -45,7 +45,6 @@ BLOCK = 20_000
 """Partitions that are laid out together: a table up to this size is one block."""
 
 NOW = -1
-"""Number of the step before the first: the present cluster."""
 
 SCALARS = (
     "partitions",
@@ -66,7 +65,6 @@ ORDERS = ("published", "careless")
 ALONE = 64
 """Migrations of one partition are counted up to this, for `alone`; more count as the last."""
 LOST_LISTED = 1000
-"""Lost partitions of a block that are listed."""
 
 
 class Part(msgspec.Struct):
@@ -94,13 +92,11 @@ _HASH_MASK = (1 << 63 - SHAPE_BITS) - 1
 @dataclass(frozen=True, slots=True)
 class Question:
     members: tuple[Candidate, ...]
-    """Present members that may hold partitions."""
     partitions: int
     copies: int
     scenarios: tuple[Scenario, ...]
     sizes: Sizes
     block: int = BLOCK
-    """Partitions that are laid out together."""
     rows: tuple[ReplicaList, ...] | None = None
     """The present table; None: the members lay it out first."""
     others: frozenset[str] = frozenset()
@@ -110,7 +106,6 @@ class Question:
     accept: bool = False
     """Whether lost partitions begin again empty instead of waiting."""
     orders: bool = False
-    """Whether other orders of steps are examined."""
     target: tuple[ReplicaList, ...] | None = None
     """Rows to get to, instead of those that the members would lay out."""
     hosts: dict[str, str] | None = None
@@ -313,7 +308,6 @@ def keeping(placement: Placement, away: Sequence[Candidate]) -> LayoutOf:
 
 
 def _noting(outlooks: Iterator[Outlook], after: list[ReplicaList]) -> Iterator[Outlook]:
-    """Pass the outlooks through, and record the resulting assignments."""
     for outlook in outlooks:
         after.append(outlook.plan.target)
         yield outlook
@@ -349,9 +343,7 @@ class Tally:
     """
     watched: int = WATCHED
     sets: set[int] = field(default_factory=set)
-    """Distinct sets of holders afterwards, as codes."""
     weak: set[int] = field(default_factory=set)
-    """The same at the worst moment of each partition."""
 
     numbers: dict[str | None, int] = field(init=False)
     groups: list[str] = field(init=False)
@@ -427,7 +419,6 @@ class Tally:
             members["sent"][owner] += size
 
     def _compare(self, current: ReplicaList, wanted: ReplicaList, floor: list[int]) -> None:
-        """Count what other orders of steps would do."""
         for name, states in (
             ("published", published_states(current, wanted)),
             ("careless", careless_states(current, wanted)),

@@ -18,7 +18,6 @@ from holdfast.wire.values import Serialized, from_stored
 TEXT_MAX = 200
 
 Hex = Annotated[bytes, msgspec.Meta(extra_json_schema={"contentEncoding": "base16"})]
-"""Hexadecimal digits in JSON."""
 
 
 class Total(msgspec.Struct, frozen=True):
@@ -37,13 +36,11 @@ class KeyFinding(msgspec.Struct, frozen=True):
     partition: int
     map: str
     key: Hex
-    """In its stored form."""
     text: str
     """The key as its writer knows it, if it is of a common type."""
     member: str
     held: bool
     value_bytes: int
-    """0 if there is no value."""
     digest: str
     """Digest of key and value, 16 hexadecimal digits; empty if there is no value."""
     value: Hex = b""
@@ -66,15 +63,11 @@ class TableFinding(msgspec.Struct, frozen=True):
 @dataclass(slots=True)
 class Notes:
     damage: list[str] = field(default_factory=list)
-    """Files or members that could not be read."""
     maps: set[str] = field(default_factory=set)
 
 
 class ComparisonFigures(msgspec.Struct, kw_only=True):
-    """A comparison without its findings."""
-
     totals: list[Total] = []
-    """Counts over all replicas."""
     partitions: int = 0
     """Partitions of the cluster that were looked at; 0 for files."""
     zones: dict[str, int] = {}
@@ -90,11 +83,9 @@ class ComparisonFigures(msgspec.Struct, kw_only=True):
     keys_open: int = 0
     """Maps in partitions whose differing keys could not be found, because they never stood still."""
     damage: list[str] = []
-    """Files or members that could not be read."""
     sources: list[str] = []
     """Directories or listed members that were compared; empty: all members of the cluster."""
     names: dict[str, str] = {}
-    """Member -> its address or name."""
     seconds: float = 0.0
 
 
@@ -103,7 +94,6 @@ class Report(ComparisonFigures, kw_only=True):
     """All of a comparison in this process; of one on Spark those that are not equal, wrong ones first."""
 
     def count(self, verdict: Verdict) -> int:
-        """Replicas of a map in a partition."""
         return sum(each.replicas for each in self.totals if each.verdict == verdict)
 
     @property
@@ -129,7 +119,6 @@ class Report(ComparisonFigures, kw_only=True):
 
     @property
     def entries(self) -> int:
-        """Entries of the replicas that are equal."""
         return sum(each.entries for each in self.totals if each.verdict == "equal")
 
     @property

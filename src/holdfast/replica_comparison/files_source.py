@@ -49,7 +49,6 @@ class FilesSource:
         return [finding for group in groups.values() for finding in compare_with_newest(group)]
 
     def differences(self, findings: Sequence[Finding]) -> Differences | None:
-        """The keys in which replicas of one map in one partition differ."""
         partition, name = findings[0].partition, findings[0].map
         wanted = {one for finding in findings for one in (finding.reference, finding.member)}
         parts: dict[str, ReplicaPage] = {}

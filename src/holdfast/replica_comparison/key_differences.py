@@ -161,5 +161,4 @@ def keys_that_differ(
 
 
 def value_of(entry: EntryCopy | None) -> bytes | None:
-    """The value by which replicas are compared."""
     return entry.value if entry is not None else None

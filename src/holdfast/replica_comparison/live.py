@@ -32,7 +32,6 @@ from holdfast.wire import own
 PAUSE_S = 0.15
 """After the first look, for a write on its way to arrive; each further pause is longer by the same."""
 AT_A_TIME = 64
-"""Partitions asked for together at the first look."""
 
 Progress = Callable[[int, int, int], None]
 """Called with the number of decided partitions, of all, and of looks at the rest so far."""

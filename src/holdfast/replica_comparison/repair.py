@@ -42,7 +42,6 @@ REFILLS_AT_A_TIME = 16
 EARLY_S = 0.3
 """A write that is refused, or that no backup holds up, is answered within this time."""
 REFILL_S = 600.0
-"""How long one backup may take to be filled."""
 TRIES = 5
 PAUSE_S = 0.3
 
@@ -54,14 +53,11 @@ class KeyRepair:
     map: str
     key: bytes
     seen: EntryCopy | None
-    """Value at the primary."""
     right: EntryCopy | None
 
 
 @dataclass(slots=True)
 class RepairPlan:
-    """Repair of one partition."""
-
     partition: int
     owner: str
     refill: list[str] = field(default_factory=list)

@@ -75,13 +75,10 @@ class ClusterSource:
 
 
 class _Listed:
-    """By their addresses."""
-
     def __init__(self, access: Access) -> None:
         self._access = access
         self._open: dict[str, Connection] = {}
         self.why: dict[str, str] = {}
-        """Members that cannot be reached, with the reason."""
 
     def to(self, member: str) -> Connection:
         """Raises NotReady when the member does not answer."""
@@ -198,7 +195,6 @@ def find_keys(
     differences: Callable[[Sequence[Finding]], Differences | None],
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
-    """Add the keys that differ to a report."""
     groups = groups_with_other_entries(report.findings)
     for done, group in enumerate(groups):
         found = differences(group)

@@ -31,9 +31,7 @@ Wanted = Callable[[int], bool]
 class StoreState:
     folder: str
     store: str
-    """Id of these files."""
     member: str
-    """Name of the member; empty if it had none."""
     cluster_id: str
     copies: dict[int, PartitionCopy]
     """By partition; only maps with a journal."""

@@ -33,7 +33,6 @@ LOOKS = 12
 PAUSE_S = 0.1
 """After the first look; each further pause is longer by the same."""
 CUT_S = 10.0
-"""How long a cut may take."""
 LEASE_S = 120.0
 
 Progress = Callable[[int, int, int], None]
@@ -87,8 +86,6 @@ def compare_zones(
 
 
 class ZoneComparison:
-    """Compares the replicas of some maps of one zone."""
-
     def __init__(
         self, client: Client, name: str, count: int, maps: Sequence[str], names: dict[str, str]
     ) -> None:
@@ -100,7 +97,6 @@ class ZoneComparison:
         self._only = maps[0] if len(maps) == 1 else None
         self._names = names
         self._nodes: Mapping[str, str] = {}
-        """Node -> UUID of the member."""
 
     def run(self, partitions: Sequence[int], progress: Progress, pause: Pause) -> list[Finding]:
         """Compare these client partitions, until every replica is compared or has had time enough."""
@@ -131,7 +127,6 @@ class ZoneComparison:
         return [finding for partition in sorted(found) for finding in found[partition]]
 
     def _present_nodes(self) -> dict[str, str]:
-        """Nodes of the members that respond -> their UUIDs."""
         found: dict[str, str] = {}
         for member in self._client.table().members:
             try:
@@ -266,10 +261,8 @@ def compare_at_cut(
 
 
 def _indexes(copy: own.PartitionDigest | None) -> dict[str, int]:
-    """Map -> index of the cut in the log."""
     return {one.map: one.index for one in copy.maps} if copy is not None else {}
 
 
 def _replicas_of(state: ZonePartitionTold) -> list[str]:
-    """Voters and learners."""
     return [] if state.stable is None else [*state.stable.peers, *state.stable.learners]

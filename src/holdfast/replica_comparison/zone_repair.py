@@ -30,8 +30,6 @@ PAUSE_S = 0.25
 
 @dataclass(slots=True)
 class ReplicaRebuild:
-    """One replica of a partition of a zone that differs."""
-
     zone: str
     partition: int
     """Client partition in which it was found to differ."""

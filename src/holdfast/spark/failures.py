@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from holdfast.errors import HoldfastError
 
 _OURS = re.compile(r"^\s*(?:holdfast(?:\.\w+)+\.(\w+)): (.*)", re.MULTILINE)
-"""Last line of a Python traceback with one of Holdfast's errors."""
 
 _ANY = re.compile(r"^\s*((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\w*): (.+)", re.MULTILINE)
 

@@ -57,7 +57,6 @@ def java_home(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
-    """Best first, each with its description."""
     if home := environ.get("JAVA_HOME"):
         yield Path(home) / "bin" / "java", f"JAVA_HOME={home}"
     if found := shutil.which("java", path=environ.get("PATH")):

@@ -44,7 +44,6 @@ class Progress:
     tasks_done: int
     tasks: int
     rows: int
-    """Rows of finished tasks (`Counted`)."""
     seconds: float
     partitions: int = 0
     """Partitions of the grid that finished tasks have completed; 0 for jobs without partitions."""

@@ -11,7 +11,6 @@ from holdfast.version import __version__
 
 
 def _context() -> Any:
-    """None outside Spark, where PySpark may not be installed."""
     spark = sys.modules.get("pyspark")
     return spark.TaskContext.get() if spark is not None else None
 

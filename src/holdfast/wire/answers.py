@@ -69,8 +69,6 @@ class HelloOk(msgspec.Struct, frozen=True, array_like=True, tag=65):
 
 
 class MemberRow(msgspec.Struct, frozen=True, array_like=True):
-    """A member, with its address for clients."""
-
     uuid: str
     host: str
     client_port: int
@@ -78,7 +76,6 @@ class MemberRow(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def address(self) -> str:
-        """`host:port` for clients."""
         return format_address(self.host, self.client_port)
 
 
@@ -95,9 +92,7 @@ class TableIs(msgspec.Struct, frozen=True, array_like=True, tag=67):
     version: int
     members: list[MemberRow]
     replicas: list[list[int]]
-    """Positions in `members`, or `NOBODY`."""
     versions: list[int] = []
-    """By partition."""
     stamp: int = 0
     """64 bits over all assignments: members with equal tables have the same."""
 
@@ -134,7 +129,6 @@ class PutDone(msgspec.Struct, frozen=True, array_like=True, tag=70):
     moved: list[int]
     known: bool
     why: str = ""
-    """Why `known` is False."""
     kept: int = 0
     """Rows of kind `ADD` that were not stored because their key was present with another value."""
 
@@ -163,14 +157,11 @@ class MapDigest(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PartitionDigest(msgspec.Struct, frozen=True, array_like=True):
-    """This member's copy of one partition."""
-
     partition: int
     epoch: int
     replica: int
     """By the member's table; -1 if the table does not name it."""
     serving: bool
-    """Whether it is the serving primary."""
     maps: list[MapDigest]
     version: int = 0
     """Version of the assignment that this member knows."""
@@ -212,8 +203,6 @@ class Acted(msgspec.Struct, frozen=True, array_like=True, tag=83):
 
 
 class Heard(msgspec.Struct, frozen=True, array_like=True, tag=73):
-    """News, in order."""
-
     id: int
     news: list[News]
     last: Number
@@ -288,7 +277,6 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     counter: int
     """Every update up to this one is held by all sync backups: it cannot be undone."""
     term: int
-    """Term of that update; 0 without updates."""
     since: int
     """The primary has every later change in memory; its journal, or other members, may go back further."""
     lineage: list[tuple[int, int]] = []
@@ -352,7 +340,6 @@ class Changes(msgspec.Struct, frozen=True, array_like=True, tag=78):
     times_ms: list[int]
     """Since 1970 by the primary's clock."""
     columns: ColumnBatch
-    """Keys and new values."""
     old_offsets: bytes
     olds: bytes
     """Laid out as in `ColumnBatch`."""

@@ -37,7 +37,6 @@ METADATA = b"holdfast"
 _PAGE_BYTES = 64 << 20
 """A page of a column must have less than 2 GiB, whatever the size of the values; it holds at least one."""
 _ARRAY_BYTES = 2**31 - 1
-"""The offsets of an array reach no further."""
 _BATCH_ROWS = 1024
 _NAME = re.compile(r"p([0-9]{5,10})-([0-9]{12,20})-([0-9a-f]{32})\.parquet", re.ASCII)
 _EXTRAS = ("ttl_ms", "max_idle_ms", "key_hash")
@@ -97,7 +96,6 @@ def checkpoint_name(partition: int, lsn: int, data: bytes) -> str:
 
 
 def parse_name(name: str) -> CheckpointName | None:
-    """None if it is not the name of a checkpoint."""
     found = _NAME.fullmatch(name)
     return CheckpointName(int(found[1]), int(found[2]), found[3]) if found else None
 
@@ -194,7 +192,6 @@ def _cells(cells: Sequence[bytes], kind: Any = None) -> list[Any]:
 
 
 def _numbers(cells: Sequence[int], count: int) -> Any:
-    """Zeros if there are none."""
     import pyarrow as pa
 
     buffer = pa.py_buffer(array("q", cells) if cells else bytes(8 * count))

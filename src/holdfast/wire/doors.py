@@ -8,7 +8,6 @@ HAZELCAST_CLIENT = b"CP2"
 OWN_CLIENT = b"HF1"
 
 TLS = b"\x16\x03"
-"""First bytes of a TLS connection."""
 TLS_ALERT = b"\x15\x03\x03\x00\x02\x02\x0a"
 """Reply to a plaintext client on a TLS-only port: a fatal alert, unexpected message."""
 

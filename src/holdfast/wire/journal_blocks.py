@@ -42,7 +42,6 @@ MAGIC = b"HFJS"
 FORMATS = frozenset(SEGMENT_FORMATS[level] for level in range(LOWEST, HIGHEST + 1))
 """That this Holdfast reads. They differ in the kinds of entries in blocks."""
 ORIGIN = bytes(16)
-"""The link before the first block of a store."""
 
 _HEADER = struct.Struct("<4sHxxQQQ40s16s")
 _HEAD = struct.Struct("<4sIQQ16s16s")
@@ -160,7 +159,6 @@ class Place(NamedTuple):
     first_lsn: int
     """First lsn of the present segment."""
     offset: int
-    """Offset of the next block in it."""
     seed: bytes
 
 
@@ -206,7 +204,6 @@ class Chain:
 
     @property
     def offset(self) -> int:
-        """Offset of the next block in the segment."""
         return self.place.offset
 
     @property
@@ -270,7 +267,6 @@ class Block:
     segment: str
     offset: int
     size: int
-    """Including the head."""
 
 
 def read_header(data: bytes | memoryview) -> Header | None:

@@ -32,7 +32,6 @@ from holdfast.wire.journal_blocks import (
 _ZEROS = bytes(65536)
 
 Load = Callable[[str], bytes]
-"""Returns the content of a segment by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,6 @@ class Damage:
     segment: str
     offset: int
     lsn: int
-    """The block that should be here."""
     next_lsn: int
     """The next readable block: equal to `lsn` if no block is lost; 0 if none is readable."""
     why: str
@@ -68,7 +66,6 @@ class Torn:
     segment: str
     offset: int
     lsn: int
-    """The block that is cut."""
 
     def __str__(self) -> str:
         return f"{self.segment}, offset {self.offset}: cut before block {self.lsn}, which was never durable"
@@ -79,11 +76,9 @@ class SegmentRead:
     name: str
     first_lsn: int
     last_lsn: int = 0
-    """0: no block."""
     blocks: int = 0
     wall_ms: int = 0
     used: int = 0
-    """Bytes up to the end of the last block."""
     size: int = 0
     seed: bytes = b""
     leans: bool = False
@@ -100,7 +95,6 @@ class _Segment:
         self.data = memoryview(raw)
         self.header = read_header(self.data)
         self.why = "the header of the segment is damaged"
-        """Why there is no header."""
         if self.header is not None and self.header.first_lsn != self.first_lsn:
             self.why = f"this is segment {segment_name(self.header.first_lsn)} under another name"
             self.header = None
@@ -155,7 +149,6 @@ class JournalReader:
         """Segments without any block of this journal, to be removed before a writer continues."""
         self.segments: list[SegmentRead] = []
         self.end = End(1, ORIGIN)
-        """Where a writer continues."""
         self._names = segments(names)
         self._load = load
         self._ahead: tuple[int, _Segment] | None = None
@@ -165,13 +158,11 @@ class JournalReader:
         self._lsn = 0
         """lsn of the next block; 0: any."""
         self._checksum = ORIGIN
-        """The link of the last block."""
         self._gap: tuple[str, int, str] | None = None
         """Damage without a known end: where it begins, and why."""
         self._beyond = 1
         """Unreadable blocks have lower lsns than this."""
         self._place = ("", 0)
-        """The end of the last block."""
         self._half = ""
         """The last segment without even a header."""
         self._clean: _Segment | None = None
@@ -221,7 +212,6 @@ class JournalReader:
         )
 
     def _enter(self, index: int, segment: _Segment) -> bool:
-        """Whether the blocks of this segment are to be read."""
         header = segment.header
         if header is None:
             return self._enter_without_header(segment)
@@ -322,7 +312,6 @@ class JournalReader:
         return self._follows(head) or (head.lsn > self._lsn and (not limit or head.lsn < limit))
 
     def _after(self, index: int) -> _Segment | None:
-        """The next segment, loaded before its turn."""
         if index + 1 == len(self._names):
             return None
         if self._ahead is None or self._ahead[0] != index + 1:

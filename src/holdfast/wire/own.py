@@ -126,13 +126,11 @@ __all__ = [
 ]
 
 PREAMBLE = b"HF1"
-"""First bytes of a client, sent once."""
 
 VERSION = 1
 """A member rejects a `Hello` of another version."""
 
 GREETING_BYTES_MAX = 4096
-"""Largest frame of an unauthenticated client."""
 
 PAGE_ROWS_MAX = 65_536
 PAGE_BYTES_MAX = 4 << 20
@@ -217,7 +215,6 @@ _SIZES = dict(
         strict=True,
     )
 )
-"""First byte of a part of fixed size -> bytes that follow."""
 _BLOBS = {
     0xC4: (1, 0),
     0xC5: (2, 0),
@@ -303,7 +300,6 @@ class Frames:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        """The largest frame; may be raised at any time."""
         self.skips = False
         """Whether a frame above the limit is skipped, so that the connection can continue; may be set at any
         time.

@@ -86,7 +86,6 @@ class Scan(msgspec.Struct, frozen=True, array_like=True, tag=5):
 class NextPage(msgspec.Struct, frozen=True, array_like=True, tag=6):
     id: int
     scan: int
-    """The number of the `Scan` request."""
 
 
 @unique
@@ -130,7 +129,6 @@ class AskDigests(msgspec.Struct, frozen=True, array_like=True, tag=8):
     id: int
     partitions: Partitions
     map: str | None = None
-    """None: all."""
     cut: bytes = b""
     """Ask for the content that is kept for this cut, instead of the present one."""
 
@@ -144,7 +142,6 @@ class Act(msgspec.Struct, frozen=True, array_like=True, tag=20):
     action: str
     """Its name (`holdfast.actions`)."""
     fields: msgspec.Raw
-    """A map."""
     timeout_ms: int = 0
     """How long to wait, at most a day."""
 

@@ -24,7 +24,6 @@ NULL, BOOLEAN, INTEGER, LONG, DOUBLE, STRING, BYTES, BIG_INTEGER, JSON = (
 )
 
 Plain = None | bool | int | float | str | bytes | list["Plain"] | dict[str, "Plain"]
-"""Lists and dictionaries become JSON."""
 
 _TYPE = struct.Struct(">i")
 _INT = struct.Struct(">ii")

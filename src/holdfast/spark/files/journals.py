@@ -97,7 +97,6 @@ class StoreFiles:
     segments: tuple[str, ...]
     checkpoints: tuple[str, ...]
     cluster: str = ""
-    """Id of the cluster to which the data belong; empty if unknown."""
 
     def load(self, name: str) -> bytes:
         try:
@@ -224,7 +223,6 @@ class _Rows:
     columns: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in TYPES})
     size: int = 0
     clients: dict[bytes, str] = field(default_factory=dict)
-    """By the first part of a request's id, as far as known."""
     _time: dict[str, int] = field(default_factory=dict)
 
     @property

@@ -36,7 +36,6 @@ EVERY = "1 second"
 """Without a pause Spark would ask the members for news a hundred times a second."""
 
 OBSERVED = "holdfast"
-"""Name of the counter in a query's progress."""
 UNFIT = "__unfit"
 """Column from which it is counted."""
 

@@ -70,7 +70,6 @@ COMPACT_SCHEMAS_MAP = "__schemas"
 
 LEASE_S = 600.0
 ROWS_A_SHARE = 2_000_000
-"""However few slots there are."""
 SCAN_WEIGHT = 64
 """Cost of a scan in addition to its rows, in rows."""
 GROUP_ROWS = 131_072
@@ -109,7 +108,6 @@ class WrittenFile:
     row_groups: int
     expiring: int
     unfit: int = 0
-    """With `TABLES`: entries that did not fit the columns."""
 
 
 _WRITTEN = Columns(WrittenFile)
@@ -261,7 +259,6 @@ def _prepare(folder: Path) -> None:
 
 
 def _stored(client: Client, cut: Cut, name: str) -> list[StoredEntry]:
-    """All entries of an internal map at the cut, by key."""
     found: list[StoredEntry] = []
     for (of, partition), mark in sorted(cut.marks.items()):
         if of == name and mark.entries:
@@ -373,7 +370,6 @@ class Exporter:
         return kind, Path(self.folder) / file_of(kind, name, number)
 
     def _write(self, client: Client, piece: Piece, finals: list[Path]) -> str:
-        """Returns why there are no rows as columns, if there is a reason."""
         temporaries = [temporary_of(final) for final in finals]
         try:
             for final in finals:
@@ -455,7 +451,6 @@ class Exporter:
 
 
 def entry_batch(page: own.Page, partition: int) -> pa.RecordBatch:
-    """Keys and values are not copied."""
     columns, rows = page.columns, page.columns.rows
     zeros = [0] * rows
 
@@ -477,8 +472,6 @@ def entry_batch(page: own.Page, partition: int) -> pa.RecordBatch:
 
 @dataclass
 class _Writer:
-    """Collects batches into row groups of a good size."""
-
     path: Path
     schema: pa.Schema
     _held: list[pa.RecordBatch] = field(default_factory=list)

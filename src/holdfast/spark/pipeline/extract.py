@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 SUFFIXES = (".parquet", ".csv", ".jsonl")
 FIRST_ROWS = 20
 REMOVE_S = 5.0
-"""Longest wait for tasks of a failed job that still write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +153,6 @@ def _value(text: str, kind: Any) -> Any:
 
 
 def _to_file(frame: DataFrame, file: Path) -> int:
-    """Write the rows atomically; returns their number."""
     file.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{file.name}-", dir=file.parent))
     try:

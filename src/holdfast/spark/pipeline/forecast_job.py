@@ -65,7 +65,6 @@ _CELLS: dict[Any, pa.DataType] = {
     list[MemberLoad]: pa.list_(_struct("member", "owned", "replicas", "bytes")),
     dict[str, OtherOrder]: pa.list_(_struct("order", "dips", "stuck", "fewest")),
 }
-"""Columns for the types of `Figures`."""
 
 
 def foresee_on_spark(
@@ -111,7 +110,6 @@ def moves(spark: SparkSession, question: Question, strategies: Sequence[str] = (
 
 
 def moves_of(question: Question, share: Share) -> Iterator[pa.RecordBatch]:
-    """A batch for each scenario and step."""
     for number in share.scenarios:
         walk = Walk(question, share, number)
         own = {name: uuid for uuid, name in walk.name.items()}
@@ -126,8 +124,6 @@ def moves_of(question: Question, share: Share) -> Iterator[pa.RecordBatch]:
 
 
 def _moves(outlook: Outlook, size: int, own: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """The migrations of one partition, with members by their own names."""
-
     def name(member: str | None) -> str | None:
         return None if member is None else own.get(member, member)
 

@@ -65,10 +65,8 @@ class Loaded:
     was there.
     """
     inserted: int
-    """`rows` without `kept`."""
     kept: int
     rejected: int
-    """Rows that cannot be stored and are among the rejects."""
     rows_resent: int
     """Rows that were sent more than once, because their partition moved or an answer was lost."""
     seconds: float
@@ -263,7 +261,6 @@ class _Parquet:
     struct: StructType
     shares: list[ParquetShare]
     to_cast: frozenset[str]
-    """Columns that some file has in another type."""
     corrupt = False
 
     @classmethod

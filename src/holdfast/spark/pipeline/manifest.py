@@ -43,7 +43,6 @@ class BadExport(HoldfastError):
 
 class FileInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str
-    """Within the folder, with slashes."""
     rows: int
     bytes: int
     digest: str
@@ -63,8 +62,6 @@ class StoredEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MapInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One map, and its state at the cut."""
-
     name: str
     rows: int
     digest: str
@@ -92,13 +89,11 @@ class MapInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     format: int
     holdfast: str
-    """The version that wrote it."""
     cluster_id: str
     cluster_name: str
     partition_count: int
     taken: str
     cut: str
-    """32 hexadecimal digits."""
     maps: list[MapInfo]
     compact_schemas: list[StoredEntry] = []
     """The map `__schemas` at the cut, which is needed to read values of compact classes."""

@@ -26,7 +26,6 @@ INT96 = "INT96"
 @dataclass(frozen=True, slots=True)
 class ParquetGroup:
     fragment: Any
-    """Fragment of a data set with this row group only."""
     schema: pa.Schema
 
     @property
@@ -36,7 +35,6 @@ class ParquetGroup:
 
     @property
     def size_bytes(self) -> int:
-        """Before compression."""
         found: int = self.fragment.row_groups[0].total_byte_size
         return found
 

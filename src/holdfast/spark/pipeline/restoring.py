@@ -67,7 +67,6 @@ _APPEND, _OVERWRITE, _RENAME = (
     "--mode overwrite (mode='overwrite')",
     "--rename OLD=NEW (rename={'old': 'new'})",
 )
-"""Options named in errors, as flags and as Python arguments."""
 PARTITIONS_ASKED = 4096
 """Up to so many partitions the driver asks for their contents itself; beyond, the tasks do."""
 
@@ -100,7 +99,6 @@ class Restored:
 
     @property
     def sound(self) -> bool:
-        """Whether the grid has, in these maps, exactly the contents of the export."""
         return all(each.verdict == "equal" for each in self.maps)
 
     def of(self, verdict: Verdict) -> list[RestoredMap]:
@@ -237,7 +235,6 @@ def _check_idle_times(
 def _store_schemas(
     client: Client, manifest: Manifest, chosen: Sequence[MapInfo], names: Mapping[str, str]
 ) -> None:
-    """Before the first entry."""
     # Old exports may contain invalid schemas, from before they were validated; nothing can be read with them.
     compact = [
         entry for entry in manifest.compact_schemas if not schema_entry_problem(entry.key, entry.value)

@@ -182,14 +182,12 @@ def cells_of(batch: pa.RecordBatch, name: str) -> list[bytes]:
 
 
 def numbers_of(batch: pa.RecordBatch, name: str) -> list[int]:
-    """Empty if all are 0."""
     column = batch.column(name)
     numbers = [int(number or 0) for number in column.to_pylist()]
     return numbers if any(numbers) else []
 
 
 def plain(manifest: Manifest) -> dict[str, Any]:
-    """For scripts, without counters and single files."""
     return {
         "holdfast": manifest.holdfast,
         "cluster_id": manifest.cluster_id,

@@ -47,9 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TASKS = 4
-"""Tasks for a small cluster."""
 KEYS_MAX = 100
-"""Differing keys of a map in a partition that are reported one by one."""
 PARTITIONS_A_TASK = 2048
 SHARE_BYTES = 256 << 20
 """Bytes of files for one task, which holds its partitions of one directory at a time."""
@@ -168,8 +166,6 @@ def keys_frame(spark: SparkSession, report: Report) -> DataFrame:
 
 @dataclass(frozen=True)
 class Work:
-    """Pickled."""
-
     source: Source
     counted: Counted
     listed_max: int = LISTED_MAX

@@ -37,7 +37,6 @@ UNREADABLE = (
     msgspec.MsgspecError,
     pa.ArrowException,
 )
-"""Errors of decoders for bytes that they cannot decode."""
 
 REASON_MAX = 200
 """A reason or key in an error may quote a value of megabytes."""
@@ -51,7 +50,6 @@ class BadRow(HoldfastError):
 class BadRows:
     mode: Mode = "fail"
     column: str = ""
-    """With mode `column`: the column for the raw value."""
 
     @classmethod
     def parse(cls, text: str) -> BadRows:

@@ -31,8 +31,6 @@ def page_cells(rows: int, offsets: bytes, data: bytes) -> Cells:
 
 
 class BatchMaker:
-    """A column `__partition` has the partition of each row."""
-
     def __init__(
         self, schema: pa.Schema, layout: Layout, fetch: Callable[[int], Schema | None] | None = None
     ) -> None:

@@ -16,7 +16,6 @@ Cells = Any
 
 
 def fixed(matrix: Bytes) -> Cells:
-    """The rows of a byte matrix."""
     rows, width = matrix.shape
     offsets = np.arange(rows + 1, dtype=np.int64) * width
     return from_buffers(offsets, np.ascontiguousarray(matrix).reshape(-1))
@@ -41,7 +40,6 @@ def to_buffers(cells: Cells) -> tuple[Numbers, Bytes]:
 
 
 def lengths(cells: Cells) -> Numbers:
-    """0 for a null."""
     offsets, _ = to_buffers(cells)
     return np.diff(offsets)
 
@@ -51,13 +49,11 @@ def joined(*parts: Cells) -> Cells:
 
 
 def big_endian(numbers: Numbers, code: str) -> Bytes:
-    """`code`: the numpy type, such as `>i4`."""
     wide = np.ascontiguousarray(numbers, dtype=np.dtype(code))
     return wide.view(np.uint8).reshape(len(wide), wide.dtype.itemsize)
 
 
 def headed(type_id: int, matrix: Bytes) -> Cells:
-    """Cells of one width after a type id."""
     rows, width = matrix.shape
     whole = np.empty((rows, 4 + width), np.uint8)
     whole[:, :4] = np.frombuffer(type_id.to_bytes(4, "big", signed=True), np.uint8)

@@ -89,8 +89,6 @@ def _is_long(stored: StoredSchema) -> bool:
 
 @dataclass(slots=True)
 class ChangeRow:
-    """Key and values in their stored form."""
-
     map: str
     partition: int
     term: int
@@ -232,7 +230,6 @@ class ChangeMaker:
 
 
 def _raw(row: ChangeRow, unfit_key: bool) -> str:
-    """For the column of `bad = column NAME`."""
     value = row.after if row.after is not None else row.before
     text = "" if value is None else cell_text(value)
     return f"key {cell_text(row.key or b'')}: {text}" if unfit_key else text

@@ -49,14 +49,12 @@ def nullable(schema: StructType) -> StructType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow types in which Spark passes and expects these columns."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def load_schema(client: Client, map_name: str) -> StoredSchema | None:
-    """None if Spark did not write the map."""
     found = client.get(SCHEMAS_MAP, string_data(map_name))
     if found is None:
         return None

@@ -66,7 +66,6 @@ _ELEMENTS = {kind: element for element, kind in ARRAYS.items()}
 
 
 def field_kind(kind: Any, *, nullable: bool) -> int | None:
-    """Field kind for a column of this type; None if there is none."""
     if kind in NUMBERS:
         needed, loose, _ = NUMBERS[kind]
         return loose if nullable else needed
@@ -184,7 +183,6 @@ def _positions(starts: Numbers, end: Numbers) -> Cells:
 
 
 def _variable(column: Any, kind: int) -> Cells:
-    """Empty for a null."""
     present = column.drop_null()
     if kind in _NULLABLE:
         cells = fixed(big_endian(as_numpy(present), _NULLABLE[kind]))
@@ -252,10 +250,7 @@ def _bits(flags: Sequence[bool]) -> bytes:
 
 
 class CompactDecoder:
-    """Schemas are looked up when they first occur."""
-
     def __init__(self, fetch: Callable[[int], Schema | None]) -> None:
-        """`fetch`: returns the schema with an id, or None if it is unknown."""
         self._fetch = fetch
         self._readers: dict[int, Callable[[bytes], dict[str, Any]]] = {}
         self._missing: set[int] = set()

@@ -39,8 +39,6 @@ _FAILURES = (ValueError, OverflowError, pa.ArrowException, msgspec.MsgspecError)
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The mapping of rows to entries."""
-
     key: tuple[str, ...]
     value_format: str = "json"
     value_column: str | None = None
@@ -99,7 +97,6 @@ class EntryEncoder:
                 raise ConfigError(f"ttlColumn {shape.ttl_column!r} is {kind}; it holds seconds, so a number")
         aside = {shape.ttl_column, shape.corrupt_column}
         self.rows_schema = pa.schema([one for one in schema if one.name not in aside])
-        """The columns that become entries."""
         self._maker: EntryMaker | None = None
         self._compact: CompactEncoder | None = None
         self._value = ""
@@ -333,7 +330,6 @@ def _is_text(column: Any) -> bool:
 
 
 def _is_short(kind: Any) -> bool:
-    """Whether a cell takes at most `CELL_BYTES_MAX`."""
     return not (pa.types.is_nested(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 

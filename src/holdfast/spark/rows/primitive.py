@@ -42,7 +42,6 @@ PLAIN: dict[Any, tuple[int, str]] = {
     pa.float32(): (-9, ">f4"),
     pa.float64(): (-10, ">f8"),
 }
-"""Type id and numpy type."""
 
 COUNTED = {pa.string(): -11, pa.binary(): -12}
 
@@ -99,7 +98,6 @@ def array_cells(column: Any) -> Cells:
 
 
 def _text_lengths(texts: Any) -> Numbers:
-    """-1 for a null."""
     found: Numbers = pc.binary_length(texts).fill_null(-1).to_numpy(zero_copy_only=False)
     return found
 

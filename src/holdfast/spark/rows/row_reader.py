@@ -36,7 +36,6 @@ Cells = Any
 Column = Any
 
 _WIDTHS = {-3: 1, -6: 2, -7: 4, -8: 8}
-"""Sizes in bytes by type id of an integer."""
 
 _JSON_ID = struct.pack(">i", JSON)
 _JSON_HEAD = np.frombuffer(_JSON_ID, np.uint8)
@@ -58,7 +57,6 @@ class Layout:
 class Rows:
     columns: dict[str, Column]
     bad: dict[int, str]
-    """By number of the entry."""
     kept: Sequence[int] | None = None
     """Numbers of the entries that have a row; None: all."""
 

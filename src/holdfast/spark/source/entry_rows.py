@@ -37,7 +37,6 @@ class EntryRows:
 
     @classmethod
     def of(cls, entries: Entries, partition_count: int, *, insert: bool) -> EntryRows:
-        """Entries in any order."""
         partitions = partitions_of(entries.keys, partition_count)
         return cls(entries.keys, entries.values, partitions, entries.ttls_ms, insert=insert)
 

@@ -35,7 +35,6 @@ class Head:
     """Position of the newest safe change of a map in a partition."""
 
     place: Place
-    """The last safe update."""
     since: int = 0
     """The primary has every change after this update in memory."""
     lineage: tuple[tuple[int, int], ...] = ()
@@ -53,7 +52,6 @@ class Head:
         )
 
     def term_of(self, counter: int) -> int:
-        """0 if there is none up to the head."""
         return next((term for term, start in reversed(self.lineage) if start < counter), 0)
 
     def place_of(self, counter: int) -> Place:
@@ -70,12 +68,9 @@ class Change:
     before: bytes | None
     after: bytes | None
     transaction: bytes | None = None
-    """None: made outside transactions."""
 
 
 class History(Protocol):
-    """The part of a cluster that a change stream reads."""
-
     def cluster(self) -> str: ...
 
     def partition_count(self) -> int: ...
@@ -136,8 +131,6 @@ def undo(now: Mapping[bytes, bytes], since: Sequence[Change]) -> dict[bytes, byt
 
 
 class GridHistory:
-    """History of a running cluster."""
-
     def __init__(self, client: Client, timeout_s: float) -> None:
         """`timeout_s`: how long a question is retried."""
         self._client = client

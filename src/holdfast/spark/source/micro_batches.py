@@ -173,7 +173,6 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = heads_of(self.history(), self._options.maps)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """The heads at the last question."""
         return self._latest
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -240,7 +239,6 @@ def heads_of(history: History, maps: Sequence[str]) -> dict[At, Head]:
 def first_offset(
     history: History, maps: Sequence[str], starting: str, target: dict[At, Head] | None = None
 ) -> Offset:
-    """`target`: heads that were read already."""
     cluster = history.cluster()
     if starting == "snapshot":
         every = range(history.partition_count())

@@ -29,7 +29,6 @@ from holdfast.errors import HoldfastError
 VERSION = 1
 
 At = tuple[str, int]
-"""A map and one of its partitions."""
 
 
 class BadOffset(HoldfastError):
@@ -65,7 +64,6 @@ class Offset:
         return self.places.get(at, BEGINNING)
 
     def to_json(self) -> dict[str, Any]:
-        """In the form that Spark stores."""
         told: dict[str, Any] = {
             "v": VERSION,
             "cluster": self.cluster,
@@ -183,7 +181,6 @@ class Backlog:
 
     start: Place | None
     head: Place
-    """The last safe update; never before `start`."""
     since: int
     """The primary has every change after this update."""
     rows: int

@@ -45,7 +45,6 @@ MEANING = {
     "timeout": "seconds for which a task tries to reach a partition that moves or is not served; default 60",
     **WRITE_MEANING,
 }
-"""Every option with its description."""
 
 _KNOWN = {name.lower(): name for name in MEANING}
 _SECRET = frozenset({"password", "token", "tlskeypassword"})

@@ -44,13 +44,11 @@ KEYS_MAX = 10_000
 
 _SHORT, _BYTE = -6, -3
 _WIDTHS = ((LONG, 8), (INTEGER, 4), (_SHORT, 2), (_BYTE, 1))
-"""Type ids of integers, with their sizes in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyColumns:
     schema: pa.Schema
-    """In the order of the key."""
     verbatim: bool = False
     """Whether the one column has keys in their stored form."""
 
@@ -58,7 +56,6 @@ class KeyColumns:
 @dataclass(frozen=True, slots=True)
 class Narrowed:
     keys: frozenset[bytes] | None = None
-    """In their stored form; None: all."""
     partitions: frozenset[int] | None = None
 
     def only(self, keys: frozenset[bytes]) -> Narrowed:

@@ -24,7 +24,6 @@ class Batch:
 
 
 def this_batch() -> Batch | None:
-    """None if Spark does not tell."""
     context = TaskContext.get()
     if context is None:
         return None

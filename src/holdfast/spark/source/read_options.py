@@ -29,7 +29,6 @@ READ_MEANING = {
 }
 
 Key = bool | int | str
-"""In JSON."""
 
 LEASE_S = 600.0
 SAMPLE_ROWS = 1000
@@ -41,9 +40,7 @@ class ReadOptions:
     cut: bool = False
     lease_s: float = LEASE_S
     spread: bool = False
-    """Whether backups are read too."""
     partitions: tuple[int, ...] | None = None
-    """None: all."""
     partition_column: bool = False
     limit: int | None = None
     sample_rows: int = SAMPLE_ROWS

@@ -54,7 +54,6 @@ class Share(InputPartition):
     partitions: tuple[int, ...]
     addresses: tuple[str, ...]
     keys: Mapping[int, Sequence[bytes]] | None = None
-    """By partition."""
     cut: Cut | None = None
     """The part of the cut for these partitions."""
     overwriting: bytes = b""
@@ -236,7 +235,6 @@ def _wanted_partitions(options: Options, count: int) -> list[int]:
 
 
 def cut_now(options: Options) -> Cut | None:
-    """None if the options want no cut."""
     if not options.read.cut:
         return None
     with options.client() as client:

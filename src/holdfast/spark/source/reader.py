@@ -54,8 +54,6 @@ class HoldfastReader(DataSourceReader):
 
 
 class FilteringReader(HoldfastReader):
-    """Spark applies all filters again."""
-
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - the name is Spark's
         """Remember the filters for `partitions`, and leave all of them to Spark too."""
         self._filters = list(filters)

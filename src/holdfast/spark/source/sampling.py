@@ -36,7 +36,6 @@ _KINDS: dict[int, Any] = {
     **{type_id: pa.list_(kind) for kind, (type_id, _) in ARRAYS.items()},
     TEXTS: pa.list_(pa.string()),
 }
-"""By type id of a plain value."""
 
 _INTEGERS: list[Any] = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
 
@@ -182,13 +181,10 @@ def _compact_fields(ids: Iterable[bytes], fetch: Callable[[int], Schema | None])
 
 
 class CompactSchemas:
-    """Registered in the cluster by clients."""
-
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def __call__(self, number: int) -> Schema | None:
-        """None if the id is unknown."""
         found = self._client.get(SCHEMAS_MAP, schema_key(number))
         try:
             return None if found is None else schema_of_entry(found)

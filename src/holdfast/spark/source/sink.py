@@ -53,8 +53,6 @@ _NO_VALUE = b"\0\0\0\0"
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """The last batch of a query that is completely in the map."""
-
     batch: int
     time_ms: int
 

@@ -36,7 +36,6 @@ SINK_MEANING = {
 _SOURCE = {name.lower(): name for name in SOURCE_MEANING}
 _SINK = {name.lower(): name for name in SINK_MEANING}
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode"})
-"""Spark passes its own options to the sink."""
 
 _SIGN = "startingposition"
 _DOORS = ("address", "map", "user", "password", "token", "cluster", "timeout")

@@ -25,7 +25,6 @@ class TokenBucket:
 
     @property
     def step(self) -> int | None:
-        """Most rows to release at a time; None: any number."""
         return None if self._rate is None else max(1, int(self._rate * STEP_S))
 
     def take(self, rows: int) -> None:

@@ -34,7 +34,6 @@ class WriteOptions:
     rejects: str | None = None
     """Folder for rows that cannot be stored; None: they fail the job."""
     rows_per_second: float | None = None
-    """For one task."""
     value_column: str | None = None
     type_name: str | None = None
     corrupt_column: str | None = None

@@ -37,7 +37,6 @@ from holdfast.wire.hazelcast.compact_schemas import SCHEMAS_MAP as COMPACT_SCHEM
 from holdfast.wire.hazelcast.compact_schemas import schema_entry
 
 SAMPLES = 3
-"""Reasons in a message about rows that cannot be stored."""
 
 
 class WriteFailed(HoldfastError):
@@ -54,16 +53,12 @@ class Written(WriterCommitMessage):
     kept: int = 0
     """Those of `rows` that were not inserted, because their key had another value."""
     rejected: int = 0
-    """Rows that cannot be stored and are among the rejects."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """Parameters of all tasks of a job; pickled."""
-
     options: Options
     schema: pa.Schema
-    """Schema of the record batches that tasks get."""
     job: str = field(default_factory=lambda: uuid4().hex[:12])
     """The same in all tasks and attempts."""
     addresses: tuple[str, ...] = ()
@@ -241,7 +236,6 @@ class HoldfastWriter(DataSourceArrowWriter):
                 end_overwriting(client, self._options.map, self._before)
 
     def account(self, messages: Sequence[WriterCommitMessage | None]) -> str:
-        """What the finished tasks of a failed job have written."""
         finished = [message for message in messages if isinstance(message, Written)]
         rows = sum(message.rows for message in finished)
         partitions = frozenset[int]().union(*(message.partitions for message in finished))
