@@ -1,12 +1,10 @@
 """Effects: everything that a member can ask of its world.
 
-A protocol is a function of its past: `handle(event, now_ns) -> list[Effect]`. The engine carries out the effects.
-`events.py` has the other direction.
+A protocol is a function of its past: `handle(event, now_ns) -> list[Effect]`. `events.py` has the other direction.
 
 Rules
 - No effect relies on another effect of the same list: the engine may reorder a list, and the simulator shuffles it.
-- Messages sent to one peer in different steps arrive in the order of the steps, each once, while both members live. The
-  link repeats and orders them.
+- Messages sent to one peer in different steps arrive in the order of the steps, each once, while both members live.
 - Time is integer nanoseconds, monotonic, of this member alone. No safety rule depends on it.
 
 Example: a primary returns `[Send(backup, update), Append(7, [entry], urgent=True)]`. The update may leave before the

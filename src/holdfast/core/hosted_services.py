@@ -1,5 +1,4 @@
-"""Hosted services of a member and their migration callbacks (H5; source 001, "User Interaction"). The maps are one of
-them.
+"""Hosted services of a member and their migration callbacks (H5; source 001, "User Interaction").
 
 A service gets `before` when this member's replica of a partition is about to change, and then exactly once `commit` or
 `rollback`. Each has this member's endpoint of the migration, and its replica index before and after; -1: none. Example:
@@ -7,13 +6,13 @@ partition 7 moves from 1 to 4. Member 1 gets `before(SOURCE, 0 -> -1)`, 4 gets `
 `commit` when the new assignment is committed, or `rollback` if it is not.
 
 - core/W-1: The source of a migration, if it is the primary, is called before it supplies; the destination before it
-  accepts the first chunk. Both get the outcome with the next committed assignment: it is the decision. Both roll back
-  earlier if nothing can be decided any more: the destination rejects the supply, or the source cancels it; the
-  destination also when it is incomplete and the source is gone.
-- core/W-2: A former backup takes no part in the copying. It gets `before` and `commit` together when it learns of the
-  assignment; so does a member whose index changes without a migration (a promotion, a removed replica).
+  accepts the first chunk. Both get the outcome with the next committed assignment. Both roll back earlier if nothing
+  can be decided any more: the destination rejects the supply, is incomplete without its source, or the source cancels
+  the supply.
+- core/W-2: A former backup takes no part in the copying. It gets `before` and `commit` together; so does a member whose
+  index changes without a migration (a promotion, a removed replica).
 - core/W-3: A member that was removed though alive rolls back what was in progress. If it was committed after all, the
-  member learns that when it returns, and gets `before` and `commit` together.
+  member gets `before` and `commit` together when it returns.
 - core/W-4: A service drops data in exactly two cases: at commit, as a source whose new index is none or beyond the
   service's backups; at rollback, as a destination whose current index is none or beyond them.
 - core/W-5: The first assignment, and a lost partition that starts again, begin empty and without callbacks: there is

@@ -11,8 +11,8 @@ Raft group. Three questions are separate:
   on all replicas.
 - *When is the caller answered?* The engine decides: when every sync backup holds the update, or when the leader has
   applied the entry. A read waits for its read barrier: the updates that its result depends on. Example: a `putIfAbsent`
-  that finds a value is answered only when the backups hold that value. If the primary died first, its successor would
-  not have it, and the caller would have seen a value that never existed.
+  that finds a value is answered only when the backups hold that value. If the primary died first, the caller would have
+  seen a value that never existed.
 """
 
 from __future__ import annotations

@@ -1,22 +1,21 @@
 """Rebuilds a member's copies after a restart, from its checkpoints and the blocks of its journal, in order.
 
 - journal/R-1: A copy is its checkpoint, then every record of later blocks, in order.
-- journal/R-2: A record counts only if it continues the updates of its map: the next number, of a term that is
-  not lower. A record already held changes nothing. After anything else something is missing: the map ends
-  there, and the partition is uncertain. Only a checkpoint with gaps in its counter may be filled out of
-  order. A map that begins again (`Change.BEGIN`) continues nothing, and clears errors of the map before it.
-- journal/R-3: When blocks are lost, every copy that needs one of them ends before them and is uncertain,
-  until the partition begins again.
-- journal/R-4: A checkpoint may hold what was never in the journal, because another member supplied it. If the
-  newest checkpoint is unreadable, the previous one and the journal make an uncertain copy.
-- journal/R-5: Nothing is invented: each map of an uncertain copy is as at some moment before the loss, or as
-  the rest of its history makes it.
-- journal/R-6: A time to live continues from when it was written, by this host's calendar; if that was set
-  back, it at most begins again. The idle time of an entry is unknown, and restarts.
+- journal/R-2: A record counts only if it continues the updates of its map: the next number, of a term that is not
+  lower. A record already held changes nothing. After anything else the map ends there, and the partition is uncertain.
+  Only a checkpoint with gaps in its counter may be filled out of order. A map that begins again (`Change.BEGIN`)
+  continues nothing, and clears errors of the map before it.
+- journal/R-3: When blocks are lost, every copy that needs one of them ends before them and is uncertain, until the
+  partition begins again.
+- journal/R-4: A checkpoint may hold what was never in the journal, because another member supplied it. If the newest
+  checkpoint is unreadable, the previous one and the journal make an uncertain copy.
+- journal/R-5: Nothing is invented: each map of an uncertain copy is as at some moment before the loss, or as the rest
+  of its history makes it.
+- journal/R-6: A time to live continues from when it was written, by this host's calendar; if that was set back, it at
+  most begins again. Idle times restart.
 
-Example for journal/R-2: the checkpoint of map m ends at 16 (term 4). The blocks have updates 17 (term 4), 17
-again (held, ignored), and 19 (term 4): update 18 is missing. The map stays at 17 and the partition is
-uncertain.
+Example for journal/R-2: the checkpoint of map m ends at 16 (term 4). The blocks have updates 17 (term 4), 17 again
+(held, ignored), and 19 (term 4): update 18 is missing. The map stays at 17 and the partition is uncertain.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Removal of members whose processes have ended, by order of an operator.
 
-- membership/V-9: Members that have heard nothing of an evicted member for some heartbeats suspect it at once,
-  and a majority removes it like any suspected member. If it still runs, it is not admitted again: it ends.
+- membership/V-9: Members that have heard nothing of an evicted member for some heartbeats suspect it at once, and a
+  majority removes it like any suspected member. If it still runs, it is not admitted again: it ends.
 
-Example: 3 of {1, 2, 3} was killed, and its suspicion takes 10 s. The operator evicts it at member 1, which
-suspects it and sends `EvictMembers` to 2. If 2 has had no heartbeat of 3 either, both agree on the view {1,
-2} at once. If 2 still hears 3, nothing happens: the operator was wrong, or only 1 is cut off from 3.
+Example: 3 of {1, 2, 3} was killed, and its suspicion takes 10 s. The operator evicts it at member 1, which suspects it
+and sends `EvictMembers` to 2. If 2 has had no heartbeat of 3 either, both agree on the view {1, 2} at once. Otherwise
+nothing happens: the operator was wrong, or only 1 is cut off from 3.
 """
 
 from __future__ import annotations

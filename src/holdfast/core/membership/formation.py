@@ -2,10 +2,9 @@
 
 - membership/V-3: Only the first seed forms a cluster, and only when all other seeds are known to be in none; or any
   process with the order to (`--bootstrap`).
-- membership/V-7: A process whose files have data of a cluster forms that cluster, and no other. If seeds report that
-  they have no data, the first seed with data takes the part of the first seed. A seed that does not run may have data,
-  so it is waited for. A process with an empty data directory forms a new cluster only after seeds have not run for a
-  while.
+- membership/V-7: A process whose files have data of a cluster forms that cluster, and no other. If the first seeds
+  report no data, the first seed with data takes their part. A seed that does not run may have data, so it is waited
+  for. A process with an empty data directory forms a new cluster only after seeds have not run for a while.
 - membership/V-10: A seed may be a name of several members. It is in no cluster when all its addresses were tried and
   every member behind them reports that it is in none. Such a name is no process's own address.
 """

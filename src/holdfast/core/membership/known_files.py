@@ -1,19 +1,18 @@
 """Knowledge of each member's files, so that an old copy of a data directory is not taken for the newest.
 
-Example: member B stops, and its directory is restored from yesterday's backup. Its files are complete and
-readable, but lack today's acknowledged writes. If B were accepted, it might become primary and serve
-yesterday's data.
+Example: member B stops, and its directory is restored from yesterday's backup. Its files are readable, but lack today's
+acknowledged writes: B might become primary and serve yesterday's data.
 
-- membership/F-1: Each start opens a new life of the files, with a random token that they keep. Rejected
-  starts belong to the same life as the next ones, until a cluster admits it. The view records the last life
-  of all files that were ever in the cluster, and how far their journal was durable. Heartbeats raise that
-  position, and members store it from time to time.
-- membership/F-2: Files are the newest if they remember the last known life and reach its position. Others are
-  rejected, however often they are opened. Files with an unreadable end are admitted, but as a base only: they
-  count once other replicas have completed them, or the operator accepts the loss.
-- membership/F-3: The process that forms a stopped cluster again knows only its own files. Each joining
-  process reports what its files know, so old files are found before the table is made, even those of the
-  first process. Until then no life of that cluster counts as admitted.
+- membership/F-1: Each start opens a new life of the files, with a random token that they keep. Rejected starts belong
+  to the same life as the next ones, until a cluster admits it. The view records the last life of all files that were
+  ever in the cluster, and how far their journal was durable. Heartbeats raise that position, and members store it from
+  time to time.
+- membership/F-2: Files are the newest if they remember the last known life and reach its position. Others are rejected.
+  Files with an unreadable end are admitted, but as a base only: they count once other replicas have completed them, or
+  the operator accepts the loss.
+- membership/F-3: The process that forms a stopped cluster again knows only its own files. Each joining process reports
+  what its files know, so old files, even those of the first process, are found before the table is made. Until then no
+  life of that cluster counts as admitted.
 """
 
 from __future__ import annotations

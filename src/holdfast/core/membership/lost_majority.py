@@ -1,8 +1,8 @@
 """Advice when a majority of the view is silent.
 
 Heartbeats cannot distinguish a crashed member from one behind a cut cable. With members {A, B, C} and A, B silent, C
-must wait: A and B may be serving clients. Only the operator can know that their processes have ended, and has to name
-each of them (`member evict A B --without-majority`).
+must wait: A and B may be serving clients. Only the operator can know that their processes have ended, and names each
+(`member evict A B --without-majority`).
 
 - membership/M-1: While a majority is heard, no order shrinks the cluster without it.
 - membership/M-2: Only silent members are given up, and only if the others are then a majority of what remains.

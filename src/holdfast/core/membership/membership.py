@@ -1,13 +1,12 @@
-"""Membership of this process in its cluster: it joins, sends heartbeats, installs views, and leaves. A *view* is a
-numbered list of the members, oldest first.
+"""Membership of this process in its cluster. A *view* is a numbered list of the members, oldest first.
 
 - membership/V-1: Views are numbered and agreed (`view_agreement`); no member shrinks the cluster alone. The oldest
   member is the master.
 - membership/V-5: The cluster state and the list of lite members are part of the view, so they change for all members at
   once. The desired state is repeated to each master until it is in force.
-- membership/V-8: A member that gets heartbeats from no majority of its view also sends its own to the seeds. The others
-  may have continued without it, and all members that it knows may have left. Example: {1, 2, 3} lost 3, 4 and 5 joined,
-  and 1 and 2 left. Only a seed leads 3 to 4 and 5.
+- membership/V-8: A member that gets heartbeats from no majority of its view also sends its own to the seeds. All
+  members that it knows may have left. Example: {1, 2, 3} lost 3, 4 and 5 joined, and 1 and 2 left. Only a seed leads 3
+  to 4 and 5.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 - membership/F-4: Only the master carries an order out, with its next view (model/F-1), and only if that view follows
   the one in which the order was given: an order that arrives late finds the metastore founded, and founds no second
-  one. While a stopped cluster recovers nothing is founded, because a member that is still away may know of a founding;
-  such a member reports it when it joins, and the next view has it.
+  one. While a stopped cluster recovers nothing is founded, because a member that is still away may know of a founding,
+  which it reports when it joins.
 - membership/F-5: A founding needs the consent of all builds: the feature level `STARTS_METASTORE`. A metastore that was
   begun at a lower level, by the setting, is taken over by the view that raises the level.
 

@@ -1,13 +1,12 @@
 """Choice of the next view's baseline by the master.
 
-- membership/B-2: An order names the end of the history that its sender has seen, so it is carried out once,
-  or not at all if the history has changed. It never removes a present member that holds data. The sender
-  repeats it; it becomes void some time after the last repetition.
-- membership/B-4: With automatic adjustment the baseline becomes the present members when none has joined or
-  left for the set time; only in an active cluster, and not while partitions wait for their copies.
-- membership/B-5: When a cluster continues without some members by order of the operator, the history gets a
-  new entry. If these members had also continued on their own, the two histories would differ, and
-  membership/B-1 keeps them apart.
+- membership/B-2: An order names the end of the history that its sender has seen, so it is carried out once, or not at
+  all if the history has changed. It never removes a present member that holds data. The sender repeats it; it becomes
+  void some time after the last repetition.
+- membership/B-4: With automatic adjustment the baseline becomes the present members when none has joined or left for
+  the set time; only in an active cluster, and not while partitions wait for their copies.
+- membership/B-5: When a cluster continues without some members by order of the operator, the history gets a new entry.
+  If these members also continue on their own, membership/B-1 keeps the two histories apart.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """Choice of the next view's feature level.
 
-- membership/L-1: The level rises only if all members of the next view, and all that are waited for, support
-  it, and in a running cluster only by order of an operator. So without an order all members can still be
-  downgraded.
+- membership/L-1: The level rises only if all members of the next view, and all that are waited for, support it, and in
+  a running cluster only by order of an operator. Until then all members can be downgraded.
 - membership/L-2: A process that does not support the level is rejected, with the reason.
-- membership/L-3: The level never falls: files may contain what it introduced. While a stopped cluster
-  recovers, its members report the level that they know.
-- membership/L-4: Messages and files are written at the level in force; any level that the build supports is
-  read. So members with an older and with a newer view understand each other.
+- membership/L-3: The level never falls: files may contain what it introduced. While a stopped cluster recovers, its
+  members report the level that they know.
+- membership/L-4: Messages and files are written at the level in force; any level that the build supports is read. So
+  members with different views understand each other.
 """
 
 from __future__ import annotations

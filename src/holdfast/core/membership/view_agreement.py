@@ -1,15 +1,15 @@
 """Agreement of a view's members on the next view: single-decree Paxos, once per view number.
 
 The acceptors for view n+1 are the members of view n. Their state is in memory only: a process that ends never returns
-as the same acceptor, because it gets a new UUID. Usually the master proposes: it collects promises, then acceptances,
-and sends the decided view to all members.
+as the same acceptor. Usually the master proposes: it collects promises, then acceptances, and sends the decided view to
+all members.
 
 Why a majority of the *last* view: let a cut divide {1, 2, 3, 4, 5} into {1, 2} and {3, 4, 5}. If each side could decide
 by a majority of itself, both would continue, and partition 7 would have two primaries. Only {3, 4, 5} is a majority of
 the last view. 1 and 2 wait, and serve nothing that needs the others.
 
 - membership/A-1: A quorum is more than half of the view, or exactly half with its oldest member. Any two quorums share
-  a member: a majority meets every other quorum, and only one half has the oldest member.
+  a member.
 - membership/A-2: An acceptor adds the assignments that it knows to its acceptance, and the decided view carries the
   newest ones to every member. Example: master 1 commits version 12 of partition 7, stored on 1, 2 and 3 of five, and
   dies. Any three of {2, 3, 4, 5} that decide the next view include 2 or 3, so version 12 is not lost.

@@ -7,12 +7,12 @@ Replicas that have applied the same commands have the same `pieces`, byte by byt
   an absent key is 0.
 - metastore/M-3: An invoke is applied once. A repeated one gets the first answer, which is kept until the proposer
   confirms it. Only the last `PROPOSERS_MOST` active proposers are known. An unknown name counts as new only if it began
-  after the last activity of every forgotten proposer. Otherwise its invokes are rejected, and it must take a new name.
-  Example: proposer a is forgotten after its last command, number 900. A retry of a, which began at 850, could be one
-  that was applied already, so it is rejected. A proposer that began at 901 cannot have been forgotten.
+  after the last activity of every forgotten proposer. Otherwise it must take a new name. Example: proposer a is
+  forgotten after its last command, number 900. A retry of a, which began at 850, could be one that was applied already,
+  so it is rejected. A proposer that began at 901 cannot have been forgotten.
 - metastore/M-4: The times of revisions rise, whatever the clocks of the proposers say.
 - metastore/M-5: Compaction up to a revision drops everything that no read at that revision or later can see. A read of
-  dropped data fails with an error of its own, and never gets a wrong answer.
+  dropped data fails with an error of its own.
 """
 
 from __future__ import annotations

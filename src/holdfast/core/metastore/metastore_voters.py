@@ -1,19 +1,17 @@
 """Choice of the voters of the metastore's group, which follow the members of the cluster (J6).
 
-The leader of the group adjusts its configuration to the view. Every member that is no voter is a learner, so each
-member has the whole metastore.
+Every other member is a learner, so each member has the whole metastore.
 
 - metastore/V-1: The group begins once, by the founding in the view (model/F-1). A founder starts its replica with the
   first voters only if it cannot have had one before: it was in the cluster before the founding, or its files are whole
   and have none. Any other member starts empty, and gets everything from the leader. Example: voters {A, B, C} begin, A
   votes and crashes, and the end of its files is unreadable. If A began once more it could vote twice in one term.
 - metastore/V-2: The number of voters is odd, at most as large as ordered, and at most the number of members that stay.
-  A voter remains one as long as possible.
 - metastore/V-3: A voter that has gone is replaced after `metastore.replace_after_ms`, or sooner if the voters that stay
   would be no majority beside it. Nothing changes while the table is frozen: absent members are expected to return.
 - metastore/V-4: A member does not leave while it is a voter, unless all members leave.
 - metastore/V-5: When most voters are gone for good, an operator may order a reset: the group continues with the state
-  of the member that got the order. Of two members that are asked at the same time one wins, and the other follows it.
+  of the member that got the order.
 - metastore/V-6: A reset is rejected while a leader or a majority of the voters is reachable, and while silent voters
   are still in the view. Example: with voters {A, B, C}, and A and B behind a cut cable, C must not start a second
   metastore.

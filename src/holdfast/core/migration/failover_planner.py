@@ -2,15 +2,14 @@
 
 Decisions are based on the newest known table (`table_replication.head`) and offered in the next round.
 
-- migration/M-2: A replica on a departed member is removed, and the hottest remaining replica is promoted. If
-  no remaining replica holds every map, the assignment stays and the partition waits for its copies, unless
-  the operator has accepted the loss. Example: partition 7 is on [1, 2], and both are down. If it were given
-  to 3, empty, the copy of 1 could not be used any more when 1 returns.
-- migration/M-7: If no copy of a partition is left of a map, and the map does not ignore that
-  (`maps.*.loss_policy`), the assignment names the map as lost. It stays lost, whichever members return, until
-  the operator resets it.
-- migration/M-4: A failed migration raises the version higher than its success would have. So a success that
-  no present member knows of can never be mistaken for the present assignment.
+- migration/M-2: A replica on a departed member is removed, and the hottest remaining replica is promoted. If no
+  remaining replica holds every map, the assignment stays and the partition waits for its copies, unless the operator
+  has accepted the loss. Example: partition 7 is on [1, 2], and both are down. If it were given to 3, empty, the copy of
+  1 could not be used any more when 1 returns.
+- migration/M-7: If no copy of a partition is left of a map, and the map does not ignore that (`maps.*.loss_policy`),
+  the assignment names the map as lost. It stays lost, whichever members return, until the operator resets it.
+- migration/M-4: A failed migration raises the version higher than its success would have. So a success that no present
+  member knows of is never mistaken for the present assignment.
 """
 
 from __future__ import annotations

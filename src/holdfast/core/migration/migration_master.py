@@ -9,10 +9,9 @@ complete.
 - migration/M-3: A round of the table replication commits a migration, after its primary has reported that the
   destination holds everything. So the destination commits first, then the master, then the source forgets (source 001
   §2.1). Example: partition 7 moves from 1 to 4. If the new assignment were committed first, and 4 crashed with half of
-  the data, the table would name a primary that lacks the rest, while 1 would have forgotten it. In this order the table
-  always names a complete copy: 1 before the commit, 4 after it. If the master crashes in between, its successor
-  completes the migration if it finds the assignment stored on any member (partition_table/L-3); otherwise the partition
-  stays on 1.
+  the data, the rest would be lost. In this order the table always names a complete copy. If the master crashes in
+  between, its successor completes the migration if it finds the assignment stored on any member (partition_table/L-3);
+  otherwise the partition stays on 1.
 - migration/M-6: While the cluster's state forbids it nothing moves. While the table is frozen no replica list changes:
   an absent backup is only marked as behind, so that writes continue without it and it is not promoted.
 """

@@ -5,8 +5,7 @@ an assignment.
 
 Why the master waits for all inventories: partition 7 was on [1, 2] at version 12. Member 1 was cut off, 2 continued at
 version 13 and accepted writes, then the power failed. When both return, the inventory of 1 may arrive first. A table
-made of it alone would give 7 to 1 at version 12, and the writes of version 13 would be lost although 2 has them on
-disk.
+made of it alone would give 7 to 1, without the writes of version 13, although 2 has them on disk.
 
 - migration/X-1: After a stop of the whole cluster nothing is assigned from scratch. The table is made of what the files
   prove, once all members of the last view that kept files are present, or the operator accepts the loss.

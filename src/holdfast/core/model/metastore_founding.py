@@ -1,13 +1,12 @@
 """The founding of a cluster's metastore, which is part of the view.
 
-- model/F-1: A metastore is founded once. A view without a founding is followed by one with it, by the consent
-  of a majority of its members, and every later view has the same founders. Each member that the founding
-  names starts its replica with the same voters, so the group has one history.
+- model/F-1: A metastore is founded once. A view without a founding is followed by one with it, by the consent of a
+  majority of its members, and every later view has the same founders. Each member that the founding names starts its
+  replica with the same voters, so the group has one history.
 
-Example: an operator orders a metastore while {1, 2, 3} are in the cluster, and master 1 dies when only 2 has
-accepted the view with the founding. The next master, 2, proposes that view again: the founders are the same,
-and a repeated order finds them there. Had 1 alone begun a group, to report it later, 2 could not have known
-whether it did.
+Example: an operator orders a metastore while {1, 2, 3} are in the cluster, and master 1 dies when only 2 has accepted
+the view with the founding. The next master, 2, proposes that view again: the founders are the same, and a repeated
+order finds them there. Had 1 alone begun a group, 2 could not have known.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Migrations: one step of moving a partition's replicas, in the four forms of the design (source 001 §3.1, H5), or
 EXCHANGE.
 
-A migration gives replica index `destination_new` of one partition to `destination`. It is applied whole or not at all.
-Its other indices say what else changes; -1 means "none":
+A migration gives replica index `destination_new` of one partition to `destination`. Its other indices say what else
+changes; -1 means "none":
 
     MOVE        (A B C) -> (A D C)      destination is new here; source loses its index
     COPY        (A - C) -> (A D C)      destination is new here; the index was empty
@@ -11,8 +11,8 @@ Its other indices say what else changes; -1 means "none":
     both        (A B C -) -> (A C - B)  SHIFT UP, and its source goes to an empty higher index: kind SHIFT UP
     EXCHANGE    (A B C) -> (B A C)      destination leaves a higher index, which source takes over
 
-An EXCHANGE is one change of the table, so no index is empty on the way. In two steps one would be: (A B) -> (B -) ->
-(B A) leaves maps with one backup a single copy in between. It copies what the destination lacks at its lower index:
+An EXCHANGE is one change of the table, so no index is empty on the way. In two steps one would be: (A B) -> (B -) -> (B
+A) leaves maps with one backup a single copy in between. It copies what the destination lacks at its lower index:
 between 0 and 1 that is only the maps without backups.
 """
 

@@ -15,13 +15,13 @@ files is the same voter, and one that returns without them is another.
 - multiraft/H-9: A follower whose state is damaged is rebuilt: it gets the leader's state at some index, and applies the
   entries of its own log after that again. Its log, term and vote stay, since it has promised them.
 - multiraft/H-7: In one step at most `GROUPS_AT_ONCE` groups tick, learn that members have gone or come, or learn that
-  their writes are durable; the next ones do so in a step of their own. That bounds the size of messages and the time
-  for which other maps wait.
+  their writes are durable; the next ones do so in a step of their own. That bounds the size of messages and the delay
+  of other maps.
 
 Example for multiraft/H-3: groups 1-271 were written, and then nothing happens. Ten ticks later each leader sends
-`(group, term, last index)` with the next message to its followers. A follower whose log ends at that index in that term
-sleeps, too; one that lacks an entry ignores the notice, keeps ticking, and campaigns if the leader stays silent. If the
-member of the leader leaves the view, `on_view` wakes the replicas that followed it.
+`(group, term, last index)` with the next message to its followers. A follower whose log ends there sleeps, too; one
+that lacks an entry keeps ticking, and campaigns if the leader stays silent. If the member of the leader leaves the
+view, `on_view` wakes the replicas that followed it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Persistence of the Raft replicas of one member: recovered files, pending writes, and checkpoints.
 
-- multiraft/H-1: Messages that depend on a write are sent when the write is durable. The journal is durable in order, so
-  everything written earlier is durable by then, too. A member without a journal sends them at once: after a restart it
-  is another node, which has promised nothing.
+- multiraft/H-1: Messages that depend on a write are sent when the write is durable. A member without a journal sends
+  them at once: after a restart it is another node.
 - multiraft/H-2: A replica whose files may lack something that it has promised does not start.
 
 Example for multiraft/H-1: a follower appends entries 7 and 8 and votes in the same `RaftReady`. Its vote and its

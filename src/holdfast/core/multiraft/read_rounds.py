@@ -10,7 +10,7 @@ all ninety groups. Had a replica of member 2 followed another leader meanwhile, 
 would ask by group again.
 
 - multiraft/H-5: A read is answered when a majority of the group has confirmed, after the read arrived, that it knows no
-  higher term than the leader's. A member that confirmed a group before, and has the same standing, confirms it again.
+  higher term than the leader's.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ journal and later primaries hold them. All updates of one step are one batch, wh
 
 - operations/T-1: An entry has one lock. Other requests to change it wait, in the order of arrival.
 - operations/T-2: A prepared branch changes only when its outcome arrives.
-- operations/T-3: A branch that was asked and is not prepared never will be: that is stored before the answer. So
-  everyone who asks all branches finds the same outcome.
+- operations/T-3: A branch that was asked and is not prepared never will be: that is stored before the answer. So all
+  that ask find the same outcome.
 - operations/T-4: A branch keeps its outcome until every branch has it.
 """
 

@@ -7,14 +7,13 @@ applies it, then the others do. So a migration is committed by its destination, 
 this order (rule 6).
 
 Why two phases: partition 7 moves from 1 to 4, which holds a complete copy. Suppose the master sent the new assignment
-to all members at once and crashed, and only 5 had stored it. 4 knows nothing of it, may accept another transfer of
-partition 7, and drop the copy. Then the next master finds the assignment at 5 and makes 4 the primary, without data.
-In two phases 4 stores it before 5 gets it, and from then on 4 accepts no other transfer of this partition until the
-outcome is known. The majority makes sure that the outcome survives the master: any majority that decides the next view
-has a member that stored the round (membership/A-2).
+to all members at once and crashed, and only 5 had stored it. 4 may accept another transfer of partition 7, and drop the
+copy. Then the next master finds the assignment at 5 and makes 4 the primary, without data. In two phases 4 stores it
+before 5 gets it, and then accepts no other transfer of this partition until the outcome is known. Any majority that
+decides the next view has a member that stored the round (membership/A-2).
 
-- partition_table/L-1: A member stores rounds of the master of the installed view only, and none after it has accepted
-  a next view.
+- partition_table/L-1: A member stores rounds of the master of the installed view only, and none after it has accepted a
+  next view.
 - partition_table/L-2: A round is offered to other members only when every member that its new assignments name has
   stored it, and committed only when a majority of the view has. So an assignment that is known outside its replicas is
   known to, and accepted by, all of them.
@@ -25,10 +24,10 @@ has a member that stored the round (membership/A-2).
   committed.
 - partition_table/L-6: When a member goes, the master takes back, with a higher version, what it has offered and not
   committed and what names that member; but never an offer of an earlier master, which may have committed it.
-- partition_table/L-7: News travel in the rounds, and every member keeps them until all have applied the round: what
-  one member may have delivered to its listeners, a new master can deliver to all.
+- partition_table/L-7: News travel in the rounds, and every member keeps them until all have applied the round: what one
+  member may have delivered to its listeners, a new master can deliver to all.
 - partition_table/L-8: Every `partitions.publish_interval_ms` the master compares the stamps of all tables. A member
-  whose table differs gets the whole table, and finds the partition that differs.
+  whose table differs gets the whole table.
 """
 
 from __future__ import annotations

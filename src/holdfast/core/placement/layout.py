@@ -7,19 +7,17 @@
 - For every backup count b, the indexes 0..b are spread evenly: two members differ by at most one. A group holds a
   partition at most once, which limits the members of a big group in a small cluster; the others share the rest evenly.
 
-It proceeds index by index, from hot to cold, and does not change an index again. An index goes to a member that has no
-replica of the partition, or only a colder one, which another member then takes over. The present owner gives it up, or
-moves down to an index that has lost its owner, which costs no more copies than filling that one. The choice is a
-cheapest path in a graph of members: as few replicas as possible are copied, and among equals members share partitions
-with as many others as possible, so that after a crash many members restore the copies. Every result can be reached by
-the planner.
+It proceeds index by index, from hot to cold. An index goes to a member that has no replica of the partition, or only a
+colder one, which another member then takes over. The present owner gives it up, or moves down to an index that has lost
+its owner, which costs no more copies than filling that one. The choice is a cheapest path in a graph of members: as few
+replicas as possible are copied, and among equals members share partitions with as many others as possible, so that
+after a crash many members restore the copies. Every result can be reached by the planner.
 
 Where each member (or group) holds every partition, primaries and first backups may exchange roles
 (`core/placement/owner_exchange.py`). The even spread of colder indexes is given up where it would cost copies. Big
 groups beside small ones may also be a few replicas off.
 
-The result is stable: arranged again it stays the same. Very uneven rows may need two runs, each more even than the
-last.
+The result is stable: arranged again it stays the same. Very uneven rows may need two runs.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ promoted, often on the same member: of 271 partitions one survivor then owns 181
 reason to change anything, so only roles are exchanged here.
 
 - placement/O-1: Roles are exchanged only while a member owns at least two partitions more than another. Each exchange,
-  or chain of exchanges, moves one partition from the first to the second. So an even table stays.
+  or chain of exchanges, moves one partition from the first to the second.
 - placement/O-2: Roles are exchanged only between present holders of a partition, and only where that needs no
   additional copy.
 

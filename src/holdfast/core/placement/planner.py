@@ -7,10 +7,9 @@ is what a map sees.
 Rotations among owners are cancelled, as in the source, except that two owners exchange their indexes at the end. The
 rest follows the order of the source if that keeps the promise, as it does for rows without holes. Otherwise a
 construction of the same kinds of migrations is used; docs/placement.md proves that it always arrives. What no order of
-steps can reach is left out (`Plan.cancelled`). Every plan is replayed against the promise before it is used.
+steps can reach is left out (`Plan.cancelled`). Every plan is replayed against the promise.
 
-Indexes that are empty in the target are cleared as late as possible, which already avoids most losses of copies in the
-order of the source.
+Indexes that are empty in the target are cleared as late as possible.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Clears a map with a change stream: the stream reports every removal, so it takes time for each entry.
+"""Clears a map with a change stream, which reports every removal, so it takes time for each entry.
 
 - primary_backup/L-1: A map is cleared in slices, one in a step. Remaining keys that are written in between are removed
   too; new keys stay.
 - primary_backup/L-2: While the backlog is crowded (`backlog`) nothing is removed. After the call timeout the rest is
   left.
-- primary_backup/L-3: Partitions that are left (served elsewhere now, writes rejected, timeout) are reported as
-  missedfor the caller to clear where they are served.
+- primary_backup/L-3: Partitions that are left (served elsewhere now, writes rejected, timeout) are reported as missed:
+  the caller can have them cleared where they are served.
 - primary_backup/L-4: The caller is answered when the removals of every slice are acknowledged.
 """
 

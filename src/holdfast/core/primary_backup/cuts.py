@@ -3,8 +3,7 @@
 - primary_backup/C-1: A cut is a record in the history of a map in a partition (`Change.PIN`). The primary and every
   backup that apply the record in its turn keep a *pin*: the content of the map after that update. All pins of one
   record are equal.
-- primary_backup/C-2: No entry is copied. A pin remembers the former value of each key that has changed since. A map
-  without pins costs nothing extra.
+- primary_backup/C-2: No entry is copied. A pin remembers the former value of each key that has changed since.
 - primary_backup/C-3: A cut is answered when all sync backups have acknowledged it and the assignment is still the one
   that named them: every holder has applied the record in its turn. Otherwise the cut is taken again, at a later update.
   (A backup that was filled past the record reports that it has no pin.)
@@ -20,8 +19,7 @@ map. Update 19 sets a to 5: the pin stores a: 1 in its overlay. Update 20 adds c
 Reading the cut merges the overlay over the present map: {a: 1, b: 2}. The pin of a backup, from when it applies update
 18, is equal.
 
-Remaining times to live are by the holder's clock when it applied the record. Two holders differ by the time that the
-record was on its way.
+Remaining times to live are by the holder's clock when it applied the record.
 
 Copies that are filled, recovered or repaired hold the updates of a cut, but not the cut; they are not named as holders.
 """

@@ -5,8 +5,8 @@ Sessions call `read`, `set` and `remove` without events or futures, and end a re
 
 Example: a client's read buffer holds put(a, 1) and get(b). `set` stores a, numbers the update 18 and queues its record;
 `read` returns b. `close_batch` waits for the backups of update 18. At the end of the event-loop turn `flush` sends it,
-with the updates of all other buffers, as one message to each backup. When the sync backups have acknowledged, the
-buffer's callback sends both answers.
+with the updates of all other buffers, as one message to each backup. When these have acknowledged, the buffer's
+callback sends both answers.
 
 - primary_backup/E-1: One sweep looks for expired entries in a bounded number of maps and entries.
 """

@@ -6,7 +6,7 @@ acknowledged it.
 
 - primary_backup/P-1: A batch is done when, for each of its partitions, every member that the *present* assignment wants
   has acknowledged it (`assignment_changes`). Example: primary 1 has update 18 and its sync backup 2 has not. If 1
-  answered the client now and crashed, 2 would become primary without update 18: an acknowledged write would be lost.
+  answered the client now and crashed, an acknowledged write would be lost.
 - primary_backup/P-4: Writes to a map with journal = "sync" are durable here, too, before they are acknowledged.
 - primary_backup/P-5: A write that is not acknowledged after `replication.backup_timeout_ms` has an unknown outcome and
   is reported as unknown, with the reason. The batch stays until all hold it, so that the copies become equal.

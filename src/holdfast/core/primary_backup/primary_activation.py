@@ -9,9 +9,8 @@
   now; otherwise entries in constant use would expire.
 
 Example for primary_backup/O-1: primary 1 has sent update 18 to member 2, not yet to member 3, and crashes. Member 2
-becomes primary and serves update 18 to a reader. If it crashed before member 3 has it too, member 3 would become
-primary and the reader's value would be gone. So member 2 sends `Enlist` with its counters, and member 3 answers
-`Enlisted`: equal or not.
+becomes primary and serves update 18 to a reader. If it crashed now, member 3 would become primary and the reader's
+value would be gone. So member 2 sends `Enlist` with its counters, and member 3 answers `Enlisted`: equal or not.
 """
 
 from __future__ import annotations

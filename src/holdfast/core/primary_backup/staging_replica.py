@@ -2,7 +2,7 @@
 
 - primary_backup/F-1: The copy that the receiver had before is the *base*. A map whose base is a prefix of what the
   source holds starts as a copy of it and takes the missed updates and the live ones in the order of the counter, each
-  once; a record that leaves a gap waits. So a late message undoes nothing, and removed entries stay removed.
+  once; a record that leaves a gap waits. So removed entries stay removed.
 - primary_backup/F-2: In a map or in key ranges that are sent in full, each entry is the newest that was sent of it. The
   source states the counter at which the content begins: updates up to it are in the content, or obsolete.
 - primary_backup/F-3: The copy is complete when the last chunk has arrived, every map has reached the counter that this

@@ -13,10 +13,10 @@ what `ready` returns, and reports back with `written` (durable) and `applied`.
 - raft/E-4: A replica that is no voter, or that installs a snapshot, does not campaign. A removed voter still does until
   its removal is committed: its log may be the only complete one.
 - raft/E-5: A write that was started in an older term does not acknowledge anything: its entries may have been replaced.
-- raft/E-6: A reset starts a new generation of the group. Messages of older generations are ignored, however long their
-  log and however high their term. A replica of an older generation that hears a leader of a newer one drops its log.
+- raft/E-6: A reset starts a new generation of the group. Messages of older generations are ignored, however high their
+  term. A replica of an older generation that hears a leader of a newer one drops its log.
 - raft/E-7: A replica without any state grants no vote, and counts the first leader it hears of as its vote. Another
-  replica of the same node may have been here before, have voted in this term, and have been destroyed.
+  replica of the same node may have voted in this term, and have been destroyed.
 """
 
 from __future__ import annotations

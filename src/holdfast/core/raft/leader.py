@@ -10,8 +10,8 @@
 - raft/R-4: One change of the configuration at a time, and none before an entry of the leader's term is committed.
 - raft/R-5: A leader that the final configuration does not contain steps down when that configuration is committed, and
   asks the voter with the longest log to campaign at once. Otherwise the others would wait for an election timeout.
-- raft/R-6: Such a leader rejects proposals as soon as the configuration is in its log. Everything it accepted before is
-  committed by then; it would never learn the fate of later entries.
+- raft/R-6: Such a leader rejects proposals as soon as the configuration is in its log. It would never learn the fate of
+  later entries.
 """
 
 from __future__ import annotations

@@ -11,8 +11,7 @@ rules of `router` apply.
   5, has applied X, and has forgotten its id again. If member 1, leader in term 6, then accepted the late copy of X, the
   change would be applied twice.
 - raft_partition/R-3: In a zone of N partitions, the group of partition p serves the client partitions p, p + N, p + 2N…
-  of the cluster. Each has a copy of its own, with its own counters, so scans, events and comparisons name client
-  partitions, whatever N is.
+  of the cluster. Each has a copy and counters of its own, so scans, events and comparisons name client partitions.
 """
 
 from __future__ import annotations

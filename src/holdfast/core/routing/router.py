@@ -18,7 +18,7 @@
 - routing/R-11: A request that waits for a change of its partition (a take from an empty queue) waits at its primary,
   within the bounds of routing/R-6. It is submitted again after each change, in the order of arrival, and answered at
   the end of its wait: at most half the call timeout, because the member that forwarded it waits only for that timeout.
-  It has changed nothing; when the partition moves to another member, it is sent there.
+  When the partition moves, it is sent there.
 
 - routing/R-13: When a map has moved to another engine (model/M-1), the requests that wait here go there. One that may
   have been applied is not sent there, because that engine does not know its id: its outcome is unknown.

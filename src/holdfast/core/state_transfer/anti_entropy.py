@@ -3,14 +3,13 @@
 - state_transfer/R-1: Periodically, partition by partition, a primary sends each backup a summary: the update counter,
   the term and the content digest of every map. A backup compares only at the same counter. Example: the primary stands
   at 120 while records 118 to 120 are in flight. A backup at 117 waits until it has applied 120, and then compares. If
-  it still has not reached 120 at the next summary, a record was lost. If it stood at 125, and the primary has not
-  reached 125 by the next summary, the backup counts updates that never existed: it would take the real 121 to 125 for
-  known, and acknowledge them without applying them.
+  it has not by the next summary, a record was lost. If it stands at 125, and the primary does not reach 125 by the next
+  summary, it counts updates that never existed: it would acknowledge the real 121 to 125 without applying them.
 - state_transfer/R-2: A backup that differs requests a repair, with the reason. The primary fills it like any other
   replica (`state_transfer.source`). The present copy continues to follow and to acknowledge until the new one is
   complete. Only the differences are sent.
 - state_transfer/R-3: At most `replication.parallel_repairs` run at a time, one per partition and backup, and none while
-  the partition moves or the cluster's state forbids migrations. A permit is returned however the repair ends.
+  the partition moves or the cluster's state forbids migrations.
 - state_transfer/R-4: A backup forgets maps that its primary does not hold.
 - state_transfer/R-5: Periodically a member recomputes the digest of one of its copies. If it is not what the updates
   have made, the copy is damaged: a backup requests a repair, a primary reports it.

@@ -1,11 +1,11 @@
 """Choice between a delta and the full content of a map, from what source and receiver can prove.
 
 - state_transfer/C-1: The receiver's base must be a *prefix* of the source's history: its last update has a term in the
-  source's lineage, with the same first number, and does not lie beyond the end of that term. One term is one primary's,
-  and a primary uses each number once, so everything before that update is equal as well. Example: the lineage here is
-  term 3 from update 1 on and term 5 from 18 on. A base at 17 of term 3 is a prefix, and gets updates 18 and later. A
-  base at 19 of term 3 is not: its primary was replaced before it replicated 18 and 19, and term 5 has other updates 18
-  and 19. A delta would keep the old ones for ever, so everything is sent.
+  source's lineage, with the same first number, and does not lie beyond the end of that term. A primary uses each number
+  of its term once, so everything before that update is equal as well. Example: the lineage here is term 3 from update 1
+  on and term 5 from 18 on. A base at 17 of term 3 is a prefix, and gets updates 18 and later. A base at 19 of term 3 is
+  not: its primary was replaced before it replicated 18 and 19, and term 5 has other updates 18 and 19. A delta would
+  keep the old ones for ever, so everything is sent.
 - state_transfer/C-2: A prefix gets only later updates, if these are still known, in memory or in the journal.
 - state_transfer/C-3: If digests are compared as well, key ranges with different digests are sent whole.
 - state_transfer/C-4: In all other cases the full content is sent, and the reason is reported.

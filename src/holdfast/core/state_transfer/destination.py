@@ -3,17 +3,17 @@
 - state_transfer/D-1: The new copy is separate from the present one (a *staging replica*) and never serves. It becomes
   this member's copy when it is complete, and a committed assignment says so (migration) or named this member already
   (repair).
-- state_transfer/D-2: The first chunk is empty, and is answered with a description of what this member has: its copy,
-  or an older one that it kept, as a base. The source then sends only what is missing (`state_transfer.delta_or_full`,
+- state_transfer/D-2: The first chunk is empty, and is answered with a description of what this member has: its copy, or
+  an older one that it kept, as a base. The source then sends only what is missing (`state_transfer.delta_or_full`,
   `primary_backup.staging_replica`).
 - state_transfer/D-3: Chunks are accepted only from the primary that this member's assignment names, at the same
   version. Others wait or are rejected (`CHUNKS`); a repeated chunk is answered again without effect. A rejected chunk
   is the last one of its supply: the staging replica is dropped, unless it counts already (state_transfer/D-4). It is
   also dropped when the primary cancels the supply, or is gone.
-- state_transfer/D-4: The last chunk is acknowledged when the copy is complete up to the counters in that chunk, and
-  its journalled maps are durable in a checkpoint. Later updates are written to the journal as for every copy.
-- state_transfer/D-5: Of maps with change streams, the remembered updates are written to the journal too: otherwise
-  they would be gone once all members that wrote them have dropped their copies.
+- state_transfer/D-4: The last chunk is acknowledged when the copy is complete up to the counters in that chunk, and its
+  journalled maps are durable in a checkpoint.
+- state_transfer/D-5: Of maps with change streams, the remembered updates are written to the journal too: otherwise they
+  would be gone once all members that wrote them have dropped their copies.
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@ An empty map takes about 1 MB in 271 partitions with a backup. So a primary forg
 that were empty for a round of anti-entropy. The map begins again with the next write (store/R-1).
 
 - state_transfer/M-1: A replica is forgotten only if it is empty, none of its updates is unacknowledged, and nothing of
-  its partition is being supplied. So no update of a forgotten map is sent again. Example: a primary forgets a map at
-  update 50 that a backup has not acknowledged. It would send 50 again to the next member that joins, which would then
-  hold an update that no other member knows.
+  its partition is being supplied. Example: a primary forgets a map at update 50 that a backup has not acknowledged. It
+  would send 50 again to the next member that joins, and no other member knows it.
 - state_transfer/M-2: Backups forget what their primary has forgotten: when it reports so, or when its next summary does
   not name the map (state_transfer/R-4). A backup in another state than the forgotten one keeps its replica.
 - state_transfer/M-3: A map with a change stream is forgotten when it is destroyed, never because it is empty: readers

@@ -9,7 +9,7 @@
 
 Example for state_transfer/N-1: writes to map `m` begin to wait for index 2. A write of one millisecond before did not,
 and its record may still be on its way. If failover relied on index 2 now, and the first two members crashed, this
-acknowledged write would be lost. So the primary compares index 2 once more before it counts.
+acknowledged write would be lost.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ The content always comes from the primary, also when a backup moves. Writes cont
   first chunk has the update counters at which the content begins; the receiver ignores records up to them.
 - state_transfer/S-7: The response to the empty chunk lists what the receiver has. Of each map only the missing part is
   sent, if it is known (`state_transfer.delta_or_full`); updates that memory no longer has are first read from the
-  journal. The reason of the choice is logged.
+  journal.
 - state_transfer/S-8: A repair of a replica while its primary serves gives way to a migration.
 - state_transfer/S-9: Writes do not stop for longer than about `DRAIN_NS` before the last chunk: if a backup does not
   acknowledge earlier writes by then, the migration is rejected, and the master retries later.

@@ -6,8 +6,7 @@ The dictionary is the reference; plain Python and the simulator use it. A member
 - store/E-1: An entry is one block of memory: a head of 8 bytes, the key, the value. For a value of `LARGE` bytes or
   more the block has a reference to an object, which is shared with all its users and never copied.
 - store/E-2: A slot of the index has 8 bytes: 48 bits for the address of the block, which is a multiple of 16, and in
-  the rest 20 bits of the key's hash. So a lookup rarely reads a block in vain, and a slot's home is known without its
-  block.
+  the rest 20 bits of the key's hash. So a lookup rarely reads a block in vain.
 - store/E-3: The index consists of segments of at most `SLOTS_MAX` slots, found by the first bits of the hash
   (extendible hashing). A full segment grows by a quarter or is split; a nearly empty one shrinks or is merged. So no
   operation moves more than one segment.

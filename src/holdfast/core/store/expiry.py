@@ -4,10 +4,8 @@ An ending is an object beside a dictionary (`heaped_endings`), or numbers in the
 (`entry_table.pyx`).
 
 How expiry stays equal on replicas: only the primary expires entries. Example: key a was put with ten seconds to live. A
-backup counts them by its own clock from when it applied the put, so its deadline is a little different. When the
-deadline passes there, a stays. The primary finds a expired by its own clock (in a read or a sweep) and replicates an
-ordinary REMOVE, say update 18; backups drop a when they apply update 18. If the primary crashes before that, the new
-primary does the same by its clock.
+backup counts them by its own clock; when the deadline passes there, a stays. The primary finds a expired by its own
+clock (in a read or a sweep) and replicates an ordinary REMOVE, say update 18; backups drop a when they apply update 18.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A point is the epoch, term and counter of a map in a partition. Replicas at the same point have applied the same
 updates, so they must hold the same entries. Others cannot be compared: a write may be on its way. Example: the primary
-is at 120 and a backup at 117. Their digests differ, and nothing is wrong. If both are at 120 and the digests differ,
-one of them is damaged, however much is written meanwhile.
+is at 120 and a backup at 117. Their digests may differ. If both are at 120 and the digests differ, one of them is
+damaged, however much is written meanwhile.
 
 A replica of a Raft partition is compared at a cut, which is at one index of its log.
 """

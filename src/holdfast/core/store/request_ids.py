@@ -5,7 +5,7 @@ travels with the last of the request's records to backups, staging replicas and 
 has changed nothing, and may be applied again.
 
 In a map with a change stream the same field of a record also names the transaction that made the change, before the
-mark. Other records need no space for it.
+mark.
 """
 
 from __future__ import annotations

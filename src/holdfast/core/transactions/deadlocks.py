@@ -1,8 +1,8 @@
 """Deadlock detection: the master looks for circles of transactions that wait for each other's locks.
 
 Each member reports to the master the transactions that have waited for a lock in its partitions for
-`transactions.deadlock_after_ms`, and the holders of these locks. The master joins the reports. A report may be out of
-date, and then a transaction may be rolled back without need; that is always allowed.
+`transactions.deadlock_after_ms`, and the holders of these locks. A report may be out of date, and then a transaction
+may be rolled back without need; that is always allowed.
 
 Example: A holds the lock of x on member 1 and waits for y on member 2; B holds y and waits for x. Member 1 reports B ->
 A, member 2 reports A -> B. The master joins them to A -> B -> A, and asks the coordinator of the younger of the two to

@@ -1,10 +1,8 @@
 """Decisions about one partition of a zone: may its target change, and what do its replicas do next (J5)?
 
-Pure functions of the partition's keys in the metastore and of what this member knows about its replica.
-
 - zones/A-12: The target (the head of `pending`) may be replaced only while no leader has locked it, and a group enters
   the joint configuration only after its leader has locked the target. So no node is ever in a group that no assignments
-  name. This holds for both adjustments, because the setting may be altered at any moment.
+  name.
 - zones/A-13: A lock has the term of its leader. A later leader takes it over; an earlier one can neither take nor
   release it.
 - zones/A-14: A replica is destroyed only when no assignments name it, its group is not moving, and the configuration
@@ -16,8 +14,7 @@ Pure functions of the partition's keys in the metastore and of what this member 
   Example: of {A, B, C} only A is left, and the zone is reset to {A}. Then B and C come back with their files. They are
   a majority of the old configuration, and could elect a leader and accept writes beside A. Terms do not decide between
   the two groups, since both rise. The generation does: only A has the token of the reset.
-- zones/A-16: A new leader brings the group to the head of `pending`, or reports that the group is there. So it
-  completes whatever its predecessor had begun.
+- zones/A-16: A new leader brings the group to the head of `pending`, or reports that the group is there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Data nodes of a zone: the members that may hold its replicas. They follow the view after the zone's timers.
+"""Data nodes of a zone: the members that may hold its replicas.
 
 Pure, idempotent functions from the data nodes in the metastore to the next ones; each is one invoke. Times are
 milliseconds of the metastore.
@@ -7,10 +7,10 @@ milliseconds of the metastore.
 - zones/A-11: A member that returns before the scale-down timer expires was never away, and a member that leaves before
   the scale-up timer expires was never there.
 - zones/A-28: A present member with the name and the address of a data node that has gone replaces it at once. Example:
-  of the data nodes {A, B, C}, C is killed and starts again without files, as D. Without this rule the zone would wait
-  for C, with two replicas of three, until the scale-down timer expires; if B is lost by then, most voters are lost.
-  Name and address choose only the node to replace: D joins each group as a new replica, by a change of the peers to
-  which most of the old voters have to agree.
+  of the data nodes {A, B, C}, C is killed and starts again without files, as D. Without this rule the zone would have
+  two replicas of three until the scale-down timer expires; if B is lost by then, most voters are lost. Name and address
+  choose only the node to replace: D joins each group as a new replica, by a change of the peers to which most of the
+  old voters have to agree.
 """
 
 from __future__ import annotations

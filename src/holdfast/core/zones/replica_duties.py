@@ -2,7 +2,7 @@
 
 - zones/A-26: At most `STARTS_AT_ONCE` new groups may be without a leader at a time; the next ones start when these have
   elected one, or after `START_MS`. If a new zone of 271 partitions started all groups at once on slow machines, each
-  would miss the heartbeats of the others, elections would follow elections, and the members would serve nothing else.
+  would miss the heartbeats of the others, and elections would follow elections.
 - zones/A-27: At most `LOOKS_AT_ONCE` replicas are examined in one step, so that work for other maps is done in between.
   A tick examines no more than that, in turn; a changed key its partition at once.
 - zones/A-22: A replica in doubt is removed from its group first (`switch_reduce`). It joins again, empty, when that is

@@ -4,8 +4,7 @@
   an older view over a newer one.
 
 Example: member 1 leads in view 7, and is cut off while 2 is elected and writes view 8. When 1 leads again with view 7,
-it reads 8 in the metastore and writes nothing. The write is conditional on what was read, so 1 cannot overwrite 8 even
-if it had read before 2 wrote.
+it reads 8 in the metastore and writes nothing. The write is conditional on what was read.
 """
 
 from __future__ import annotations

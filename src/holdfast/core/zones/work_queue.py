@@ -1,7 +1,5 @@
 """Queue of a member's work for zones, with the progress of each piece.
 
-Each step reads keys, applies a transition and writes it with one guarded invoke; if the guard fails, it reads again.
-
 - zones/A-17: A piece of work has at most one step in progress; an answer to an older step has no effect.
 - zones/A-19: A failed step is retried for ever, with growing delays; every ten failures the failure handler is called.
 - zones/A-24: The number of metastore answers that may be outstanding is limited, and so is the number of this member's

@@ -4,8 +4,7 @@
   makes up for any that its predecessor lost.
 - zones/A-30: A partition keeps its target while the next one would lack a majority of present voters that the stable
   assignments have. Example: of the voters {A, B, C}, A is away for a minute, and the operator drains C. With the voters
-  {A, B} the partition would serve no request before A is back. It keeps {A, B, C}, so C waits to leave until A is back
-  or replaced.
+  {A, B} the partition would serve no request before A is back. It keeps {A, B, C} until A is back or replaced.
 """
 
 from __future__ import annotations
