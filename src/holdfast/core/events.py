@@ -51,7 +51,7 @@ class PeerSilent:
 
 
 class MemberAction(Protocol):
-    """Of an operator (`holdfast.actions`)."""
+    """An action of an operator (`holdfast.actions`)."""
 
     def apply(self, member: Any, reply: Any) -> None:
         """Begin to carry it out. `reply` answers the event, if it has a token."""
@@ -127,7 +127,7 @@ class DiskRoom:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRoom:
-    """Of this member (`limits.memory_bytes`)."""
+    """Free memory of this member (`limits.memory_bytes`)."""
 
     room: Room
 
@@ -156,7 +156,7 @@ class TurnEnded:
 
 @dataclass(slots=True)  # one for each request: a frozen one takes three times as long to make
 class ClientRequest:
-    """Of a session of this member. Answered by one `Outcome`."""
+    """A session of this member requests something. Answered by one `Outcome`."""
 
     token: Token
     request: Request
@@ -164,7 +164,7 @@ class ClientRequest:
 
 @dataclass(frozen=True, slots=True)
 class ZoneBatches:
-    """Of all buffers read in this turn. Each batch is answered by one `ZoneBatchDone`."""
+    """Requests of all buffers read in this turn. Each batch is answered by one `ZoneBatchDone`."""
 
     batches: tuple[tuple[Token, ZoneBatch], ...]
 

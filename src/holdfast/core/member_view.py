@@ -105,7 +105,6 @@ class MemberView:
         self._agreed = agreed
         self._transactions = transactions
         self.copies = CopyLookup(out, copies, agreed.zones)
-        """Of both engines."""
         self._safety = Safety(
             membership.maps.settings,
             out,
@@ -334,7 +333,7 @@ class MemberView:
 
     @property
     def stale(self) -> Mapping[int, PartitionCopy]:
-        """Of partitions that it does not hold now."""
+        """Former copies, of partitions that it does not hold now."""
         return MappingProxyType(self._copies.stale)
 
     @property
@@ -502,7 +501,7 @@ class MemberView:
 
     @property
     def waiting_for_copies(self) -> int:
-        """Partitions of which no present member holds every map (migration/M-2)."""
+        """Partitions that no present member holds with every map (migration/M-2)."""
         return len(self._migrations.lost)
 
     def awaited(self) -> list[str]:

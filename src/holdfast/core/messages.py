@@ -35,13 +35,13 @@ class JoinRequest(msgspec.Struct, frozen=True, array_like=True, tag=1):
     stores: dict[str, FilesSeen] = {}
     """Files of all members of that cluster, as its own files know them."""
     baseline: Baseline | None = None
-    """Of that cluster, with its history."""
+    """The baseline of that cluster, with its history."""
     level: int = LOWEST
     """In force in that cluster, as far as the sender knows."""
     maps: MapChanges = MapChanges()
     """Changed at run time there, as far as it knows."""
     metastore: MetastoreFounding | None = None
-    """Of the metastore there, as far as it knows."""
+    """The founding of the metastore there, as far as it knows."""
 
 
 class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -89,7 +89,7 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):
 class ViewDecided(msgspec.Struct, frozen=True, array_like=True, tag=4):
     view: View
     rows: list[tuple[int, Assignment]] = []
-    """Of the members that agreed to the view."""
+    """Newest assignments of the members that agreed to the view."""
 
 
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=5):
@@ -173,7 +173,7 @@ class TableReport(msgspec.Struct, frozen=True, array_like=True, tag=14):
     news: list[News] = []
     """The sender has published them and another member may lack them."""
     offered: list[News] = []
-    """Of rounds that it has not applied."""
+    """News of rounds that it has not applied."""
 
 
 class TableCheck(msgspec.Struct, frozen=True, array_like=True, tag=15):
@@ -317,7 +317,7 @@ class Holdings(msgspec.Struct, frozen=True, array_like=True, tag=19):
     seen: View | None
     """Its last one."""
     stores: dict[MemberId, str]
-    """Of the members of its views."""
+    """Files of the members of its views."""
     rows: list[tuple[int, Assignment]]
     """It had applied them."""
     kept: list[RetainedCopy]
@@ -364,7 +364,7 @@ class MigrationRefused(msgspec.Struct, frozen=True, array_like=True, tag=22):
 
 
 class Section(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Of one partition at one version, all of the primary of one term."""
+    """Records of one partition at one version, all of the primary of one term."""
 
     partition: int
     version: int
@@ -390,7 +390,7 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     client: bytes
     correlations: list[int]
-    """Of its requests."""
+    """The client's ids of its requests."""
     partitions: list[int]
 
 
@@ -701,13 +701,13 @@ class LeadConfirmed(msgspec.Struct, frozen=True, array_like=True, tag=57):
 
 
 class ZoneStatesAsked(msgspec.Struct, frozen=True, array_like=True, tag=54):
-    """Of the receiver's replicas of this zone."""
+    """To a member: which states have your replicas of this zone?"""
 
     zone: int
 
 
 class ZoneStates(msgspec.Struct, frozen=True, array_like=True, tag=55):
-    """Of the sender's replicas of a zone: partition, state, last index of the log, whether it is a learner."""
+    """The sender's replicas of a zone: partition, state, last index of the log, whether it is a learner."""
 
     zone: int
     replicas: list[tuple[int, str, int, bool]]

@@ -22,8 +22,6 @@ class Audience(Protocol):
 
 
 class Outbox:
-    """Of the current step."""
-
     __slots__ = ("_audience", "effects", "epoch_ms", "level", "now_ns")
 
     def __init__(self, audience: Audience | None = None) -> None:

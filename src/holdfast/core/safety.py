@@ -108,7 +108,7 @@ class Safety:
         )
 
     def accept_loss_rejection(self, unserved: str, further: str) -> str:
-        """Of missing copies; empty: none. `unserved`: partitions without an owner; `further`: other advice."""
+        """Empty: the loss can be accepted. `unserved`: partitions without an owner; `further`: other advice."""
         if silent := recovery_advice(self._membership, self._out.now_ns):
             return silent
         if unserved:

@@ -69,7 +69,7 @@ class Log:
         self._urgent = self._urgent or urgent
 
     def group_wrote(self, number: int, data: bytes) -> None:
-        """Of a Raft replica. Use `when_durable` to wait for it."""
+        """Data of a Raft replica. Use `when_durable` to wait for it."""
         assert self.on, "without a journal nothing is written (journal/J-3)"
         self._entries.append(GroupWrote(number, data))
 

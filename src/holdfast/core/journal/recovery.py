@@ -51,7 +51,7 @@ class RecoveredGroup:
     """Data as they were written (`multiraft.persistence` decodes them)."""
 
     pieces: list[bytes] = field(default_factory=list)
-    """Of its checkpoint; empty: it began without one."""
+    """Content of its checkpoint; empty: it began without one."""
     writes: list[bytes] = field(default_factory=list)
     """Later ones, in order."""
     doubt: str = ""
@@ -71,7 +71,7 @@ class Recovered:
     """These files lacked what they once held, and the cluster has not repaired that."""
     view: View | None = None
     stores: dict[MemberId, str] = field(default_factory=dict)
-    """Of the members in views and assignments."""
+    """Files of the members in views and assignments."""
     rows: dict[int, Assignment] = field(default_factory=dict)
     """Applied here, as far as the journal knows."""
     copies: dict[int, PartitionCopy] = field(default_factory=dict)

@@ -162,7 +162,7 @@ class Admission:
         maps: MapChanges = NO_CHANGES,
         metastore: MetastoreFounding | None = None,
     ) -> None:
-        """Perhaps again. Of two at one address only the newer can be alive."""
+        """Perhaps again. If two processes have one address, only the newer can be alive."""
         for uuid in [uuid for uuid, (other, _) in self._asked.items() if home(other) == home(info)]:
             del self._asked[uuid]
         self._asked[info.uuid] = (info, now_ns)

@@ -24,7 +24,7 @@ class DesiredState:
         self._out = out
         self.mine = Intent.NONE
         self.number = 0
-        """Of this member's newest intent: heartbeats may arrive out of order."""
+        """Number of this member's newest intent: heartbeats may arrive out of order."""
         self._of: dict[MemberId, tuple[int, Intent]] = {}
         self.safe: set[MemberId] = set()
         """They report no unsafe state in this view."""

@@ -132,7 +132,7 @@ class Formation:
 
 
 def baseline_of_before(seen: View, own: MemberInfo) -> Baseline | None:
-    """Of a stopped cluster: all members but this one are away and keep their places."""
+    """After a stop all members but this one are away and keep their places."""
     if seen.baseline is None:
         return None
     were_here = {info.consistent_id for info in seen.members if not info.lite}

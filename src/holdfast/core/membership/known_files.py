@@ -81,7 +81,7 @@ def stale_files_reason(info: MemberInfo, seen: FilesSeen | None) -> str:
 class KnownFiles:
     def __init__(self, seen: View | None) -> None:
         self.position = 0
-        """Of this member's durable journal."""
+        """Last block of this member's journal that is durable."""
         self._before = dict(seen.stores) if seen is not None else {}
         self._heard: dict[str, FilesSeen] = {}
         """From heartbeats."""

@@ -29,7 +29,7 @@ OUTSIDE = "no zone"
 
 @dataclass(slots=True)
 class OperatorOrder:
-    """Of this member."""
+    """The last order of this member's operator."""
 
     order: MapOrder
     ticket: int

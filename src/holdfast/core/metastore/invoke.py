@@ -16,7 +16,7 @@ class MetastoreEntry(msgspec.Struct, frozen=True, array_like=True):
     value: bytes | None = None
     """None: the key does not exist, or no longer."""
     revision: int = 0
-    """Of the last change; 0: the key never existed."""
+    """The last change; 0: the key never existed."""
 
     @property
     def exists(self) -> bool:

@@ -137,9 +137,8 @@ _revision_of = attrgetter("revision")
 class Keyspace:
     def __init__(self) -> None:
         self.revision = 0
-        """Of the last change."""
+        """The last change."""
         self.time_ms = 0
-        """Of the last change."""
         self.compacted = 0
         """Values before this revision are compacted."""
         self.applied = 0

@@ -87,7 +87,7 @@ class MetastoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     revision: int
     compacted: int
     time_ms: int
-    """Of the last revision: milliseconds since 1970."""
+    """Time of the last revision: milliseconds since 1970."""
     keys: int
     history_bytes: int
     notified: int
@@ -150,7 +150,7 @@ class Metastore:
         self._proposers = 0
         self._proposer: Proposer | None = None
         self._number = 0
-        """Of the last invoke of this proposer."""
+        """The last invoke of this proposer."""
         self._waiting: deque[_Invoke] = deque()
         """Without a number yet."""
         self._invokes: dict[tuple[Proposer, int], _Invoke] = {}

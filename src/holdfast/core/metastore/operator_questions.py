@@ -123,7 +123,7 @@ class OperatorQuestions:
         return KeysFound(keys, state.revision, more)
 
     def _changes(self, prefix: bytes, after: int) -> KeysFound:
-        """Of whole revisions, as many as fit in one answer."""
+        """Whole revisions, as many as fit in one answer."""
         state = self._metastore.keyspace
         state.get(b"", after)  # Raises if the revision is unknown.
         found: list[KeyAnswer] = []

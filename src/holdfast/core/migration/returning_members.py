@@ -45,7 +45,7 @@ PATIENCE = 3
 
 
 class ReturningMember:
-    """Of this member, to each new master."""
+    """Sends the inventory of this member to each new master."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class ReturningMembers:
         self._holdings: dict[MemberId, Holdings] = {}
         self._kept: dict[MemberId, dict[int, RetainedCopy]] = {}
         self._stores: dict[MemberId, str] = {}
-        """Of members in assignments."""
+        """Files of members in assignments."""
         self._since_ns = 0
         self.accepted = False
         """The operator accepts the loss of what is missing."""

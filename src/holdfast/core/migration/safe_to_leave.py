@@ -43,7 +43,7 @@ def leave_blocker(
 
 
 def _only_here(member: MemberId, rows: list[Assignment], staying: set[MemberId], complete: int) -> int:
-    """Its partitions of which no staying member has every map."""
+    """Partitions that this member holds, and no staying member with every map."""
     return sum(
         member in row.replicas and not staying.intersection(filter(None, row.holding[:complete]))
         for row in rows

@@ -49,4 +49,4 @@ class Wait(NamedTuple):
     waiter: bytes = b""
     holder: bytes = b""
     key: tuple[str, bytes] = ("", b"")
-    """What `holder` has locked."""
+    """The map and key that `holder` has locked."""

@@ -278,7 +278,7 @@ def maps_in_force(settings: Settings, changes: MapChanges) -> dict[str, MapSetti
 
 
 def proven_maps(settings: Settings, changes: MapChanges) -> dict[str, MapSettings]:
-    """What failover may rely on."""
+    """Settings on which failover may rely."""
     return {
         name: replace(
             chosen,

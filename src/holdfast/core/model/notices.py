@@ -53,7 +53,7 @@ class DiskRoomChanged:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRoomChanged:
-    """Of some member."""
+    """The free memory of some member has changed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class News(msgspec.Struct, frozen=True, array_like=True):
     elapsed_ms: int = 0
     migration: Migration | None = None
     version: int = 0
-    """Of the assignment after the migration, or its failure."""
+    """Version of the assignment after the migration, or its failure."""
     loss: Loss | None = None
     took_ms: int = 0
     """By the clock of the master that requested it; 0: unknown."""

@@ -121,7 +121,7 @@ Recorded = Record | Puts
 
 
 def pair_lengths(sizes: bytes | bytearray) -> list[int]:
-    """Of key and value together."""
+    """Bytes of key and value together."""
     numbers = _numbers_in(sizes)
     return list(map(add, numbers[::2], numbers[1::2]))
 

@@ -29,7 +29,7 @@ class Base(msgspec.Struct, frozen=True, array_like=True):
     lwm: int
     highest: int
     digests: list[int] = []
-    """Of its 64 key ranges, if they are requested."""
+    """Digests of its 64 key ranges, if they are requested."""
     remembered: int = -1
     """With a change stream: updates after this number are remembered; -1: it has none."""
 

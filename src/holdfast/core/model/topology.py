@@ -7,9 +7,9 @@ import msgspec
 
 class TopologyVersion(msgspec.Struct, frozen=True, order=True, array_like=True):
     major: int = 0
-    """Of the view: members joined or left, or the operator changed the state of the cluster."""
+    """Number of the view: members joined or left, or the operator changed the state of the cluster."""
     minor: int = 0
-    """Of the partition table."""
+    """Version of the partition table."""
 
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}"

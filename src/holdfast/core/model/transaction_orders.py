@@ -128,7 +128,7 @@ class RunningTransaction(msgspec.Struct, frozen=True, array_like=True):
     entries: int
     partitions: list[int]
     topology: TopologyVersion = UNKNOWN_TOPOLOGY
-    """Of its first lock; `0.0` before."""
+    """Topology of its first lock; `0.0` before."""
 
 
 class LockWait(msgspec.Struct, frozen=True, array_like=True):

@@ -71,9 +71,9 @@ class FilesProof(msgspec.Struct, frozen=True):
     """Found when files are opened (`core.membership.known_files`)."""
 
     token: str = ""
-    """Of the life that begins now: the UUID of the first member that opened them for it."""
+    """Token of the life that begins now: the UUID of the first member that opened them for it."""
     before: str = ""
-    """Of the life before; empty: there was none, or it had no token."""
+    """Token of the life before; empty: there was none, or it had no token."""
     reached: int = 0
     """Last block of their journal when that life began."""
     cut: bool = False
@@ -90,7 +90,7 @@ class FilesSeen(msgspec.Struct, frozen=True, array_like=True):
 class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
     uuid: MemberId
     life: int
-    """What was sent to an earlier life has no effect on a later one."""
+    """A message to an earlier life has no effect on a later one."""
     host: str
     port: int
     client_host: str

@@ -69,7 +69,7 @@ METASTORE_LOG_BYTES = 1 << 20
 
 class GroupOpener(Protocol):
     def open_group(self, number: GroupNumber) -> GroupClient | None:
-        """For a group of which another member has sent a message; None: start no replica."""
+        """Another member has sent a message for this group. None: start no replica."""
 
 
 class GroupHost:
@@ -242,7 +242,7 @@ class GroupHost:
     # -- views and ticks
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """Wake groups of which a member has gone or come (multiraft/H-3)."""
+        """Wake groups if one of their members has gone or come (multiraft/H-3)."""
         members = notice.new.members if notice.new is not None else []
         before, self._members = self._members, {node_of(info): info.uuid for info in members}
         self.rounds.on_view(self._members)

@@ -53,7 +53,7 @@ class PendingWrite:
     written: RaftWritten | None
     durable: bool = False
     ticket: int = 0
-    """Of a checkpoint that has to be durable as well; 0: none."""
+    """A checkpoint that has to be durable as well; 0: none."""
 
     @property
     def done(self) -> bool:

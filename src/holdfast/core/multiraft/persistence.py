@@ -22,7 +22,7 @@ NOTHING = RaftSnapshot(0, 0, Configuration())
 
 
 class GroupWrite(msgspec.Struct, frozen=True, array_like=True):
-    """Of one `RaftReady`."""
+    """Everything that one `RaftReady` has to store."""
 
     hard: HardState | None = None
     """None: unchanged."""
@@ -37,7 +37,7 @@ class GroupWrite(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GroupHead(msgspec.Struct, frozen=True, array_like=True):
-    """Of a checkpoint: the state at the snapshot's index."""
+    """Head of a checkpoint: the state at the snapshot's index."""
 
     hard: HardState
     snapshot: RaftSnapshot

@@ -77,14 +77,14 @@ class _Round:
     """Not confirmed yet."""
     waiters: list[_Waiter]
     sent_ns: int = 0
-    """Of the last question."""
+    """Time of the last question."""
     asked: set[NodeId] = field(default_factory=set)
     few: bool = True
     """Only the necessary members were asked."""
 
 
 class ReadRounds:
-    """Of groups that this member leads; it also answers the questions of other leaders."""
+    """Confirms reads of groups that this member leads; it also answers the questions of other leaders."""
 
     def __init__(
         self, me: NodeId, out: Outbox, replicas: Mapping[GroupNumber, LedReplica], patience_ns: int
@@ -108,7 +108,7 @@ class ReadRounds:
         self._rounds: dict[int, _Round] = {}
         """The newest one delays the next for a while."""
         self._questions: list[tuple[MemberId, LeadAsked]] = []
-        """Of other members; answered at the end of the step, when its effects on the replicas are known."""
+        """Questions from other members; answered at the end of the step, when its effects on the replicas are known."""
         self.ready: set[GroupNumber] = set()
         """With newly confirmed reads."""
         self.doubted: set[GroupNumber] = set()

@@ -41,7 +41,7 @@ class _OutgoingState:
         self.sent = 0
         """Pieces."""
         self.in_flight_bytes = 0
-        """Of the last part; 0 after its response."""
+        """Size of the last part; 0 after its response."""
         self.sent_ns = 0
         self._pieces: Iterator[bytes] = iter(pieces)
         self._next = next(self._pieces, None)

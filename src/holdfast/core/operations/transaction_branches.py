@@ -51,8 +51,6 @@ _NOTHING: Mapping[bytes, bytes] = {}
 
 
 class TransactionBranches:
-    """Of one partition, as they are now."""
-
     __slots__ = ("_kept", "_maps", "_now_ns", "updates")
 
     def __init__(self, maps: Mapping[str, MapReplica], now_ns: int) -> None:

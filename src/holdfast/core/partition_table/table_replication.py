@@ -132,7 +132,7 @@ class TableReplication:
         self._reports: dict[MemberId, TableReport] | None = None
         self.reporter = Reporter(out)
         self._durable_round = 0
-        """Of this view: known after a restart."""
+        """Last round of this view that is known after a restart."""
 
     # -- every member
 

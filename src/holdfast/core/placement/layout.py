@@ -301,7 +301,7 @@ Barred = Callable[[int], list[int]]
 """Groups that cannot take a partition."""
 
 Offer = tuple[int, list[Pool], Barred]
-"""Of a member: cost in copies, pools, and groups that cannot take the replicas."""
+"""A member's offer: cost in copies, pools, and groups that cannot take the replicas."""
 
 
 class _Level:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 CUT_ID_BYTES = 16
 CUTS_MAX = 64
-"""Of clients of this member; cuts of other members do not count."""
+"""Limit for clients of this member; cuts of other members do not count."""
 LEASE_MS_MAX = 24 * 3600 * 1000
 """A day: a client that has gone keeps its place for so long."""
 LOOKED_AT_MAX = 20_000
@@ -212,7 +212,7 @@ class _Named(NamedTuple):
 
     copy: PartitionCopy
     version: int
-    """Of the assignment that named the holders."""
+    """Version of the assignment that named the holders."""
     pins: list[Pin]
 
 

@@ -125,7 +125,6 @@ class Lane:
         self._settings = settings
         self._out = out
         self.confirms_reads = any(chosen.reads == "confirmed" for chosen in settings.maps.values())
-        """Of any map."""
         self.locks_entries = settings.transactional
         """Transactions may lock entries of any map."""
         self._swept = 0
@@ -147,7 +146,7 @@ class Lane:
         self.awaited: dict[int, Awaited] = {}
         """See `PrimaryCopy.wake`."""
         self.open_records: list[Written] = []
-        """Of the present buffer."""
+        """Updates of the present buffer."""
         self.open_puts: list[MapReplica] = []
         """Replicas to whose unsent puts that buffer has added."""
         self._reads: dict[tuple[int, str], AnyReplica | None] = {}

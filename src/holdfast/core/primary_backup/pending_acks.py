@@ -96,7 +96,7 @@ class PendingAcks:
         self._log = log
         self._targets = targets
         self._barrier: AckBatch | None = None
-        """Of this turn: all its answers share one batch."""
+        """Barrier of this turn: all its answers share one batch."""
         self._barriers: dict[int, AckBatch] = {}
         """The youngest open one of each partition."""
         self._turn_began = 0

@@ -199,7 +199,7 @@ class StagingPhase(StrEnum):
     FILLING = "filling"
     """See primary_backup/F-3."""
     WRITING = "writing"
-    """What must survive a power failure is being written."""
+    """Parts that must survive a power failure are being written."""
     NO_ROOM = "no room"
     """The disk had no room for it."""
     HELD = "held"

@@ -42,7 +42,7 @@ class Configuration(msgspec.Struct, frozen=True, array_like=True):
 
     voters: frozenset[NodeId] = frozenset()
     outgoing: frozenset[NodeId] = frozenset()
-    """Of a joint configuration; else empty."""
+    """Old voters of a joint configuration; else empty."""
     learners: frozenset[NodeId] = frozenset()
     """They get the log and do not count for majorities."""
     learners_next: frozenset[NodeId] = frozenset()

@@ -58,8 +58,6 @@ GONE = 1 << 30
 
 
 class FollowerProgress:
-    """Of one follower, or the leader itself."""
-
     __slots__ = (
         "active",
         "flow",

@@ -300,7 +300,7 @@ class Group:
         self._after_step()
 
     def _in_generation(self, message: RaftMessage) -> bool:
-        """Of other generations only a newer leader's (raft/E-6)."""
+        """From other generations only a newer leader's (raft/E-6)."""
         if message.generation < self._state.generation or message.kind not in LEADERS:
             return False
         self._state.generation = message.generation

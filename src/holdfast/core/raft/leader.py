@@ -199,7 +199,7 @@ class Leader:
     # -- answers of followers
 
     def on_appended(self, message: RaftMessage) -> None:
-        """Of a follower, or this replica itself; or a rejection."""
+        """From a follower, or this replica itself; or a rejection."""
         progress = self.progress.get(message.sender)
         if progress is None:
             return
@@ -383,7 +383,7 @@ class Leader:
     # -- reads
 
     def on_read(self, message: RaftMessage) -> None:
-        """Of this replica, or forwarded by another one."""
+        """From this replica, or forwarded by another one."""
         sets = self._state.configuration.sets
         if not self.settled:
             self._early_reads.append(message)

@@ -79,9 +79,9 @@ class RaftSettings:
     message_bytes: int = 1 << 20
     """Approximate, of entries; 0: unlimited."""
     uncommitted_bytes: int = 64 << 20
-    """Of proposals; 0: unlimited."""
+    """Limit for proposals; 0: unlimited."""
     applying_bytes: int = 0
-    """Of committed entries handed out and not applied; 0: unlimited."""
+    """Limit for committed entries handed out and not applied; 0: unlimited."""
     window: int = 64
     """Messages with entries in flight to one follower."""
     window_bytes: int = 0

@@ -91,7 +91,7 @@ class TargetPeers:
 
 
 class Reconfiguration:
-    """Of one leader, from the configuration in the log to the end of the leadership."""
+    """One leader's change, from the configuration in the log to the end of the leadership."""
 
     def __init__(self, state: RaftState, leading: Leader) -> None:
         self._state = state

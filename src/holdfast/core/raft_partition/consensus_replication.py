@@ -43,8 +43,6 @@ class _Whole:
 
 
 class ConsensusReplication:
-    """Of one zone, led here. Implements `ReplicationEngine`."""
-
     crowded = False
     refusing = False
     running = 0

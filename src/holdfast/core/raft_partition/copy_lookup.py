@@ -83,7 +83,7 @@ class CopyLookup:
         return _of(replica, partition) if replica is not None else None
 
     def outside_zones(self, partition: int) -> PartitionCopy | None:
-        """Of all maps and services that live in no zone."""
+        """The copy of all maps and services that live in no zone."""
         return self._local.held.get(partition)
 
     def in_zone(self, name: str) -> bool:

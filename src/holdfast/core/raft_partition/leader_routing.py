@@ -57,7 +57,7 @@ class _NoOffers:
 
 
 class _BatchUnderWay:
-    """Of a session, until all its parts are done."""
+    """A session's batch, until all its parts are done."""
 
     __slots__ = ("_done", "_out", "_token", "_waiting")
 

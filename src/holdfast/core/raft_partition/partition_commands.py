@@ -24,7 +24,7 @@ class ZoneMark(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 class ZoneCommand(msgspec.Struct, frozen=True, array_like=True):
     time_ms: int
-    """Of the leader that accepted it: milliseconds since 1970."""
+    """Clock of the leader that accepted it: milliseconds since 1970."""
     parts: tuple[ZoneRequests | ZoneWrites | ZoneMark, ...] = ()
     sweep: bool = False
     """Remove all expired entries."""

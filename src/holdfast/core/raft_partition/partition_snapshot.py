@@ -27,13 +27,11 @@ class CopyHead(msgspec.Struct, frozen=True, array_like=True):
     counted: bool = False
     """Updates have terms (raft_partition/Z-6). False in snapshots of older builds."""
     lineages: list[tuple[str, list[tuple[int, int]]]] = []
-    """Of maps with updates of a known term."""
+    """Lineages of maps with updates of a known term."""
     forgotten_to: int = 0
 
 
 class NamedPiece(msgspec.Struct, frozen=True, array_like=True):
-    """Of one of several copies."""
-
     partition: int
     piece: msgspec.Raw
 
@@ -43,9 +41,9 @@ class MapPiece(msgspec.Struct, frozen=True, array_like=True):
     keys: list[bytes]
     values: list[bytes]
     expiries: list[tuple[int, int, int]]
-    """Of entries that expire: position in the columns, time to live in ms, start in zone ms."""
+    """For entries that expire: position in the columns, time to live in ms, start in zone ms."""
     hashes: list[tuple[int, int]]
-    """Of entries that have a partition-hash word: position in the columns, word."""
+    """For entries with a partition-hash word: position in the columns, word."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -72,7 +70,7 @@ def head_of(copy: PartitionCopy, time_ms: int, *, counted: bool) -> bytes:
 
 
 def pieces_of(copies: Mapping[int, PartitionCopy], time_ms: int, *, counted: bool) -> Iterator[bytes]:
-    """Of the present state; later changes do not affect them, however slowly they are read."""
+    """Pieces of the present state; later changes do not affect them, however slowly they are read."""
     taken = {number: _taken(copy, time_ms, counted=counted) for number, copy in copies.items()}
     if len(copies) == 1:
         [pieces] = taken.values()

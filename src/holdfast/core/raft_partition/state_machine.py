@@ -57,7 +57,7 @@ class PinKeeper(Protocol):
     def keep(
         self, cut: bytes, partition: int, held: MapReplica, lease_ms: int, taken_ns: int, index: int, /
     ) -> object:
-        """What the map holds now, for the lease."""
+        """Keep the present content of the map, for the lease."""
 
 
 class StateMachine:
@@ -77,9 +77,9 @@ class StateMachine:
         self.copies = {partition: self._new_copy(partition) for partition in partitions}
         """By client partition."""
         self.time_ms = 0
-        """Of the last command (raft_partition/Z-4)."""
+        """Time of the last command (raft_partition/Z-4)."""
         self.index = 0
-        """Of the command that is being applied."""
+        """Index of the command that is being applied."""
         self.counted = False
         """Updates have terms, and counters outlive destroyed maps (raft_partition/Z-6)."""
 
@@ -87,7 +87,7 @@ class StateMachine:
         return PartitionCopy(partition, 0, self._settings.replication.request_ids, self._entries)
 
     def now_ns(self, wall_ms: int = 0) -> int:
-        """Of the group, or `wall_ms` if that is later."""
+        """Time of the group, or `wall_ms` if that is later."""
         return max(self.time_ms, wall_ms) * MILLISECOND
 
     # -- changes

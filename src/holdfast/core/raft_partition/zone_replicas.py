@@ -45,7 +45,7 @@ class SharedWithEngineOne(Protocol):
 
     @property
     def held(self) -> Mapping[int, PartitionCopy]:
-        """Of maps outside zones, by partition."""
+        """Copies of maps outside zones, by partition."""
 
 
 class ZoneReplicas:

@@ -107,12 +107,10 @@ class Departures:
 
 
 Slice = Gathering | tuple[MemberId, Forward]
-"""Of a session's operation, or of a share for another member."""
+"""A part of a session's operation, or of a share for another member."""
 
 
 class Gatherings:
-    """Of this member's sessions, and shares for other members."""
-
     def __init__(
         self,
         me: MemberId,

@@ -129,7 +129,7 @@ class Waiting:
         return self.tickets
 
     def number(self) -> int:
-        """Of another request that gets an id: unique among all routers (routing/R-13)."""
+        """For another request that gets an id: unique among all routers (routing/R-13)."""
         self._numbered += 1
         return self._numbered
 

@@ -25,7 +25,7 @@ Updates = list[tuple[int, Record]]
 
 
 class ContentPart:
-    """Of one map or service."""
+    """Content of one map or service."""
 
     __slots__ = ("earlier", "held", "how", "missed", "ranges")
 
@@ -107,8 +107,8 @@ def _add_records(
     limit: int,
     waited_ns: int,
 ) -> bool:
-    """Of the first map, until the chunk is full. Returns whether there is room for more. They have waited for
-    `waited_ns`, because a receiver acknowledges one chunk after the other.
+    """Add updates of the first map, until the chunk is full. Returns whether there is room for more. They have waited
+    for `waited_ns`, because a receiver acknowledges one chunk after the other.
     """
     name, records = left[0]
     part = FillRecords(name, [], [])

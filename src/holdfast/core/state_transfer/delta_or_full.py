@@ -30,7 +30,7 @@ class Mine:
     starts: int
     """All updates after this number are known; equal to `counter`: none is."""
     digests: Sequence[int] = ()
-    """Of its key ranges, if they are compared; a single one covers the whole map."""
+    """Digests of its key ranges, if they are compared; a single one covers the whole map."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ DISK_FULL = "its disk is full"
 MEMORY_FULL = "its memory is full"
 """Reasons to reject a chunk without a change of the assignment, so the destination has to end the transfer."""
 CHANGES_BYTES = 32 << 20
-"""Of remembered updates per map that are written at once (state_transfer/D-5)."""
+"""Limit of remembered updates per map that are written at once (state_transfer/D-5)."""
 REFILL_NS = SECOND
 """Retry interval for a copy that the disk had no room for."""
 
@@ -60,7 +60,7 @@ class ChunkFound:
     no_room: str
     """Empty: this member can accept a further partition."""
     ticket: int
-    """Of the present supply from this sender; 0: none."""
+    """Ticket of the present supply from this sender; 0: none."""
 
 
 CHUNKS: Final[Cases[ChunkFound]] = Cases(

@@ -121,7 +121,7 @@ class Supply:
         self.demand: Demand | None = None
         self.choices: dict[str, Choice] = {}
         self.missed: dict[str, Missed] = {}
-        """Of maps whose full content is not sent."""
+        """Updates of maps whose full content is not sent."""
         self.reading = 0
         """Outstanding journal requests."""
         self.bytes = 0

@@ -50,8 +50,8 @@ class Portion(Protocol):
     """Everything, or some key ranges."""
 
     def add_to(self, chunk: Chunk, limit: int, now_ns: int) -> bool:
-        """What fits into a chunk of `limit` bytes, at least something if it is empty. Returns whether that was the
-        last.
+        """Add as much as fits into a chunk of `limit` bytes, at least something if it is empty. Returns whether that
+        was the last.
         """
 
 

@@ -77,7 +77,7 @@ class PackedEntries(Protocol):
         """
 
     def digests(self) -> list[int]:
-        """Of the 64 key ranges, computed from the entries."""
+        """Computed from the entries, for the 64 key ranges."""
 
     def keep_digests(self, sums: list[int] | None) -> None: ...
 

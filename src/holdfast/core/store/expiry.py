@@ -76,7 +76,7 @@ class Endings(Protocol):
     def all_used(self, now_ns: int) -> None: ...
 
     def start_from(self, base: Mapping[bytes, Expiry]) -> None:
-        """Of another copy, whose entries are here."""
+        """From another copy, whose entries are here."""
 
     @property
     def first_ns(self) -> int | None:

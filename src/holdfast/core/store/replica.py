@@ -39,7 +39,7 @@ class UnsentPuts:
         self.closed = self.closed_bytes = 0
         """Puts of ended buffers, and their bytes."""
         self.parts: list[list[tuple[AnyReplica, Recorded]]] = []
-        """Of the batches of these buffers for this partition; each list gets the puts when they are taken."""
+        """Batches of these buffers for this partition; each list gets the puts when they are taken."""
 
     @property
     def count(self) -> int:
@@ -119,7 +119,7 @@ class Replica(Generic[S]):
 
     @property
     def term(self) -> int:
-        """Of the last update; 0 before the first."""
+        """Term of the last update; 0 before the first."""
         proven = self.proven_lineage()
         return proven[-1][0] if proven else 0
 

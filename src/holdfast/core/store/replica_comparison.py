@@ -37,7 +37,7 @@ class Point(NamedTuple):
     epoch: int
     """Raised when the partition starts empty after a loss."""
     term: int
-    """Of the last update."""
+    """Term of the last update."""
     counter: int
 
 
@@ -63,7 +63,7 @@ class ReplicaDigest(msgspec.Struct, frozen=True):
     lineage: tuple[tuple[int, int], ...] = ()
     """Terms of the updates: from the counter start + 1 on, ascending."""
     index: int = 0
-    """Of the log entry at which a Raft replica was read; 0: another engine."""
+    """Log entry at which a Raft replica was read; 0: another engine."""
     doubt: str = ""
     """Why this may be incomplete; empty: it is complete."""
 
@@ -80,7 +80,7 @@ class ReplicaDigest(msgspec.Struct, frozen=True):
 
     @property
     def updates(self) -> tuple[int, tuple[tuple[int, int], ...]]:
-        """Of a Raft replica; they are the same at one index of the log."""
+        """Counter and lineage of a Raft replica; they are the same at one index of the log."""
         return (self.counter, self.lineage) if self.index else (0, ())
 
     @property
@@ -107,11 +107,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     kept: bool = True
     """The replica must hold the map; false for maps with fewer backups than others."""
     zone: str = ""
-    """Of a Raft partition; empty: another engine."""
+    """Zone of a Raft partition; empty: another engine."""
     leads: bool = False
-    """Of its Raft partition."""
     index: int = 0
-    """Of the log entry at which Raft replicas were compared."""
+    """Log entry at which Raft replicas were compared."""
     epoch: int = 0
     term: int = 0
     counter: int = 0

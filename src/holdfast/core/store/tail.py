@@ -86,7 +86,7 @@ class Tail:
         """They follow `_pieces`."""
         self.run_data: list[bytes] = []
         self.run_bytes = 0
-        """Of `run_sizes`. Compiled code appends to them: `packed_puts_cy`."""
+        """Size of `run_sizes`. Compiled code appends to them: `packed_puts_cy`."""
         self.run_most = limit // RUNS
         self.terms: list[tuple[int, int]] = []
         """With the number after which its updates begin; ascending."""

@@ -27,7 +27,7 @@ ENDED_MAX = 10_000
 """Ended transactions remembered with their reason."""
 SHOWN_KEYS = 10
 RUNNING_MAX = 50_000
-"""Of one member (transactions/C-6)."""
+"""Transactions of one member (transactions/C-6)."""
 ENTRY_BYTES = 500
 LABEL_MAX = 200
 

@@ -60,7 +60,7 @@ class Steps:
         return self.ask(request, receiver)
 
     def rejection(self, request: Request) -> Outcome | None:
-        """Of a request outside of a transaction; it holds inside, too."""
+        """A rejection that holds outside of a transaction holds inside, too."""
         return self._router.refusals.rejection(request)
 
     def drop(self, ticket: int) -> None:

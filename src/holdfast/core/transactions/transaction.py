@@ -50,7 +50,7 @@ class Transaction:
     reply: Reply | None = None
     operation: OperateIn | None = None
     ticket: int = 0
-    """Of the last operation that had to ask a partition."""
+    """The last operation that had to ask a partition."""
     locking: int = -1
     """It waits for a lock there, or may have got one whose answer was lost; -1: none."""
     queue: deque[tuple[OperateIn, Reply]] = field(default_factory=deque)

@@ -74,9 +74,9 @@ class TargetLock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A leader is about to join the target, which may not be replaced any more."""
 
     revision: int
-    """Of the pending entry."""
+    """The pending entry."""
     term: int
-    """Of that leader."""
+    """Term of that leader."""
 
 
 class PartitionKeys(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -100,7 +100,7 @@ class TopologyWriter:
         return ClusterTopology(view.number, tuple(members), tuple(leaving))
 
     def _places(self, view: View, known: dict[Node, MemberPlace]) -> dict[Node, MemberPlace]:
-        """Of all members, and of those that have gone and are still data nodes of a zone (zones/A-28)."""
+        """Places of all members, and of those that have gone and are still data nodes of a zone (zones/A-28)."""
         entries = self._metastore.scan(ZONE_PREFIX)
         zones = sorted({named[0] for entry in entries if (named := zone_of(entry.key)) is not None})
         read = KeysRead(entries)

@@ -35,7 +35,7 @@ RETRY_MS: Final = 200
 RETRY_MOST_MS: Final = 10_000
 ANSWER_MS: Final = 2_000
 ANSWERS_AT_ONCE: Final = 2
-"""Of the metastore."""
+"""Outstanding answers of the metastore."""
 WORKS_AT_ONCE: Final = 16
 """They share one answer."""
 REPORT_AFTER: Final = 10
@@ -67,7 +67,7 @@ class WorkStep:
     """Purpose of the outstanding invoke."""
     attempts: int = 0
     why: str = ""
-    """Of the last failure."""
+    """Reason of the last failure."""
 
 
 class WorkQueue:
@@ -83,7 +83,7 @@ class WorkQueue:
         self.woken: set[ZoneWork] = set()
         """To run before it is due; a subset of `steps`."""
         self._writes: list[tuple[ZoneWork, KeysRead, Sequence[KeyWrite]]] = []
-        """Of work that shared a read."""
+        """Writes of work that shared a read."""
 
     def answered(self, ticket: int) -> list[tuple[ZoneWork, WorkStep]]:
         """None: the answer is outdated (zones/A-17)."""
