@@ -150,7 +150,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """Upper bound of the probability of a loss during the step."""
     repair_s: float
     loss_year: float
-    """The same for a year of the cluster after the step, if each crash is repaired within `repair_s`."""
+    """The same for a year after the step, if each crash is repaired within `repair_s`."""
     orders: dict[str, OtherOrder]
 
 

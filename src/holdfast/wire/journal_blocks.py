@@ -40,7 +40,7 @@ from holdfast.errors import JournalBroken, NewerFiles
 
 MAGIC = b"HFJS"
 FORMATS = frozenset(SEGMENT_FORMATS[level] for level in range(LOWEST, HIGHEST + 1))
-"""That this Holdfast reads. They differ in the kinds of entries in blocks."""
+"""Formats that this Holdfast reads. They differ in the kinds of entries in blocks."""
 ORIGIN = bytes(16)
 
 _HEADER = struct.Struct("<4sHxxQQQ40s16s")

@@ -49,6 +49,5 @@ def show(figures: Sequence[Mapping[str, int | float]], console: Console) -> None
 
 
 def line(figures: Sequence[Mapping[str, int | float]]) -> str:
-    """The same in one line."""
     seen = sum(1 for name in MARKS if any(each.get(MARK + name) for each in figures))
     return f"{seen} of {len(MARKS) - len(NEVER)} marks were hit"

@@ -51,5 +51,4 @@ def holdfast_lab() -> None:
 
 
 def main() -> None:
-    """Run the command line."""
     run(holdfast_lab)

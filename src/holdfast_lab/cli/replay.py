@@ -27,18 +27,14 @@ SECOND = 1_000_000_000
 
 
 class _Told:
-    """Prints the history of the chosen member or partition."""
-
     def __init__(self, member: str | None, partition: int | None) -> None:
         self._member = member
         self._partition = partition
         self._names: dict[str, str] = {}
         self._narrators: dict[int, Narrator] = {}
         self.found = False
-        """Whether the member exists."""
 
     def tell(self, happened: Happened) -> None:
-        """Print a replayed step."""
         from holdfast.engine.recording import LaneCall, Outside
         from holdfast.observe.stories import Narrator
 
@@ -125,7 +121,6 @@ def _nothing(_: str) -> None: ...
 
 
 def _services(names: Sequence[str], settings: Settings) -> Sequence[Service]:
-    """The simulator's services, by name."""
     from holdfast.engine.recording import RecordBroken
     from holdfast_lab.sim.tally import NAME, Tally
 

@@ -50,21 +50,14 @@ RUNS_MAX = 50
 
 
 class Terms(NamedTuple):
-    """Options shared by all runs of a campaign."""
-
     without: frozenset[str] = frozenset()
-    """Disabled rules."""
     journal: Journalling = DEFAULT_JOURNAL
     power_cuts: bool = False
     memory: bool = False
     lies: frozenset[str] = frozenset()
-    """Deliberate misbehaviour of members, to be detected (`holdfast_lab.sim.lies`)."""
     zones: bool = False
-    """Whether a map is in a zone."""
     transactions: bool = False
-    """Whether clients run transactions."""
     compiled: bool = False
-    """Whether members use compiled code."""
 
     def flags(self) -> str:
         """The options as text. The journal mode is always included, as it decides the run."""
@@ -343,7 +336,6 @@ def _show_coverage(
 
 
 def _alarm(seeds: range, terms: Terms, workers: int, console: Console) -> int:
-    """Print how soon the judges detect each disabled rule and each lie."""
     from holdfast_lab.sim.lies import LIES
 
     everything = not (terms.without or terms.lies)

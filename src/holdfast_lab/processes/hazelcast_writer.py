@@ -61,7 +61,7 @@ class Progress:
     wrong_reads: int = 0
     longest_pause_ms: float = 0.0
     pause_ms: float = 0.0
-    """The same since the last report."""
+    """Longest wait for one answer since the last report."""
     at_s: float = 0.0
 
 

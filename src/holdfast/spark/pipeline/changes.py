@@ -37,7 +37,7 @@ EVERY = "1 second"
 
 OBSERVED = "holdfast"
 UNFIT = "__unfit"
-"""Column from which it is counted."""
+"""Column from which unfit rows are counted."""
 
 MIRRORED = ("op", "partition", "term", "counter", "key", "after as value")
 
