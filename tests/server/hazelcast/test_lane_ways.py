@@ -54,7 +54,7 @@ MAPS = {
 NAMES = ["m", "alone", "mortal", "told", "sure", "idle", "", "nobody's"]
 KNOWN: dict[bytes, Served] = {name.encode(): name for name in NAMES[:6]}
 KEYS = [text_data("k"), text_data("another"), int_data(1), int_data(2)]
-VALUES = [int_data(3), text_data("v" * 30), text_data("w" * 700)]
+VALUES = [int_data(3), text_data("v" * 30), text_data("w" * 700), int_data(4)]
 LONGEST = (40, 760)
 
 
@@ -355,6 +355,26 @@ def test_each_kind_in_each_map(way: Way, name: str, word: int, ttl_ms: int) -> N
         for key in KEYS[2:]
     ]
     agree(way, arrived, 1 << 30, observed=True, locks=False, listening=False)
+
+
+@pytest.mark.parametrize("way", ALONE)
+@pytest.mark.parametrize("kind", [REPLACE_IF_SAME, REMOVE_IF_SAME])
+@pytest.mark.parametrize(
+    ("expected", "applies"),
+    [(VALUES[0], True), (VALUES[3], False), (VALUES[0][:-1], False), (VALUES[0] + b"\0", False)],
+    ids=["same", "other", "shorter", "longer"],
+)
+def test_expected_value_is_compared_as_a_whole(way: Way, kind: int, expected: bytes, applies: bool) -> None:
+    primary = Primary(way.entries, observed=False, locks=False, listening=False)
+    asked = request(
+        kind, "m", KEYS[0], VALUES[1], partition=0, ttl_ms=-1, word=0, number=1, expected=expected
+    )
+    at, _, unsealed = primary.serve(way.code, asked)
+    assert at == len(asked)
+    assert unsealed[-1] == applies
+    changed = VALUES[1] if kind == REPLACE_IF_SAME else None
+    found = primary.copies[0].maps["m"].state.entries.get(KEYS[0])
+    assert found == (changed if applies else VALUES[0])
 
 
 @pytest.mark.parametrize("way", WAYS)
