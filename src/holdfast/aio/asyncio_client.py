@@ -226,6 +226,35 @@ class Client:
                 raise NotReady(f"given up after {self._patience_s:g} s: {why}")
             await self._wait_changed(pause_s)
 
+    async def ask_each(self, form: RequestForm, asked: Sequence[tuple[int, bytes]]) -> list[Any]:
+        """Send several requests, each with its partition and frames as for `ask`, at the same time. Returns the
+        result of each, or its exception.
+
+        Most requests need no second try, so there is no task for each: only those that do are passed to `ask`.
+        """
+        sent = [self._begin(form, partition, rest) for partition, rest in asked]
+        futures = [one[2] for one in sent if one is not None]
+        try:
+            await asyncio.gather(*futures, return_exceptions=True)
+        finally:
+            for one in sent:
+                if one is not None:
+                    one[0].pending.pop(one[1], None)
+        found = [None if one is None else _result(form, one[0], one[2]) for one in sent]
+        again = [place for place, one in enumerate(found) if one is None or isinstance(one, _Retry)]
+        if again:
+            asks = (self.ask(form, *asked[place]) for place in again)
+            for place, result in zip(again, await asyncio.gather(*asks, return_exceptions=True), strict=True):
+                found[place] = result
+        return found
+
+    def _begin(
+        self, form: RequestForm, partition: int, rest: bytes
+    ) -> tuple[MemberLine, int, asyncio.Future[Any]] | None:
+        """Send the request if there is a connection with room for it."""
+        line = self.line_for(partition)
+        return (line, *line.begin(form, partition, rest)) if line is not None and line.ready else None
+
     def line_for(self, partition: int) -> MemberLine | None:
         if partition >= 0 and partition < len(self.route):
             line = self.route[partition]
@@ -392,6 +421,28 @@ class Client:
                     await self._repair([line])
             except (HoldfastError, TimeoutError) as failed:
                 line.end(f"near caches cannot be synchronized: {failed}")
+
+
+class _Retry:
+    """The request may be sent again."""
+
+
+def _result(form: RequestForm, line: MemberLine, future: asyncio.Future[Any]) -> Any:
+    """The result of a request that is answered, its exception, or `_Retry`."""
+    try:
+        try:
+            found = future.result()
+            return answer_in(form, found) if form.code == WHOLE else found
+        except OtherAnswer as other:
+            return answer_in(form, other.whole)
+        except ProtocolError as broken:
+            line.end(f"{format_address(*line.address)} sent an invalid response: {broken}")
+            retry_reason(form, LineBroken(line.ended))
+        except HoldfastError as failed:
+            retry_reason(form, failed)
+    except HoldfastError as final:
+        return final
+    return _Retry()
 
 
 def _nobody_cares(_: MemberLine) -> None: ...

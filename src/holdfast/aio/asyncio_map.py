@@ -7,7 +7,7 @@ cancelled operation may have been applied.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -53,6 +53,9 @@ class Asking(Protocol):
 
     async def ask(self, form: RequestForm, partition: int, rest: bytes) -> Any:
         """See `Client.ask`."""
+
+    async def ask_each(self, form: RequestForm, asked: Sequence[tuple[int, bytes]]) -> list[Any]:
+        """See `Client.ask_each`."""
 
     def lines(self) -> list[MemberLine]: ...
 
@@ -225,17 +228,15 @@ class Map(Generic[K, V]):
         known = list(dict.fromkeys(keys))
         for partition, stored in zip(self._partitions(known), known, strict=True):
             parts.setdefault(partition, []).append(stored)
-        asked = (
-            self._client.ask(
-                self._get_all,
-                partition,
-                message([BEGIN, *map(data, held[begin : begin + AT_ONCE]), END]),
-            )
+        asked = [
+            (partition, listed(held[begin : begin + AT_ONCE]))
             for partition, held in parts.items()
             for begin in range(0, len(held), AT_ONCE)
-        )
+        ]
         found: dict[bytes, bytes] = {}
-        for answer in await asyncio.gather(*asked):
+        for answer in await self._client.ask_each(self._get_all, asked):
+            if isinstance(answer, BaseException):
+                raise answer
             flat = views.pairs(answer)
             found.update(zip(flat[::2], flat[1::2], strict=True))
         return found
@@ -274,13 +275,9 @@ class Map(Generic[K, V]):
             parts.setdefault(partition, []).extend(entry)
         if self.near_cache is not None:
             self.near_cache.forget(keys)
-        asked = (
-            self._client.ask(self._put_all, partition, message([BEGIN, *map(data, piece), END]))
-            for partition, flat in parts.items()
-            for piece in _pieces(flat)
-        )
+        asked = [(partition, listed(piece)) for partition, flat in parts.items() for piece in _pieces(flat)]
         try:
-            told = await asyncio.gather(*asked, return_exceptions=True)
+            told = await self._client.ask_each(self._put_all, asked)
         finally:
             if self.near_cache is not None:
                 self.near_cache.forget(keys)
@@ -364,6 +361,14 @@ class Map(Generic[K, V]):
     def _partitions(self, stored: list[bytes]) -> list[int]:
         count = self._client.partition_count
         return partitions_of(stored, count) if count else [-1] * len(stored)
+
+
+def listed(stored: list[bytes]) -> bytes:
+    """The frames of a list that ends a message."""
+    return b"".join((BEGIN, *map(data, stored), _LAST))
+
+
+_LAST = message([END])
 
 
 def _pieces(flat: list[bytes]) -> Iterator[list[bytes]]:

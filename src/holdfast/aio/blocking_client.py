@@ -94,6 +94,16 @@ class _Direct:
                 raise NotReady(f"given up after {self._patience_s:g} s: {why}")
             time.sleep(pause_s)  # noqa: ASYNC251 - of a thread, not of a loop
 
+    async def ask_each(self, form: RequestForm, asked: Sequence[tuple[int, bytes]]) -> list[Any]:
+        """See `Client.ask_each`. Blocks the thread, for one request after the other."""
+        found: list[Any] = []
+        for partition, rest in asked:
+            try:
+                found.append(await self.ask(form, partition, rest))
+            except HoldfastError as failed:
+                found.append(failed)
+        return found
+
     def _to(self, line: MemberLine) -> DirectLines:
         found = self._lines.get(line)
         if found is None:
