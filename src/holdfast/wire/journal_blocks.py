@@ -93,8 +93,8 @@ def segment_header(
     store: str, first_lsn: int, previous: bytes, synced: int, wall_ms: int, level: int = LOWEST
 ) -> bytes:
     """`store`: up to 40 bytes of text. `previous`: the link of the last block before, or `ORIGIN`. `synced`:
-    the last durable lsn. `wall_ms`: since
-    1970. `level`: the highest feature level of the content, which decides the format.
+    the last durable lsn. `wall_ms`: since 1970. `level`: the highest feature level of the content, which
+    decides the format.
     """
     name = store.encode()
     if not 0 < len(name) <= STORE_BYTES_MAX or b"\0" in name:
