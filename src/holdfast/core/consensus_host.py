@@ -51,8 +51,6 @@ the metastore; what is left waits for the next step.
 
 
 class _AdvisedReply:
-    """With advice for the operator on a missing leader."""
-
     __slots__ = ("_host", "_reply")
 
     def __init__(self, reply: ReplyTarget, host: ConsensusHost) -> None:
@@ -106,7 +104,6 @@ class ConsensusHost:
         self.cutter = Cutter(out, shared.cuts, self.zones)
         self.zone_host = ZoneHost(out, membership, self.metastore, self.groups, self.zones, rows)
         self.view = ZoneView(membership, self.metastore, self.groups, self.zones)
-        """For display."""
         self.questions = OperatorQuestions(self.metastore)
         self.zone_orders = ZoneOrders(settings, out, membership, self.metastore, self.view)
         self._departing: frozenset[str] = frozenset()

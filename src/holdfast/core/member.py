@@ -430,7 +430,7 @@ class Member:
         return self.table.assigned
 
     def waits_for_copies(self) -> bool:
-        """As master: partitions wait for members that hold them."""
+        """As master: some partitions wait for members that hold them."""
         return bool(self.migrations.lost)
 
     def active_migrations(self) -> list[tuple[migration.Migration, int]]:
@@ -692,4 +692,3 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
     ),
     n.GroupsWritten: (lambda member, it: member.agreed.groups.journal.on_written(it),),
 }
-"""In order."""

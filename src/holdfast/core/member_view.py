@@ -229,7 +229,7 @@ class MemberView:
 
     @property
     def departing(self) -> AbstractSet[MemberId]:
-        """They want to leave or to be lite."""
+        """Members that want to leave or to be lite."""
         return frozenset(self._membership.departing)
 
     @property
@@ -273,7 +273,7 @@ class MemberView:
         return self._table.rows[partition]
 
     def stored_assignment(self, partition: int) -> Assignment | None:
-        """Not committed yet."""
+        """Stored here, not committed yet."""
         return self._table_replication.stored_assignment(partition)
 
     @property
@@ -318,7 +318,6 @@ class MemberView:
         return self._table_replication.event_log.delivered
 
     def news_since(self, number: Number) -> tuple[list[News], bool]:
-        """And whether none in between is missing."""
         return self._table_replication.event_log.since(number)
 
     # -- what it holds and serves
@@ -347,7 +346,7 @@ class MemberView:
         return tuple(self._lane.serving)
 
     def serves(self, partition: int) -> bool:
-        """It is the serving primary and sessions may write."""
+        """This member is the serving primary, and sessions may write."""
         return self._lane.serving[partition] is not None
 
     @property
@@ -551,11 +550,11 @@ class MemberView:
         return self._safety.unsafe_reason() or self._agreed.unsafe_reason()
 
     def fresh_unsafe_reason(self) -> str:
-        """Without cached results."""
+        """As `unsafe_reason`, without cached results."""
         return self._safety.unsafe_reason(refresh=True) or self._agreed.unsafe_reason()
 
     def cluster_unsafe_reason(self) -> str:
-        """From the reports of all members."""
+        """As `unsafe_reason`, from the reports of all members."""
         return self.unsafe_reason() or self._safety.cluster_unsafe_reason()
 
     def silence_problem(self) -> str:

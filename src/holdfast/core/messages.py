@@ -144,7 +144,7 @@ class TableOffer(msgspec.Struct, frozen=True, array_like=True, tag=10):
 
 
 class TableStored(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """Not applied yet."""
+    """Stored, not applied yet."""
 
     view: int
     round: int
@@ -158,7 +158,7 @@ class TableCommit(msgspec.Struct, frozen=True, array_like=True, tag=12):
 
 
 class TableFetch(msgspec.Struct, frozen=True, array_like=True, tag=13):
-    """From a new master."""
+    """From a new master, which asks for the newest assignments."""
 
     view: int
 
@@ -307,7 +307,7 @@ class RetainedCopy(msgspec.Struct, frozen=True, array_like=True):
     counters: list[tuple[str, int, int]]
     """Map, low watermark and its term."""
     whole: bool
-    """It provably lacks nothing that the member once held."""
+    """The copy provably lacks nothing that the member once held."""
 
 
 class Holdings(msgspec.Struct, frozen=True, array_like=True, tag=19):
@@ -319,7 +319,7 @@ class Holdings(msgspec.Struct, frozen=True, array_like=True, tag=19):
     stores: dict[MemberId, str]
     """Files of the members of its views."""
     rows: list[tuple[int, Assignment]]
-    """It had applied them."""
+    """Assignments that it had applied."""
     kept: list[RetainedCopy]
 
 
@@ -335,7 +335,6 @@ class ResetLost(msgspec.Struct, frozen=True, array_like=True, tag=59):
     view: int
     partitions: list[int]
     maps: list[str]
-    """As configured."""
 
 
 class MigrationRequest(msgspec.Struct, frozen=True, array_like=True, tag=20):
@@ -378,7 +377,6 @@ class Section(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return [*self.records, *(record for puts in self.puts for record in puts.records())]
 
     def after_wait(self, waited_ns: int) -> Section:
-        """With the rest of its times to live."""
         if not any(record.ttl_ms for record in self.records):
             return self
         records = [after_wait(record, waited_ns) for record in self.records]
@@ -448,7 +446,6 @@ class FillEntries(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return Puts(self.map, 0, self.sizes, self.data)
 
     def after_wait(self, waited_ns: int) -> FillEntries:
-        """With the rest of their times to live."""
         ttls_ms = [rest_of(ttl_ms, waited_ns) for ttl_ms in self.ttls_ms]
         return msgspec.structs.replace(self, ttls_ms=ttls_ms) if ttls_ms else self
 
@@ -488,7 +485,6 @@ class FillRecords(msgspec.Struct, frozen=True, array_like=True, gc=False):
     records: list[Record]
 
     def after_wait(self, waited_ns: int) -> FillRecords:
-        """With the rest of their times to live."""
         records = [after_wait(record, waited_ns) for record in self.records]
         return msgspec.structs.replace(self, records=records)
 
@@ -519,7 +515,6 @@ class Fill(msgspec.Struct, frozen=True, array_like=True, tag=34):
     """For maps with change streams: updates whose effect is in the content, or in the receiver's base."""
 
     def after_wait(self, waited_ns: int) -> Fill:
-        """With the rest of its times to live."""
         maps = [part.after_wait(waited_ns) for part in self.maps]
         records = [part.after_wait(waited_ns) for part in self.records]
         return msgspec.structs.replace(self, maps=maps, records=records)
@@ -622,8 +617,6 @@ class Subscribe(msgspec.Struct, frozen=True, array_like=True, tag=42):
 
 
 class Events(msgspec.Struct, frozen=True, array_like=True, tag=43):
-    """For a subscriber, in order."""
-
     events: list[EntryEvent]
 
 

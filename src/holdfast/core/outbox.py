@@ -46,7 +46,6 @@ class Outbox:
         self.effects.append(Send(to, message))
 
     def send_datagram(self, address: Address, message: Message) -> None:
-        """It may be lost."""
         self.effects.append(Datagram(address, message))
 
     def timer(self, name: TimerName, after_ns: int, jitter_ns: int = 0) -> None:

@@ -91,7 +91,7 @@ class Log:
         self.note(seen(notice.view))
 
     def note(self, entry: Seen | Began | Dropped) -> None:
-        """For a restart; no callback waits for it."""
+        """For a restart. No callback waits for it."""
         if self.on:
             self._entries.append(entry)
 

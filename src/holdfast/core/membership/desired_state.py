@@ -27,12 +27,12 @@ class DesiredState:
         """Number of this member's newest intent: heartbeats may arrive out of order."""
         self._of: dict[MemberId, tuple[int, Intent]] = {}
         self.safe: set[MemberId] = set()
-        """They report no unsafe state in this view."""
+        """Members that report no unsafe state in this view."""
         self.full: set[MemberId] = set()
         self.short: dict[MemberId, Room] = {}
         """Low on memory."""
         self.heard_from: set[MemberId] = {me}
-        """They are known to have this view."""
+        """Members that are known to have this view."""
         self._order: StateWanted | None = None
         """Given here, not fulfilled yet."""
         self._ordered: StateWanted | None = None

@@ -84,7 +84,6 @@ class KnownFiles:
         """Last block of this member's journal that is durable."""
         self._before = dict(seen.stores) if seen is not None else {}
         self._heard: dict[str, FilesSeen] = {}
-        """From heartbeats."""
         self._learned: dict[str, FilesSeen] = {}
         """From the files of returning members (membership/F-3)."""
         self._news = False
@@ -104,7 +103,6 @@ class KnownFiles:
         self._learned = newest(self._learned, stores)
 
     def seen(self, store: str, view: View | None) -> FilesSeen | None:
-        """From all sources."""
         known: FilesSeen | None = None
         for source in (view.stores if view is not None else self._before, self._learned, self._heard):
             seen = source.get(store)

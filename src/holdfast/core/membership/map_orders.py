@@ -53,7 +53,6 @@ class MapOrders:
         self._out = out
         self._delegate = delegate
         self._ordered: MapChangeWanted | None = None
-        """As master: under judgement, or accepted by all."""
         self._repeated_ns = 0
         self._accepted_by: set[MemberId] = set()
         self._tickets = 0
@@ -202,7 +201,6 @@ class MapOrders:
         return order if self._out.now_ns - self._repeated_ns <= ORDER_NS else None
 
     def accepted(self, view: View) -> MapChangeWanted | None:
-        """As master: by all members of this view."""
         order = self._present(view)
         return order if order and {info.uuid for info in view.members} <= self._accepted_by else None
 
@@ -254,7 +252,6 @@ class NextMaps:
         self._permissions = permissions
 
     def wanted(self, view: View, members: list[MemberInfo]) -> MapChanges:
-        """In the next view with these members."""
         changes = self._candidates.newest_maps(view, members)
         order = self._orders.accepted(view)
         asked = {info.uuid for info in view.members}

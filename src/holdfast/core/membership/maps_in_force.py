@@ -39,8 +39,6 @@ class OperatorOrder:
 
 
 class MoveProgress(Protocol):
-    """As this member carries moves out."""
-
     def problem(self, name: str, zone: str) -> str:
         """Why this map cannot move to this zone (empty: out of zones), as far as this member knows; empty: it can."""
 

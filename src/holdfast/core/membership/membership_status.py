@@ -32,7 +32,7 @@ class MembershipState(StrEnum):
     JOINING = "joining"
     """Never admitted so far."""
     MEMBER = "member"
-    """In the newest known view."""
+    """The process is in the newest view that it knows."""
     EXILED = "exiled"
     """Removed though alive; asks to return."""
     PARTING = "parting"
@@ -86,7 +86,7 @@ class MembershipStatus:
         """While no cluster admits it."""
         self.detector = FailureDetector(timing.suspect_after_ns, 2 * timing.heartbeat_ns)
         self.evicted_without_majority: set[MemberId] = set()
-        """They do not count in majorities of the view."""
+        """Members that do not count in majorities of the view."""
         self.evicted: dict[MemberId, None] = {}
         """In order: suspected at once, and not admitted again (membership/V-9)."""
         self.intents = DesiredState(self.me, out)
@@ -96,7 +96,7 @@ class MembershipStatus:
         self.carried: list[tuple[int, Assignment]] = []
         """Left out by the present view (membership/A-2)."""
         self.fenced_since: dict[MemberId, int] = {}
-        """They have accepted a next view -> since when."""
+        """Members that have accepted a next view -> since when."""
         self.evicted_at_ns: int | None = None
         """When a member was last removed, or last heard after its removal."""
         self.members_changed_ns = 0
@@ -183,7 +183,7 @@ class MembershipStatus:
         return self.view is not None and self.view.may_hold(info)
 
     def data_members(self) -> list[MemberInfo]:
-        """They hold partitions and will continue to."""
+        """Members that hold partitions and will continue to."""
         departing = self.departing
         return [info for info in self.members() if self.may_hold(info) and info.uuid not in departing]
 
@@ -197,7 +197,6 @@ class MembershipStatus:
 
     @property
     def adjusts_in_ms(self) -> int | None:
-        """If the present members stay; None: nothing to adjust, or disabled."""
         view = self.view
         baseline = view.baseline if view is not None else None
         if view is None or baseline is None or baseline.adjust_ms == FIXED:

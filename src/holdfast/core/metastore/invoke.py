@@ -45,13 +45,13 @@ class Exists(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class Absent(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """It never had a value, or was removed."""
+    """The key never had a value, or was removed."""
 
     key: bytes
 
 
 class Removed(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """And the metastore still knows that."""
+    """The key was removed, and the metastore still knows that."""
 
     key: bytes
 

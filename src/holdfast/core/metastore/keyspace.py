@@ -114,7 +114,6 @@ class _Header(msgspec.Struct, array_like=True):
     sessions: list[tuple[Proposer, int, int, list[tuple[int, Invoked]]]]
     """Proposer, `used`, `answered`, answers; the most recently active proposer is last."""
     versions: int
-    """In the pieces that follow."""
 
 
 _KeyedVersion = tuple[bytes, int, int, bytes | None]

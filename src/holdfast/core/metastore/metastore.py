@@ -93,7 +93,6 @@ class MetastoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     notified: int
     """Last revision that was delivered to the watchers here."""
     under_way: int
-    """Without an answer."""
     malformed: int
 
 
@@ -152,11 +151,9 @@ class Metastore:
         self._number = 0
         """The last invoke of this proposer."""
         self._waiting: deque[_Invoke] = deque()
-        """Without a number yet."""
         self._invokes: dict[tuple[Proposer, int], _Invoke] = {}
         self._rounds = 0
         self._asking: list[_Read] = []
-        """Without a round yet."""
         self._reads: dict[bytes, tuple[int, list[_Read]]] = {}
         """By context of a round: its time, and its reads."""
         self._watching: list[_Watching] = []

@@ -248,7 +248,7 @@ class MetastoreVoters:
         self._look_again()
 
     def _kept(self, now: Configuration, nodes: set[NodeId]) -> list[NodeId]:
-        """They have gone recently and may return (metastore/V-3)."""
+        """Voters that have gone recently and may return (metastore/V-3)."""
         absent = now.voters - nodes
         self._gone_since = {node: self._gone_since.get(node, self._out.now_ns) for node in sorted(absent)}
         wait_ns = self._settings.replace_after_ms * MILLISECOND

@@ -85,12 +85,11 @@ class MigrationMaster:
         self._planning: Generator[None] | None = None
         """Made in parts because the master serves requests in between."""
         self._free_since: dict[MemberId, int] = {}
-        """They want to leave -> since when they may."""
+        """Members that want to leave -> since when they may."""
         self._paused = False
         self._resume_ns = 0
         """Until then lost copies are not restored; 0: no delay."""
         self._known_departing: set[MemberId] = set()
-        """They wanted to leave, or to be lite."""
         self.completed = 0
         partitions = settings.partitions
         self._limit = partitions.parallel_migrations

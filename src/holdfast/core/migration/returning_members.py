@@ -90,8 +90,6 @@ class ReturningMember:
 
 
 class ReturningMembers:
-    """As master."""
-
     def __init__(self, settings: Settings, out: Outbox, membership: Membership, width: int) -> None:
         self._settings = settings
         self._out = out

@@ -23,7 +23,7 @@ FIXED = -1
 class BaselineMember(msgspec.Struct, frozen=True, array_like=True):
     consistent_id: str
     group: str = ""
-    """At its last presence."""
+    """Its group when it was last present."""
     away: bool = False
     """It has gone without giving its partitions away: its places are kept."""
 

@@ -41,7 +41,6 @@ class Wait(NamedTuple):
     """The request is decided again when the state has changed, or at the end of its wait."""
 
     ms: int
-    """From when the request came."""
     answer: bytes | None = None
     """The answer if it still has to wait then."""
     refused: str = ""

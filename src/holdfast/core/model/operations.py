@@ -72,7 +72,6 @@ READS = frozenset(
         Op.ASK,
     }
 )
-"""They may be repeated."""
 
 GROWING = frozenset(
     {
@@ -104,7 +103,6 @@ WHOLE = frozenset(
         Op.DESTROY,
     }
 )
-"""On every entry of the partitions in the request."""
 
 MOVING = frozenset({Op.FILL, Op.MOVE})
 """Steps of the move of a map. `expected` = their engine: a zone, or nothing for the partitions with a
@@ -246,7 +244,7 @@ class EntryEvent(msgspec.Struct, frozen=True, array_like=True):
     kind: EventKind
     map: str
     member: str
-    """On which it happened."""
+    """The member on which it happened."""
     key: bytes | None = None
     value: bytes | None = None
     old: bytes | None = None

@@ -16,7 +16,7 @@ class How(IntEnum):
     HISTORY = 2
     """The updates that followed."""
     RANGES = 3
-    """And the key ranges that differ."""
+    """These, and the key ranges that differ."""
     FULL = 4
 
 

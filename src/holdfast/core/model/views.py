@@ -163,7 +163,7 @@ class View(PlainView, frozen=True, array_like=True):
     """None: no metastore, or a feature level below `STARTS_METASTORE`."""
 
     def is_outside(self, info: MemberInfo) -> bool:
-        """It owns nothing (membership/B-3)."""
+        """The member owns nothing (membership/B-3)."""
         return self.baseline is not None and info.consistent_id not in self.baseline.ids
 
     def may_hold(self, info: MemberInfo) -> bool:

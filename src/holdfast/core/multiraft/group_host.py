@@ -96,7 +96,6 @@ class GroupHost:
         self.journal = GroupJournal(out, log, self.hosted, recovered)
         self.transfers = SnapshotTransfer(self.me, out, self.hosted)
         self._members: dict[NodeId, MemberId] = {}
-        """By the view."""
         self._dirty: set[GroupNumber] = set()
         """To look at when the step ends."""
         self._outgoing: dict[NodeId, dict[GroupNumber, list[RaftMessage]]] = {}

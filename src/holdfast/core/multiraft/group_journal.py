@@ -37,7 +37,6 @@ from holdfast.core.raft.group import RaftReady
 from holdfast.core.raft.raft_messages import RaftSnapshot
 
 PIECES = part_name("raft")
-"""In a checkpoint."""
 
 
 class GroupJournal:
@@ -73,7 +72,6 @@ class GroupJournal:
         return found.doubt if found is not None else ""
 
     def peek(self, number: GroupNumber) -> RestoredGroup:
-        """Not started. Raises msgspec.DecodeError."""
         return regained(self._recovered[number])
 
     def open(self, number: GroupNumber, configuration: Configuration) -> RestoredGroup | None:

@@ -51,7 +51,7 @@ class _Confirmations:
     member: MemberId
     standing: int
     terms: dict[GroupNumber, int] = field(default_factory=dict)
-    """At this standing it knew no higher term."""
+    """Groups in which it knew no higher term, at this standing."""
 
 
 @dataclass(slots=True)
@@ -74,7 +74,6 @@ class _Round:
     number: int
     asked_ns: int
     groups: dict[GroupNumber, _Asked]
-    """Not confirmed yet."""
     waiters: list[_Waiter]
     sent_ns: int = 0
     """Time of the last question."""
@@ -100,7 +99,7 @@ class ReadRounds:
         """Changes of the leaders or terms that the replicas here follow."""
         self._confirmations: dict[NodeId, _Confirmations] = {}
         self._slow: set[NodeId] = set()
-        """They did not answer the last question in time."""
+        """Nodes that did not answer the last question in time."""
         self._number = 0
         self._open: dict[GroupNumber, list[bytes]] = {}
         """Contexts of reads without a round."""
@@ -164,7 +163,6 @@ class ReadRounds:
             self._begin()
 
     def _waits(self) -> bool:
-        """For the round in progress."""
         youngest = self._rounds.get(self._number)
         return youngest is not None and self._out.now_ns - youngest.asked_ns < SLOW_NS
 

@@ -70,7 +70,6 @@ class SnapshotTransfer:
         self._members: Mapping[NodeId, MemberId] = {}
         self._outgoing: dict[_TransferKey, _OutgoingState] = {}
         self._waiting: dict[_TransferKey, None] = {}
-        """In order (multiraft/H-8)."""
         self._most_bytes = IN_FLIGHT_BYTES
 
     def bound_flight(self, max_in_flight_bytes: int) -> None:

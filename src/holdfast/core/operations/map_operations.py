@@ -28,7 +28,7 @@ EntryView = tuple[bytes, int, int, int, int]
 _STORING = frozenset({Op.PUT, Op.SET, Op.TRY_PUT, Op.PUT_IF_ABSENT, Op.REPLACE, Op.REPLACE_IF_SAME})
 _COMMON = frozenset({Op.GET, Op.SET, Op.PUT})
 _CHANGING = frozenset({Op.REMOVE, Op.DELETE, Op.TRY_REMOVE, Op.SET_TTL, Op.EVICT, Op.REMOVE_IF_SAME})
-"""They need a present entry."""
+"""Operations that need a present entry."""
 
 
 class _Look:

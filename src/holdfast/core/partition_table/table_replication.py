@@ -104,7 +104,7 @@ class TableReplication:
         self._log = log
         self._delegate = delegate
         self._stored: dict[int, Assignment] = {}
-        """Above the table, and perhaps not committed."""
+        """Newest known assignments above the table, perhaps not committed."""
         self._offers: dict[int, TableOffer] = {}
         self._decided = 0
         """Rounds of this view up to this one are committed; a commit may arrive before its offer."""
@@ -113,7 +113,7 @@ class TableReplication:
         self._unheard: dict[tuple[int, int], News] = {}
         """Offered and not applied."""
         self._certain: dict[tuple[int, int], News] = {}
-        """As a new master: others have applied them."""
+        """As a new master: news that others have applied."""
         self._early: list[tuple[MemberId, TableOffer | TableFetch | TableCommit]] = []
         self.current = False
         """This member has applied a round since it joined; before, its table may be long out of date."""
@@ -297,7 +297,6 @@ class TableReplication:
         self._gather()
 
     def _unreported(self) -> list[MemberId]:
-        """As a new master (partition_table/L-3)."""
         assert self._reports is not None
         return [info.uuid for info in self._membership.members() if info.uuid not in self._reports]
 
@@ -450,7 +449,6 @@ class TableReplication:
         return self._durable_round, known
 
     def on_beat(self, notice: BeatHeard) -> None:
-        """It reports which rounds a member knows."""
         sender = self._membership.member(notice.sender)
         present = self._membership.view
         if sender is None or sender.life != notice.life or present is None or notice.view != present.number:

@@ -81,7 +81,6 @@ def rendezvous(
 
 
 LayoutOf = Callable[[Sequence[int]], Layout]
-"""For the rows of these partitions."""
 
 
 def layout_of(placement: Placement) -> LayoutOf:

@@ -51,7 +51,7 @@ class Outlook(msgspec.Struct, frozen=True):
 
     @property
     def left_out(self) -> list[int]:
-        """They do not reach the target; without cancelled rotations."""
+        """Replica indexes that do not reach the target; without cancelled rotations."""
         turning = [slot for cycle in self.plan.cycles for slot in cycle]
         return [slot for slot in self.plan.cancelled if slot not in turning]
 

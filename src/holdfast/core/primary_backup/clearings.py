@@ -163,5 +163,4 @@ class Clearings:
 
     @property
     def running(self) -> int:
-        """Without their last slice."""
         return len(self._running)

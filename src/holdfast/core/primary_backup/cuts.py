@@ -208,8 +208,6 @@ OnTaken = Callable[[Taken], None]
 
 
 class _Named(NamedTuple):
-    """Not confirmed yet."""
-
     copy: PartitionCopy
     version: int
     """Version of the assignment that named the holders."""
@@ -314,7 +312,7 @@ class Cuts:
         self.lane.close_batch(done)
 
     def begin(self, cut: bytes, names: Sequence[str], lease_ms: int) -> _Kept:
-        """For a client of this member."""
+        """A client takes a cut through this member."""
         kept = self._open(cut, lease_ms)
         if kept.maps is None:
             kept.maps = frozenset(names)

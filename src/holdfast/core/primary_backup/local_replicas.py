@@ -423,7 +423,6 @@ class LocalReplicas:
             self._furnish(held)
 
     def revive(self, copies: dict[int, PartitionCopy]) -> None:
-        """From this member's files, as bases."""
         assert not self.held, "copies from files come before any assignment"
         for copy in copies.values():
             self.services.revive(copy)

@@ -71,11 +71,8 @@ class _Leaving:
 
     def __init__(self) -> None:
         self.to: dict[str, Sections] = {}
-        """By member and partition."""
         self.written: dict[int, list[Record]] = {}
-        """By partition."""
         self.stored: list[tuple[int, int, Puts]] = []
-        """With partition and term."""
 
 
 class PendingAcks:

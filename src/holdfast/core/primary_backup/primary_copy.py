@@ -317,7 +317,6 @@ class PrimaryCopy:
         )
 
     def _told(self, known: bool, value: Value, position: tuple[int, int] = (0, 0)) -> Outcome:
-        """For a change; `known`: the backups have acknowledged it."""
         if known:
             return Outcome(Status.OK, value, position=position)
         return Outcome(Status.UNKNOWN, None, self._lane.unknown_because)
@@ -355,8 +354,6 @@ class PrimaryCopy:
         return effort
 
     def _forgetting_after(self, request: Request, done: ShareDone) -> ShareDone:
-        """In each partition where every backup has acknowledged that."""
-
         def destroyed(outcome: Outcome, left: Sequence[int], missed: Sequence[int]) -> None:
             if outcome.status is Status.OK:
                 for partition in sorted(set(request.partitions).difference(left, missed)):

@@ -176,7 +176,7 @@ class FilledReplica:
         held.keep(term, [record], held.changes or self._tail_bytes)
 
     def take_earlier(self, record: Record, term: int) -> None:
-        """For change streams."""
+        """An update from before, for change streams."""
         if self.held.changes:
             self._earlier.append((term, record))
 
@@ -188,7 +188,7 @@ class FilledReplica:
         self.held.keep_earlier(earlier)
 
     def reached(self, counter: int) -> bool:
-        """Without gaps (primary_backup/F-3)."""
+        """Every update up to `counter` is held, without gaps (primary_backup/F-3)."""
         held = self.held
         whole = held.updates.sequential and not self._early and not self._awaits
         return whole and held.counter >= (max(counter, self._begins) if self._in_order else counter)

@@ -58,12 +58,12 @@ class Configuration(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def sets(self) -> tuple[frozenset[NodeId], frozenset[NodeId]]:
-        """They must agree separately."""
+        """The sets of voters that must agree separately."""
         return self.voters, self.outgoing
 
     @property
     def members(self) -> frozenset[NodeId]:
-        """They get the log."""
+        """All replicas that get the log."""
         return self.voters | self.outgoing | self.learners | self.learners_next
 
     def lacks_majority(self, here: AbstractSet[NodeId]) -> bool:

@@ -47,7 +47,6 @@ class RaftWritten:
     """Durable when a `RaftReady` is written."""
 
     term: int
-    """In which the write was started (raft/E-5)."""
     last: tuple[int, int]
     """Index and term; (0, 0): no entries."""
     snapshot: int
@@ -277,7 +276,7 @@ class Group:
     # -- messages
 
     def step(self, message: RaftMessage) -> None:
-        """From another replica, or from itself by `RaftReady.after`."""
+        """A message from another replica, or from this one by `RaftReady.after`."""
         if message.generation != self._state.generation and not self._in_generation(message):
             return
         if message.kind not in (RaftKind.PROPOSE, RaftKind.READ, RaftKind.TRANSFER) and not self._in_term(

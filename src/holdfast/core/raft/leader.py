@@ -33,7 +33,7 @@ class ProposalRefused(Exception):
 
 @dataclass(slots=True)
 class _Read:
-    """It waits for a majority to confirm the leader."""
+    """A read index that waits for a majority to confirm the leader."""
 
     asker: NodeId
     context: bytes
@@ -42,8 +42,6 @@ class _Read:
 
 
 class Leader:
-    """From its election until it steps down."""
-
     def __init__(self, state: RaftState) -> None:
         self._state = state
         self._log = state.log
@@ -53,7 +51,6 @@ class Leader:
         self.began = self._log.last + 1
         """First index of this leader's term: an empty entry."""
         self._catching_up: frozenset[NodeId] = frozenset()
-        """Not in the configuration yet."""
         self._reads: list[_Read] = []
         self._early_reads: list[RaftMessage] = []
         """They arrived before an entry of this term was committed."""
@@ -123,7 +120,7 @@ class Leader:
         return self._log.committed >= self.began
 
     def add_catching_up(self, nodes: frozenset[NodeId]) -> None:
-        """They catch up before they join the configuration."""
+        """Replicas that catch up before they join the configuration."""
         self._catching_up = nodes
         self.track_configuration()
         for node in sorted(nodes):
@@ -357,7 +354,7 @@ class Leader:
         self._state.send(RaftKind.TIMEOUT_NOW, successor)
 
     def leave_joint(self) -> bool:
-        """If that is due; returns whether it was."""
+        """Append the final configuration if that is due; returns whether it was."""
         configuration, log = self._state.configuration, self._log
         due = configuration.auto_leave and self.transferee is None
         if not due or log.committed < max(log.configuration_index, self.began):
@@ -370,7 +367,6 @@ class Leader:
     # -- leadership transfer
 
     def transfer(self, node: NodeId) -> None:
-        """As soon as its log is complete."""
         progress = self.progress.get(node)
         if progress is None or progress.learner or node == self.transferee or node == self._state.me:
             return
@@ -383,7 +379,6 @@ class Leader:
     # -- reads
 
     def on_read(self, message: RaftMessage) -> None:
-        """From this replica, or forwarded by another one."""
         sets = self._state.configuration.sets
         if not self.settled:
             self._early_reads.append(message)

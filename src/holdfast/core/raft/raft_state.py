@@ -130,9 +130,7 @@ class RaftState:
         self.after: list[RaftMessage] = []
         """To be sent when everything before them is durable; also to this replica itself."""
         self.reads: list[ReadAt] = []
-        """For the host."""
         self.notices: list[GroupNotice] = []
-        """For the host."""
         self.uncommitted = 0
         """Bytes of proposals accepted as leader."""
 
@@ -143,7 +141,7 @@ class RaftState:
 
     @property
     def is_empty(self) -> bool:
-        """It has never received anything of the group (raft/E-7)."""
+        """This replica has never received anything of the group (raft/E-7)."""
         return not self.log.last
 
     @property

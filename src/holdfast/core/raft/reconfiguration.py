@@ -26,8 +26,6 @@ from holdfast.core.raft.raft_state import CaughtUp, ChangeApplied, ChangeFailed,
 
 @unique
 class ChangeStage(StrEnum):
-    """On the leader."""
-
     NONE = "none"
     CATCHING_UP = "catching up"
     JOINT = "joint"

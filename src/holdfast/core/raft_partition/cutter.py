@@ -46,7 +46,6 @@ class Cutter:
         self._zones = zones
         self._tickets = 0
         self._asked: dict[int, _Asked] = {}
-        """By ticket."""
 
     def take(self, event: CutRequested, done: OnTaken) -> None:
         """Where the maps are served here. `done` is called once."""

@@ -141,7 +141,6 @@ class LeaderRouting:
         return sorted(self._led)
 
     def open_since(self, before_ns: int) -> Iterator[OpenOperation]:
-        """They wait for a majority, or for a leader."""
         for number, (zone, replica) in self._clients.items():
             # Called twenty times a second, and most partitions wait for nothing.
             found = replica.proposals.oldest() if replica.proposals.placed else None

@@ -103,7 +103,6 @@ class MapHomes:
         self._other = other
         self._zones = zones
         self.zones: dict[int, RoutedZone] = {}
-        """By number."""
         self.by_name: dict[str, int] = {}
         self._some = False
         """Some map lives in a zone."""

@@ -63,9 +63,7 @@ class Proposals:
         self._zone = zone
         self._out = zone.out
         self.waiting: list[_Waiting] = []
-        """Without an index yet."""
         self.placed: dict[int, Proposed] = {}
-        """By index."""
 
     @property
     def unanswered(self) -> int:

@@ -43,7 +43,6 @@ class ReadBarrier:
         self.waiting: _Reads = []
         """No confirmation was requested for them."""
         self.asked: dict[bytes, _Asked] = {}
-        """By context."""
 
     @property
     def unanswered(self) -> int:

@@ -75,7 +75,6 @@ class StateMachine:
         self._entries = entries
         self._pins = pins
         self.copies = {partition: self._new_copy(partition) for partition in partitions}
-        """By client partition."""
         self.time_ms = 0
         """Time of the last command (raft_partition/Z-4)."""
         self.index = 0

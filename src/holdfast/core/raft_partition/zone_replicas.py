@@ -33,11 +33,11 @@ class SharedWithEngineOne(Protocol):
 
     @property
     def entries(self) -> NewEntries:
-        """For a map's entries."""
+        """Makes a map's mapping."""
 
     @property
     def moves(self) -> MovesInForce:
-        """In the view."""
+        """Moves in the view."""
 
     @property
     def cuts(self) -> Cuts:
@@ -68,7 +68,6 @@ class ZoneReplicas:
         self.contexts = 0
         """Read confirmations requested so far."""
         self.again: set[Resumable] = set()
-        """To flush again in this step."""
 
     def lifetime(self, name: str) -> int:
         """Default time to live in ms, by this member's settings. The leader writes it into the log, so all replicas use
@@ -95,12 +94,12 @@ class ZoneReplicas:
 
 class ZoneSink(Protocol):
     listening: dict[str, int]
-    """They have listeners."""
+    """Maps that have listeners."""
 
     def hear(self, event: EntryEvent) -> None: ...
 
     def on_marked(self, number: GroupNumber) -> None:
-        """In a partition of the group (model/M-2)."""
+        """The marks of a partition of the group have changed (model/M-2)."""
 
     def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None: ...
 

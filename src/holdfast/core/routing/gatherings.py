@@ -55,7 +55,7 @@ PAUSE_NS = 1 * MILLISECOND
 """Pause between two slices, for other work."""
 
 STAYING = frozenset({Op.CALL, Op.ASK, *MOVING})
-"""They do not go where a map lives."""
+"""Operations that do not go where a map lives."""
 
 LISTED = Outcome(
     Status.NOT_READY, None, "other requests list more than this member can gather at a time; ask again"
@@ -140,7 +140,6 @@ class Gatherings:
         self._again: list[Gathering] = []
         """Gatherings with a partition whose primary is unknown or absent."""
         self._works: deque[Slice] = deque()
-        """They wait for their turn."""
         self._spent = 0
         """Approximate entries that slices have looked at in this turn."""
         self._listed = 0

@@ -23,8 +23,6 @@ LOST = (
 
 
 class LostPartitions:
-    """In the assignments that this member has applied."""
-
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._of: dict[str, set[int]] = {}

@@ -120,7 +120,7 @@ class Router:
         )
         self._departures = self.gatherings.departures = Departures()
         self._unread: set[MemberId] = set()
-        """They have too many unacknowledged answers (routing/R-8)."""
+        """Members with too many unacknowledged answers (routing/R-8)."""
         self._parked: dict[int, list[Parked]] = {}
         self._sent: dict[int, tuple[MemberId, Parked]] = {}
         self._delayed: dict[int, list[Parked]] = {}
@@ -171,7 +171,6 @@ class Router:
         self.gatherings.try_again()
 
     def adopt(self, parked: Parked) -> None:
-        """For a map that has moved here."""
         self._dispatch(parked)
 
     def drop(self, parked: Parked, outcome: Outcome) -> None:
@@ -384,7 +383,7 @@ class Router:
             self._unread.discard(member)
 
     def served(self, partition: int) -> None:
-        """Or its assignment changed: dispatch its waiting requests."""
+        """The partition is served here, or its assignment changed: dispatch its waiting requests."""
         for parked in [*self._parked.pop(partition, []), *self._delayed.pop(partition, [])]:
             self._dispatch(parked)
 
@@ -506,7 +505,7 @@ class Router:
             self._waiting.look_in(max(1, soonest - now_ns))
 
     def _give_up_sent(self, now_ns: int) -> None:
-        """They have waited too long for an answer (routing/R-3)."""
+        """End requests that have waited too long for an answer (routing/R-3)."""
         seconds = self._timeout_ns // SECOND
         for ticket, (owner, parked) in list(self._sent.items()):
             if parked.deadline_ns <= now_ns:

@@ -78,7 +78,6 @@ class AntiEntropy:
         self._checked = -1
         """The last partition."""
         self._wanted: dict[RepairKey, RepairWanted] = {}
-        """Without a permit."""
         self._running: set[RepairKey] = set()
         self._summaries: dict[int, list[Summed]] = {}
         """As backup: of maps and services whose counters this member has not reached."""
@@ -86,9 +85,9 @@ class AntiEntropy:
         """As backup: they were above those of the last summary."""
         self.summaries_sent = 0
         self.asked = 0
-        """As backup."""
+        """As backup: requested repairs."""
         self.repaired = 0
-        """As primary."""
+        """As primary: repaired replicas."""
 
     # -- timers
 

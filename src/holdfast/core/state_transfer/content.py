@@ -21,7 +21,6 @@ RECORD_BYTES = 24
 
 
 Updates = list[tuple[int, Record]]
-"""With their terms."""
 
 
 class ContentPart:

@@ -35,7 +35,7 @@ class Mine:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """With the reason for not sending less."""
+    """How to fill a map, with the reason for not sending less."""
 
     how: How
     why: str

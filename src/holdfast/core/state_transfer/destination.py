@@ -133,7 +133,6 @@ class Destination:
         self._early: dict[int, list[tuple[MemberId, Fill, int]]] = {}
         """By partition, with senders and times of arrival."""
         self._checkpoints: dict[int, tuple[int, StagingReplica]] = {}
-        """In progress, by ticket."""
 
     # -- chunks
 

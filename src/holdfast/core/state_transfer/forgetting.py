@@ -61,7 +61,7 @@ class Forgetting:
         self._empty: dict[int, dict[str, int]] = {}
         """By partition: empty in the last round of anti-entropy, with their counters."""
         self.forgotten = 0
-        """As primary."""
+        """Replicas forgotten as primary."""
 
     # -- the primary
 

@@ -23,10 +23,8 @@ class Selection:
         self._copies = copies
         self._journal = journal
         self._reads: dict[int, tuple[Supply, AnyReplica, int]] = {}
-        """By ticket: supply, map, last number."""
         self._tickets = 0
         self.fills = dict.fromkeys(How, 0)
-        """By kind of content."""
 
     def begin(self, supply: Supply, demand: Demand | None) -> bool:
         """Returns whether everything is selected without the journal."""

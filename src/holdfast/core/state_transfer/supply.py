@@ -109,7 +109,7 @@ class Supply:
         self.sequence = 0
         self.content: Content | None = None
         self.ready: Chunk | None = None
-        """It waits for room in flight (state_transfer/S-5)."""
+        """A chunk that waits for room in flight (state_transfer/S-5)."""
         self.flight = 0
         """Bytes of the unacknowledged chunk."""
         self.migration: Migration | None = None

@@ -22,7 +22,6 @@ class SupplySchedule:
         self._parallel = parallel
         self._tickets = 0
         self.running: dict[tuple[int, MemberId], Supply] = {}
-        """By partition and receiver."""
         self.queue: deque[Supply] = deque()
 
     def new(self, partition: int, to: MemberId, index: int) -> Supply:
@@ -32,7 +31,6 @@ class SupplySchedule:
         return Supply(partition, self._rows[partition].version, to, index, self._tickets)
 
     def find(self, partition: int, to: MemberId) -> Supply | None:
-        """For the present assignment, running or queued."""
         version = self._rows[partition].version
         for supply in [*self.running.values(), *self.queue]:
             if (supply.partition, supply.to, supply.version) == (partition, to, version):

@@ -50,8 +50,6 @@ class Expiry(msgspec.Struct, gc=False):
 
 
 class Endings(Protocol):
-    """To be read in `MapState.expiries`."""
-
     def set(self, key: bytes, ttl_ms: int, max_idle_ms: int, now_ns: int) -> None:
         """For a present entry, counted from now."""
 

@@ -106,7 +106,7 @@ class Replica(Generic[S]):
         self.recorded = False
         """On a primary: a backup, even a missing one, or the journal needs the updates."""
         self.targets: tuple[str, ...] = ()
-        """On a primary: they get each record."""
+        """On a primary: members that get each record."""
         self.sync: frozenset[str] = frozenset()
         """On a primary: they must hold a record before the caller is answered."""
         self.unsent: UnsentPuts | None = None

@@ -26,9 +26,9 @@ Relation = Literal["equal", "differs", "behind", "ahead", "parted"]
 """`differs`: other content at the same point. `parted`: another epoch or term."""
 
 LOOKS = 3
-"""They must show the same difference."""
+"""Looks that must show the same difference."""
 LOOKS_MAX = 12
-"""At replicas that never stand still."""
+"""Looks at replicas that never stand still."""
 LOOKS_SURE = 2
 """With other content at the same point they prove damage, if no look has shown the replicas equal since."""
 
@@ -128,7 +128,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def parted(self) -> bool:
-        """It has other updates than its reference."""
+        """The replica has other updates than its reference."""
         return (self.epoch, self.term, self.counter) != (
             self.reference_epoch,
             self.reference_term,

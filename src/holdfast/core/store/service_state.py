@@ -157,7 +157,6 @@ class WrittenState(ServiceState):
         self._taken_ns = 0
         """When it was written, in this member's monotonic time (journal/R-6)."""
         self._updates: list[tuple[Record, int]] = []
-        """With their times of arrival."""
 
     def read_from(self, taken: MapSnapshot, at_ns: int) -> None:
         assert self._taken is None and not self._updates, "a checkpoint is read into a new state"

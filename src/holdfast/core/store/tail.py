@@ -44,7 +44,6 @@ def _size(piece: UpdatesTogether) -> int:
 
 
 def _cut(puts: Puts, first: int, upto: int) -> Puts:
-    """From `first` to `upto`, counted from 0."""
     lengths = pair_lengths(puts.sizes)
     begin, end = sum(lengths[:first]), sum(lengths[:upto])
     sizes = puts.sizes[first * PAIR_BYTES : upto * PAIR_BYTES]
@@ -83,7 +82,7 @@ class Tail:
         self._pieces: deque[UpdatesTogether] = deque()
         self._map = ""
         self.run_sizes: list[bytes] = []
-        """They follow `_pieces`."""
+        """Packed puts that follow `_pieces`."""
         self.run_data: list[bytes] = []
         self.run_bytes = 0
         """Size of `run_sizes`. Compiled code appends to them: `packed_puts_cy`."""

@@ -50,7 +50,7 @@ class Finish:
     transaction: TransactionId
     owner: MemberId
     participants: list[int]
-    """It is, or should be, prepared there."""
+    """Partitions in which it is, or should be, prepared."""
     ending: Ending
     left: set[int]
     """Not answered yet; those that are being asked are among them."""
@@ -78,7 +78,6 @@ class Finishing:
         self._running: dict[TransactionId, Finish] = {}
         self._of_ticket: dict[int, Finish] = {}
         self._holds: dict[bytes, int] = {}
-        """With their ends."""
         self._remembered: dict[TransactionId, tuple[int, list[int]]] = {}
         """Outcomes that branches keep until a `ForgetBranches`: from when on, and in which partitions."""
 

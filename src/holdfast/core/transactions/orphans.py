@@ -62,7 +62,7 @@ class Orphans:
 
     @property
     def count(self) -> int:
-        """They block entries here."""
+        """Transactions that block entries here and have no coordinator."""
         return sum(seen.holds and not self._membership.is_member(seen.owner) for seen in self._seen.values())
 
     def look(self) -> bool:

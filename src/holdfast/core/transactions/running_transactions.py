@@ -42,7 +42,6 @@ class RunningTransactions:
         self._begun = 0
         self.by_id: dict[TransactionId, Transaction] = {}
         self.of_ticket: dict[int, Transaction] = {}
-        """By open step."""
         self._ended: dict[TransactionId, str] = {}
         self.size = 0
         self.size_most = settings.limits.bounded(settings.limits.waiting_bytes)

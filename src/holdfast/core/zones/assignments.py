@@ -23,7 +23,6 @@ class Assignments(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
     peers: tuple[Node, ...] = ()
     """Voters."""
     learners: tuple[Node, ...] = ()
-    """Without a vote."""
     force: bool = False
     """A reset: in force without a vote of the majority."""
     from_reset: bool = False
@@ -83,7 +82,6 @@ class PartitionKeys(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     """The metastore's keys of one partition of a zone."""
 
     stable: Assignments | None = None
-    """In force."""
     pending: tuple[Assignments, ...] = ()
     """Targets of the group, one after the other."""
     planned: Assignments | None = None

@@ -63,7 +63,7 @@ class ClusterTopology(msgspec.Struct, frozen=True, omit_defaults=True, forbid_un
     members: tuple[DataMember, ...] = ()
     """Sorted by name."""
     leaving: tuple[Node, ...] = ()
-    """They keep their replicas until others hold them. Sorted."""
+    """Members that want to leave; they keep their replicas until others hold them. Sorted."""
 
     @property
     def nodes(self) -> frozenset[Node]:

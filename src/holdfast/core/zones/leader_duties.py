@@ -61,7 +61,7 @@ class LeaderDuties:
         self._groups = groups
         self._queue = queue
         self._changing: dict[Part, int] = {}
-        """With the term in which this member leads them."""
+        """Groups that change their peers, with the term in which this member leads them."""
         self._queued: dict[Part, None] = {}
         """In order."""
         self._reports: dict[Part, _GroupReport] = {}

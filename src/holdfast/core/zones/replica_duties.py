@@ -94,7 +94,7 @@ class ReplicaDuties:
         )
 
     def _begin_group(self, part: Part, stable: Assignments) -> None:
-        """If there is a place (zones/A-26)."""
+        """Start it only if there is a place (zones/A-26)."""
         if len(self._starting) < STARTS_AT_ONCE:
             self._starting[part] = self._queue.now + START_MS
             self._groups.found(

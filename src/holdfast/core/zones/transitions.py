@@ -214,7 +214,7 @@ class LocalReplica(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @dataclass(frozen=True, slots=True)
 class ResetRequest:
     manual: bool
-    """By an operator."""
+    """The reset was requested by an operator."""
     alive: frozenset[Node]
     alive_data_nodes: frozenset[Node]
     """Present nodes that may hold replicas of the zone."""

@@ -37,7 +37,7 @@ ANSWER_MS: Final = 2_000
 ANSWERS_AT_ONCE: Final = 2
 """Outstanding answers of the metastore."""
 WORKS_AT_ONCE: Final = 16
-"""They share one answer."""
+"""Pieces of work that share one answer."""
 REPORT_AFTER: Final = 10
 """Consecutive failures until the failure handler is called."""
 IDLE_MS: Final = 1 << 62
@@ -174,7 +174,6 @@ class WorkQueue:
         self._writes.append((work, read, changes))
 
     def _write(self) -> None:
-        """As one invoke (zones/A-31)."""
         writes, self._writes = self._writes, []
         if writes:
             read = writes[0][1].again()

@@ -50,7 +50,7 @@ from holdfast.errors import RequestError
 TICK_NS = 100 * MILLISECOND
 """While there is work; otherwise `sweep` calls twice a second."""
 HAND_OVER_NS = 1000 * MILLISECOND
-"""For zones/Z-4."""
+"""Interval of the checks for zones/Z-4."""
 CATCHING_UP = 100
 """Committed entries to apply."""
 
@@ -71,9 +71,9 @@ class ZoneHost:
         self._out = out
         self._rows = rows
         self._looked_ns = 0
-        """For zones/Z-4."""
+        """Time of the last check for zones/Z-4."""
         self._to_hand_over: deque[GroupNumber] = deque()
-        """Not reached yet by this check."""
+        """Groups that this check has not reached yet."""
         self._standing = standing
         self._metastore = metastore
         self._groups = groups
@@ -224,7 +224,7 @@ class ZoneHost:
     # -- `ZoneWorld`, and other members
 
     def jitter(self, most_ms: int) -> int:
-        """It differs by member and by call."""
+        """Differs by member and by call."""
         self._draws += 1
         word = blake2b(f"{self._groups.me}/{self._draws}".encode(), digest_size=8).digest()
         return int.from_bytes(word, "big") % max(1, most_ms)

@@ -57,7 +57,7 @@ from holdfast.errors import NotReady, Refused, RequestError, TooLarge
 TRIES: Final = 8
 """Attempts against concurrent writes."""
 STATES_NS: Final = 1500 * MILLISECOND
-"""For reports of replicas."""
+"""Timeout for reports of replicas."""
 MEMBERS_NS: Final = 10_000 * MILLISECOND
 """Until the metastore knows the view."""
 PARTITIONS_MOST: Final = 6000
@@ -107,7 +107,7 @@ class ZoneOrders:
         self._view = view
         self._given: dict[Ticket, _Given] = {}
         self._early: list[_Given] = []
-        """They wait until the metastore knows the view (zones/Z-6)."""
+        """Orders that wait until the metastore knows the view (zones/Z-6)."""
         self._showing: list[_Showing] = []
 
     def create(self, name: str, settings: Mapping[str, object], reply: ReplyTarget) -> None:

@@ -31,7 +31,6 @@ class ZoneResets:
         self._world = world
         self._queue = queue
         self._states: dict[int, dict[Node, Mapping[int, LocalReplica]]] = {}
-        """By zone."""
         self._asked: dict[int, int] = {}
         """Zone -> time of the last query."""
         self._short_since: dict[int, int] = {}
