@@ -242,7 +242,7 @@ class BlockingClient:
 
     def abandon(self) -> None:
         """Release the parent's connections in a forked process. This client cannot be used here any more; that of the
-        parent goes on, since nothing is sent on its connections.
+        parent continues, since nothing is sent on its connections.
         """
         nowhere = os.open(os.devnull, os.O_RDWR)
         sockets = [line.socket_number() for line in self._client.lines()]

@@ -26,6 +26,6 @@ class Freeing:
         self._timer = self._loop.call_later(NEXT_S if more else LOOK_S, self._free)
 
     def stop(self) -> None:
-        """What is left is freed at once, unless another loop frees it."""
+        """The rest is freed at once, unless another loop frees it."""
         self._timer.cancel()
         self._frees.end_freeing()

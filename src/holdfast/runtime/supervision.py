@@ -1,4 +1,4 @@
-"""The supervisor of this process, which starts it again when it ends, as the environment tells."""
+"""The supervisor of this process, which starts it again when it ends, according to the environment."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ STEP_PAUSE_S = 0.0005
 
 
 class DemoError(HoldfastError):
-    """The demo cannot go on; the message says why."""
+    """The demo cannot continue; the message says why."""
 
 
 @dataclass(slots=True)

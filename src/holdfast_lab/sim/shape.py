@@ -31,7 +31,7 @@ from holdfast_lab.sim.zone_runs import ZONED, start_voters_drawn, zone_drawn
 
 Journalling = Literal["off", "sync", "lazy", "mixed"]
 Loss = Literal["", "accept", "operator", "return"]
-"""What follows when more members die than must be survived (empty: they do not): the settings or the operator
+"""Reaction when more members die than must be survived (empty: they do not): the settings or the operator
 accept the loss, or the holders come back with their disks.
 """
 Choice = TypeVar("Choice")

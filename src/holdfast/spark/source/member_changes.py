@@ -44,7 +44,7 @@ class Head:
 
     @property
     def gaps(self) -> tuple[tuple[int, int], ...]:
-        """Moves of the map up to the head: the last update before each, and the one after which it goes on."""
+        """Moves of the map up to the head: the last update before each, and the one after which it continues."""
         return tuple(
             (end, start + 1)
             for (gap, end), (_, start) in pairwise(self.lineage)

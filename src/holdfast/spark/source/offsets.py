@@ -8,7 +8,7 @@ A missing partition is at its beginning, before the first update; `[]` means tha
 first. The end of a batch is fixed before the batch is read, so a batch that is read again is the same.
 
 A place does not name a member, so it stays valid when a partition moves: update 17 of term 3 is the same on
-every replica. After a failover the new primary goes on with a higher term, say 18 of term 4, and [3, 17] is
+every replica. After a failover the new primary continues with a higher term, say 18 of term 4, and [3, 17] is
 still in its history. If update 17 was lost, so that the new primary's own update 17 is of term 4, the terms
 differ and the query ends with BadOffset instead of a silent gap.
 
@@ -186,7 +186,7 @@ class Backlog:
     rows: int
     """Estimated: updates, or entries where these come first."""
     gaps: tuple[tuple[int, int], ...] = ()
-    """Moves of the map since the start: the last update before each, and the one after which it goes on."""
+    """Moves of the map since the start: the last update before each, and the one after which it continues."""
 
     def counter_after(self, rows: int) -> int:
         """The counter so many updates after the start. After all of them it is the head, also if that is behind a gap
