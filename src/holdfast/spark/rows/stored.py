@@ -161,7 +161,7 @@ def _escape(text: str) -> str:
 
 
 def _texts(cells: list[Any], kind: pa.DataType) -> list[str]:
-    """Texts of key cells, all of which are present."""
+    """Texts of key cells, which are not null."""
     if pa.types.is_boolean(kind):
         return ["true" if cell else "false" for cell in cells]
     return cells if isinstance(cells[0] if cells else "", str) else list(map(str, cells))
