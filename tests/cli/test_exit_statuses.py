@@ -192,6 +192,7 @@ WELL: list[tuple[str, list[str]]] = [
     ("map move", ["m", "--no-zone"]),
     ("zone list", []),
     ("zone show", ["y"]),
+    ("plan", ["--live", "--zone", "y", "--scenario", "join:1"]),
     ("zone reset", ["y", "--yes"]),
     ("zone drop", ["y", "--yes"]),
     ("metastore put", ["k", "v"]),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from typing import Any
 
 from click.testing import CliRunner
@@ -95,3 +97,62 @@ def test_what_plan_foretells_of_a_real_cluster_comes_true() -> None:
         cluster.drain(cluster.members[2])
         cluster.wait_settled(60)
         assert rows(cluster) == [each["intermediateStates"][-1] for each in plans]
+
+
+def replicas(cluster: LocalCluster) -> dict[int, set[str]]:
+    """The members that hold each partition of the zone, by name; empty while it moves."""
+    told = CliRunner().invoke(
+        holdfast,
+        ["zone", "show", "z", "--json", "-a", cluster.alive[0].client_address],
+        catch_exceptions=False,
+    )
+    found = json.loads(told.stdout)
+    if any(one["pending"] or one["planned"] for one in found["partitions"]):
+        return {}
+    names = found["members"]
+    return {
+        one["partition"]: {
+            names.get(node, node) for node in (*one["stable"]["peers"], *one["stable"]["learners"])
+        }
+        for one in found["partitions"]
+    }
+
+
+def test_what_plan_foretells_of_a_zone_comes_true() -> None:
+    """A drain: the very replicas, and no others move."""
+    config = "[cluster]\nheartbeat_ms = 200\nsuspect_after_ms = 10000\n"
+    config += "[partitions]\ncount = 7\n[metastore]\nvoters = 3\n"
+    with LocalCluster(members=3, config=config) as cluster:
+        cluster.wait_settled(120)
+        where = ["-a", cluster.alive[0].client_address]
+        wait_until(
+            lambda: (
+                CliRunner().invoke(holdfast, ["zone", "create", "z", "--replicas", "2", *where]).exit_code
+                == 0
+            )
+        )
+        before = replicas(cluster)
+        gone = cluster.alive[-1]
+        scenario = ["--scenario", f"drain:{gone.name}"]
+        told = CliRunner().invoke(holdfast, ["plan", "--live", "--zone", "z", *scenario, "--json", *where])
+        (plan,) = [json.loads(line) for line in told.stdout.splitlines()]
+        drained = CliRunner().invoke(holdfast, ["member", "drain", gone.name, *where])
+        assert drained.exit_code == 0, drained.output
+        wait_until(
+            lambda: bool(after := replicas(cluster)) and all(gone.name not in each for each in after.values())
+        )
+        after = replicas(cluster)
+        moved = {number for number in before if before[number] != after[number]}
+        assert (
+            moved
+            == {move["partition"] for move in plan["moves"]}
+            == {number for number, each in before.items() if gone.name in each}
+        )
+        assert sum(len(after[number] - before[number]) for number in before) == plan["copied"]
+
+
+def wait_until(reached: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.1)

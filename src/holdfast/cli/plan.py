@@ -14,6 +14,7 @@ from holdfast.cli.operator_command import Call, operator_command
 from holdfast.cli.option_structs import into
 from holdfast.cli.paths import LocalPath, check_folders
 from holdfast.cli.spark import SparkSettings, optional_spark, show_progress, spark_job
+from holdfast.cli.zone_plan import plan_of_new_zone, plan_of_zone
 from holdfast.errors import ConfigError
 from holdfast.planning.amounts import Sizes, parse_rate, parse_sizes, parse_time
 from holdfast.planning.forecast import Figures, Forecast, Hazards, Network, as_text, ask, foresee
@@ -23,6 +24,7 @@ from holdfast.planning.strategies import ARRANGE, STRATEGIES
 from holdfast.planning.table_file import EXAMPLE, Tables, parse
 from holdfast.planning.timeline import Label, PartitionPlan, as_data, timeline
 from holdfast.planning.walk import BLOCK, Question, outlooks
+from holdfast.planning.zone_forecast import ZoneFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +215,11 @@ class Input:
 @operator_command()
 @click.argument("file", required=False, type=LocalPath(path_type=Path, allow_dash=True))
 @click.option("--live", is_flag=True, help="Plan for the running cluster that -a names.")
+@click.option(
+    "--zone",
+    metavar="NAME",
+    help="With --live or --members: plan the replicas of this zone instead of the partitions with a primary.",
+)
 @NUMBERS
 @click.option(
     "--scenario",
@@ -230,17 +237,19 @@ def plan(
     *,
     file: Path | None,
     live: bool,
+    zone: str | None,
     numbers: Numbers,
     scenarios: tuple[str, ...],
     model: Model,
     comparison: Comparison,
     output: Output,
     spark: SparkSettings | None,
-) -> Iterator[PartitionPlan | Figures]:
+) -> Iterator[PartitionPlan | Figures | ZoneFigures]:
     r"""Show what a scenario would do: every step of every partition, or the cost of each step. Moves nothing.
 
     Steps of a scenario are separated by commas, or joined by + if they happen at once: now, join:N, join:NAME@GROUP,
-    drain:N|NAME, crash:N|NAME, crash-zone[:N|NAME], rolling-restart[:N], backups:N, placement:even|rendezvous.
+    drain:N|NAME, crash:N|NAME, crash-zone[:N|NAME], rolling-restart[:N], backups:N, placement:even|rendezvous; for a
+    zone replicas:N.
 
     Instead of --live or --members, FILE (default: standard input) has the table as JSON: `current` rows of member
     names, the owner first, and either the wanted rows as `target`, or `members` and `backups` to compute them from.
@@ -250,12 +259,18 @@ def plan(
 
     \b
       holdfast plan --live --scenario join:1 --summary
+      holdfast plan --live --zone orders --scenario drain:three,replicas:5
       holdfast plan --members 1000 --partitions 1000000 --scenario drain:20,join:20 --spark
     """
     if (file is not None) + live + (numbers.members is not None) > 1:
         raise ConfigError("FILE, --live and --members exclude each other: give one of them")
     if (output.moves or output.to) and not spark:
         raise ConfigError("--moves and --to need --spark")
+    if zone is not None:
+        if file is not None or spark or not (live or numbers.members):
+            raise ConfigError("--zone is for --live or --members, without --spark")
+        yield from _of_zone(call, zone, numbers, scenarios, summary=output.summary)
+        return
     check_folders(output.to, output.moves)
     network, hazards = model.network(), model.hazards()
     if live:
@@ -296,6 +311,23 @@ def _steps(given: Input, *, as_json: bool) -> Iterator[PartitionPlan]:
 
 
 # -- inputs
+
+
+def _of_zone(
+    call: Call, zone: str, numbers: Numbers, scenarios: tuple[str, ...], *, summary: bool
+) -> Iterator[ZoneFigures]:
+    if numbers.members is None:
+        return plan_of_zone(call, zone, scenarios, summary=summary)
+    return plan_of_new_zone(
+        call,
+        zone,
+        scenarios,
+        members=numbers.members,
+        groups=numbers.groups,
+        partitions=numbers.partitions,
+        replicas=numbers.copies,
+        summary=summary,
+    )
 
 
 def _of_numbers(numbers: Numbers, scenarios: tuple[str, ...], model: Model, comparison: Comparison) -> Input:

@@ -193,6 +193,10 @@ def ask(
         raise ConfigError(f"{copies} copies are not possible: 1 to {COPIES_MAX}")
     sizes = sizes or Sizes("fixed", 64 << 20)
     parsed = tuple(parse(each, here, more.get("others", ())) for each in scenarios)
+    if any(step.replicas is not None for scenario in parsed for step in scenario.steps):
+        raise ConfigError(
+            "replicas:N is for a zone: give --zone NAME, or backups:N for maps outside of zones"
+        )
     table: dict[str, Any] = {
         "rows": None if rows is None else tuple(rows),
         "partitions": partitions if rows is None else len(rows),

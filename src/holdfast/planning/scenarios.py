@@ -12,6 +12,7 @@ A scenario is a list of steps separated by commas, which happen in turn; events 
                         rolling-restart:5 five members at a time
     backups:2           each partition has two backups from now on
     placement:even      the layout is `even`, or `rendezvous`, from now on
+    replicas:5          of a zone: each partition has five replicas from now on
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from holdfast.errors import ConfigError
 from holdfast.planning.risk import COPIES_MAX
 
 FORMS = "now, join:N|NAME[@GROUP], drain:N|NAME, crash:N|NAME, crash-zone[:N|NAME], rolling-restart[:N], "
-FORMS += "backups:N, placement:even|rendezvous"
+FORMS += "backups:N, placement:even|rendezvous, replicas:N"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class Step:
     backups: int | None = None
     """From this step on; None: as before."""
     placement: Placement | None = None
+    replicas: int | None = None
+    """Number of replicas of a zone from this step on; None: as before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,7 @@ class _Step:
     crash: list[str] = field(default_factory=list)
     backups: int | None = None
     placement: Placement | None = None
+    replicas: int | None = None
 
     def add(self, kind: str, rest: str) -> None:
         match kind:
@@ -118,6 +122,8 @@ class _Step:
                         f"backups:{rest} is not allowed: give a number from 0 to {COPIES_MAX - 1}"
                     )
                 self.backups = int(rest)
+            case "replicas":
+                self.replicas = _count(kind, rest)
             case "placement":
                 if rest not in get_args(Placement):
                     raise ConfigError(
@@ -158,7 +164,13 @@ class _Step:
     def made(self) -> Step:
         self.joined += len(self.join)
         return Step(
-            self.text, tuple(self.join), tuple(self.drain), tuple(self.crash), self.backups, self.placement
+            self.text,
+            tuple(self.join),
+            tuple(self.drain),
+            tuple(self.crash),
+            self.backups,
+            self.placement,
+            self.replicas,
         )
 
 
