@@ -5,9 +5,10 @@
 
 A client keeps one connection to each member that it uses. It must not be used from several threads.
 
-A request goes to the owner of its partition in the last known table; for a map in a zone that is the leader, in a
-table of its own. A partition that has moved answers MOVED, NOT_READY or CLOSING (`PASSING`): the request was certainly
-not applied. The client then fetches a fresh table and sends it again after a growing delay, until `timeout_s` is over.
+A request goes to the owner of its partition in the last known table; for a map in a zone, to the leader in a
+separate table. A partition that has moved answers MOVED, NOT_READY or CLOSING (`PASSING`): the request was
+certainly not applied. The client then fetches a new table and sends it again after a growing delay, until
+`timeout_s` is over.
 """
 
 from __future__ import annotations

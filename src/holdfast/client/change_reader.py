@@ -1,18 +1,18 @@
 """Change streams of maps: the position of a stream, and the changes between two positions.
 
-A reader remembers for each partition the last update it has seen, as counter and term. Later changes are asked of the
-primary first, then of other members: every member with the same history may answer.
+A reader remembers for each partition the last update it has seen, as counter and term. It asks the primary
+for later changes, then other members: every member with the same history may answer.
 
-A position survives a moved partition because it names an update, not a member. Example: a reader of partition 5
-stands at update 17 of term 3. Member 1, the primary, dies; member 2 takes over with term 4 and continues with
-update 18. Member 2 knows that update 17 of term 3 lies in its own history, and sends 18, 19, ... If update 17
-had been lost with member 1, update 17 of member 2 would be of term 4: the histories differ, and the reader gets
-ChangesGone instead of a silent gap.
+A position survives a moved partition because it names an update, not a member. Example: a reader of partition
+5 stands at update 17 of term 3. Member 1, the primary, dies; member 2 takes over with term 4 and continues
+with update 18. Member 2 knows that update 17 of term 3 lies in its own history, and sends 18, 19, ... If
+update 17 had been lost with member 1, update 17 of member 2 would be of term 4: the histories differ, and the
+reader gets ChangesGone instead of a silent gap.
 
 It survives `holdfast map move`, too. Then the numbers of updates have a gap, and heads report where
 (`Head.switches`): update 17 of term 3 was the last one at the former place, and readers of it continue after
-update 1099511627806 of term 2. The updates in between copied the map. Changes before the gap are asked of all
-members, as those that had the map before retain them for a while.
+update 1099511627806 of term 2. The updates in between copied the map. All members are asked for changes
+before the gap, as those that had the map before retain them for a while.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A record counts only if it belongs to the history of this member's present copy. Example: as primary in term 3
 this member wrote records 10 to 12, lost its primacy before they were replicated, and was refilled by a
-checkpoint with the lineage "term 4 begins after 9". Older blocks still have records 10 to 12 of term 3; the
-lineage excludes them. A failed read is no error: the requester then gets a full copy.
+checkpoint with the lineage "term 4 begins after 9". The lineage excludes records 10 to 12 of term 3 in older
+blocks. A failed read is no error: the requester then gets a full copy.
 """
 
 from __future__ import annotations

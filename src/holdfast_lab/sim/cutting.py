@@ -1,9 +1,8 @@
 """A client that takes cuts in a simulated run, reads them repeatedly from all holders, and judges the
 results.
 
-A cut shows the value of a key like a read that began when the cut was requested and ended when it was
-answered: each is recorded as such a call for the judge of linearizability. And all holders must show the
-same, as long as they live and are asked within the lease.
+A cut counts as a read of each key, from the request to the answer, for the judge of linearizability. And all
+holders must show the same, as long as they live and are asked within the lease.
 """
 
 from __future__ import annotations

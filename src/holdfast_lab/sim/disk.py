@@ -1,9 +1,9 @@
 """The disk of one simulated host: slow, forgetful, and sometimes faulty. It outlives the host's processes.
 
-Written data is visible at once, and durable after a sync. Submitted work is lost with its process, unless it
-was carried out. A power cut keeps any part of unsynced data, sector by sector, in any state that a sector
-went through. Created or put files survive a power cut with their names; removed files may come back, unless a
-file was created, put or renamed since.
+Written data is visible at once, and durable after a sync. Unfinished submitted work is lost with its process.
+A power cut keeps any part of unsynced data, sector by sector, in any state that a sector went through.
+Created or put files survive a power cut with their names; removed files may come back, unless a file was
+created, put or renamed since.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Coverage of a campaign: each feature, fault, answer and rule has a mark, and a mark that a long campaign
-never hits is a gap.
+"""Coverage of a campaign: each feature, fault, answer and rule has a mark; one that a long campaign never
+hits is a gap.
 
-Declare the mark of a new part of the simulator here, in one line, and hit it where it happens:
-`world.marks.hit("lite members")`.
+Declare the mark of a new part of the simulator here, and hit it where it happens: `world.marks.hit("lite
+members")`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The shape of a seed: hosts, settings, amount of data. It is drawn before the run, each part from its own
-random stream, and shown in one line of the story.
+"""The shape of a seed: hosts, settings, amount of data; drawn before the run, each part from its own random
+stream.
 
-Small shapes are common and large ones rare, so that seeds stay cheap. Limits and times are sometimes tiny or
-huge, so that some seeds have full buffers or slow answers.
+Small shapes are common, so that seeds stay cheap. Limits and times are sometimes tiny or huge, so that some
+seeds have full buffers or slow answers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Reader of change streams in a simulated world, with the errors that it must never see.
 
-It asks members in turn, remembers its position in each partition, and checks: an update has the same content
-from every member; each change fits the changes before; delivered updates never disappear. Read to its end,
-the stream has delivered each acknowledged change once (`holdfast_lab/check/streamed_changes.py`), and equals
-the map.
+It asks members in turn, and checks: an update has the same content from every member; each change fits the
+changes before; delivered updates never disappear. At its end, the stream has delivered each acknowledged
+change once (`holdfast_lab/check/streamed_changes.py`), and equals the map.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Workload of simulated clients: every operation of a map, on thousands of keys, singly and in bursts,
-through requests and the data lane; the answers are recorded for the judges.
+through requests and the data lane, recorded for the judges.
 
-Values are unique. Most keys are written only a few times. A client that comes to a key whose last write was
-not seen yet mostly chooses an operation whose answer shows it, so that a lost write is noticed.
+Values are unique. Most keys are written only a few times. If the last write of a key was not seen yet, a
+client mostly chooses an operation whose answer shows it, so that a lost write is noticed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """More voters of a zone's groups are destroyed than must be survived, and an operator resets the zone.
 
 Only partitions of the zone's maps whose group has lost its majority may lose anything. They have no leader
-before the reset. Afterwards all partitions are served, and a reader of changes continues or learns that it
-needs a snapshot.
+before the reset. Afterwards all are served, and a reader of changes continues or learns that it needs a
+snapshot.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ speaks no TLS gets a reply. During the handshake, each connection occupies one o
 most is closed.
 
 Records cost their receiver the same with or without content, and key updates cost more. So a client that
-sends nearly empty records is disconnected; and content is delivered in one piece, however many records it
-came in.
+sends nearly empty records is disconnected; and content is delivered in one piece.
 
 Closing needs care in both directions. Data that a peer sent before an error or a `close_notify` is valid, and
 is delivered first (`_fill`). Some output must leave before the socket closes: an alert after a failed

@@ -1,13 +1,13 @@
-"""Loads a DataFrame, or files, into a map: rows are checked first, written once each, and counted, at a limited rate.
+"""Loads a DataFrame, or files, into a map: rows are checked first, written once each, and counted, at a
+limited rate.
 
     loaded = load(spark, "flights/*.parquet", "flights", "id", address="127.0.0.1:5701")
     print(loaded)
 
-Rows of Parquet files do not pass through the JVM: tasks read row groups themselves and send them to the members.
+Tasks read row groups of Parquet files themselves, without the JVM, and send them to the members.
 
-A load that failed half-way resumes by running it again: rows are stored under their keys, so rows that are
-there already are stored once more without effect. Only rows that were removed from the source in the meantime
-stay in the map.
+To resume a load that failed half-way, run it again: rows are stored under their keys, so storing them twice
+has no further effect. Only rows that were removed from the source in the meantime stay in the map.
 """
 
 from __future__ import annotations

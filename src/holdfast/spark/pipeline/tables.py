@@ -3,10 +3,10 @@
     frame = table(spark, "orders", address="127.0.0.1:5701", columns=["id", "amount"], where={"id": [5, 7]})
     both = join_maps(spark, "orders", "payments", "id", address="127.0.0.1:5701", how="left", cut=True)
 
-`table` reads what `spark.read.format("holdfast")` reads, with the same options, but through `mapInArrow` over
-its shares. Spark sees a Python function instead of a source, so it pushes no filters (use `where`), and a
-following `mapInArrow` does not cross the JVM twice. `join_maps` joins two maps partition by partition, without
-a shuffle. Spark cannot do that with Python data sources, because they cannot declare their partitioning.
+`table` reads what `spark.read.format("holdfast")` reads, with the same options, but through `mapInArrow`.
+Spark sees a Python function instead of a source, so it pushes no filters (use `where`), and a following
+`mapInArrow` does not cross the JVM twice. `join_maps` joins two maps partition by partition, without a
+shuffle, which Spark cannot do with Python data sources: they cannot declare their partitioning.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Plan of a read: columns and format of the map, and the division of its partitions between tasks.
 
-The unit of a read is a partition of the grid, not a member. With partitions 0..5 owned by members 1 (0, 1, 2)
-and 2 (3, 4, 5), two tasks get [0, 1, 2] and [3, 4, 5], so that each asks one member. The plan only records
-partitions and the addresses of all members: if partition 2 moves to member 2 before or while the task runs,
-member 1 rejects the request as moved, and the task reads partition 2 from member 2, from its beginning. Rows of
-a partition are passed on only when all of it was read, so none comes twice.
+With partitions 0..5 owned by members 1 (0, 1, 2) and 2 (3, 4, 5), two tasks get [0, 1, 2] and [3, 4, 5], so
+that each asks one member. The plan only records partitions and the addresses of all members: if partition 2
+moves to member 2 before or while the task runs, member 1 rejects the request as moved, and the task reads
+partition 2 from member 2, from its beginning. Rows of a partition are passed on only when all of it was read,
+so none comes twice.
 """
 
 from __future__ import annotations

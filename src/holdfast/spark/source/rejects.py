@@ -1,9 +1,8 @@
 """Rejected rows, which cannot be stored, as JSON lines in a folder: one file for each task with any.
 
 A line is `{"reason": ..., "row": {column: value, ...}}`. An attempt of a task writes to a temporary file and
-renames it after all its other rows are stored. The final name consists of job and task, not of the attempt: if
-task 3 fails half-way and runs again, or runs twice at the same time, `<job>-00003.jsonl` exists once, and
-complete.
+renames it after all its other rows are stored. The final name consists of job and task: if task 3 fails
+half-way and runs again, or runs twice at the same time, `<job>-00003.jsonl` exists once, and complete.
 """
 
 from __future__ import annotations

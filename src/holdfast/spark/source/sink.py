@@ -1,13 +1,14 @@
 """Stream into a map: each batch takes effect once, and the last of several rows of a key wins.
 
-    frame.writeStream.format("holdfast").option("address", ...).option("key", "id").option("checkpointLocation", ...)
+    frame.writeStream.format("holdfast").option("address", ...).option("key",
+    "id").option("checkpointLocation", ...)
         .start("flights")
 
-How a restarted query resumes: Spark replays the last batch of its checkpoint, perhaps partly written before.
-Rows are stored under their keys, so writing them again stores the same. But a replay must not overwrite later
-batches. Example: batch 7 sets k=1 and is finished, batch 8 sets k=2, and an attempt of batch 7 that Spark had
-given up is still running. The grid keeps the last finished batch of each query and map (`Finished`); each write
-checks it first, so the old attempt of batch 7 stops.
+A restarted query replays the last batch of its checkpoint, perhaps partly written before. Rows are stored
+under their keys, so writing them again stores the same. But a replay must not overwrite later batches.
+Example: batch 7 sets k=1 and is finished, batch 8 sets k=2, and an attempt of batch 7 that Spark had given up
+is still running. The grid keeps the last finished batch of each query and map (`Finished`); each write checks
+it first, so the old attempt of batch 7 stops.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Writer of a DataFrame into a map: idempotent puts, sent directly to the owners of the keys.
 
 A row is stored under its key, so a task that Spark repeats changes nothing. A job is not a transaction: the
-rows of a failed job stay and are reported; writing the same rows again is always safe. Groups of rows may be
-stored in transactions (`transactionRows`), so that readers see whole groups only.
+rows of a failed job stay and are reported; writing them again is safe. Groups of rows may be stored in
+transactions (`transactionRows`), so that readers see whole groups only.
 """
 
 from __future__ import annotations

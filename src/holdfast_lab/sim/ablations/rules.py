@@ -1,7 +1,7 @@
 """Names of the rules that keep data safe (DESIGN §4), so that tests can disable one and observe the loss.
 
-Production code does not know these names: all rules always hold. The simulator runs without some
-(`switching`) and must then find the harm; otherwise the rule, or the simulator, is useless.
+Production code does not know these names. The simulator runs without some rules (`switching`) and must then
+find the harm; otherwise the rule, or the simulator, is useless.
 """
 
 from __future__ import annotations

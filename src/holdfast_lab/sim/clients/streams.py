@@ -1,9 +1,8 @@
 """A connection between a client and a member's process: two byte streams, ordered and without loss while it
 lives.
 
-Bytes are delayed, arrive in other pieces than they were written in, wait while a process is paused or the
-network is cut, and leave no faster than the other side reads. A connection can break at any time, with data
-in flight.
+Bytes are delayed, arrive in other pieces, wait while a process is paused or the network is cut, and leave no
+faster than the other side reads. A connection can break at any time, with data in flight.
 """
 
 from __future__ import annotations

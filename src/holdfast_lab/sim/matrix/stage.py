@@ -1,8 +1,8 @@
 """A stage of the crash matrix: a small cluster whose next change is exactly one migration, under load.
 
 Assignments come from the stage's own layout; everything else is the real protocol. The stage numbers each
-packet that leaves after the migration was requested: these are the boundaries at which faults strike. Pure
-acknowledgements, heartbeats and requests to join, which change nothing, are not counted.
+packet that leaves after the request of the migration: at these boundaries faults strike. Pure
+acknowledgements, heartbeats and requests to join change nothing, and are not counted.
 """
 
 from __future__ import annotations
