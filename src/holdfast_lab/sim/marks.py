@@ -81,6 +81,8 @@ ZONES: dict[str, str] = {
     "zone: change stream": "a map in a zone has a change stream",
     "zone: changes from a follower": "a replica that does not lead reports changes to a reader",
     "zone: stream begins again": "no member has the changes any more, and the reader needs a snapshot",
+    "zone: stream goes over a move": "a reader has read all changes of the former place, and goes on at the new one",
+    "zone: changes from before a move": "a reader that is behind gets changes of the former place",
     "map move ordered": "an operator moves the map out of its zone, or into it",
     "map move: copying": "its entries are copied while it is used",
     "map move: switching": "it is paused",

@@ -45,6 +45,8 @@ KEPT_SEEDS = 100
 
 MOVE_SEEDS, MOVES = 30_000, 0.7
 """In so many zones of seeds from this one on, the map moves."""
+MOVED_STREAM_SEEDS = 50_000
+"""From this seed on a map that moves may have a change stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,7 @@ def drawn(
     moves = seed >= MOVE_SEEDS and not shape.split and random.Random(f"{seed}/moves").random() < MOVES
     # Older builds prevent the founding of a metastore in a running cluster.
     voters = start_voters_drawn(seed) if seed >= KEPT_SEEDS and not shape.builds else 0
-    streamed = 0 if moves else _zone_streamed(seed)
+    streamed = 0 if moves and seed < MOVED_STREAM_SEEDS else _zone_streamed(seed)
     settings, zone = zone_drawn(seed, shape.settings, changes_bytes=streamed, started=voters > 0, moves=moves)
     if seed >= MOVE_SEEDS and zone.partitions < settings.partitions.count:
         # Members of old builds alone cannot serve a map in such a zone.

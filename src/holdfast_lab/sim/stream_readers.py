@@ -18,6 +18,7 @@ from holdfast.core.model.records import Change, Record
 from holdfast.core.store.replica import term_of
 from holdfast.core.streams.change_streams import Reach
 from holdfast.server import change_questions
+from holdfast.wire import answers
 from holdfast_lab.check import streamed_changes as changes
 from holdfast_lab.check.linearizability import FOREVER, Call
 from holdfast_lab.sim.calls import PROBE, key_of, name_of, wire_key
@@ -89,8 +90,15 @@ class Reader:
                 if head.counter == counter and head.term != term:
                     self._gone(partition, head, f"update {counter} of term {term} is of term {head.term} now")
                 continue
+            upto = (head.counter, head.term)
+            switch = answers.Head(partition, *upto, head.since, head.lineage).switch_after(counter)
+            if switch is not None and counter == switch.end and term == switch.end_term:
+                self._go_over(partition, switch)
+                continue
+            if switch is not None and counter < switch.end:
+                upto = (switch.end, switch.end_term)
             most = self.random.choice([self.random.randint(1, 3000), 100_000])
-            asked = Asked(self.name, partition, counter, term, head.counter, head.term, most)
+            asked = Asked(self.name, partition, counter, term, *upto, most)
             for other in self._whom_to_ask(process, partition):
                 other.whenever_awake(partial(self._ask_for, other, asked, head))
 
@@ -139,6 +147,12 @@ class Reader:
         self.gone[partition] = self.world.now_ns
         self.at[partition] = (head.counter, head.term)
         self.content[partition] = {}
+
+    def _go_over(self, partition: int, switch: answers.Switch) -> None:
+        """The map has moved (streams/G-5)."""
+        self.world.marks.hit("zone: stream goes over a move")
+        self._got_on(partition)
+        self.at[partition] = (switch.start, switch.start_term)
 
     def _got_on(self, partition: int) -> None:
         self._refused.pop(partition, None)
@@ -240,8 +254,8 @@ class Reader:
 
 
 class ZoneReader(Reader):
-    """Reader of a map in a zone. Its heads come as a session reports them: from leaders that a majority has
-    confirmed, so they never go back.
+    """Reader of a map that is in a zone, or moves. Its heads come as a session reports them: in a zone from leaders
+    that a majority has confirmed, so they never go back.
     """
 
     DRAWS = "zone reader"
@@ -253,8 +267,8 @@ class ZoneReader(Reader):
         self._doors = doors
 
     def lost(self) -> set[int]:
-        """None: changes of partitions that have begun again are judged, too."""
-        return set()
+        """None, unless the map moves: changes of partitions that have begun again are judged, too."""
+        return super().lost() if self.cluster.settings.map(self.name).reads == "confirmed" else set()
 
     def _reset_ns(self, partition: int) -> int:
         """When the partition's group has lost its majority; 0: never."""
@@ -273,6 +287,9 @@ class ZoneReader(Reader):
             super()._gone(partition, head, what)
 
     def _read_heads(self, process: Process, done: Callable[[Mapping[int, Reach]], None]) -> None:
+        if not process.picture.copies.in_zone(self.name):
+            super()._read_heads(process, done)
+            return
         before = dict(self.at)
 
         def on_heads(heads: Mapping[int, Reach], _: Sequence[int]) -> None:
@@ -300,6 +317,8 @@ class ZoneReader(Reader):
         leads = process.picture.copies.led(self.name, asked.partition) is not None
         if found.upto > asked.after and not leads:
             self.world.marks.hit("zone: changes from a follower")
+        if found.upto > asked.after and asked.upto < head.counter:
+            self.world.marks.hit("zone: changes from before a move")
         super()._take(process, asked, head, found)
 
     def _restart(self, partition: int, head: Reach) -> None:

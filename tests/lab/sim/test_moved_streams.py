@@ -32,8 +32,8 @@ class StreamReader:
         self.gone: dict[int, str] = {}
         """By partition: why changes cannot be read any more."""
 
-    def read(self) -> None:
-        """Read everything up to the present heads, which all partitions have in a moment."""
+    def heads(self) -> dict[int, own.Head]:
+        """The present heads, which all partitions have in a moment."""
         heads: dict[int, own.Head] = {}
 
         def complete() -> bool:
@@ -48,6 +48,11 @@ class StreamReader:
             return len(heads) == len(self.at)
 
         self.stage.until(complete, what="a partition has no head")
+        return heads
+
+    def read(self) -> None:
+        """Read everything up to the present heads."""
+        heads = self.heads()
         for partition in self.at.keys() - self.gone.keys():
             self._read(partition, heads[partition])
 
@@ -115,6 +120,28 @@ def test_a_reader_goes_on_in_both_directions() -> None:
         reader.read()
         assert reader.gone == {}
         assert reader.values == wanted(*words)
+
+
+@pytest.mark.parametrize("zone", ["z", ""])
+def test_a_new_reader_of_the_oldest_changes_gets_none_of_the_copying(zone: str) -> None:
+    stage = begun()
+    if not zone:
+        stage.move(PLAIN, "z")
+    write(stage, PLAIN, "a")
+    stage.move(PLAIN, zone)
+    before = StreamReader(stage, PLAIN).heads()
+    assert [head.since for head in before.values()] == [head.counter for head in before.values()]
+    write(stage, PLAIN, "b")
+    reader = StreamReader(stage, PLAIN)
+    after = reader.heads()
+    assert {partition: head.since for partition, head in after.items()} == {
+        partition: head.counter for partition, head in before.items()
+    }
+    reader.at = {partition: (head.since, head.term_at(head.since)) for partition, head in after.items()}
+    reader.values = wanted("a")
+    reader.read()
+    assert reader.gone == {}
+    assert reader.values == wanted("a", "b")
 
 
 @pytest.mark.rule("streams/K-1", "streams/K-2")
