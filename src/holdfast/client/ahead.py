@@ -1,6 +1,7 @@
 """Reads many partitions one after the other, and asks for the next one while the last one is processed.
 
-    for partition, pages in read_ahead(client, Wanted("flights"), range(271)): ...
+    for partition, pages in read_ahead(client, Wanted("flights"), range(271)):
+        ...
 
 A partition is returned when all its pages have arrived; an interrupted one is read again from its beginning,
 so no entry is returned twice. At most one answer is in flight, so a slow reader costs a member no more than

@@ -1,7 +1,6 @@
 """Stream into a map: each batch takes effect once, and the last of several rows of a key wins.
 
-    frame.writeStream.format("holdfast").option("address", ...).option("key",
-    "id").option("checkpointLocation", ...)
+    frame.writeStream.format("holdfast").option("address", ...).option("key", "id").option("checkpointLocation", ...)
         .start("flights")
 
 A restarted query replays the last batch of its checkpoint, perhaps partly written before. Rows are stored
