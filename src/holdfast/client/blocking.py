@@ -107,8 +107,6 @@ def _of_rows(column: Sequence[T], rows: list[int]) -> list[T]:
 
 
 class Client:
-    """A client of a whole cluster, which it finds through the addresses of one or more members."""
-
     def __init__(
         self,
         address: str | Iterable[str],
@@ -275,7 +273,6 @@ class Client:
         return value
 
     def set(self, map_name: str, key: bytes, value: bytes, *, ttl_ms: int = DEFAULT_TTL) -> None:
-        """Store an entry; key and value in their stored form."""
         request = Request(Op.SET, map_name, [self._partition(key)], key, value, ttl_ms=ttl_ms)
         self.execute(request, idempotent=True)
 

@@ -98,7 +98,6 @@ class _Taking:
         self._marks: dict[tuple[str, int], Mark] = {}
         self._held_s = time.monotonic()
         self._whole = True
-        """Whether no lease can have ended yet."""
 
     def run(self, patience_s: float, *, whole: bool) -> Cut:
         """Ask until everything is cut and kept. After `patience_s` raises NotReady if `whole`."""
@@ -118,7 +117,6 @@ class _Taking:
             self._client.refresh()
 
     def _ask_owners(self) -> str:
-        """Ask all owners at the same time, for some partitions each; returns why something is left."""
         why = ""
         try:
             table = self._client.known_table()

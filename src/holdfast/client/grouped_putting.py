@@ -18,7 +18,6 @@ from holdfast.errors import NotReady, Refused
 from holdfast.wire import own
 
 AHEAD_MAX = 4
-"""Groups in flight, each sent to another member."""
 LABEL = "load"
 
 

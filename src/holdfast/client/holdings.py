@@ -45,7 +45,6 @@ class KnownMaps:
     names: set[str] = field(default_factory=set)
     """Maps that can have entries, also the grid's own."""
     zones: dict[str, str] = field(default_factory=dict)
-    """Zones of maps that live in one."""
 
     def add(self, status: MemberStatus) -> None:
         self.names.update(status.maps)
@@ -87,7 +86,6 @@ def names_on(connection: Connection) -> list[str]:
 
 
 def _known_maps(client: Client) -> tuple[KnownMaps, list[str]]:
-    """The maps that members know, and why others do not answer."""
     known = KnownMaps()
     silent: list[str] = []
     for row in client.table().data_members:
@@ -154,7 +152,6 @@ def _read_holding(client: Client, partitions: list[int], name: str, timeout_s: f
 
 
 def _ask_primaries(client: Client, partitions: list[int], name: str) -> list[own.PartitionDigest]:
-    """From the current primaries of these partitions."""
     try:
         table = client.table(name)
     except PASSING:

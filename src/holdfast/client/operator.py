@@ -23,7 +23,6 @@ ANSWER_S = 5.0
 PING_S = 2.0
 """A watch that is silent for so long asks whether the member is alive."""
 LATE_S = 5.0
-"""Extra time for the answer after an order's own timeout."""
 
 
 class CarriedOut(NamedTuple):

@@ -33,7 +33,6 @@ from holdfast.errors import HoldfastError, NotReady
 from holdfast.wire import own
 
 HOLD_MS = 10_000
-"""Longest duration of a cut; members resume commits after it in any case."""
 
 
 def take_whole_cut(

@@ -251,7 +251,6 @@ class ZoneEvents:
         return found
 
     def troubles(self, member: str, told: Iterable[TroubleTold]) -> list[ZoneEvent]:
-        """Failures that this member reports, by its name."""
         found: list[ZoneEvent] = []
         now: dict[tuple[str, int, int], int] = {}
         for one in told:

@@ -75,7 +75,6 @@ class ZoneWatcher:
         return ZonesWatched(tuple(self._story.names), self._revision)
 
     def _begin(self) -> bool:
-        """Read the present state; returns whether a member answered."""
         keys: list[KeyAnswer] = []
         asked = ScanKeys(ZONES.decode())
         while True:

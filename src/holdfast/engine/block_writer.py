@@ -64,7 +64,6 @@ class BlockWriter:
         return deeds
 
     def seal(self) -> list[Deed]:
-        """The operations that end the journal: a sync, and an empty block that proves it."""
         segment = self.segment
         if segment is None or self._room(segment) < 0:
             return []

@@ -231,7 +231,6 @@ class Checkpoints:
     # -- which partition is next
 
     def want_all(self) -> None:
-        """A part of the journal is unreadable: request a checkpoint of every partition."""
         self._eager = set(self.kept)
         for kept in self.kept.values():
             # The unreadable part may have changed it, so it must not count as complete before its checkpoint.

@@ -91,7 +91,6 @@ class Driver:
         self.recorded: LifeRecorder | None = None
         self.callers = Callers(self._put)
         self._turn_ends = False
-        """Whether `_run` is due at the end of this turn, because a session has used the data lane."""
         self._rests = False
         self._batches: list[tuple[Token, ZoneBatch]] = []
         self.stopped = False
@@ -166,7 +165,6 @@ class Driver:
         assert self._early or not self._early_bytes, "without kept packets no bytes are counted"
 
     def _open(self, to: MemberId, life: int, address: Address) -> None:
-        """Open a link and handle the packets kept for it. Drop packets of the member's other lives."""
         assert to != self.member.me, "a member has no link to itself"
         me = (self.member.me, self.member.picture.info.life)
         link = self.links[to] = Link[Message](road_between(me, (to, life)))

@@ -32,7 +32,6 @@ class Intake:
         self._checkpoints = checkpoints
         self._made_lsn = made_lsn
         self._number = 0
-        """The latest append that was taken or is pending."""
         self._appends: dict[int, Append] = {}
         self._early: list[Checkpoint] = []
         self._questions: list[ReadHistory] = []

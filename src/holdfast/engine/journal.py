@@ -40,7 +40,6 @@ from holdfast.engine.write_progress import WriteProgress
 from holdfast.errors import JournalBroken
 
 GATHER_NS = 2 * MILLISECOND
-"""How long groups that are not urgent wait for more."""
 SEAL_NS = 200 * MILLISECOND
 """Idle time after which a seal proves the last block durable."""
 
@@ -49,7 +48,6 @@ class Journal:
     """Implements `ports.Writer`. Call `connect` before the first turn of the disk."""
 
     def __init__(self, disk: Disk, settings: PersistenceSettings, found: Found) -> None:
-        """Use `open`."""
         self.ready = False
         """Whether the token of this life is durable: the member must not act under it before."""
         self.doubts: list[str] = []
@@ -222,7 +220,6 @@ class Journal:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Do the most urgent possible thing: write groups, sync, or set a timer for a seal."""
         if self._disk.is_over or not self.ready:
             return
         self._begin_checkpoints()
@@ -329,7 +326,6 @@ class Journal:
         return True
 
     def _written(self, lsn: int, number: int, *, synced: bool) -> None:
-        """The blocks up to this one are written, and durable if `synced`."""
         progress = self._progress
         assert self._busy and lsn >= progress.durable_lsn, "one group is written after the other"
         self._busy = False

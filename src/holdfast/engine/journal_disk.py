@@ -44,7 +44,6 @@ class JournalDisk:
         self.closed = False
         self.full = False
         self.spare_bytes = 0
-        """Size of the reserved segment; 0: none."""
         self.reserving = False
         self.rolling = False
         """Whether the reserved segment is becoming the current one, not durably yet."""
@@ -64,7 +63,6 @@ class JournalDisk:
         self._probe.end()
 
     def notify(self, event: Event) -> None:
-        """Pass the event to the member, unless the journal has ended."""
         if not self.broken and not self.closed:
             self.on_event(event)
 
@@ -76,7 +74,6 @@ class JournalDisk:
             self.files.submit(deeds, partial(self.on_done, deeds, done))
 
     def on_done(self, deeds: list[Deed], done: Callable[[], None], error: Exception | None) -> None:
-        """These operations succeeded or failed (engine/W-6)."""
         if self.broken or self.closed:
             return
         if isinstance(error, DiskFull):

@@ -78,8 +78,6 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Restored(msgspec.Struct, frozen=True, array_like=True):
-    """The content that a member recovered from its files, and the calls that produced it."""
-
     found: bytes
     now_ns: int
     wall_ms: int

@@ -70,7 +70,6 @@ class IdentityFile(msgspec.Struct, frozen=True):
     behind: bool = False
     """Whether a cluster found that the files lack what they once held, and has not restored it yet."""
     level: int = LOWEST
-    """The highest feature level of anything written here."""
 
 
 class Restoring(Protocol):
@@ -185,7 +184,6 @@ class _Opening:
             return b"".join(pieces)
 
     def _start_of(self, name: str) -> list[Checkpointed] | None:
-        """The checkpoint table in the first block of a segment; None if it cannot be read."""
         try:
             data = self.disk.read(name, 0, HEADER_BYTES + HEAD_BYTES)
             header = read_header(data)
@@ -206,7 +204,6 @@ class _Opening:
     # -- checkpoints
 
     def read_table(self, names: list[str]) -> int:
-        """Read the newest readable checkpoint table. Returns the first block that it does not cover."""
         for name in reversed(names):
             said = self._start_of(name)
             if said is not None:
@@ -329,7 +326,6 @@ class _Opening:
             return None
 
     def _look_for_files(self, entries: list[Entry]) -> None:
-        """Check that each checkpoint the journal mentions exists, or a newer one."""
         for entry in entries:
             if isinstance(entry, Checkpointed) and entry.file and entry.file not in self.files:
                 said = parse_name(entry.file)

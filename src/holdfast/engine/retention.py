@@ -31,7 +31,6 @@ class Retention:
         progress: WriteProgress,
         is_searching: Callable[[], bool],
     ) -> None:
-        """`is_searching`: whether old segments are being read."""
         self._settings = settings
         self._disk = disk
         self._segments = segments
@@ -65,7 +64,6 @@ class Retention:
             self.prune(history=self._disk.reserving or self._disk.spare_bytes > 0)
 
     def remove_dropped(self) -> None:
-        """Remove the checkpoints of partitions that, by the durable journal, are not held any more."""
         for each in self._checkpoints.settle(self._progress.durable_lsn):
             files = each[2]
 

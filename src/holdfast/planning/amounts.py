@@ -89,8 +89,6 @@ def time_text(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes of each partition. Random sizes depend on seed and partition only."""
-
     kind: str
     """`fixed`, `uniform`, `lognormal` or `measured`."""
     low: float = 0.0

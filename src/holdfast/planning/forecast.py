@@ -46,7 +46,6 @@ class Network:
     """Capacity of a member's network, in both directions at the same time, and other limits of migrations."""
 
     bandwidth: float = 125_000_000.0
-    """Bytes a second of one member, in each direction."""
     parallel: int = 10
     """Partitions that one member sends or receives at a time: `partitions.parallel_migrations`."""
     chunk_bytes: int = 131_072
@@ -138,11 +137,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     lowest: list[int]
     """Number of partitions with 0, 1, 2, … copies at the worst moment."""
     owned: tuple[int, int]
-    """Least and most partitions owned by a member that holds any."""
     held: tuple[int, int]
-    """Least and most replicas."""
     stored: tuple[int, int]
-    """Least and most bytes."""
     loads: list[MemberLoad]
     sets: int
     """Distinct sets of holders; the members of a set may crash together."""
@@ -218,7 +214,6 @@ def foresee(
     network: Network | None = None,
     hazards: Hazards | None = None,
 ) -> Forecast:
-    """Forecast in this process. `strategies`: layouts to compare."""
     began = time.monotonic()
     every = shares(question, strategies, 1)
     parts = [part for share in every for part in work(question, share)]
@@ -355,7 +350,6 @@ def _ends(values: Sequence[int]) -> tuple[int, int]:
 
 
 def as_text(forecast: Forecast, label: Label) -> Iterator[str]:
-    """`label`: the name of a member for people."""
     question = forecast.question
     yield (
         f"{len(question.members):,} members, {question.partitions:,} partitions with {question.copies} copies, "

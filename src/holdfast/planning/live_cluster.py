@@ -84,8 +84,6 @@ class LiveCluster:
         }
 
     def resolved(self, scenario: str) -> str:
-        """A scenario with UUIDs instead of names of members."""
-
         def one(step: str) -> str:
             kind, _, rest = step.strip().partition(":")
             known = kind in ("drain", "crash") and not rest.isdecimal()

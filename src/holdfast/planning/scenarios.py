@@ -34,7 +34,6 @@ FORMS += "backups:N, placement:even|rendezvous, replicas:N"
 class Step:
     text: str
     join: tuple[Candidate, ...] = ()
-    """New members, or ones that come back empty."""
     drain: tuple[str, ...] = ()
     crash: tuple[str, ...] = ()
     backups: int | None = None
@@ -188,7 +187,6 @@ def _newcomers(rest: str, here: Sequence[Candidate], number: int) -> list[Candid
 
 
 def _rolling(rest: str, here: Sequence[Candidate]) -> Iterator[Step]:
-    """Waves of members that leave in order and come back empty."""
     groups = list(dict.fromkeys(each.group for each in here if each.group))
     if rest or not groups:
         size = _count("rolling-restart", rest or "1")

@@ -40,7 +40,6 @@ class Tables:
 
     @property
     def gone(self) -> dict[str, int]:
-        """Holders that are not members any more, with their number of assignments."""
         present = set(self.members)
         held = Counter(name for row in self.current for name in row if name is not None)
         return {} if self.target is not None else {name: held[name] for name in held if name not in present}

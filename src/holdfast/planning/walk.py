@@ -98,7 +98,6 @@ class Question:
     sizes: Sizes
     block: int = BLOCK
     rows: tuple[ReplicaList, ...] | None = None
-    """The present table; None: the members lay it out first."""
     others: frozenset[str] = frozenset()
     """Present members that shall hold nothing: lite and leaving ones."""
     holders: int = COPIES_MAX
@@ -242,7 +241,6 @@ class Walk:
             present -= {self.name.get(uuid, uuid) for uuid in step.drain}
 
     def _events(self, step: Step, holding: list[str], present: set[str]) -> tuple[list[str], set[str]]:
-        """Members that may hold partitions, and all present members, after this step's events."""
         if step.backups is not None:
             self.copies = step.backups + 1
         if step.placement:
@@ -325,8 +323,6 @@ def block_names(everyone: Sequence[Candidate], first: int, block: int, blocks: i
 
 @dataclass(slots=True)
 class Tally:
-    """Figures of one step of one block. Lists are by number of the member."""
-
     order: Sequence[Candidate]
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SCALARS, 0))
     lowest: list[int] = field(default_factory=lambda: [0] * (COPIES_MAX + 1))
@@ -364,7 +360,6 @@ class Tally:
         self.weak.add(code)
 
     def add(self, number: int, outlook: Outlook, size: int, *, orders: bool) -> None:
-        """`number`: of the partition, in the whole table."""
         found = outlook.plan
         if outlook.lost:
             self.counts["lost"] += 1

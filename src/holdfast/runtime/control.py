@@ -103,7 +103,6 @@ class Control:
         return self._driver.journal is not None
 
     def restart_at_end(self) -> None:
-        """End with the status after which a supervisor starts the process again."""
         self.exit_status = RESTART
 
     def change_settings(self, given: Mapping[str, str]) -> None:
@@ -133,7 +132,6 @@ class Control:
         )
 
     def ask_machine(self, query: MemberAction, reply: Callable[[Any], None]) -> None:
-        """Have a machine of the member answer a query; now or later."""
         self._node.guard(lambda: self._driver.act(query, reply))
 
     def status(self, reply: Callable[[MemberStatus], None]) -> None:
@@ -177,7 +175,6 @@ class Control:
         return self._node.ended_because if ends else action.done_text(self._view), None
 
     def drain(self) -> None:
-        """Begin to leave the cluster, without waiting for the end."""
         self._node.guard(lambda: self._driver.handle(ActionRequested(Drain())))
 
     async def _carried_out(self, action: OperatorAction, timeout_s: float) -> OperatorAction:

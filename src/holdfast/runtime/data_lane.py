@@ -42,7 +42,6 @@ class DataLane:
         return f"Holdfast {__version__}, Python {platform.python_version()}, {compiled}"
 
     def free_on(self, loop: AbstractEventLoop) -> Callable[[], None] | None:
-        """Start freeing on this loop, in slices; returns the function that stops it, or None."""
         return Freeing(loop, self.frees).stop if self.frees is not None else None
 
 

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 T = TypeVar("T")
 SLICE_S = 0.004
-"""The work ends a slice at its next `yield`."""
 
 
 def in_slices(

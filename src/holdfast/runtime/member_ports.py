@@ -85,7 +85,6 @@ class MemberPorts:
         )
 
     def serve(self, door: Door, lane: DataLane, loop: asyncio.AbstractEventLoop) -> None:
-        """Connect the door for clients to its port, and reload TLS files from now on."""
         if isinstance(self._clients, PolledDoor):
             assert self.sockets.module is not None, "there is a poll"
             self._clients.serve(door, self.sockets.module, lane.code)

@@ -70,7 +70,6 @@ TRIM_PART = 0.05
 class Limit:
     size: int
     because: str
-    """Source of the number."""
 
 
 def limit_of(given: int) -> Limit:

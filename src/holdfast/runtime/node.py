@@ -219,7 +219,6 @@ class Node(MemberGrid):
             )
 
     async def _open(self, identity: Identity) -> Driver:
-        """The member, with the content of its files; returns when it may act."""
         settings = self.settings
         if not settings.persistence.directory or settings.member.lite:
             return Driver(Member(identity, settings, self.services, ways=self.data_lane.ways), self._world)
@@ -465,7 +464,6 @@ class Node(MemberGrid):
 
     @property
     def joined(self) -> bool:
-        """Whether this member is in the cluster and knows the newest table."""
         member = self.member
         return member.picture.admitted and member.picture.assigned
 

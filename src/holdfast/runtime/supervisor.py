@@ -138,7 +138,6 @@ class Supervisor:
         self._stopping = asyncio.Event()
 
     async def run(self) -> int:
-        """Returns the exit status when the last member has ended for good."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
@@ -156,7 +155,6 @@ class Supervisor:
             _ask_to_leave(one.process)
 
     async def _keep(self, one: Supervised) -> None:
-        """Run a member again and again until it has left, or the supervisor stops."""
         while not self._stopping.is_set():
             began_s = time.monotonic()
             code = await self._live(one)

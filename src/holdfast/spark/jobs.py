@@ -143,7 +143,6 @@ def run(
 def _run_here(
     shares: Sequence[Share], work: Work[Share], title: str, progress: Show, counted: Counted | None
 ) -> pa.Table:
-    """On threads: slow parts of the tasks release Python's lock."""
     began_s = time.monotonic()
 
     def tell(done: int) -> None:

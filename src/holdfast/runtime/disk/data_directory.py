@@ -99,7 +99,6 @@ class DataDirectory:
         )
 
     async def ready(self, ended: asyncio.Event) -> bool:
-        """Wait until the member may act; False when it has `ended` before."""
         assert self._journal is not None, "it is open"
         ready = asyncio.Event()
         self._journal.when_ready(ready.set)

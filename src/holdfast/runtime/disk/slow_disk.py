@@ -36,7 +36,6 @@ class DeedClock:
                 self._longest = SlowDeed(present[0], took_s, done=True)
 
     def slowest(self) -> SlowDeed:
-        """The slowest deed since the last call, or the present one if it is slower by now."""
         longest, self._longest = self._longest, SlowDeed("", 0.0, done=True)
         present = self._present
         if present is not None:

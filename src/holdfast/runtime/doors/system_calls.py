@@ -43,7 +43,6 @@ def whole_value(room: bytearray) -> bytes:
 
 
 def send(fd: int, data: bytes | bytearray, start: int, end: int) -> int:
-    """Returns how many bytes were accepted."""
     try:
         with memoryview(data) as view, view[start:end] as part:
             return os.write(fd, part)
@@ -65,7 +64,6 @@ def send_pieces(fd: int, pieces: list[bytes | bytearray], start: int) -> int:
 
 
 def wait(descriptors: Any, room: Any, most: int) -> int:
-    """Store up to `most` pending events in `room`; returns their number."""
     room[:] = descriptors.poll(0, most)
     return len(room)
 

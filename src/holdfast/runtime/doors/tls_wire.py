@@ -91,7 +91,6 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
         self._door = door
         self._came, self._leaves = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls: ssl.SSLObject | None = None
-        """Since the first byte."""
         self._behind: asyncio.BaseProtocol | None = None
         self._loop = asyncio.get_running_loop()
         self._plain: asyncio.Transport
@@ -265,7 +264,6 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
             self._plain.write(self._leaves.read())
 
     def _end(self) -> None:
-        """Close after pending TLS output, such as an alert."""
         self._ended = True
         self._flush()
         self._plain.close()

@@ -40,7 +40,6 @@ class ConsoleErrands:
         host: HttpHost,
         shown: Callable[[Login | None], Login | None],
     ) -> None:
-        """`shown`: converts the user's credentials for other members."""
         self._host = host
         self._shown = shown
         self._loop = asyncio.get_running_loop()

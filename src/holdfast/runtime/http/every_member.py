@@ -27,7 +27,6 @@ FRESH_S: Final = 1.0
 PATIENCE_S: Final = 2.0
 """A member that takes longer is shown as not responding."""
 SHARED_MAX: Final = 32
-"""Results of different queries and credentials that are kept."""
 
 Done = Callable[[bytes], None]
 
@@ -36,7 +35,6 @@ class MemberAnswer(msgspec.Struct, frozen=True):
     uuid: str
     name: str
     answer: Any
-    """None: see `error`."""
     error: str
 
 

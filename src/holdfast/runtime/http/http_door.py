@@ -110,7 +110,6 @@ class HttpDoor:
             self._server.close()
 
     def close(self) -> None:
-        """Close the port and, after pending output, all connections."""
         self.close_port()
         if self._timer is not None:
             self._timer.cancel()

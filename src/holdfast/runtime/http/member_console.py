@@ -34,7 +34,6 @@ BEATS: Final = 15
 
 class MemberConsole:
     def __init__(self, host: HttpHost, shown: Callable[[Login | None], Login | None]) -> None:
-        """`shown`: converts the user's credentials for other members."""
         self._host = host
         self._shown = shown
         self._loop = asyncio.get_running_loop()

@@ -14,7 +14,6 @@ from collections.abc import Coroutine, Iterator, Sequence
 from holdfast.errors import RequestError
 
 TURN = 500
-"""Per turn, in small entries."""
 ENTRY_BYTES = 512
 """So much data costs as much as one entry."""
 REQUEST = 16

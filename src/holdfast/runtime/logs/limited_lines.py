@@ -14,7 +14,6 @@ log = logging.getLogger("holdfast")
 
 
 def quoted(said: object, most: int = SAID_MAX) -> str:
-    """Foreign text as a bounded line of printable characters."""
     text = str(said)
     cut = text[:most]
     shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in cut)

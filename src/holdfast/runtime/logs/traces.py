@@ -43,9 +43,7 @@ EXPORT_S = 5.0
 DELAY_MS = 1000
 """Time a span waits for others to be sent with it."""
 FLUSH_S = 2.0
-"""Time for the last spans when the member ends…"""
 AWAY_S = 0.2
-"""…and if the previous export failed."""
 SHOWN_MAX = 500
 """Characters of an attribute; clients influence some."""
 
@@ -148,7 +146,6 @@ class Traces:
             self._span("view", {key: _said(value) for key, value in note.fields.items()}, now_ns, now_ns)
 
     async def stop(self, why: str, begun_ns: int) -> None:
-        """Send the last spans; those that take longer than the limit are lost."""
         if self._ended:
             return
         self._ended = True

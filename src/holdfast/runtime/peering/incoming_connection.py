@@ -69,8 +69,6 @@ class IncomingOwner(Protocol):
 
 
 class IncomingConnection(asyncio.BufferedProtocol):
-    """Parses frames in the receive buffer, without a copy."""
-
     def __init__(self, network: IncomingOwner) -> None:
         self._network = network
         self._buffer = memoryview(bytearray(REQUEST_BYTES_MAX + FRAME.size))

@@ -36,7 +36,6 @@ UUID_BYTES = 36
 NONCE_BYTES = 32
 BUILD_BYTES = 24
 _SPEAKS = struct.Struct(f"<HH{BUILD_BYTES}s")
-"""Lowest and highest version of the member protocol, and the build."""
 OPENING_BYTES = doors.OPENING_BYTES
 assert len(MAGIC) + _SPEAKS.size + UUID_BYTES + NONCE_BYTES == OPENING_BYTES, (
     "what connection_log may read over"

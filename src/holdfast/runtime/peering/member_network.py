@@ -64,7 +64,6 @@ class MemberNetwork:
         self.tls = tls
         self.speaks = speaks
         self.protocols: dict[str, int] = {}
-        """Version of the member protocol in use with each connected member, by UUID."""
         self.secrets = secrets_of(settings.security)
         self.proved: dict[str, list[bool]] = {}
         """By UUID of connected members: which of this member's secrets its latest request has proved."""
@@ -88,7 +87,6 @@ class MemberNetwork:
         self.failures: dict[Address, str] = {}
         """Why processes at these addresses cannot be used, or names have no address."""
         self.denied_by: set[Address] = set()
-        """Addresses where the handshake failed because the secrets differ."""
         self._half_open: Quota[IncomingConnection] = Quota(settings.limits.unauthenticated_connections)
         self._authenticated: Quota[IncomingConnection] = Quota(settings.limits.member_connections)
         self._of_member: dict[str, list[IncomingConnection]] = {}
@@ -170,7 +168,6 @@ class MemberNetwork:
         return ", ".join(sorted(map(shown, seeds))) if denied else ""
 
     def failure_lines(self) -> list[str]:
-        """One line for each address that cannot be used, with the reason."""
         return [f"{shown(address)}: {problem}" for address, problem in self.failures.items()]
 
     def gather(self) -> None:
@@ -243,9 +240,6 @@ class MemberNetwork:
         )
 
     def protocol_status(self) -> MemberProtocol:
-        """Supported versions of the member protocol, and the one in use with each member by UUID; for the
-        status.
-        """
         return MemberProtocol(self.speaks.lowest, self.speaks.highest, dict(sorted(self.protocols.items())))
 
     def secret_status(self) -> MemberSecret:

@@ -38,7 +38,6 @@ SPEAK_AFTER_S = 2.0
 for these, and responds with the right port.
 """
 DATAGRAMS_KEPT = 16
-"""Datagrams that wait for a connection; further ones are dropped."""
 UNREAD_BYTES_MAX = 64 * 1024 * 1024
 """Limit of the write buffer of one connection. Packets above it are dropped, and their link repeats them."""
 SILENT_TCP_MS = 10_000

@@ -43,7 +43,6 @@ _EVERY = re.compile(rf"\s*(?:interval\s+)?((?:\d+\s+(?:{_UNITS})s?\s*)+)", re.IG
 """Lengths of time that Spark supports; months are not among them."""
 
 SAME_UPDATE = ["partition", "map", "term", "counter"]
-"""Columns that identify an update in the journals of several members."""
 
 REPORTS = {
     "writers": "updates and bytes by map, change, client and time",

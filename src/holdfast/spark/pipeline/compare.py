@@ -32,7 +32,6 @@ class Comparison:
     unfit: int = 0
     """Entries that did not fit the columns; they are compared with nulls for the bad cells."""
     samples: list[dict[str, Any]] = field(default_factory=list)
-    """Some rows that are not equal: key, kind of difference, and both versions."""
 
     @property
     def same(self) -> bool:

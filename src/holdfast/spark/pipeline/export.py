@@ -348,7 +348,6 @@ class Exporter:
     cut: Cut
     folder: str
     readable: dict[str, StoredSchema]
-    """Maps whose rows are also written as columns."""
     counted: Counted
 
     def __call__(self, share: Share) -> Iterator[pa.RecordBatch]:

@@ -77,7 +77,6 @@ class Loaded:
 
     @property
     def rate(self) -> float:
-        """Rows a second, without the time for the check."""
         return self.rows / max(1e-9, self.seconds - self.check_seconds)
 
     def __str__(self) -> str:

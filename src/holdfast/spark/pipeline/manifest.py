@@ -51,7 +51,6 @@ class FileInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """32 hexadecimal digits, over the bytes."""
     row_groups: int
     expiring: int = 0
-    """With a time to live or a maximum idle time."""
 
 
 class StoredEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -129,7 +128,6 @@ def folder_of(map_name: str) -> str:
 
 
 def file_of(kind: str, map_name: str, share: int) -> str:
-    """Path within the export. `kind`: `ENTRIES` or `TABLES`."""
     return f"{kind}/{folder_of(map_name)}/part-{share:05}.parquet"
 
 

@@ -66,7 +66,6 @@ class ParquetFiles:
     schema: pa.Schema
     """In types wide enough for all files."""
     kinds: dict[str, frozenset[Any]]
-    """Types of each column in the files."""
     groups: tuple[ParquetGroup, ...]
     rows: int
     size_bytes: int

@@ -97,7 +97,6 @@ def check_files(
     title: str,
     progress: Show = nothing,
 ) -> list[str]:
-    """Findings of `check` in a Spark job; sorted by file name."""
     if not files:
         return []
     counted = Counted(spark)

@@ -50,7 +50,6 @@ class BatchMaker:
         return self.rows(pages)[0]
 
     def rows(self, pages: Sequence[tuple[int, ColumnBatch]]) -> tuple[pa.RecordBatch, Cells]:
-        """As `batch`, with the key of each row in its stored form."""
         keys = _joined([page_cells(page.rows, page.key_offsets, page.keys) for _, page in pages])
         if not self.schema.names:
             # Only a struct array keeps the number of rows without columns.

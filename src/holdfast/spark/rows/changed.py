@@ -43,7 +43,6 @@ BATCH_BYTES = 4 << 20
 FAIL = BadRows()
 
 Current = Callable[["ChangeRow"], "bytes | None"]
-"""Returns the present value of a change's entry; None if there is none."""
 
 
 def change_columns(value_format: str, stored: StoredSchema | None, bad: BadRows = FAIL) -> StructType:

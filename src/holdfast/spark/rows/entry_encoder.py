@@ -66,8 +66,6 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Keys and values in their stored form, and times to live if there is a column of them."""
-
     keys: Cells
     values: Cells
     ttls_ms: Numbers | None = None

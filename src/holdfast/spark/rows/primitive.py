@@ -108,7 +108,6 @@ def as_numpy(column: Any) -> Numbers:
 
 
 def nulls_inside(column: Any) -> Any:
-    """Mask of lists of numbers with a null element; None if there are none."""
     flat = column.values
     if flat.type == pa.string() or not flat.null_count:
         return None

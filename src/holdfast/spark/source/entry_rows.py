@@ -44,7 +44,6 @@ class EntryRows:
         return len(self._keys)
 
     def ordered(self, table: RoutingTable) -> EntryRows:
-        """Sort by owner, then by partition; rows of one partition keep their order."""
         owners = [row.owner for row in table]
         by_owner = sorted(range(len(owners)), key=lambda partition: (owners[partition] or "", partition))
         rank = np.empty(len(owners), np.int32)

@@ -132,7 +132,6 @@ def undo(now: Mapping[bytes, bytes], since: Sequence[Change]) -> dict[bytes, byt
 
 class GridHistory:
     def __init__(self, client: Client, timeout_s: float) -> None:
-        """`timeout_s`: how long a question is retried."""
         self._client = client
         self._timeout_s = timeout_s
 

@@ -56,7 +56,6 @@ class Offset:
     maps: tuple[str, ...]
     places: Places = field(default_factory=dict)
     first: bool = False
-    """Whether a new query begins here."""
     began: Places | None = None
     """At the end of a query's first batch: the start of that batch."""
 
@@ -177,8 +176,6 @@ def check_same_stream(one: Offset, other: Offset) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Undelivered changes of one partition of a map."""
-
     start: Place | None
     head: Place
     since: int

@@ -27,8 +27,6 @@ _HEAD_BYTES = 8
 
 
 class Note(msgspec.Struct, frozen=True):
-    """The cut of a map from before it was cleared."""
-
     cut: bytes
     lease_s: float
     marks: list[Mark]

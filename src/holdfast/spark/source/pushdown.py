@@ -131,7 +131,6 @@ def _every_width(numbers: Iterable[int]) -> Iterable[bytes]:
 
 
 def _cells(filters: Sequence[Filter], field: Any) -> list[Any] | None:
-    """Possible values of the column, without values that do not fit; None if the filters do not restrict it."""
     found: set[Any] | None = None
     for one in filters:
         if isinstance(one, EqualTo | EqualNullSafe) and one.attribute == (field.name,):
@@ -201,7 +200,6 @@ _COMPARED: dict[type[Filter], Callable[[int, Any], bool]] = {
 
 
 def _partitions(filters: Sequence[Filter], partition_count: int) -> frozenset[int] | None:
-    """Left by filters on `__partition`; None if there is no such filter."""
     left: frozenset[int] | None = None
     for one in filters:
         compare = _COMPARED.get(type(one))

@@ -45,7 +45,6 @@ class ReadOptions:
     limit: int | None = None
     sample_rows: int = SAMPLE_ROWS
     keys: tuple[tuple[object, ...], ...] | None = None
-    """Each with a value for every key column."""
     pushdown: bool = False
     bad: BadRows = field(default_factory=BadRows)
 

@@ -55,7 +55,6 @@ class Share(InputPartition):
     addresses: tuple[str, ...]
     keys: Mapping[int, Sequence[bytes]] | None = None
     cut: Cut | None = None
-    """The part of the cut for these partitions."""
     overwriting: bytes = b""
     """The job that was overwriting the map when this was planned (`source.overwriting`)."""
 
