@@ -136,7 +136,7 @@ class DirectLine:
         return False
 
     def hang_up(self) -> None:
-        """From any thread: a thread that waits for an answer gets LineBroken."""
+        """End it from any thread: a thread that waits for an answer gets LineBroken."""
         try:
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         except OSError:

@@ -38,8 +38,8 @@ HOLD_MS = 10_000
 def take_whole_cut(
     client: Client, maps: Sequence[str], *, lease_s: float = 600.0, timeout: float | None = None
 ) -> Cut:
-    """As `take_cut`, with each transaction whole or not at all. It is the same where no map takes part in
-    transactions.
+    """Cut these maps through all partitions as `take_cut` does, with each transaction whole or not at all. It
+    is the same where no map takes part in transactions. Raises as `take_cut`.
     """
     patience_s = client.timeout_s if timeout is None else timeout
     deadline_s = time.monotonic() + patience_s

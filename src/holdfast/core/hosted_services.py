@@ -154,7 +154,7 @@ class HostedServices:
                 copy.services[hosted.name] = service_replica(hosted.name, hosted.open(copy.partition))
 
     def revive(self, copy: PartitionCopy) -> None:
-        """From files; shares of services that are not run here are dropped."""
+        """Open the shares that were found in files; those of services that are not run here are dropped."""
         assert copy.partition not in self._held, "what is found in files comes before any row"
         written, copy.services = copy.services, {}
         for hosted in self.hosted:
@@ -240,10 +240,10 @@ class HostedServices:
 
 
 def _has_come_true(event: MigrationEvent, index: int, *, whole: bool) -> bool:
-    """An assignment with this index means that the migration was committed.
+    """Whether an assignment with this index for the member means that the migration was committed.
 
-    It may be a later assignment: a member with the complete content, and with another index than before, has the newest
-    copy that it can have.
+    It may be a later assignment: a member with the complete content, and with another index than before, has the
+    newest copy that it can have.
     """
     if event.endpoint is Endpoint.SOURCE:
         return index == event.new

@@ -226,7 +226,7 @@ class Member:
         return self._end_of_step(kind)
 
     def on_notice(self, notice: n.Notice) -> None:
-        """At once and in the order of the table."""
+        """Pass a machine's notice to its receivers, at once and in the order of the table."""
         audience = NOTICES.get(type(notice))
         assert audience is not None, f"{type(notice).__name__} is not a notice of a member"
         for hear in audience:

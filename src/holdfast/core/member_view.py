@@ -60,11 +60,11 @@ class ReplicationBacklog(Protocol):
 
     @property
     def crowded(self) -> bool:
-        """Clients should not be read."""
+        """Whether clients should not be read."""
 
     @property
     def refusing(self) -> bool:
-        """Writes are rejected."""
+        """Whether writes are rejected."""
 
 
 class MemberView:
@@ -211,7 +211,7 @@ class MemberView:
 
     @property
     def hears_majority(self) -> bool:
-        """It hears as many members as the next view needs; also while it is in no view."""
+        """Whether it hears as many members as the next view needs; also while it is in no view."""
         membership, view = self._membership, self._membership.view
         if view is None or not membership.admitted:
             return True
@@ -247,7 +247,7 @@ class MemberView:
 
     @property
     def known_by_all(self) -> bool:
-        """Every member has acknowledged this view."""
+        """Whether every member has acknowledged this view."""
         return self._membership.known_by_all
 
     @property
@@ -346,7 +346,7 @@ class MemberView:
         return tuple(self._lane.serving)
 
     def serves(self, partition: int) -> bool:
-        """This member is the serving primary, and sessions may write."""
+        """Whether it is the serving primary and sessions may write."""
         return self._lane.serving[partition] is not None
 
     @property
@@ -371,7 +371,7 @@ class MemberView:
 
     @property
     def passive(self) -> bool:
-        """All writes are rejected."""
+        """Whether all writes are rejected."""
         return self._router.refusals.passive
 
     def rejection_here(self, request: Request) -> Outcome | None:

@@ -55,7 +55,7 @@ class Outbox:
         self.effects.append(Note(kind, fields, level))
 
     def notify(self, notice: Notice) -> None:
-        """To the other machines of this member, before this returns."""
+        """Pass the notice to the other machines of this member before this returns."""
         if self._audience is not None:
             self._audience.on_notice(notice)
 

@@ -50,26 +50,27 @@ class ReplicationEngine(Protocol):
 
     @property
     def crowded(self) -> bool:
-        """Replicas lag so far behind that other members should send nothing more."""
+        """Whether replicas lag so far behind that other members should send nothing more."""
 
     @property
     def refusing(self) -> bool:
-        """Replicas lag so far behind that changes are rejected."""
+        """Whether replicas lag so far behind that changes are rejected."""
 
     @property
     def running(self) -> int:
         """Operations on all partitions, in slices."""
 
     def leads(self, partition: int) -> bool:
-        """Requests on this partition can be submitted now."""
+        """Whether requests on this partition can be submitted now."""
 
     def joining(self, partition: int) -> MemberId | None:
         """It is being filled with the partition, in addition to its replicas."""
 
     def submit(self, request: Request, done: Decided, *, late: bool = False) -> None:
-        """On one partition that is led here. `done` is called once, perhaps before this returns; the request may also
-        be rejected. A request that has to wait has changed nothing. Submit it again when the partition has changed
-        (`changed`), or, with `late`, when it has waited long enough; then it is answered.
+        """Handle a request on one partition that is led here. `done` is called once, perhaps before this
+        returns; the request may also be rejected. A request that has to wait has changed nothing. Submit it
+        again when the partition has changed (`changed`), or, with `late`, when it has waited long enough;
+        then it is answered.
         """
 
     def submit_whole(self, request: Request, done: ShareDone) -> int:

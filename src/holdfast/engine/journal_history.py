@@ -116,7 +116,7 @@ class JournalHistory:
 
     @property
     def searching(self) -> bool:
-        """Segments must not be removed during a search."""
+        """Whether a search is running; segments must not be removed during it."""
         return self._steps is not None
 
     def ask(self, asked: ReadHistory, lsn: int) -> None:

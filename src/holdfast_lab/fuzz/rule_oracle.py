@@ -215,7 +215,7 @@ class Talking:
         return bool(piece)
 
     def _say(self, data: bytes) -> bool:
-        """False if the connection is closed."""
+        """Returns False if the connection is closed."""
         try:
             self._socket.sendall(data)
         except OSError:

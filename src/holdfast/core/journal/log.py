@@ -91,12 +91,12 @@ class Log:
         self.note(seen(notice.view))
 
     def note(self, entry: Seen | Began | Dropped) -> None:
-        """For a restart. No callback waits for it."""
+        """Write an entry for a restart; no callback waits for it."""
         if self.on:
             self._entries.append(entry)
 
     def when_durable(self, done: Callable[[], None]) -> None:
-        """Everything written until now; at once if it already is durable."""
+        """Call `done` when everything written until now is durable; at once if it already is."""
         if self._entries:
             self._urgent = True
             self._waiting.append((self._number + 1, done))

@@ -87,7 +87,7 @@ class FailureDetector:
         return [member for member in self._heard_ns if member in overdue or member in self._silent]
 
     def hears(self, member: MemberId, now_ns: int) -> bool:
-        """Recently, suspended time included."""
+        """Whether it was heard recently, suspended time included."""
         return (
             member not in self._silent
             and self._heard_ns.get(member, now_ns) >= now_ns - self._suspect_after_ns

@@ -142,7 +142,7 @@ class Joining:
         self._formation.behind(seed, tuple(member for member in members if member != self._membership.me))
 
     def refuses(self, request: JoinRequest) -> bool:
-        """It can never join as it is, and gets the reason."""
+        """Whether this process can never join as it is; it gets the reason."""
         info = request.info
         home = admission.home(info)
         here = (

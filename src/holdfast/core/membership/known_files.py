@@ -50,7 +50,7 @@ def seen_of(info: MemberInfo) -> FilesSeen:
 
 
 def is_behind(info: MemberInfo, seen: FilesSeen | None) -> bool:
-    """Files remember the last life, and do not reach its position."""
+    """Whether files remember the last life, and do not reach its position."""
     return (
         seen is not None
         and seen.incarnation in {info.incarnation, info.incarnation - 1}

@@ -69,11 +69,11 @@ class MapsInForce:
         self.moves = moves
 
     def holds(self, name: str, index: int) -> bool:
-        """A replica with this index."""
+        """Whether a replica with this index holds the map or service."""
         return 0 <= index < self.settings.object(name).copies
 
     def proves(self, name: str, index: int) -> bool:
-        """Not while the replica is filled because the map gets more copies (model/C-1)."""
+        """Whether failover relies on it: not while it is filled because the map gets more copies (model/C-1)."""
         return 0 <= index < self.proven.object(name).copies
 
     def order_of(self, order: MapOrder, now_ns: int) -> OperatorOrder | None:
@@ -94,11 +94,11 @@ class MapsInForce:
         return self.home(name) if wanted is None else wanted
 
     def is_due(self, name: str, step: MoveStep) -> bool:
-        """May a leader here take this step now?"""
+        """Whether a leader here may take this step of a move now."""
         return is_due(self.changes.moves.get(name), step)
 
     def is_leaving(self, name: str) -> bool:
-        """Into a zone, where no transactions are."""
+        """Whether the map is moving into a zone, where no transactions are."""
         move = self.changes.moves.get(name)
         return move is not None and bool(move.target) and move.phase is not MovePhase.CANCELLING
 
@@ -185,7 +185,7 @@ class MapsInForce:
 
 
 def _is_finished(change: MapChange, key: str) -> bool:
-    """The setting is in force as it was ordered."""
+    """Whether this setting of the map is in force as it was ordered."""
     if key in COPIES:
         return change.done
     return key != "raft_zone" or change.move is None

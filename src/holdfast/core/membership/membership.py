@@ -131,7 +131,7 @@ class Membership(MembershipStatus):
         self._out.notify(IntentsChanged())
 
     def note_full(self, *, full: bool) -> None:
-        """At once; not `full`: it has room again."""
+        """Report at once that the disk of this member is full, or has room again."""
         self.intents.note_full(self.me, full=full)
         if self.admitted:
             self._beat()

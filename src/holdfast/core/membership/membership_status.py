@@ -133,7 +133,7 @@ class MembershipStatus:
         return self.member(member) is not None
 
     def hears(self, member: MemberId) -> bool:
-        """False while this member is in no cluster."""
+        """Whether this member is in the cluster, and heard that one recently."""
         return self.admitted and self.detector.hears(member, self._out.now_ns)
 
     def member(self, uuid: MemberId | None) -> MemberInfo | None:
@@ -160,7 +160,7 @@ class MembershipStatus:
         return not self._majority or is_quorum(self.view, members)
 
     def may_decide(self, view: View, members: set[MemberId]) -> bool:
-        """The view after this one: membership/A-1, membership/V-6."""
+        """Whether these members can decide the view after this one: membership/A-1, membership/V-6."""
         if not self._majority:
             return True
         counted = [info for info in view.members if info.uuid not in self.evicted_without_majority]
@@ -208,8 +208,8 @@ class MembershipStatus:
 
     @property
     def may_be_missed(self) -> bool:
-        """A member was removed, or heard after its removal, so recently that it may return. Only delays the last member
-        when it leaves with all the data; safety does not depend on it.
+        """Whether a member was removed, or heard after its removal, so recently that it may return. Safety
+        does not depend on this: it only delays the last member when it leaves with all the data.
         """
         since = self.evicted_at_ns
         return since is not None and self._out.now_ns - since < RETURN_FACTOR * self.timing.suspect_after_ns

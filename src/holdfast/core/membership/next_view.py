@@ -58,7 +58,7 @@ class NextView:
         return candidate == self._membership.me or self.is_next(candidate)
 
     def is_next(self, candidate: MemberId) -> bool:
-        """This member suspects all members older than the candidate."""
+        """Whether this member suspects all members older than the candidate."""
         assert self._membership.view is not None
         suspects = set(self._membership.detector.suspects(self._out.now_ns))
         first = next((info.uuid for info in self._membership.view.members if info.uuid not in suspects), None)
@@ -144,6 +144,6 @@ class NextView:
             )
 
     def _long_fenced(self, agreement: ViewAgreement) -> bool:
-        """A failed proposal has fenced a member: another view has to be agreed to release it."""
+        """Whether a failed proposal has fenced a member: another view has to be agreed to release it."""
         limit = self._out.now_ns - 2 * self._membership.timing.heartbeat_ns - 1000 * MILLISECOND
         return agreement.fenced or any(since < limit for since in self._membership.fenced_since.values())

@@ -87,7 +87,7 @@ class ViewAgreementDelegate(Protocol):
         """See membership/A-4."""
 
     def may_decide(self, view: View, members: set[MemberId]) -> bool:
-        """The view after this one (membership/A-1)."""
+        """Whether these members can decide the view after this one (membership/A-1)."""
 
     def known_assignments(self) -> list[tuple[int, Assignment]]:
         """See membership/A-2."""
@@ -161,7 +161,7 @@ class ViewAgreement:
         self._phase = PROPOSAL.after(self._phase, step)
 
     def propose(self) -> None:
-        """With a new, higher ballot."""
+        """Propose the wanted view with a new, higher ballot."""
         view = self.view
         assert view is not None
         rounds = max(self._promised[0], self._ballot[0])

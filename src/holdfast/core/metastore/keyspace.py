@@ -162,7 +162,7 @@ class Keyspace:
     # -- commands
 
     def apply(self, data: bytes) -> CommandAnswer | None:
-        """None: no proposer waits for an answer."""
+        """Apply the next command of the log. None: no proposer waits for an answer."""
         self.applied += 1
         try:
             command = decode_command(data)
@@ -334,7 +334,7 @@ class Keyspace:
         self._trim()
 
     def can_tell_after(self, revision: int) -> bool:
-        """All changes after this revision are known."""
+        """Whether all changes after this revision are known."""
         return self._trimmed <= revision <= self.revision
 
     def compaction_due(self, revisions: int, history_bytes: int) -> int | None:

@@ -250,7 +250,7 @@ class Metastore:
 
     @property
     def unsent(self) -> bool:
-        """Something waits for the end of the step."""
+        """Whether anything waits for the end of the step."""
         led = self._groups.lead(METASTORE_GROUP) is not None
         return bool(self._notifications) or (led and bool(self._asking or self._waiting))
 

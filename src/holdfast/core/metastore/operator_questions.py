@@ -66,7 +66,7 @@ class OperatorQuestions:
         self._write(PutKey(key, value), if_revision, reply)
 
     def remove(self, key: bytes, if_revision: int | None, reply: ReplyTarget) -> None:
-        """With a condition as in `put`."""
+        """Remove a key, with a condition as in `put`."""
         self._write(RemoveKey(key), if_revision, reply)
 
     def _read(self, find: Find, reply: ReplyTarget) -> None:

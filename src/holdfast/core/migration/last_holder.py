@@ -54,7 +54,9 @@ class LastHolder:
         return self._out.now_ns - self._since_ns >= JOINERS_NS
 
     def _at_stake(self) -> bool:
-        """Entries could be lost. Those of other members are unknown here, and count as present."""
+        """Whether entries could be lost. Other members count as holding entries, because that is unknown
+        here.
+        """
         membership = self._membership
         if any(membership.may_hold(info) and info.uuid != self._me for info in membership.members()):
             return True

@@ -116,7 +116,7 @@ class MigrationMaster:
 
     @property
     def planned(self) -> bool:
-        """The plan fits the present members; if it is empty then, the table is balanced."""
+        """Whether the plan fits the present members; if it is empty then, the table is balanced."""
         return self.planning.complete
 
     @property
@@ -370,7 +370,9 @@ class MigrationMaster:
         self.control()
 
     def can_leave(self, member: MemberId) -> bool:
-        """It holds nothing, and all members have stored every round (membership/A-2)."""
+        """Whether this member may leave: it holds nothing, and all members have stored every round
+        (membership/A-2).
+        """
         if not self.table_replication.ready or not self.table_replication.settled:
             return False
         if self._settings.journalled and not self.table_replication.kept_by_all:
@@ -387,7 +389,7 @@ class MigrationMaster:
         )
 
     def may_demote(self, member: MemberId) -> bool:
-        """It holds nothing, and another data member remains."""
+        """Whether this member may become lite: it holds nothing, and another data member remains."""
         if not self.table_replication.ready or not self.table_replication.settled:
             return False
         if self.under_way.moves(member) or all(

@@ -130,7 +130,7 @@ class Planning:
         self.discard()
 
     def steps(self) -> Generator[None]:
-        """In parts, because the master serves requests in between."""
+        """Make the plan in parts, because the master serves requests in between."""
         candidates = self._candidates()
         if self._has_nothing_to_plan(candidates):
             self.complete = True
@@ -193,7 +193,7 @@ class Planning:
         return (yield from keeping(partitions, current, targets, candidates, places, self._placement))
 
     def _has_nothing_to_plan(self, candidates: list[Candidate]) -> bool:
-        """No data member, no table yet, or missing inventories."""
+        """Whether there is nothing to plan now: no data member, no table yet, or missing inventories."""
         if not candidates:
             return True
         if not self.table_replication.head[0].version:

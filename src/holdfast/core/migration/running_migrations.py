@@ -99,7 +99,7 @@ class RunningMigrations:
         self.load.clear()
 
     def moves(self, member: MemberId) -> bool:
-        """As an end, or as the source that gives up its replica."""
+        """Whether a migration has this member as an end, or as the source that gives up its replica."""
         return any(
             member in (running.owner, running.migration.source, running.migration.destination)
             for running in self.all.values()

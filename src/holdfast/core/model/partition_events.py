@@ -38,7 +38,7 @@ class Loss(msgspec.Struct, frozen=True, array_like=True):
     """It continues empty, because `partitions.lost` is `accept`; else it waits for a copy."""
 
     def concerns(self, name: str, configured: Container[str]) -> bool:
-        """`configured`: maps with their own settings."""
+        """Whether entries of this map are gone; `configured`: maps with their own settings."""
         return (name if name in configured else DEFAULT_MAP) in self.maps
 
 

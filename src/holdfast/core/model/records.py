@@ -142,7 +142,7 @@ def pack_puts(name: str, start: int, keys: Sequence[bytes], values: Sequence[byt
 
 
 def as_puts(records: Sequence[Record]) -> Puts | None:
-    """None if a record has more than a key and a value, or is large."""
+    """Pack consecutive records of one map; None if one of them has more than a key and a value, or is large."""
     put = Change.SET
     keys: list[bytes] = []
     values: list[bytes] = []

@@ -130,7 +130,7 @@ TransactionStep = LockKeys | PrepareBranch | CommitBranch | RollBackBranch | Ask
 
 
 def begins(step: TransactionStep) -> bool:
-    """With `Op.TRANSACT` rather than `Op.SETTLE`."""
+    """Whether the step begins something (`Op.TRANSACT`) rather than ending it (`Op.SETTLE`)."""
     return isinstance(step, LockKeys | PrepareBranch)
 
 

@@ -117,8 +117,8 @@ class UpdateCounter:
         return True
 
     def set_absolute(self, value: int) -> bool:
-        """Everything up to `value` is applied, as the source of the content states; returns False if it was
-        before. Raises CounterBroken if a range lies across the value.
+        """Mark everything up to `value` as applied, as the source of the content states; returns False if it
+        was before. Raises CounterBroken if a range lies across the value.
         """
         if value <= self.lwm:
             return False
@@ -207,7 +207,7 @@ class UpdateCounter:
         return other
 
     def __eq__(self, other: object) -> bool:
-        """Numbers that were only handed out do not count."""
+        """Whether two copies hold the same updates; numbers that were only handed out do not count."""
         if not isinstance(other, UpdateCounter):
             return NotImplemented
         return (self.lwm, self._starts, self._counts) == (other.lwm, other._starts, other._counts)

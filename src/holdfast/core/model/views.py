@@ -33,12 +33,12 @@ class ClusterState(StrEnum):
 
     @property
     def migrates(self) -> bool:
-        """Partitions may move, and lost copies be restored."""
+        """Whether partitions may move and lost copies be restored."""
         return self is ClusterState.ACTIVE
 
     @property
     def frozen(self) -> bool:
-        """The table keeps the places of missing members."""
+        """Whether the partition table stays as it is, including the places of missing members."""
         return self in (ClusterState.FROZEN, ClusterState.PASSIVE)
 
     @property

@@ -114,7 +114,7 @@ class GroupHost:
     def start(
         self, number: GroupNumber, configuration: Configuration, client: GroupClient
     ) -> HostedGroup | None:
-        """From the files, or else a new replica of a group with this configuration.
+        """Start a replica from the files, or else a new one of a group with this configuration.
 
         Without voters it waits for a leader. Returns None if its files cannot be used (multiraft/H-2).
         """
@@ -162,8 +162,8 @@ class GroupHost:
         self.transfers.abort(number)
 
     def rebuild(self, number: GroupNumber) -> str:
-        """From the leader's state (multiraft/H-9). Returns why that is not possible now; empty: it was requested. A
-        leader transfers its leadership instead.
+        """Request the leader's state for the replica here (multiraft/H-9). Returns why that is not possible now; empty:
+        it was requested. A leader transfers its leadership instead.
         """
         hosted = self.hosted.get(number)
         if hosted is None or hosted.halted:
@@ -201,7 +201,7 @@ class GroupHost:
         return hosted.group.term if hosted is not None and hosted.group.leading is not None else None
 
     def current(self, number: GroupNumber) -> bool:
-        """This member leads the group and has applied everything that earlier leaders acknowledged."""
+        """Whether this member leads the group and has applied everything that earlier leaders acknowledged."""
         hosted = self.hosted.get(number)
         if hosted is None or hosted.halted or hosted.group.leading is None:
             return False
@@ -324,7 +324,7 @@ class GroupHost:
             self._out.timer(TimerName.GROUPS, TICK_NS)
 
     def _follows_now(self) -> bool:
-        """Do replicas that wait for a leader count this tick (multiraft/H-6)?"""
+        """Whether replicas that wait for a leader count this tick (multiraft/H-6)."""
         now_ns, before_ns = self._out.now_ns, self._ticked_ns
         self._ticked_ns = now_ns
         late = before_ns and now_ns - before_ns > LATE_TICKS * TICK_NS
@@ -381,7 +381,7 @@ class GroupHost:
             hosted.asleep = True
 
     def on_state(self, sender: MemberId, message: GroupState) -> None:
-        """With the last part, take the snapshot."""
+        """Take a part of a snapshot's state; with the last part, the snapshot."""
         hosted = self.hosted.get(message.group) or self._open(message.group)
         if hosted is None or hosted.halted or not self.transfers.receive(sender, hosted, message):
             return
@@ -505,7 +505,7 @@ class GroupHost:
             self._release_done(hosted)
 
     def _release_done(self, hosted: HostedGroup) -> None:
-        """In order: a write that is durable waits for those before it."""
+        """Release writes in order: one that is durable waits for those before it."""
         if self.hosted.get(hosted.number) is not hosted:
             return
         while hosted.writing and hosted.writing[0].done:

@@ -117,7 +117,7 @@ class HostedGroup:
             self.client.apply(commands)
 
     def is_idle(self, here: AbstractSet[NodeId]) -> bool:
-        """Nothing is pending here nor, if this replica leads, at followers in the view.
+        """Whether nothing is pending here and, if this replica leads, at any follower among the nodes in the view.
 
         Followers that are not in the view do not keep a leader awake, as long as those in it are a majority. Example:
         of the voters {a, b, c}, c has crashed and lacks entry 9, which a and b have. They sleep: heartbeats to c could

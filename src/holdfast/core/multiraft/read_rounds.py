@@ -121,7 +121,7 @@ class ReadRounds:
     # -- reads here
 
     def takes(self, group: Group) -> bool:
-        """This member leads the group, which has other voters."""
+        """Whether a round can confirm reads of this group: this member leads it, and it has other voters."""
         if group.leading is None or not group.leading.settled:
             return False
         configuration = group.configuration
@@ -139,7 +139,9 @@ class ReadRounds:
             callback.lead_confirmed(confirmed=True)
 
     def _alone(self, number: GroupNumber) -> bool:
-        """This member leads as the only voter. A halted replica may have been given up."""
+        """Whether this member is the only voter of the group, and leads it. A halted replica may have been
+        given up.
+        """
         replica = self._replicas[number]
         group, configuration = replica.group, replica.group.configuration
         return (
@@ -167,7 +169,7 @@ class ReadRounds:
         return youngest is not None and self._out.now_ns - youngest.asked_ns < SLOW_NS
 
     def _begin(self) -> None:
-        """For all open reads, except for groups that an older round has not confirmed."""
+        """Start a round for all open reads, except for groups that an older round has not confirmed."""
         vain = {number for one in self._rounds.values() for number in one.groups}
         groups: dict[GroupNumber, _Asked] = {}
         for number in [number for number in self._open if number not in vain]:

@@ -77,7 +77,7 @@ class SnapshotTransfer:
         self._most_bytes = min(IN_FLIGHT_BYTES, max_in_flight_bytes)
 
     def send_waiting(self) -> None:
-        """As long as there is room. Called at each tick, and after each response."""
+        """Send parts that wait, as long as there is room. Called at each tick, and after each response."""
         if not self._waiting:
             return
         now_ns = self._out.now_ns
@@ -131,7 +131,7 @@ class SnapshotTransfer:
         self.send(hosted, snapshot)
 
     def receive(self, sender: MemberId, hosted: HostedGroup, message: GroupState) -> bool:
-        """False: this part does not come next, and is ignored."""
+        """Take a part of a state. False: it is not the part that comes next, and is ignored."""
         snapshot = message.snapshot.snapshot
         if snapshot is None or message.snapshot.to != self._me:
             return False

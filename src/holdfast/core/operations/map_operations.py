@@ -187,7 +187,7 @@ FROM_BACKUPS = frozenset({Op.GET, Op.CONTAINS_KEY, Op.ENTRY_VIEW, Op.GET_ALL})
 
 
 def can_read(state: MapState | None, request: Request) -> bool:
-    """By a backup: not entries with a maximum idle time, whose uses count at the primary."""
+    """Whether a backup can answer: not for entries with a maximum idle time, whose uses count at the primary."""
     if state is None or not state.expiries:
         return True
     keys = request.items if request.op is Op.GET_ALL else [request.key]
@@ -255,7 +255,7 @@ def _collect(request: Request, entries: Mapping[bytes, bytes]) -> Value:
 
 
 def answers(op: Op, value: Value) -> bool:
-    """The value comes from another member; `op`: on whole partitions."""
+    """Whether this value can be an answer of an operation on whole partitions; it comes from another member."""
     if value is None:
         return True
     if op is Op.SIZE or op in CLEARING:

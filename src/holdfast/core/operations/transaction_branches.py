@@ -83,7 +83,7 @@ class TransactionBranches:
                 yield transaction, decode_branch(value)
 
     def guards(self, name: str) -> bool:
-        """Is any entry of this map locked?"""
+        """Whether any entry of this map is locked."""
         begins = locks_of_map(name)
         return any(kept.startswith(begins) for kept in self._kept)
 

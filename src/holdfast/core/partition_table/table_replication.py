@@ -236,7 +236,7 @@ class TableReplication:
         return [(p, self._newest(p)) for p in range(len(self.table.rows)) if self._newest(p).version]
 
     def _apply_up_to(self, number: int) -> None:
-        """In order: a commit, or a later offer, may arrive before an offer."""
+        """Apply rounds in order: a commit, or a later offer, may arrive before an offer."""
         self._decided = max(self._decided, number)
         while self._applied_round < self._decided and self._applied_round + 1 in self._offers:
             offer = self._offers.pop(self._applied_round + 1)

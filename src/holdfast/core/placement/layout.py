@@ -403,7 +403,7 @@ class _Level:
         return row
 
     def _turns(self, number: int, partition: int) -> bool:
-        """With this owner some members would only trade places, which no plan can do."""
+        """Whether with this owner some members would only trade places, which no plan can do."""
         before = self.work.before[partition]
         if self.work.uuids[number] not in before:
             return False

@@ -64,7 +64,7 @@ class _Exchange:
             self._add(partition)
 
     def step(self) -> bool:
-        """From a member with the most to one with at least two less; False: impossible."""
+        """Move one partition from a member with the most to one with at least two less; False: impossible."""
         for start in sorted(self._owned, key=lambda member: (-self._owned[member], member)):
             if self._owned[start] - min(self._owned.values()) < 2:
                 return False

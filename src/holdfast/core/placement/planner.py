@@ -275,7 +275,7 @@ def prioritise(steps: list[Migration]) -> list[Migration]:
 
 
 def _must_follow(step: Migration, earlier: Migration) -> bool:
-    """`step` without a source must stay behind `earlier`."""
+    """Whether a migration without source must stay behind `earlier`."""
     return (
         earlier.source is None
         or step.destination in (earlier.destination, earlier.source)
@@ -366,7 +366,7 @@ class _Route:
         return next(member for member in self._members if member not in self._row)
 
     def _spares(self, slot: int) -> bool:
-        """The index may be emptied now."""
+        """Whether the index may be emptied now."""
         return keeps(put(self._row, slot, None), self._floor)
 
     # -- chains

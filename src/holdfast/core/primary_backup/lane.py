@@ -96,7 +96,7 @@ class Awaited:
 
     @property
     def changed(self) -> bool:
-        """A new map is a change, too."""
+        """Whether the copy has changed since. A new map is a change, too."""
         return self._stands() != self._stood
 
 
@@ -271,7 +271,7 @@ class Lane:
         return self.take_out(copy, held, key, EventKind.REMOVED)
 
     def evict(self, copy: PartitionCopy, name: str, key: bytes) -> None:
-        """For a present entry, with an event."""
+        """Remove an entry that is present; listeners learn that it was evicted."""
         self.take_out(copy, copy.maps[name], key, EventKind.EVICTED)
 
     def set_ttl(self, copy: PartitionCopy, name: str, key: bytes, ttl_ms: int) -> None:
@@ -291,7 +291,9 @@ class Lane:
         return self._settings.object(name).reads == "confirmed"
 
     def locked(self, copy: PartitionCopy, name: str, key: bytes) -> bool:
-        """By a transaction; the router then makes the request wait. Ask before each write, if `locks_entries`."""
+        """Whether a transaction has locked the entry; the router then makes the request wait. Ask before each write, if
+        `locks_entries`.
+        """
         held = copy.maps.get(TRANSACTIONS_MAP)
         if held is None or not held.state.entries:
             return False
@@ -478,7 +480,7 @@ class Lane:
 
     @property
     def settled(self) -> bool:
-        """The open buffer has nothing to send, journal or confirm."""
+        """Whether the open buffer has nothing to send, journal or confirm."""
         return not self.open_records and not self.open_puts and not self._reads
 
     def close_batch(self, done: Completion) -> None:

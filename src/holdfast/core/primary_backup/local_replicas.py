@@ -230,7 +230,7 @@ class LocalReplicas:
             self._log.stored(stored, urgent=durable)
 
     def _gap(self, copy: PartitionCopy, section: Section) -> bool:
-        """Before a record of the section."""
+        """Whether an update is missing before a record of the section."""
         index = (
             self._rows[section.partition].index_of(self._me)
             if copy is self.held.get(section.partition)
@@ -541,7 +541,8 @@ class LocalReplicas:
 
 
 def _is_unfilled(settings: Settings, proven: Settings, name: str, index: int, copy: PartitionCopy) -> bool:
-    """The map has got more copies (model/C-1), and only a staging replica takes its records. Otherwise the first record
-    would leave a gap, and records of other maps would wait behind it.
+    """Whether a replica with this index still has to be filled with the map, because the map has got more
+    copies (model/C-1): only a staging replica takes its records. Otherwise the first record would leave a
+    gap, and records of other maps would wait behind it.
     """
     return name not in copy.maps and proven.object(name).copies <= index < settings.object(name).copies

@@ -446,7 +446,7 @@ class PendingAcks:
             answering.clear()
 
     def _charge(self, batch: AckBatch) -> None:
-        """In the backlog of exactly those async backups that do not hold it yet."""
+        """Count the batch in the backlog of exactly those async backups that do not hold it yet."""
         members = tuple(batch.late) if batch.number in self._waiting else ()
         if members != batch.charged:
             for member in batch.charged:

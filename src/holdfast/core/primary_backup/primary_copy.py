@@ -98,7 +98,7 @@ class PrimaryCopy:
 
     @property
     def crowded(self) -> bool:
-        """No more requests should be taken from other members."""
+        """Whether the backlog is so large that no more requests should be taken from other members."""
         return self._lane.backlog.crowded
 
     @property
@@ -214,9 +214,9 @@ class PrimaryCopy:
         return self._moves.is_due(request.map, decode_move_step(request.value))
 
     def wake(self) -> None:
-        """At the end of a step call `ReplicationEngineDelegate.changed` for awaited partitions that have changed. A
-        request that has to wait again awaits the next change. The loop ends when nothing awaited has changed, so a
-        change by one woken request wakes the others.
+        """End of a step: call `ReplicationEngineDelegate.changed` for awaited partitions that have changed. A
+        request that has to wait again awaits the next change during this call. The loop continues until
+        nothing awaited has changed, so a change made by one woken request wakes the others.
         """
         awaited = self._lane.awaited
         while True:
@@ -439,8 +439,8 @@ def position_of(copy: PartitionCopy, name: str, settings: Settings) -> tuple[int
 
 
 def _is_outdated(copy: PartitionCopy, step: TransactionStep) -> bool:
-    """A transaction without locks was mapped under another primary (transactions/P-1). A change of the backups alone
-    does not matter.
+    """Whether a transaction without locks was mapped under another primary (transactions/P-1). A change of
+    the backups alone does not matter.
     """
     mapped = step.mapped if isinstance(step, LockKeys | PrepareBranch) else None
     return mapped is not None and not mapped.holds and mapped.row < copy.term

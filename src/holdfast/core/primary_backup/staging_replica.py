@@ -188,7 +188,7 @@ class FilledReplica:
         self.held.keep_earlier(earlier)
 
     def reached(self, counter: int) -> bool:
-        """Every update up to `counter` is held, without gaps (primary_backup/F-3)."""
+        """Whether every update up to this number is held, without gaps (primary_backup/F-3)."""
         held = self.held
         whole = held.updates.sequential and not self._early and not self._awaits
         return whole and held.counter >= (max(counter, self._begins) if self._in_order else counter)

@@ -67,7 +67,7 @@ class Configuration(msgspec.Struct, frozen=True, array_like=True):
         return self.voters | self.outgoing | self.learners | self.learners_next
 
     def lacks_majority(self, here: AbstractSet[NodeId]) -> bool:
-        """Some set of voters has none."""
+        """Whether a set of voters has no majority among these nodes."""
         return any(voters and 2 * len(voters & here) <= len(voters) for voters in self.sets)
 
     def votes(self, node: NodeId) -> bool:

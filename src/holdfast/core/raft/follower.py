@@ -61,7 +61,7 @@ class Follower:
             self._state.send(RaftKind.APPENDED, sender, index=log.committed)
 
     def _knows(self, snapshot: RaftSnapshot) -> bool:
-        """The log contains everything up to the snapshot, which is then committed."""
+        """Whether the log contains everything up to the snapshot, which is then committed."""
         if not self._log.matches(snapshot.index, snapshot.term):
             return False
         self._log.commit_to(snapshot.index)

@@ -124,7 +124,7 @@ class FollowerProgress:
 
     @property
     def waits(self) -> bool:
-        """Nothing may be sent to it now."""
+        """Whether nothing may be sent to it now."""
         return self.flow is LogFlow.SNAPSHOT or self.paused
 
     def sent(self, entries: int, size: int) -> None:
@@ -139,7 +139,7 @@ class FollowerProgress:
             self.paused = True
 
     def may_send_commit(self, index: int) -> bool:
-        """A message could raise its commit index."""
+        """Whether a message could raise its commit index."""
         return index > self.sent_commit and self.sent_commit < self.next - 1
 
     def acknowledged(self, index: int) -> bool:

@@ -137,7 +137,7 @@ class Group:
 
     @property
     def rests(self) -> bool:
-        """No change of peers, leadership transfer or read is in progress."""
+        """Whether no change of peers, leadership transfer or read is in progress."""
         changing = self._changing
         return changing is None or (changing.stage is ChangeStage.NONE and not changing.leading.busy)
 
@@ -299,7 +299,7 @@ class Group:
         self._after_step()
 
     def _in_generation(self, message: RaftMessage) -> bool:
-        """From other generations only a newer leader's (raft/E-6)."""
+        """Whether to handle a message of another generation (raft/E-6): only a newer leader's."""
         if message.generation < self._state.generation or message.kind not in LEADERS:
             return False
         self._state.generation = message.generation
@@ -310,7 +310,7 @@ class Group:
         return True
 
     def _in_term(self, message: RaftMessage) -> bool:
-        """It may have raised the term."""
+        """Whether the message is of the current term, which it may have raised."""
         kind, state, settings = message.kind, self._state, self._state.settings
         if message.term > state.term:
             if kind in (RaftKind.VOTE, RaftKind.PRE_VOTE):

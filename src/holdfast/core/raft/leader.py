@@ -73,7 +73,7 @@ class Leader:
 
     @property
     def busy(self) -> bool:
-        """A read or a leadership transfer is pending."""
+        """Whether a read or a leadership transfer is pending."""
         return bool(self._reads or self._early_reads or self.transferee is not None)
 
     # -- the log grows
@@ -116,7 +116,7 @@ class Leader:
 
     @property
     def settled(self) -> bool:
-        """An entry of this leader's term is committed."""
+        """Whether an entry of this leader's term is committed."""
         return self._log.committed >= self.began
 
     def add_catching_up(self, nodes: frozenset[NodeId]) -> None:
@@ -183,7 +183,7 @@ class Leader:
         return True
 
     def heartbeat(self) -> None:
-        """With the commit index as far as each follower is known to match."""
+        """Send heartbeats, each with the commit index as far as that follower is known to match."""
         self._heartbeat(self._reads[-1].context if self._reads else b"")
 
     def _heartbeat(self, context: bytes) -> None:
@@ -271,7 +271,7 @@ class Leader:
             self._confirm(message.sender, message.context)
 
     def hears_majority_of(self, nodes: Collection[NodeId]) -> bool:
-        """Most of these nodes answered within two election timeouts."""
+        """Whether most of these nodes answered within two election timeouts."""
         heard = [node for node in nodes if node == self._state.me or not self._is_silent(node)]
         return 2 * len(heard) > len(nodes)
 
@@ -331,7 +331,7 @@ class Leader:
     # -- stepping down
 
     def has_quorum(self) -> bool:
-        """A majority answered since the last call."""
+        """Whether a majority answered since the last call."""
         heard = {node: progress.active or node == self._state.me for node, progress in self.progress.items()}
         for node, progress in self.progress.items():
             progress.active = node == self._state.me
@@ -339,7 +339,7 @@ class Leader:
 
     @property
     def is_leaving(self) -> bool:
-        """The final configuration, perhaps not committed yet, does not contain it (raft/R-6)."""
+        """Whether the final configuration, perhaps not committed yet, does not contain it (raft/R-6)."""
         configuration = self._state.configuration
         return not configuration.joint and self._state.me not in configuration.voters
 

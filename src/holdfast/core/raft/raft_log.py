@@ -114,7 +114,7 @@ class RaftLog:
             return False
 
     def up_to_date(self, index: int, term: int) -> bool:
-        """Another log, which ends here, is at least as up to date as this one (raft/E-2)."""
+        """Whether a log that ends at this index and term is at least as up to date as this one (raft/E-2)."""
         return (term, index) >= (self.last_term, self.last)
 
     def entries_from(self, index: int, bytes_most: int = 0, upto: int | None = None) -> tuple[RaftEntry, ...]:

@@ -141,12 +141,12 @@ class RaftState:
 
     @property
     def is_empty(self) -> bool:
-        """This replica has never received anything of the group (raft/E-7)."""
+        """Whether this replica has never received anything of the group (raft/E-7)."""
         return not self.log.last
 
     @property
     def promotable(self) -> bool:
-        """A voter that installs no snapshot (raft/E-4)."""
+        """Whether it may campaign: a voter that installs no snapshot (raft/E-4)."""
         log = self.log
         if log.snapshot is not None:
             return False

@@ -95,7 +95,7 @@ class CopyLookup:
         return entries.leaders if entries is not None else None
 
     def lacks_zone(self, name: str) -> bool:
-        """The map's zone cannot serve it: there is none, or it has other partitions."""
+        """Whether the map lives in a zone that cannot serve it: there is none, or it has other partitions."""
         request = Request(Op.SIZE, name, [])
         return self._zones.homes.holds(request) and isinstance(self._zones.homes.find(request), Outcome)
 

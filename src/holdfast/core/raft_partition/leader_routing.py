@@ -428,7 +428,7 @@ class LeaderRouting:
 
     @property
     def dirty(self) -> bool:
-        """Something waits for the end of the step."""
+        """Whether anything waits for the end of the step."""
         if self._news or self._replicas.again:
             return True
         return any(zone.replication.dirty for zone in self._zones.values())
@@ -461,7 +461,7 @@ class LeaderRouting:
 
 
 def _serves_reads(zone: RoutedZone, groups: GroupHost, partition: int) -> bool:
-    """Also while writes are rejected, for example because memory is short."""
+    """Whether reads are served here: also while writes are rejected, for example because memory is short."""
     if zone.entries.serving[partition] is not None:
         return True
     replica = zone.replication.partitions.get(partition)
@@ -469,5 +469,7 @@ def _serves_reads(zone: RoutedZone, groups: GroupHost, partition: int) -> bool:
 
 
 def of_this_term(led: int, meant: int) -> bool:
-    """The leader of term `led` (0: none) may accept a request for the leader of term `meant` (raft_partition/R-2)."""
+    """Whether the leader of term `led` (0: none) may accept a request that was sent to the leader of term `meant`
+    (raft_partition/R-2).
+    """
     return 0 < led == meant

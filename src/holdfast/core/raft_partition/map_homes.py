@@ -71,7 +71,7 @@ class RoutedZone:
         return range(partition, len(self.rows), self.partitions)
 
     def serves_maps(self, level: int) -> bool:
-        """No client partition is split, and all members know shared groups, at this feature level."""
+        """Whether no client partition is split, and all members know shared groups, at this feature level."""
         count = len(self.rows)
         return self.partitions == count or (self.partitions < count and level >= SHARED_GROUPS)
 
@@ -142,13 +142,13 @@ class MapHomes:
             router.gatherings.adopt(gathering)
 
     def holds(self, request: Request) -> bool:
-        """A zone serves the request."""
+        """Whether a zone serves the request."""
         if request.op in MOVING:
             return bool(request.expected)
         return request.op not in SERVED and self.houses(request.map)
 
     def houses(self, name: str) -> bool:
-        """The map lives in a zone, known or not."""
+        """Whether this map lives in a zone, known or not."""
         return self._some and bool(self._settings.map(name).raft_zone)
 
     def zone_of(self, name: str) -> int | None:
@@ -164,7 +164,7 @@ class MapHomes:
         return "" if zone.serves_maps(self._out.level) else unserved_reason(zone)
 
     def submit(self, request: Request, asker: Asker) -> None:
-        """In a zone or not; the asker is answered once."""
+        """Carry out a request wherever its map lives, in a zone or not; the asker is answered once."""
         (self._zones if self.holds(request) else self._other).execute(request, asker)
 
     def find(self, request: Request) -> RoutedZone | Outcome:

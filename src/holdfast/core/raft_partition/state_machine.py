@@ -152,7 +152,7 @@ class StateMachine:
     def write(
         self, writes: Sequence[ZoneWrite], copy: PartitionCopy, term: int, on_event: EventCallback | None
     ) -> list[Applied]:
-        """In a log entry of this term; returns the former values."""
+        """Apply writes of single entries, in a log entry of this term; returns the former values."""
         if MOVES_MAP in copy.maps and any(
             is_closed(copy.maps, name) for name in dict.fromkeys(write[0] for write in writes)
         ):

@@ -42,7 +42,7 @@ class Positions:
         )
 
     def allow(self, partition: int, name: str, position: tuple[int, int]) -> bool:
-        """The copy is not older than what was shown."""
+        """Whether a copy at this position is not older than what was shown."""
         return position >= self._seen.get((partition, name), (0, 0))
 
     def forget(self, partition: int, name: str) -> None:

@@ -167,7 +167,7 @@ class Gatherings:
         self.departures.rehoming.rehome_gathering(gathering)
 
     def adopt(self, gathering: Gathering) -> None:
-        """On a map that has moved here, in the partitions that it misses."""
+        """Continue an operation on a map that has moved here, in the partitions that it misses."""
         self._listed += gathering.size
         self._take_turn(gathering)
 

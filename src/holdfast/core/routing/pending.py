@@ -107,7 +107,7 @@ class Waiting:
         return self._requests >= self._requests_most
 
     def enter(self, size: int) -> bool:
-        """False: there is no room."""
+        """Count another waiting request; returns False if there is no room."""
         if self.full or self._bytes + size > self._bytes_most:
             return False
         self._requests += 1

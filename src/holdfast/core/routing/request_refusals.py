@@ -82,7 +82,9 @@ class RequestRefusals:
         return None
 
     def _is_kept(self, request: Request) -> bool:
-        """On disk; maps of zones always are. The end of a transaction does not count: it makes room."""
+        """Whether what it changes is written to disk; maps of zones always are. The end of a transaction does not
+        count: it makes room.
+        """
         if request.op is Op.SETTLE:
             return False
         held = self._settings.object(target(request))
@@ -113,8 +115,8 @@ class RequestRefusals:
 
 
 def changes(request: Request) -> bool:
-    """A passive cluster rejects this. Holdfast's own maps (names of opened maps, schemas) may change; otherwise no
-    client could begin to read then.
+    """Whether a passive cluster rejects this. Holdfast's own maps (names of opened maps, schemas) may change; otherwise
+    no client could begin to read while the cluster is passive.
     """
     if request.op is Op.TRANSACT or request.op is Op.SETTLE:
         return True

@@ -174,7 +174,7 @@ class Router:
         self._dispatch(parked)
 
     def drop(self, parked: Parked, outcome: Outcome) -> None:
-        """For a map that has moved; the request cannot be passed on."""
+        """Answer a request for a map that has moved, and cannot be passed on."""
         self._answer(parked, outcome)
 
     def _dispatch(self, parked: Parked) -> None:
@@ -321,7 +321,7 @@ class Router:
             )
 
     def _coming(self, partition: int) -> bool:
-        """An assignment that makes this member primary is stored here and not committed yet."""
+        """Whether an assignment that makes this member primary is stored here and not committed yet."""
         stored = self._offers.stored_assignment(partition)
         return stored is not None and stored.owner == self._me
 
@@ -492,7 +492,7 @@ class Router:
             self._waiting.look_in(LATE_NS)
 
     def _look_at_delayed(self, now_ns: int) -> None:
-        """For the last time, at the end of their wait for a change."""
+        """Submit requests for the last time at the end of their wait for a change."""
         for partition, waiting in list(self._delayed.items()):
             late = [parked for parked in waiting if parked.until_ns <= now_ns]
             if late:

@@ -200,7 +200,9 @@ class Serving:
             self._lane.serving[partition] = None if self._hides(partition) else copy
 
     def _hides(self, partition: int) -> bool:
-        """Sessions must not write through the data lane, because some writes are rejected now."""
+        """Whether sessions must not write to the partition through the data lane, because some writes are
+        rejected now.
+        """
         refusals = self._router.refusals
         if refusals.passive or self._lane.backlog.refusing:
             return True
@@ -211,8 +213,8 @@ class Serving:
     # -- periodic work
 
     def sweep(self) -> None:
-        """Also where memory is short, because that makes room. When many entries expire at the same time the sweep
-        continues a little later, so that requests do not wait for all of them.
+        """Remove expired entries, also where memory is short, because that makes room. When many entries expire at the
+        same time the sweep continues a little later, so that requests do not wait for all of them.
         """
         refusals = self._router.refusals
         held_up = refusals.passive or refusals.full or self._lane.backlog.refusing

@@ -332,7 +332,7 @@ class Destination:
             self._log.note(Dropped(partition))
 
     def write_out(self, partitions: tuple[int, ...]) -> None:
-        """With checkpoints, so that older journal segments can be deleted."""
+        """Write checkpoints of these partitions, so that older journal segments can be deleted."""
         for partition in partitions:
             staged = self.staging.get(partition)
             # When it is complete, the staging replica is what the disk holds.

@@ -121,7 +121,7 @@ class Forgetting:
             self._out.timer(TimerName.FORGET, SOON_NS if more else LATER_NS)
 
     def _is_busy(self, partition: int, held: MapReplica) -> bool:
-        """Its updates may still be sent (state_transfer/M-1)."""
+        """Whether updates of the replica may still be sent (state_transfer/M-1)."""
         if self._source.supplies.is_supplied(partition) or partition in self._lane.joining:
             return True
         if not held.updates.sequential or held.updates.hwm != held.counter:
@@ -165,7 +165,7 @@ class Forgetting:
     # -- periodic
 
     def sweep(self) -> None:
-        """For partitions that this member no longer leads."""
+        """Drop the state of partitions that this member no longer leads."""
         for partition in [one for one in self._empty if self._lane.leading[one] is None]:
             del self._empty[partition]
 

@@ -107,7 +107,7 @@ class MapCopies:
             self._source.refill(partition, member, partial(self._ended, replica, index, self._step))
 
     def _is_older(self, partition: int, member: MemberId) -> bool:
-        """A running supply began before this step, perhaps without the map."""
+        """Whether a supply runs that began before this step, perhaps without the map."""
         supply = self._source.supplies.find(partition, member)
         return supply is not None and supply.ticket <= self._ticket
 

@@ -72,7 +72,7 @@ class Selection:
             supply.missed[held.name] = held.tail.since(choice.after)
 
     def _read(self, supply: Supply, held: AnyReplica, base: Base) -> None:
-        """From the journal. Updates from now on are sent as they are written."""
+        """Request older updates from the journal. Updates from now on are sent as they are written."""
         assert base.lwm < held.counter, "something was missed"
         self._tickets += 1
         supply.reading += 1

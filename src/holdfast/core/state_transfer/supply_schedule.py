@@ -43,7 +43,7 @@ class SupplySchedule:
 
     @property
     def has_room(self) -> bool:
-        """A queued supply can start."""
+        """Whether a queued supply can start."""
         return len(self.running) < self._parallel
 
     def of_partition(self, partition: int) -> list[Supply]:

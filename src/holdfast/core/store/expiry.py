@@ -61,7 +61,7 @@ class Endings(Protocol):
     def use(self, keys: Iterable[bytes], now_ns: int) -> None: ...
 
     def ended(self, key: bytes, now_ns: int, touch: bool) -> bool:
-        """If it has not, it counts as used now when `touch`."""
+        """Whether the entry has ended; if not, it counts as used now when `touch`."""
 
     def due(self, now_ns: int, limit: int) -> tuple[list[bytes], int]:
         """Examine up to `limit` entries. Returns the ended ones (earliest first, equal ones by key) for the caller to
@@ -74,7 +74,7 @@ class Endings(Protocol):
     def all_used(self, now_ns: int) -> None: ...
 
     def start_from(self, base: Mapping[bytes, Expiry]) -> None:
-        """From another copy, whose entries are here."""
+        """Take over the endings of another copy, whose entries are here."""
 
     @property
     def first_ns(self) -> int | None:

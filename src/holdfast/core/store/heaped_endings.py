@@ -80,7 +80,7 @@ class HeapedEndings:
                 heapreplace(deadlines, (now_ns + AGAIN_NS, key))
 
     def _is_over(self) -> bool:
-        """For the first key of the heap. If it has not ended, drop it (the entry is gone) or put it off."""
+        """Whether the first key of the heap has ended. If not, drop it (the entry is gone) or put it off."""
         noted, key = self.deadlines[0]
         expiry = self.expiries.get(key)
         if expiry is None or expiry.noted_ns != noted:

@@ -132,7 +132,7 @@ class MapState:
         return None
 
     def store_all(self, puts: Puts, now_ns: int) -> None:
-        """Without expiry and hash words."""
+        """Apply packed stores, which have no expiry and no hash word."""
         packed, touched = self.packed, self.touched
         if packed is not None:
             packed.put_all(puts.sizes, puts.data, touched, self.counts)
@@ -167,7 +167,7 @@ class MapState:
         return self.endings.due(now_ns, limit)[0]
 
     def may_end(self, now_ns: int) -> bool:
-        """Would `due` look at any entry?"""
+        """Whether `due` would look at any entry."""
         first = self.endings.first_ns
         return first is not None and first <= now_ns
 
@@ -555,7 +555,7 @@ class MapReceiver:
             self._state.apply(later, came_ns)
 
     def _is_new(self, key: bytes, counter: int) -> bool:
-        """Not older than what is known of the key."""
+        """Whether this information about a key is not older than what is known."""
         if counter <= self._begins or counter < self._cleared or counter < self._told.get(key, 0):
             return False
         if counter >= self._newest:

@@ -94,7 +94,7 @@ class PieceReceiver:
             self._state.receive(piece)
 
     def take(self, record: Record, now_ns: int) -> None:
-        """From before the moment of the pieces, or after all of them."""
+        """Apply an update from before the moment of the pieces, or after all of them."""
         self._state.apply(record, now_ns)
 
 

@@ -139,9 +139,9 @@ class Replica(Generic[S]):
         lineage.append((term, reached))
 
     def is_before(self, term: int, record: Record) -> bool:
-        """All that is held is of the map as it was before this BEGIN record.
+        """Whether everything that is held is of the map as it was before this BEGIN record.
 
-        False if the record comes twice: the replica already holds what it began, or something newer.
+        If the record comes twice, the replica already holds what it began, or something newer: the answer is False.
         """
         begun = self.lineage[0] if self.lineage else (0, -1)
         return record.change is Change.BEGIN and begun < (term, record.counter - 1)
@@ -192,7 +192,7 @@ class Replica(Generic[S]):
             self.tail.add_puts(term, puts)
 
     def keep_earlier(self, earlier: list[tuple[int, Record]]) -> None:
-        """In front of the tail, if they directly precede it; with their terms."""
+        """Put those of these updates (with their terms) that directly precede the tail in front of it."""
         if self.changes and earlier:
             if self.tail is None:
                 self.tail = Tail(self.changes)

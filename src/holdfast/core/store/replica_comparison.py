@@ -128,7 +128,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def parted(self) -> bool:
-        """The replica has other updates than its reference."""
+        """Whether the replica has other updates than its reference."""
         return (self.epoch, self.term, self.counter) != (
             self.reference_epoch,
             self.reference_term,
@@ -150,7 +150,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare(copy: ReplicaDigest, reference: ReplicaDigest) -> Finding:
-    """At another point it is `older`."""
+    """Compare one replica with another one; at another point it is `older`."""
     relation = relate(copy.point, copy.content, reference.point, reference.content)
     verdict: Verdict
     if relation == "equal":

@@ -168,7 +168,7 @@ class WrittenState(ServiceState):
         return super().apply(record, now_ns)
 
     def open_as(self, state: State) -> None:
-        """With the original times, so that times to live continue."""
+        """Fill a new state from it, with the original times, so that times to live continue."""
         assert state is not self, "the state is opened as another one"
         if self._taken is not None:
             state.read_from(self._taken, self._taken_ns)

@@ -34,10 +34,10 @@ class Observer(Protocol):
 class State(Protocol):
     @property
     def keyed(self) -> bool:
-        """Each update changes one key, and contains its whole new value."""
+        """Whether each update changes one key, and contains its whole new value."""
 
     def apply(self, record: Record, now_ns: int) -> bytes | None:
-        """On a backup, on the primary that decided it, or from the journal.
+        """Apply a record: on a backup, on the primary that decided it, or from the journal.
 
         The result goes to the caller if the answer was not known before (`Decision.applied_answers`).
         """

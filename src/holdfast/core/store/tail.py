@@ -128,7 +128,7 @@ class Tail:
         self._pieces.append(Puts(self._map, self.end - len(sizes) // PAIR_BYTES, sizes, data))
 
     def add(self, term: int, records: list[Record]) -> None:
-        """In the order of the counter. The list must not change later."""
+        """Add records of this term, applied in the order of the counter. The list must not change later."""
         self._join()
         first = records[0].counter
         last = records[-1].counter
@@ -149,7 +149,7 @@ class Tail:
             self._shrink()
 
     def precede(self, earlier: list[tuple[int, Record]]) -> None:
-        """As many of these (with their terms) as fit in front of the tail, latest first.
+        """Put as many of these earlier updates (with their terms) in front of the tail as fit, latest first.
 
         Does nothing unless they end where the tail begins.
         """

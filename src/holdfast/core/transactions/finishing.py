@@ -85,7 +85,7 @@ class Finishing:
         return transaction in self._running
 
     def keeps(self, transaction: TransactionId) -> bool:
-        """It is being ended here, or its outcome is kept for a while."""
+        """Whether it is being ended here, or its outcome is kept for a while."""
         return transaction in self._running or transaction in self._remembered
 
     @property
@@ -133,7 +133,7 @@ class Finishing:
         self._go_on(finish)
 
     def _go_on(self, finish: Finish) -> None:
-        """To every branch that has not answered and has no open step."""
+        """Send the step to every branch that has not answered and has no open step."""
         if self._holds and not finish.begun and finish.ending is not Ending.ROLLING_BACK:
             self._steps.wake(AGAIN_NS)
             return
@@ -226,7 +226,7 @@ class Finishing:
 
     @property
     def quiet(self) -> bool:
-        """No transaction is being committed, or may turn out to be."""
+        """Whether no transaction is being committed, or may turn out to be."""
         return not any(
             finish.begun and finish.ending is not Ending.ROLLING_BACK for finish in self._running.values()
         )

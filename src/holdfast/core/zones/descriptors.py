@@ -163,7 +163,7 @@ def checked(settings: ZoneSettings) -> list[str]:
 
 
 def node_filter(text: str) -> dict[str, tuple[str, ...]]:
-    """For example `region=eu|us, storage=ssd`. Raises ZoneRefused."""
+    """Parse a filter such as `region=eu|us, storage=ssd`. Raises ZoneRefused."""
     found: dict[str, tuple[str, ...]] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         attribute, equals, values = (word.strip() for word in part.partition("="))

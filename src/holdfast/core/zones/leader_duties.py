@@ -208,7 +208,7 @@ class LeaderDuties:
             self._queue.again_in(step, RETRY_MOST_MS)
 
     def _may_change(self, part: Part, term: int) -> bool:
-        """Otherwise the group is queued (zones/A-24)."""
+        """Whether this group may change its peers now; otherwise it is queued (zones/A-24)."""
         if part not in self._changing and len(self._changing) >= CHANGES_AT_ONCE:
             self._queued[part] = None
             return False

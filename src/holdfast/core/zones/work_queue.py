@@ -154,7 +154,7 @@ class WorkQueue:
         self._await(batch, self._store.read(list(keys)))
 
     def _is_idle(self, work: ZoneWork) -> bool:
-        """This member does not have this work, or no longer."""
+        """Whether this member does not have this work, or no longer."""
         if work[0] in (WorkKind.DATA_NODES, WorkKind.TRIGGER):
             return not self._store.leads
         return work[0] is WorkKind.GROUP and self._groups.term(work[1:]) is None
@@ -211,7 +211,7 @@ class WorkQueue:
 
     @property
     def rests(self) -> bool:
-        """Nothing is woken, outstanding, or due soon."""
+        """Whether nothing is woken or outstanding, or due soon."""
         soon_ms = self.now + RETRY_MOST_MS
         return not (
             self.woken or self.of_ticket or any(step.due_ms <= soon_ms for step in self.steps.values())

@@ -138,7 +138,7 @@ ZONE_FIELDS: Final = ("descriptor", "history", "up", "down", "layout", "recovery
 
 
 def dropped(read: KeysRead, name: str) -> tuple[ZoneDescriptor, If]:
-    """Whatever moves. Needs the key of its name and its descriptor. Raises ZoneRefused."""
+    """Drop a zone, whatever moves. Needs the key of its name and its descriptor. Raises ZoneRefused."""
     zone = found_zone(read, name)
     changes: list[PutKey | RemoveKey] = [RemoveKey(name_key(name))]
     changes += [RemoveKey(zone_key(zone.id, field)) for field in ZONE_FIELDS]

@@ -116,7 +116,7 @@ class ZoneController:
 
     @property
     def rests(self) -> bool:
-        """No tick could further any work soon."""
+        """Whether no tick could further any work soon."""
         return self.queue.rests and self.replicas.rests and self.leading.rests
 
     def go_on(self, now_ms: int) -> None:

@@ -173,7 +173,7 @@ class ZoneHost:
     # -- members that leave
 
     def can_leave(self, member: MemberId) -> bool:
-        """By this member's copy of the metastore (zones/Z-2)."""
+        """Whether no zone needs this member, by this member's copy of the metastore (zones/Z-2)."""
         info = self._standing.member(member)
         if info is None or not self._routing.known:
             return True

@@ -53,7 +53,7 @@ class ZoneGroups(Protocol):
         """Stop the replica and delete its data."""
 
     def in_doubt(self, part: Part) -> bool:
-        """Its files may lack entries that it has acknowledged."""
+        """Whether the replica here cannot run because its files may lack entries that it has acknowledged."""
 
     def has_leader(self, part: Part) -> bool:
         """Whether the replica here knows the leader."""

@@ -197,7 +197,7 @@ class ZoneTriggers:
 
 
 def _loses_majority(stable: Assignments, target: Assignments, present: frozenset[Node]) -> bool:
-    """The voters have a majority now, and would not with this target (zones/A-30)."""
+    """Whether a majority of the voters is present now, and would not be with this target (zones/A-30)."""
     return _has_majority(stable, present) and not _has_majority(target, present)
 
 

@@ -197,7 +197,7 @@ class ZoneView:
 
 
 def _lacks_majority(keys: PartitionKeys, here: AbstractSet[NodeId]) -> bool:
-    """Too few of the group's voters, or of those that it is joining, are present and undamaged."""
+    """Whether too few of the group's voters, or of those that it is joining, are present and undamaged to decide."""
     whole = here - keys.switch_reduce.nodes if keys.switch_reduce is not None else here
     decide = [keys.stable] if keys.stable is not None else []
     if keys.pending and (keys.lock is not None or keys.pending[0].force):

@@ -190,7 +190,7 @@ def publish(temporary: Path, final: Path) -> bool:
 
 
 def has_links(folder: Path) -> bool:
-    """`publish` needs hard links to be exact."""
+    """Whether the folder's file system has hard links, which `publish` needs to be exact."""
     probe, link = temporary_of(folder / "probe"), temporary_of(folder / "probe")
     probe.touch()
     try:
