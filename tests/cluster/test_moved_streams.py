@@ -15,6 +15,7 @@ from holdfast.client.blocking import Client
 from holdfast.core.model.keys import partition_of
 from holdfast.errors import HoldfastError
 from holdfast.spark.java import java_home
+from holdfast.spark.source.member_changes import GridHistory, undo
 from holdfast.wire.values import to_stored
 from holdfast_lab.processes.local_cluster import LocalCluster
 
@@ -94,6 +95,10 @@ def test_readers_get_each_acknowledged_write_once_and_in_order(cluster: LocalClu
             if place is MOVES[1]:
                 # Two moves behind.
                 late.read(client)
+            if place is MOVES[0]:
+                history = GridHistory(client, 10.0)
+                middle = {(MAP, at): head.place for at, head in history.heads(MAP).items()}
+                entries = {at: history.entries(at, there) for at, there in middle.items()}
             turns = writer.turns
             until(lambda before=turns: writer.turns > before + 2, "the writer does not write")  # type: ignore[misc]
         writer.end()
@@ -101,6 +106,13 @@ def test_readers_get_each_acknowledged_write_once_and_in_order(cluster: LocalClu
         late.read(client)
         expected = [to_stored(turn) for turn in range(writer.turns)]
         assert seen(reader) == seen(late) == dict.fromkeys(KEYS, expected)
+        # A batch of a stream that is read again has the same rows.
+        for at, there in middle.items():
+            end = history.heads(MAP)[at[1]].place
+            changes = list(history.changes(at, there, end))
+            assert changes
+            assert changes == list(history.changes(at, there, end))
+            assert undo(history.entries(at, end), changes) == history.entries(at, there) == entries[at]
 
 
 @pytest.mark.spark
