@@ -28,6 +28,12 @@ from holdfast.planning.zone_forecast import ZoneFigures
 
 
 @dataclass(frozen=True, slots=True)
+class Subject:
+    live: bool
+    zone: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Numbers:
     """A cluster by its numbers."""
 
@@ -81,6 +87,16 @@ class Output:
     to: Path | None
 
 
+SUBJECT = into(
+    "subject",
+    Subject,
+    click.option("--live", is_flag=True, help="Plan for the running cluster that -a names."),
+    click.option(
+        "--zone",
+        metavar="NAME",
+        help="With --live or --members: plan the replicas of this zone instead of the partitions with a primary.",
+    ),
+)
 NUMBERS = into(
     "numbers",
     Numbers,
@@ -214,12 +230,7 @@ class Input:
 
 @operator_command()
 @click.argument("file", required=False, type=LocalPath(path_type=Path, allow_dash=True))
-@click.option("--live", is_flag=True, help="Plan for the running cluster that -a names.")
-@click.option(
-    "--zone",
-    metavar="NAME",
-    help="With --live or --members: plan the replicas of this zone instead of the partitions with a primary.",
-)
+@SUBJECT
 @NUMBERS
 @click.option(
     "--scenario",
@@ -236,8 +247,7 @@ def plan(
     call: Call,
     *,
     file: Path | None,
-    live: bool,
-    zone: str | None,
+    subject: Subject,
     numbers: Numbers,
     scenarios: tuple[str, ...],
     model: Model,
@@ -262,6 +272,7 @@ def plan(
       holdfast plan --live --zone orders --scenario drain:three,replicas:5
       holdfast plan --members 1000 --partitions 1000000 --scenario drain:20,join:20 --spark
     """
+    live, zone = subject.live, subject.zone
     if (file is not None) + live + (numbers.members is not None) > 1:
         raise ConfigError("FILE, --live and --members exclude each other: give one of them")
     if (output.moves or output.to) and not spark:

@@ -54,7 +54,7 @@ class ZoneFigures(msgspec.Struct, frozen=True, kw_only=True):
     no_majority: Annotated[
         list[int], Meta(description="partitions that have lost the majority of their voters")
     ]
-    lost: Annotated[list[int], Meta(description="partitions of which no replica is left")]
+    lost: Annotated[list[int], Meta(description="partitions that have no replica left")]
     loads: Annotated[dict[str, int], Meta(description="replicas by member afterwards")]
     moves: list[ZoneMove]
 
