@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from tests.console.browser import PHONE, Tab, chromium
 
+from holdfast.actions.operator_action import OperatorQuery
+from holdfast.actions.registry import ACTIONS
 from holdfast.client.blocking import Client
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Request
@@ -289,6 +291,36 @@ def test_the_cluster_is_frozen_safe_and_verified(tab: Callable[..., Tab], runnin
         page.get_by_role("button", name=f"Make it {state}").click()
         page.get_by_text(f"The cluster is {state}", exact=True).wait_for()
         assert running.cluster.status().cluster_state == state
+
+
+def test_every_action_is_a_command_with_a_form(tab: Callable[..., Tab], running: Running) -> None:
+    page = tab(view="commands").page
+    chosen = page.get_by_label("Command", exact=True)
+    chosen.locator("option").nth(3).wait_for(state="attached")
+    names = {name for name, kind in ACTIONS.items() if not issubclass(kind, OperatorQuery)}
+    assert set(chosen.locator("option").all_inner_texts()) == names
+
+    def carry_out(action: str, /, **fields: str) -> None:
+        chosen.select_option(action)
+        for label, value in fields.items():
+            page.get_by_label(label, exact=True).fill(value)
+        page.locator("form button.main").click()
+        page.get_by_role("button", name="Carry it out").click()
+
+    carry_out("set-map", name="open-orders", settings="ttl=2h")
+    page.get_by_text("set-map: open-orders has ttl=2h").wait_for(timeout=30_000)
+    rows = running.cluster.status().map_settings
+    assert [row.value for row in rows if (row.map, row.setting) == ("open-orders", "ttl_ms")] == [7_200_000]
+    carry_out("reset-map", name="open-orders")
+    page.get_by_text("reset-map: open-orders has the settings of the configuration").wait_for(timeout=30_000)
+    carry_out("configure", settings="limits.connections=1999")
+    page.get_by_text("configure at m3: has limits.connections=1999").wait_for()
+    carry_out("kill-client", client="999999")
+    page.get_by_text(re.compile("kill-client at m1: rejected: ")).wait_for()
+    chosen.select_option("accept-loss")
+    page.locator("form button.main").click()
+    assert page.get_by_role("button", name="Carry it out").is_disabled(), "its name is to be typed"
+    page.keyboard.press("Escape")
 
 
 @pytest.mark.parametrize("answered", [True, False])

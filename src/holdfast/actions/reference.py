@@ -46,6 +46,8 @@ def described(kind: type[OperatorAction]) -> dict[str, Any]:
         "command": f"holdfast {declared.command}" if declared.command else "",
         "permission": f"{declared.kind} * {declared.permission}",
         "sent_to": declared.target.value,
+        "query": issubclass(kind, OperatorQuery),
+        "asks": kind.question is not OperatorAction.question,
         "timeout_ms": round(1000 * declared.timeout_s),
         "fields": {
             "type": "object",

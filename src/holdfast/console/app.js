@@ -119,7 +119,8 @@ function live(yes, error = null) {
 
 function views() {
   const may = known.me.may;
-  return VIEWS.filter((one) => one.id === "entry" || may.look || (may.watch && one.watch));
+  const acts = may.drain || may.state || may.verify;
+  return VIEWS.filter((one) => (one.acts ? may.look && acts : one.id === "entry" || may.look || (may.watch && one.watch)));
 }
 
 function go() {

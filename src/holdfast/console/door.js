@@ -47,6 +47,9 @@ export const queryAll = async (name) => get(new URL(`../../v1/queries/${name}?me
 export const REJECTED = 409;
 const UNKNOWN = 504;
 
+/** All actions and queries, with the schemas of their fields. */
+export const actions = async () => (await get(new URL("../../v1/actions", base))).actions;
+
 /** Carry out an operator action (`GET /v1/actions` lists them), with `member` and `timeout_ms` as options. Answers
  * `{result, message}`. Without a response the result is unknown: the member may have received the request.
  */

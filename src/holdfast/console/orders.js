@@ -16,7 +16,7 @@ const OUTCOMES = {
 };
 
 /** Show what became of an action. `done`: the text for an action that is done. */
-function report(say, found, done, subject = "") {
+export function report(say, found, done, subject = "") {
   if (found.result === "done") return void say(done(found), "good", 1);
   const outcome = OUTCOMES[found.result];
   const words = subject ? outcome : outcome[0].toUpperCase() + outcome.slice(1);

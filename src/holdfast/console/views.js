@@ -1,5 +1,6 @@
 // The views. Each is made when it is chosen, and told when something has changed.
 
+import { commands } from "./commands.js";
 import { REJECTED, post } from "./door.js";
 import { bytes, card, clock, count, make, Rows } from "./elements.js";
 import { askSafe, changeState, drain, stateNames, verifyCopies } from "./orders.js";
@@ -362,5 +363,6 @@ export const VIEWS = [
   { id: "maps", title: "Maps", make: maps },
   { id: "slow", title: "Slow operations", make: slow },
   { id: "events", title: "Events", make: events, watch: true },
+  { id: "commands", title: "Commands", make: commands, acts: true },
   { id: "entry", title: "Entry", make: entry },
 ];
