@@ -51,12 +51,10 @@ class ExportedMap(msgspec.Struct):
     tables_unfit: Any | UnsetType = UNSET
 
 
-class WrittenExport(Answer):
-    """The export that was written."""
+class _Export(Answer):
+    """An export, and the time that the command took."""
 
-    folder: str
     rows: int
-    bytes: int
     files: int
     seconds: float
     holdfast: str
@@ -66,26 +64,23 @@ class WrittenExport(Answer):
     taken: str
     cut: str
     maps: list[ExportedMap]
+
+
+class WrittenExport(_Export):
+    """The export that was written."""
+
+    folder: str
+    bytes: int
     maps_without_zone: dict[str, str]
 
 
-class VerifiedExport(Answer):
+class VerifiedExport(_Export):
     """Whether the files are unchanged since they were written."""
 
     decides = "sound"
 
     sound: bool
-    files: int
-    rows: int
     damaged: list[str]
-    seconds: float
-    holdfast: str
-    cluster_id: str
-    cluster_name: str
-    partition_count: int
-    taken: str
-    cut: str
-    maps: list[ExportedMap]
 
 
 class RestoredMap(msgspec.Struct):

@@ -21,7 +21,7 @@ from holdfast.client.operator import act_at_any
 from holdfast.client_core.routing import parse_addresses
 from holdfast_lab.bench import frames, report
 from holdfast_lab.bench.run import ROOT
-from holdfast_lab.bench.zone_moves import MEGABYTE, ZONE, Growing, Placed, table_of
+from holdfast_lab.bench.zone_moves import MEGABYTE, ZONE, Growing, Placed, table_of, write_section
 from holdfast_lab.processes.latency import Log
 from holdfast_lab.processes.local_cluster import LocalCluster
 from holdfast_lab.processes.paced import PacedProcess
@@ -92,17 +92,9 @@ def main(entries: int, value_bytes: int, rate: float, files: bool, out: Path) ->
         f"{size:,.0f} MB, {'synced files' if files else 'no files'}; {rate:g} operations a second; "
         f"{last.acknowledged:,} writes acknowledged, {last.read:,} reads"
     )
-    text = "\n\n".join(
-        [
-            "## How a map moves between engines",
-            "Made by `python -m holdfast_lab.bench.map_moves`.",
-            told,
-            f"* {report.machine(load)}; {effort}, none wrong.",
-            METHOD,
-        ]
-    )
-    click.echo(text)
-    report.write_part(out, "bench map moves", text, "python -m holdfast_lab.bench.map_moves")
+    program = "python -m holdfast_lab.bench.map_moves"
+    facts = f"* {report.machine(load)}; {effort}, none wrong."
+    write_section(out, "bench map moves", "How a map moves between engines", program, [told, facts, METHOD])
 
 
 if __name__ == "__main__":

@@ -248,17 +248,16 @@ def main(entries: int, value_bytes: int, rate: float, out: Path) -> None:
         f"{PARTITIONS} partitions of three replicas with {size:,.0f} MB; {rate:g} operations a second; "
         f"{last.acknowledged:,} writes acknowledged, {last.read:,} reads"
     )
-    text = "\n\n".join(
-        [
-            "## How a zone moves",
-            "Made by `python -m holdfast_lab.bench.zone_moves`.",
-            told,
-            f"* {report.machine(load)}; {effort}, none wrong.",
-            METHOD,
-        ]
-    )
+    program = "python -m holdfast_lab.bench.zone_moves"
+    facts = f"* {report.machine(load)}; {effort}, none wrong."
+    write_section(out, "bench zone moves", "How a zone moves", program, [told, facts, METHOD])
+
+
+def write_section(out: Path, name: str, heading: str, program: str, content: list[str]) -> None:
+    """Print the section of a report that this program makes, and write it to its place in a page."""
+    text = "\n\n".join([f"## {heading}", f"Made by `{program}`.", *content])
     click.echo(text)
-    report.write_part(out, "bench zone moves", text, "python -m holdfast_lab.bench.zone_moves")
+    report.write_part(out, name, text, program)
 
 
 if __name__ == "__main__":
