@@ -239,12 +239,16 @@ class Liar:
                 return {self.of(key): self.of(value) for _ in range(draw.randrange(3))}
             case inspect.UnionType(types=types):
                 return self.of(draw.choice(types), field)
-            case inspect.StructType(cls=cls) if cls is Request and self.chance(0.5):
-                return _plain(self.request())
-            case inspect.StructType(fields=fields, tag=tag):
-                parts = [self.of(one.type, one.name) for one in fields]
-                return parts if tag is None else [tag, *parts]
+            case inspect.StructType():
+                return self.struct(kind)
         return None
+
+    def struct(self, kind: inspect.StructType) -> Any:
+        """Plain values of a struct; half of the requests are valid ones."""
+        if kind.cls is Request and self.chance(0.5):
+            return _plain(self.request())
+        parts = [self.of(one.type, one.name) for one in kind.fields]
+        return parts if kind.tag is None else [kind.tag, *parts]
 
     # -- corruption
 

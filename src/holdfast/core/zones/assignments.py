@@ -1,4 +1,4 @@
-"""Assignments of a zone's partition: nodes and roles, now, next and after that (J2).
+"""Assignments of a zone's partition: which node holds a replica in which role, now, next and after that (J2).
 
 How a replica moves: `stable` is {A, B, C}, and D replaces C in the zone. A trigger writes {A, B, D} to `pending`. The
 leader of the group sends D the log while D has no vote yet: with A, B and an empty D as voters, and B down, nothing
@@ -14,17 +14,18 @@ from collections.abc import Collection
 import msgspec
 
 Node = str
-"""A member's name."""
+"""A member, by its name."""
 
 
 class Assignments(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Compare with `same`, which ignores the timestamp."""
+    """Replicas of one partition, by role. Compare with `same`, which ignores the timestamp."""
 
     peers: tuple[Node, ...] = ()
-    """Voters."""
+    """Voters of the partition's group."""
     learners: tuple[Node, ...] = ()
+    """Replicas that follow the log and have no vote."""
     force: bool = False
-    """A reset: in force without a vote of the majority."""
+    """Put in force without a vote of the majority: a reset."""
     from_reset: bool = False
     """The second phase of a reset."""
     ts: int = 0
@@ -43,6 +44,7 @@ class Assignments(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
         return flags and self.same_nodes(other)
 
     def restricted(self, nodes: Collection[Node]) -> Assignments:
+        """The part of these assignments that is on the given nodes."""
         return msgspec.structs.replace(
             self,
             peers=tuple(node for node in self.peers if node in nodes),
@@ -50,7 +52,7 @@ class Assignments(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
         )
 
     def with_(self, other: Assignments) -> Assignments:
-        """A node in both keeps the role that it has here."""
+        """The union of both; a node in both keeps the role that it has here."""
         return msgspec.structs.replace(
             self,
             peers=tuple(sorted({*self.peers, *(n for n in other.peers if n not in self.nodes)})),
@@ -62,7 +64,7 @@ class Assignments(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
 
 
 class ChainLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Earlier assignments, with the term and index of the group's configuration at that time."""
+    """Earlier assignments of a partition, with the term and index of its group's configuration at that time."""
 
     assignments: Assignments
     term: int = -1
@@ -70,29 +72,32 @@ class ChainLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TargetLock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A leader is about to join the target, which may not be replaced any more."""
+    """A leader is about to join the target of a pending entry, which may not be replaced any more."""
 
     revision: int
-    """The pending entry."""
+    """Of the pending entry."""
     term: int
     """Term of that leader."""
 
 
 class PartitionKeys(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The metastore's keys of one partition of a zone."""
+    """All that the metastore holds about one partition of a zone."""
 
     stable: Assignments | None = None
+    """The assignments in force."""
     pending: tuple[Assignments, ...] = ()
-    """Targets of the group, one after the other."""
+    """The targets of the group: it moves to the first, then to the next."""
     planned: Assignments | None = None
+    """The target after those."""
     trigger: int | None = None
     """Revision of the newest event that was taken into account."""
     switch_reduce: Assignments | None = None
-    """Replicas that lost their data, to remove from the group for a while."""
+    """Replicas to remove from the group for a while, because they lost their data."""
     switch_append: Assignments | None = None
+    """Replicas to add back."""
     chain: tuple[ChainLink, ...] = ()
     """Only with high availability: the assignments since the last change that gave up no replica."""
     lock: TargetLock | None = None
-    """The group joins the head of `pending`, which must not change then."""
+    """Set while the group joins the head of `pending`, which must not change then."""
     generation: int = 0
-    """Token of the last completed reset; replicas of older generations are destroyed. 0: none."""
+    """Token of the last completed reset; replicas of older generations are destroyed. 0: no reset yet."""
