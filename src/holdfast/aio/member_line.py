@@ -21,9 +21,7 @@ Listener = Callable[[int, bytes], None]
 
 
 class MemberLine(asyncio.Protocol):
-    """`heard` gets kind and bytes of each event without a registration; `lost` is called at the end of the
-    connection.
-    """
+    """One connection. `heard` gets kind and bytes of each event without a registration; `lost` is called at its end."""
 
     def __init__(
         self, limit: int, heard: Callable[[int, bytes], None], lost: Callable[[MemberLine], None]

@@ -66,7 +66,7 @@ def _raise_tls(failed: BaseException, address: Address) -> None:
 
 
 class Connection:
-    """After it raised Broken it cannot be used any more."""
+    """One connection to one member. After it raised Broken it cannot be used any more."""
 
     def __init__(self, address: Address, credentials: Credentials, timeout_s: float) -> None:
         """Connect and authenticate. Raises Broken, Denied, Unsupported, ProtocolError, or ConfigError for TLS

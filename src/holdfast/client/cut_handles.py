@@ -30,7 +30,7 @@ from holdfast.wire.own import Mark
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Plain data: it can be sent to other processes."""
+    """A cut through maps. Plain data: it can be sent to other processes."""
 
     id: bytes
     marks: dict[tuple[str, int], Mark]

@@ -35,7 +35,7 @@ class ZonesGap:
 
 
 class ZoneWatcher:
-    """Through any member that answers: revisions are the same on all."""
+    """Watches zones through any member that answers: revisions are the same on all."""
 
     def __init__(self, client: Client, pause: Callable[[float], None] = time.sleep) -> None:
         self._client = client

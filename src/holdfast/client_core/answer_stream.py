@@ -52,7 +52,7 @@ class OtherAnswer(HoldfastError):
 
 
 class AnswerStream:
-    """`heard` is called with kind, correlation id and bytes of each event."""
+    """Answers of one connection. `heard` is called with kind, correlation id and bytes of each event."""
 
     __slots__ = ("_heard", "_held", "_limit", "_scanned", "count", "pending")
 

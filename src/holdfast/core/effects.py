@@ -41,7 +41,7 @@ class Datagram:
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """`TimerFired(name)` comes after `after_ns` plus a random part of `jitter_ns`. Replaces the timer of that name."""
+    """Return `TimerFired(name)` after `after_ns` plus a random part of `jitter_ns`. Replaces the timer of that name."""
 
     name: TimerName
     after_ns: int
@@ -50,8 +50,8 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True)
 class OpenLink:
-    """`life` counts the member's admissions, like an incarnation in SWIM: packets for an earlier life have no effect on
-    a later one.
+    """Open a link to this member at this address. `life` counts its admissions, like an incarnation in SWIM: packets
+    for an earlier life have no effect on a later one.
     """
 
     to: MemberId
@@ -66,14 +66,14 @@ class CloseLink:
 
 @dataclass(frozen=True, slots=True)
 class EndTurn:
-    """`TurnEnded` comes when all input of this turn of the event loop was handled, so that the output of the whole turn
-    can leave together.
+    """Return `TurnEnded` when all input of this turn of the event loop was handled, so that the output of the
+    whole turn can leave together.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """For the log, the simulator's story and the status."""
+    """A line for the log, the simulator's story and the status."""
 
     kind: str
     fields: dict[str, object] = field(default_factory=dict)
@@ -89,8 +89,8 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """As one group of the journal; `Durable` reports when this and all before are durable. A group that is not urgent
-    may wait for `persistence.sync_interval_ms`.
+    """Write these entries as one group of the journal; `Durable` reports when they and all before are
+    durable. A group that is not urgent may wait for `persistence.sync_interval_ms`.
     """
 
     number: int
@@ -108,7 +108,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class ReadHistory:
-    """A map's records in one partition, with counters above `after` and up to `upto`."""
+    """Read a map's records in one partition from the journal, with counters above `after` and up to `upto`."""
 
     ticket: int
     partition: PartitionId
@@ -123,7 +123,7 @@ class ReadHistory:
 
 @dataclass(slots=True)  # one for each request: a frozen one takes three times as long to make
 class Complete:
-    """The final answer. Each event with a token says which type answers it."""
+    """The final answer to the request with this token. Each event with a token says which type answers it."""
 
     token: Token
     answer: object
@@ -140,7 +140,7 @@ class Notify:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Each piece of news once, and in order."""
+    """Publish news of a partition or of a process of migrations; each once, and in order."""
 
     news: News
 
@@ -152,7 +152,7 @@ class ClusterChanged:
 
 @dataclass(frozen=True, slots=True)
 class BackpressureChanged:
-    """See `Backlog.crowded` and `Backlog.refusing`."""
+    """Stop or resume reading from clients: see `Backlog.crowded` and `Backlog.refusing`."""
 
 
 Delivery = Complete | Notify | Announce | ClusterChanged | BackpressureChanged

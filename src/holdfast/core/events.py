@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Over the member's link: once, in order."""
+    """A message from a member over its link: once, in order."""
 
     sender: MemberId
     message: Message
@@ -32,7 +32,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Outside links: a heartbeat, or a message of a process that is not in the view."""
+    """A message outside links: a heartbeat, or one from a process that is not in the view."""
 
     address: Address
     message: Message
@@ -51,7 +51,7 @@ class PeerSilent:
 
 
 class MemberAction(Protocol):
-    """An action of an operator (`holdfast.actions`)."""
+    """An action of an operator (`holdfast.actions`), as a member carries it out."""
 
     def apply(self, member: Any, reply: Any) -> None:
         """Begin to carry it out. `reply` answers the event, if it has a token."""
@@ -65,7 +65,7 @@ class MemberAction(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ActionRequested:
-    """With a token it is answered once: by its answer, or by a RequestError."""
+    """Carry out an operator's action. With a token it is answered once: by its answer, or by a RequestError."""
 
     action: MemberAction
     token: Token | None = None
@@ -78,14 +78,14 @@ class ActionWithdrawn:
 
 @dataclass(frozen=True, slots=True)
 class FlightBounded:
-    """Limit the bytes in flight of partitions that this member copies to others."""
+    """Limit the bytes in flight to members that this one copies partitions to."""
 
     bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Durable:
-    """Every append up to this number."""
+    """Every append up to this number is durable."""
 
     number: int
     reached: int = 0
@@ -94,7 +94,7 @@ class Durable:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointDone:
-    """It is durable or, if not `well`, there was no room for it."""
+    """A checkpoint is durable or, if not `well`, there was no room for it."""
 
     ticket: int
     well: bool = True
@@ -109,8 +109,8 @@ class CheckpointWanted:
 
 @dataclass(frozen=True, slots=True)
 class HistoryRead:
-    """(term, record), by counter, without gaps; None if the journal lacks some. `since`: the counter from which on it
-    has them (-1: none).
+    """The response to `ReadHistory`: (term, record), by counter, without gaps; None if the journal lacks
+    some. `since` is the counter from which on it has them (-1: none).
     """
 
     ticket: int
@@ -120,7 +120,7 @@ class HistoryRead:
 
 @dataclass(frozen=True, slots=True)
 class DiskRoom:
-    """The disk is too full for the journal to grow, or not. Running operations still fit."""
+    """Whether the disk is too full for the journal to grow. Running operations still fit."""
 
     full: bool
 
@@ -134,7 +134,7 @@ class MemoryRoom:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Always the first event."""
+    """The member begins: always the first event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,17 +146,17 @@ class ClockSet:
 
 @dataclass(frozen=True, slots=True)
 class LaneUsed:
-    """In this turn: send what it has caused."""
+    """Sessions used the data lane in this turn: send what it has caused."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """Requested with `EndTurn`."""
+    """The event loop's turn ended (requested with `EndTurn`)."""
 
 
 @dataclass(slots=True)  # one for each request: a frozen one takes three times as long to make
 class ClientRequest:
-    """A session of this member requests something. Answered by one `Outcome`."""
+    """A request of a session of this member. Answered by one `Outcome`."""
 
     token: Token
     request: Request
@@ -164,7 +164,7 @@ class ClientRequest:
 
 @dataclass(frozen=True, slots=True)
 class ZoneBatches:
-    """Requests of all buffers read in this turn. Each batch is answered by one `ZoneBatchDone`."""
+    """Requests on maps of zones, of all buffers read in this turn. Each batch is answered by one `ZoneBatchDone`."""
 
     batches: tuple[tuple[Token, ZoneBatch], ...]
 
@@ -184,7 +184,7 @@ class CutRequested:
 
 @dataclass(frozen=True, slots=True)
 class CutLeased:
-    """Extend the lease, or end it (0). Answered by the number of pinned maps, counted in each partition."""
+    """Extend the lease of a cut, or end it (0). Answered by the number of pinned maps, counted in each partition."""
 
     token: Token
     cut: bytes
@@ -193,7 +193,7 @@ class CutLeased:
 
 @dataclass(frozen=True, slots=True)
 class ChangesAsked:
-    """From a change stream. Answered by a `ChangesSince`."""
+    """Read a change stream. Answered by a `ChangesSince`."""
 
     token: Token
     asked: Asked
@@ -201,7 +201,7 @@ class ChangesAsked:
 
 @dataclass(frozen=True, slots=True)
 class TransactionAsked:
-    """Answered by a `TransactionAnswer`."""
+    """An order about a transaction. Answered by a `TransactionAnswer`."""
 
     token: Token
     order: TransactionOrder
@@ -209,7 +209,7 @@ class TransactionAsked:
 
 @dataclass(frozen=True, slots=True)
 class ListenerAdded:
-    """For a map: `Notify` with each `EntryEvent`."""
+    """Subscribe to the entries of a map: `Notify` with each `EntryEvent`."""
 
     token: Token
     map: str
@@ -222,7 +222,7 @@ class ListenerAdded:
 
 @dataclass(frozen=True, slots=True)
 class CollectorAdded:
-    """A client collects acknowledgements of backups: `Notify` with the correlation id of each."""
+    """A client collects the acknowledgements of backups: `Notify` with the correlation id of each."""
 
     token: Token
     client: bytes
@@ -230,7 +230,7 @@ class CollectorAdded:
 
 @dataclass(frozen=True, slots=True)
 class MapDestroyed:
-    """By a client: the map's listeners end on all members, except those that feed near caches."""
+    """A client destroys a map: its listeners end on all members, except those that feed near caches."""
 
     map: str
 
@@ -257,7 +257,7 @@ class SeedBehind:
 
 @dataclass(frozen=True, slots=True)
 class AnswersUnread:
-    """More than `limits.answer_bytes` sent to this member are not acknowledged, or no longer."""
+    """Whether more than `limits.answer_bytes` sent to this member are not acknowledged."""
 
     member: MemberId
     too_many: bool

@@ -60,7 +60,7 @@ class MigrationEvent:
 
 
 class MigrationAware(Protocol):
-    """They must not raise: they run in the middle of a step of the member."""
+    """Callbacks for migrations. They must not raise: they run in the middle of a step of the member."""
 
     def before(self, event: MigrationEvent) -> None: ...
 
@@ -70,7 +70,7 @@ class MigrationAware(Protocol):
 
 
 class Service(MigrationAware, Protocol):
-    """See docs/services.md.
+    """An application object with a share in every partition: see docs/services.md.
 
     All members run the same services: a member with others, or with other `backups`, is not admitted.
     """
@@ -90,13 +90,13 @@ class Service(MigrationAware, Protocol):
 
 @runtime_checkable
 class Stateful(Protocol):
-    """A state of another kind instead of shares: `open` is not called."""
+    """A built-in service with a state of another kind instead of shares: `open` is not called."""
 
     def state(self, partition: int) -> HostedState: ...
 
 
 class Hosted:
-    """Drops its shares as core/W-4 says."""
+    """A service on one member; drops its shares as core/W-4 says."""
 
     def __init__(self, service: Service, held: dict[int, PartitionCopy]) -> None:
         self.service = service

@@ -58,7 +58,7 @@ def _no_reply(answer: object) -> None:
 
 
 class Member:
-    """Takes events and returns effects."""
+    """A whole member, pure: it takes events and returns effects."""
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ from holdfast.core.transactions.member_transactions import MemberTransactions
 
 
 class ReplicationBacklog(Protocol):
-    """Connections check it with every buffer."""
+    """Size of the replication backlog, read-only: connections check it with every buffer."""
 
     @property
     def bytes(self) -> int: ...

@@ -24,7 +24,7 @@ Ballot = tuple[int, str]
 
 
 class JoinRequest(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """From a process, or a member that was removed although alive."""
+    """A process, or a member that was removed although alive, asks for admission."""
 
     info: MemberInfo
     cluster: str
@@ -117,7 +117,9 @@ class Accept(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
 
 class Accepted(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """The sender stores no more tables of the old view; with the newest assignments that it knows."""
+    """The sender has accepted the view and stores no more tables of the old one; with the newest assignments
+    that it knows.
+    """
 
     view: int
     ballot: Ballot
@@ -133,7 +135,7 @@ class Declined(msgspec.Struct, frozen=True, array_like=True, tag=9):
 
 
 class TableOffer(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """Store these assignments; rounds up to `committed` may be applied."""
+    """The master asks to store these assignments; rounds up to `committed` may be applied."""
 
     view: int
     round: int
@@ -144,7 +146,7 @@ class TableOffer(msgspec.Struct, frozen=True, array_like=True, tag=10):
 
 
 class TableStored(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """Stored, not applied yet."""
+    """Stored, not yet applied."""
 
     view: int
     round: int
@@ -158,13 +160,13 @@ class TableCommit(msgspec.Struct, frozen=True, array_like=True, tag=12):
 
 
 class TableFetch(msgspec.Struct, frozen=True, array_like=True, tag=13):
-    """From a new master, which asks for the newest assignments."""
+    """A new master asks for the newest known assignments."""
 
     view: int
 
 
 class TableReport(msgspec.Struct, frozen=True, array_like=True, tag=14):
-    """Newest known assignments, and the migrations in which the sender is the primary."""
+    """The newest assignment known for each partition, and the migrations in which the sender is the primary."""
 
     view: int
     rows: list[tuple[int, Assignment]]
@@ -177,7 +179,7 @@ class TableReport(msgspec.Struct, frozen=True, array_like=True, tag=14):
 
 
 class TableCheck(msgspec.Struct, frozen=True, array_like=True, tag=15):
-    """Stamp of the master's table after this round."""
+    """The stamp of the master's table after this round."""
 
     view: int
     round: int
@@ -193,7 +195,7 @@ class TableDiffers(msgspec.Struct, frozen=True, array_like=True, tag=16):
 
 
 class StateWanted(msgspec.Struct, frozen=True, array_like=True, tag=17):
-    """To the master, by the operator; `ending`: the end of the cluster."""
+    """To the master: the operator wants this cluster state, or the end of the cluster."""
 
     view: int
     state: ClusterState
@@ -201,7 +203,9 @@ class StateWanted(msgspec.Struct, frozen=True, array_like=True, tag=17):
 
 
 class BaselineWanted(msgspec.Struct, frozen=True, array_like=True, tag=66):
-    """To the master, by the operator: exactly these members own data, if nothing has changed since `after`."""
+    """To the master: the operator wants exactly these members to own data, if nothing has changed since
+    `after`.
+    """
 
     view: int
     after: str
@@ -211,21 +215,21 @@ class BaselineWanted(msgspec.Struct, frozen=True, array_like=True, tag=66):
 
 
 class LevelWanted(msgspec.Struct, frozen=True, array_like=True, tag=67):
-    """To the master, by the operator, if all members support the level."""
+    """To the master: the operator wants this feature level in force, if all members support it."""
 
     view: int
     level: int
 
 
 class MetastoreWanted(msgspec.Struct, frozen=True, array_like=True, tag=73):
-    """To the master, by the operator."""
+    """To the master: the operator wants a metastore with so many voters."""
 
     view: int
     voters: int
 
 
 class MapChangeWanted(msgspec.Struct, frozen=True, array_like=True, tag=69):
-    """To the master, by the operator, if nothing has changed since version `after`."""
+    """To the master: the operator wants these settings of a map, if nothing has changed since version `after`."""
 
     view: int
     after: int
@@ -255,7 +259,7 @@ class MapChangeAsked(msgspec.Struct, frozen=True, array_like=True, tag=70):
 
 
 class MapChangeJudged(msgspec.Struct, frozen=True, array_like=True, tag=71):
-    """To the master; an empty reason: the sender accepts the change."""
+    """To the master: the reason why the sender rejects the change; empty: it accepts."""
 
     view: int
     after: int
@@ -263,7 +267,7 @@ class MapChangeJudged(msgspec.Struct, frozen=True, array_like=True, tag=71):
 
 
 class MapChangeRefused(msgspec.Struct, frozen=True, array_like=True, tag=72):
-    """To the operator's member."""
+    """To the operator's member: the reason why nothing was changed."""
 
     ticket: int
     why: str
@@ -286,21 +290,21 @@ class MapMoveReport(msgspec.Struct, frozen=True, array_like=True, tag=75):
 
 
 class EvictMembersWithoutMajority(msgspec.Struct, frozen=True, array_like=True, tag=18):
-    """To all, by the operator: these members are silent, and the rest is no majority."""
+    """To all: the operator evicts these silent members although the rest is no majority."""
 
     view: int
     members: list[MemberId]
 
 
 class EvictMembers(msgspec.Struct, frozen=True, array_like=True, tag=68):
-    """To all, by the operator. A receiver without their heartbeats suspects them at once."""
+    """To all: the operator evicts these members. A receiver without their heartbeats suspects them at once."""
 
     view: int
     members: list[MemberId]
 
 
 class RetainedCopy(msgspec.Struct, frozen=True, array_like=True):
-    """No assignment names the member any more."""
+    """A copy of a partition on a member that no assignment names any more."""
 
     partition: int
     epoch: int
@@ -324,13 +328,13 @@ class Holdings(msgspec.Struct, frozen=True, array_like=True, tag=19):
 
 
 class AcceptLoss(msgspec.Struct, frozen=True, array_like=True, tag=25):
-    """To the master, by the operator: of what missing members or files hold."""
+    """To the master: the operator accepts the loss of what missing members or files hold."""
 
     view: int
 
 
 class ResetLost(msgspec.Struct, frozen=True, array_like=True, tag=59):
-    """To the master, by the operator: these maps continue with what is left of these partitions."""
+    """To the master: the operator lets these maps continue with what is left of these partitions."""
 
     view: int
     partitions: list[int]
@@ -354,7 +358,7 @@ class MigrationReady(msgspec.Struct, frozen=True, array_like=True, tag=21):
 
 
 class MigrationRefused(msgspec.Struct, frozen=True, array_like=True, tag=22):
-    """Primary to master: not started."""
+    """Primary to master: not started, with the reason."""
 
     view: int
     partition: int
@@ -384,7 +388,7 @@ class Section(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The backup itself notifies this client when it holds the records of these partitions."""
+    """A client that the backup itself notifies when it holds the records of these partitions."""
 
     client: bytes
     correlations: list[int]
@@ -393,7 +397,7 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Replicate(msgspec.Struct, frozen=True, array_like=True, tag=30):
-    """A batch; or, sent again, several open batches."""
+    """The records of a batch; or, sent again, those of several open batches."""
 
     batches: list[int]
     sections: list[Section]
@@ -412,7 +416,7 @@ class Replicated(msgspec.Struct, frozen=True, array_like=True, tag=31):
 
 
 class Enlist(msgspec.Struct, frozen=True, array_like=True, tag=32):
-    """From a new primary: partition, version, and for each map the low watermark and its term."""
+    """A new primary asks for confirmation: partition, version, and for each map the low watermark and its term."""
 
     partitions: list[tuple[int, int, list[tuple[str, int, int]]]]
 
@@ -424,7 +428,7 @@ class Enlisted(msgspec.Struct, frozen=True, array_like=True, tag=33):
 
 
 class FillEntries(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One map in a chunk: packed entries, or columns of one length. A column of numbers is empty if all are 0."""
+    """Entries of one map in a chunk: packed, or as columns of one length. A column of numbers is empty if all are 0."""
 
     map: str
     counter: int
@@ -477,7 +481,7 @@ class FillPlan(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FillRecords(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Missed updates of one map, in the order of the counter."""
+    """Updates of one map that the receiver has missed, in the order of the counter."""
 
     map: str
     runs: list[tuple[int, int]]
@@ -532,7 +536,7 @@ class Filled(msgspec.Struct, frozen=True, array_like=True, tag=35):
 
 
 class FillRefused(msgspec.Struct, frozen=True, array_like=True, tag=36):
-    """No more chunks of the supply `ticket` are wanted."""
+    """The supply `ticket` is rejected; no more chunks are wanted."""
 
     partition: int
     version: int
@@ -541,7 +545,7 @@ class FillRefused(msgspec.Struct, frozen=True, array_like=True, tag=36):
 
 
 class FillEnded(msgspec.Struct, frozen=True, array_like=True, tag=39):
-    """From the primary: no more chunks come, and no assignment has to change."""
+    """The primary aborts the supply `ticket`; no more chunks come, and no assignment has to change."""
 
     partition: int
     version: int
@@ -550,7 +554,7 @@ class FillEnded(msgspec.Struct, frozen=True, array_like=True, tag=39):
 
 
 class Summed(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One map or service of a primary."""
+    """Counter, term and digest of one map or service of a primary."""
 
     name: str
     counter: int
@@ -579,7 +583,7 @@ class RepairWanted(msgspec.Struct, frozen=True, array_like=True, tag=38):
 
 
 class ForgottenMap(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Forgotten by the primary of a partition, at this version: it was empty at this counter and term."""
+    """A map that the primary of a partition, at this version, has forgotten: it was empty at this counter and term."""
 
     partition: int
     version: int
@@ -589,20 +593,20 @@ class ForgottenMap(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ForgetMaps(msgspec.Struct, frozen=True, array_like=True, tag=45):
-    """The receiver need not keep them."""
+    """The sender has forgotten these maps; the receiver need not keep them."""
 
     maps: list[ForgottenMap]
 
 
 class Forward(msgspec.Struct, frozen=True, array_like=True, tag=40):
-    """For partitions that the receiver should serve."""
+    """A request for partitions that the receiver should serve."""
 
     ticket: int
     request: Request
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag=41):
-    """With the partitions that the sender did not serve: send them elsewhere."""
+    """The outcome, and the partitions that the sender did not serve: send them elsewhere."""
 
     ticket: int
     outcome: Outcome
@@ -621,7 +625,7 @@ class Events(msgspec.Struct, frozen=True, array_like=True, tag=43):
 
 
 class Collecting(msgspec.Struct, frozen=True, array_like=True, tag=44):
-    """Clients that have registered with the sender, or left; it can notify them as a backup."""
+    """Clients that have registered with the sender, or left, and that it can notify as a backup."""
 
     added: list[bytes]
     removed: list[bytes]
@@ -638,7 +642,7 @@ class GroupMessages(msgspec.Struct, frozen=True, array_like=True, tag=50):
 
 
 class GroupState(msgspec.Struct, frozen=True, array_like=True, tag=51):
-    """A part, for a replica whose log ends before the leader's begins."""
+    """Part of the state of a group, for a replica whose log ends before the leader's begins."""
 
     group: GroupNumber
     snapshot: RaftMessage
@@ -657,19 +661,19 @@ class GroupStateTaken(msgspec.Struct, frozen=True, array_like=True, tag=52):
 
 
 class GroupStateWanted(msgspec.Struct, frozen=True, array_like=True, tag=74):
-    """The sender's replica differs from others: send it the leader's state, from the beginning."""
+    """The sender's replica of this group differs from others: send it the leader's state, from the beginning."""
 
     group: GroupNumber
 
 
 class ZoneLeaders(msgspec.Struct, frozen=True, array_like=True, tag=53):
-    """Led by the sender since these terms: requests may be forwarded to it."""
+    """The sender leads these groups since these terms: requests may be forwarded to it."""
 
     groups: list[tuple[GroupNumber, int]]
 
 
 class ZoneForward(msgspec.Struct, frozen=True, array_like=True, tag=58):
-    """For one partition; the receiver may take it only as leader of this term."""
+    """A request for one partition of a zone; the receiver may take it only as leader of this term."""
 
     ticket: int
     request: Request
@@ -685,7 +689,7 @@ class LeadAsked(msgspec.Struct, frozen=True, array_like=True, tag=56):
 
 
 class LeadConfirmed(msgspec.Struct, frozen=True, array_like=True, tag=57):
-    """The sender knows no higher term of these groups."""
+    """The answer: the sender knows no higher term of these groups."""
 
     round: int
     standing: int
@@ -694,7 +698,7 @@ class LeadConfirmed(msgspec.Struct, frozen=True, array_like=True, tag=57):
 
 
 class ZoneStatesAsked(msgspec.Struct, frozen=True, array_like=True, tag=54):
-    """To a member: which states have your replicas of this zone?"""
+    """Asks for the states of the receiver's replicas of this zone."""
 
     zone: int
 
@@ -716,7 +720,7 @@ class LocksAwaited(msgspec.Struct, frozen=True, array_like=True, tag=63):
 
 
 class DeadlockFound(msgspec.Struct, frozen=True, array_like=True, tag=60):
-    """Roll back this transaction of the receiver."""
+    """A deadlock was found: roll back this transaction of the receiver."""
 
     transaction: bytes
     others: list[bytes]
@@ -729,7 +733,7 @@ class OwnersAsked(msgspec.Struct, frozen=True, array_like=True, tag=61):
 
 
 class OwnersGone(msgspec.Struct, frozen=True, array_like=True, tag=62):
-    """The sender does not coordinate these."""
+    """The answer: the sender does not coordinate these."""
 
     transactions: list[bytes]
 

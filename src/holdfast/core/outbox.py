@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Audience(Protocol):
-    """The member itself."""
+    """Receives the notices of all machines of one member: the member itself."""
 
     def on_notice(self, notice: Notice) -> None:
         """Call the machines that this notice concerns, before returning."""
@@ -74,7 +74,7 @@ class ReplyTarget(Protocol):
 
 
 class Reply:
-    """Machines keep it until they can answer."""
+    """Answers one request. Machines keep it until they can."""
 
     __slots__ = ("_out", "token")
 

@@ -33,7 +33,7 @@ were not led here at the beginning.
 
 
 class ReplicationEngineDelegate(Protocol):
-    """The router."""
+    """Interface of the router to an engine."""
 
     def rejection(self, request: Request) -> Outcome | None:
         """Asked before each slice of long work: the reason not to do it now."""
@@ -43,7 +43,7 @@ class ReplicationEngineDelegate(Protocol):
 
 
 class ReplicationEngine(Protocol):
-    """For the partitions that this member leads."""
+    """Replication of the partitions that this member leads."""
 
     def serve(self, delegate: ReplicationEngineDelegate) -> None:
         """Call it once, before the first request."""

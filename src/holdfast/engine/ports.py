@@ -66,7 +66,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Before the file's `Sync` any part may be missing after a power cut."""
+    """Write into a file. Before its `Sync` any part may be missing after a power cut."""
 
     name: str
     offset: int
@@ -75,7 +75,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """fsync."""
+    """Make the file's content durable (fsync)."""
 
     name: str
 
@@ -108,7 +108,7 @@ Deed = Create | Write | Sync | Put | Remove | Rename
 
 
 class DiskFull(Exception):
-    """The failed operation has changed nothing."""
+    """No space left; the failed operation has changed nothing."""
 
 
 class DiskFailed(Exception):

@@ -6,13 +6,11 @@ from holdfast.core.events import Durable
 
 
 class WriteProgress:
-    """A write hands bytes to the system; only a sync makes them durable.
-
-    Example: block 41 is durable. The member appends group 17 (not urgent), written as block 42 without a
-    sync: nothing is reported. It appends group 18 (urgent), written as block 43; its sync covers block 42
-    too, so one `Durable(18)` reports both groups. A group written during that sync waits for the next one,
-    because it may not be on the disk when the sync returns: `Durable` names the groups of the moment at which
-    the sync was submitted.
+    """A write hands bytes to the system; only a sync makes them durable. Example: block 41 is durable. The
+    member appends group 17 (not urgent), written as block 42 without a sync: nothing is reported. It appends
+    group 18 (urgent), written as block 43; its sync covers block 42 too, so one `Durable(18)` reports both
+    groups. A group written during that sync waits for the next one, because it may not be on the disk when
+    the sync returns: `Durable` names the groups of the moment at which the sync was submitted.
     """
 
     __slots__ = ("admitted", "content_lsn", "durable_lsn", "durable_number", "start_lsn", "written_number")

@@ -58,8 +58,10 @@ def counting_maps(member: Member) -> Generator[None, None, MemberCount]:
 
 
 class SharedCounts(Generic[T]):
-    """A request that arrives during a count waits for the next one: the running count may have passed a map
-    that changed before the request was sent, and its sender would miss its own write.
+    """Counts that concurrent requests share.
+
+    A request that arrives during a count waits for the next one: the running count may have passed a map that changed
+    before the request was sent, and its sender would miss its own write.
     """
 
     def __init__(self, count: Callable[[], Generator[None, None, T]]) -> None:

@@ -14,7 +14,7 @@ NAMES_COUNTED: Final = 1000
 
 
 class ReadCounts:
-    """The data lane adds the reads of a whole buffer at once."""
+    """Read counts by map. The data lane adds the reads of a whole buffer at once."""
 
     __slots__ = ("by_map",)
 

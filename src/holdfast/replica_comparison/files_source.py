@@ -17,7 +17,7 @@ from holdfast.replica_comparison.stores import StoreState, read_store
 
 @dataclass(frozen=True)
 class FilesSource:
-    """Pickled. Each task reads its share of the partitions from all directories."""
+    """The directories of members; pickled. Each task reads its share of the partitions from all of them."""
 
     folders: tuple[str, ...]
     maps: tuple[str, ...] = ()

@@ -26,8 +26,10 @@ MEMBER_PORT, CLIENT_PORT = "member.member_port", "member.client_port"
 
 
 class MemberPorts:
-    """Both ports are taken first and accept connections last (`begin`): others learn the numbers of the ports
-    when the member joins, and no connection may arrive before the member can answer.
+    """Both ports of one member.
+
+    They are taken first and accept connections last (`begin`): others learn the numbers of the ports when the member
+    joins, and no connection may arrive before the member can answer.
     """
 
     def __init__(self, settings: Settings, connection_log: ConnectionLog) -> None:

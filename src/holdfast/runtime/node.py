@@ -62,7 +62,7 @@ TOO_MUCH = (
 
 
 class Node(MemberGrid):
-    """Implements the engine's `World`, and the rest of the sessions' `Grid`."""
+    """Runs one member. Implements the engine's `World`, and the rest of the sessions' `Grid`."""
 
     def __init__(self, settings: Settings, services: Sequence[Service] = ()) -> None:
         """Raises ConfigError for ambiguous or impossible services."""

@@ -25,7 +25,7 @@ class WorldOwner(Protocol):
 
 
 class RealWorld:
-    """Implements `engine.ports.World` for one member. Its one timer is for the engine's next deadline."""
+    """Implements `engine.ports.World` for one member. It has one timer: for the engine's next deadline."""
 
     def __init__(
         self,

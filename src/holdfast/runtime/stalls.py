@@ -84,9 +84,9 @@ class StallGauge:
 class CollectorControl:
     """Keeps full collections short: freezes the survivors of a long one, so that later ones skip them.
 
-    It collects earlier than Python would, so that there is little to visit. Frozen objects are still freed
-    when their last reference goes; only frozen cycles that are dropped later leak. These are few: they must
-    have been alive at a freeze, and each freeze requires tens of thousands of new long-lived objects.
+    It collects earlier than Python would, so that there is little to visit. Frozen objects are still freed when their
+    last reference goes; only frozen cycles that are dropped later leak. These are few: they must have been alive at a
+    freeze, and each freeze requires tens of thousands of new long-lived objects.
     """
 
     def __init__(self, long_s: float = LONG_S, clock: Callable[[], float] = time.perf_counter) -> None:

@@ -20,7 +20,7 @@ _LOST = (
 
 
 class JobFailed(HoldfastError):
-    """The message is that of the failed task."""
+    """A Spark job failed; the message is that of the failed task."""
 
 
 @contextmanager

@@ -67,7 +67,7 @@ class _Here:
 
 class Counted:
     """Rows and partitions that tasks have processed; pickled with the work. Tasks call `add`; the driver sees
-    the sum when a task ends. For display only: a task that ran twice may count twice.
+    the sum when a task ends. A task that ran twice may count twice, so use it for display only.
     """
 
     def __init__(self, spark: SparkSession | None) -> None:
@@ -170,7 +170,7 @@ def _all_of(work: Work[Share], share: Share) -> list[pa.RecordBatch]:
 
 
 class watched:  # noqa: N801 - used like a function
-    """Calls `progress` while the block runs. `tasks` 0: as many as Spark reports."""
+    """Context manager that calls `progress` while its block runs. `tasks` 0: as many as Spark reports."""
 
     def __init__(
         self, spark: SparkSession, title: str, tasks: int, progress: Show, counted: Counted | None = None

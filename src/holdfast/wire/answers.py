@@ -41,7 +41,7 @@ class FaultKind(IntEnum):
 
 
 class Fault(msgspec.Struct, frozen=True, array_like=True, tag=64):
-    """`id` 0: the connection is at fault, and ends."""
+    """The request failed. `id` 0: the connection is at fault, and ends."""
 
     id: int
     kind: FaultKind
@@ -84,8 +84,9 @@ NOBODY = -1
 
 
 class TableIs(msgspec.Struct, frozen=True, array_like=True, tag=67):
-    """The members, oldest first, and for each partition the holders of its replicas, the primary first. For a
-    map in a zone only the leaders are named, with their terms as versions.
+    """The members, oldest first, and for each partition the holders of its replicas, the primary first.
+
+    For a map in a zone only the leaders are named, with their terms as versions.
     """
 
     id: int
@@ -120,8 +121,9 @@ class Page(msgspec.Struct, frozen=True, array_like=True, tag=69):
 
 
 class PutDone(msgspec.Struct, frozen=True, array_like=True, tag=70):
-    """Each group of a `PutColumns` was stored, or its partition is in `moved`. If `known` is False, the
-    groups that are not in `moved` may or may not be stored, or may get lost.
+    """Result of a `PutColumns`: each group was stored, or its partition is in `moved`.
+
+    If `known` is False, the groups that are not in `moved` may or may not be stored, or may get lost.
     """
 
     id: int
@@ -134,7 +136,7 @@ class PutDone(msgspec.Struct, frozen=True, array_like=True, tag=70):
 
 
 class MapDigest(msgspec.Struct, frozen=True, array_like=True):
-    """Copies with equal counters have equal entries and equal digests."""
+    """One map in a copy. Copies with equal counters have equal entries and equal digests."""
 
     map: str
     counter: int
@@ -237,9 +239,7 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CutMade(msgspec.Struct, frozen=True, array_like=True, tag=75):
-    """The cut of the partitions that are served here. If `known` is False, not all sync backups may keep it:
-    ask again.
-    """
+    """The cut of what is served here. If `known` is False, not all sync backups may keep it: ask again."""
 
     id: int
     marks: list[Mark]
@@ -309,7 +309,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Heads(msgspec.Struct, frozen=True, array_like=True, tag=77):
-    """Heads of the partitions that are served here; the others are in `moved`."""
+    """The heads of the partitions that are served here; the others are in `moved`."""
 
     id: int
     heads: list[Head]
@@ -318,7 +318,7 @@ class Heads(msgspec.Struct, frozen=True, array_like=True, tag=77):
 
 @unique
 class ChangeKind(IntEnum):
-    """Updates that change no entry (a new time to live, a cut) are not sent."""
+    """Kind of a change. Updates that change no entry (a new time to live, a cut) are not sent."""
 
     INSERT = 1
     UPDATE = 2
@@ -326,7 +326,7 @@ class ChangeKind(IntEnum):
 
 
 class Changes(msgspec.Struct, frozen=True, array_like=True, tag=78):
-    """In the order of their counters. Values of removes, and old values of inserts, are empty."""
+    """Changes in the order of their counters. Values of removes, and old values of inserts, are empty."""
 
     id: int
     upto: int

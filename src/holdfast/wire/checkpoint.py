@@ -44,7 +44,7 @@ _EXTRAS = ("ttl_ms", "max_idle_ms", "key_hash")
 
 
 class MapHeader(msgspec.Struct, frozen=True):
-    """The rows of a map follow those of the map before."""
+    """Metadata of one map. Its rows follow those of the map before."""
 
     name: str
     entries: int

@@ -131,8 +131,8 @@ def encode_block(
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where a writer continues: in a new segment with `Chain(store, end.lsn, end.checksum)`, or, if
-    `resumable`, in the same one with `Chain.resume`.
+    """Where a writer continues: in a new segment with `Chain(store, end.lsn, end.checksum)`, or, if `resumable`, in the
+    same one with `Chain.resume`.
     """
 
     lsn: int
@@ -151,7 +151,7 @@ class End:
 
 
 class Place(NamedTuple):
-    """The complete position of a writer: `lsn` of the next block, `checksum`: the link of the last one."""
+    """The complete position of a writer."""
 
     lsn: int
     checksum: bytes

@@ -24,7 +24,7 @@ Rows = Annotated[list[T], Meta(max_length=ROWS_MAX)]
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Credentials, and the cluster that the client wants (None: any)."""
+    """The first request: credentials, and the cluster that the client wants (None: any)."""
 
     id: int
     version: int
@@ -40,8 +40,9 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class AskTable(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """The members and the partition table; for a map that lives in a zone, the known leaders of its
-    partitions instead. Older members ignore the map.
+    """The members and the partition table; for a map that lives in a zone, the known leaders of its partitions instead.
+
+    Older members ignore the map.
     """
 
     id: int
@@ -134,8 +135,8 @@ class AskDigests(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
 
 class Act(msgspec.Struct, frozen=True, array_like=True, tag=20):
-    """Carry out an action of an operator. Answered when it is done, or at the timeout; other requests are
-    answered meanwhile.
+    """Carry out an action of an operator. Answered when it is done, or at the timeout; other requests are answered
+    meanwhile.
     """
 
     id: int

@@ -34,9 +34,7 @@ _BLOCK = struct.Struct(">ii")
 
 @dataclass(frozen=True, slots=True)
 class Serialized:
-    """A stored value of a type that only its writer knows (Compact, Portable, pickle, ...): type id and
-    payload.
-    """
+    """A stored value of a type that only its writer knows (Compact, Portable, pickle, ...): type id and payload."""
 
     data: bytes
 

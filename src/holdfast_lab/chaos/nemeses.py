@@ -383,12 +383,11 @@ class Blackout(Nemesis):
 
 
 class Clock(Nemesis):
-    """The calendar of one member, or of several, jumps by up to an hour, or drifts; in some rounds the member
-    restarts.
+    """The calendar of one member, or of several, jumps by up to an hour, or drifts; in some rounds the member restarts.
 
-    libfaketime wraps the C library, so only the processes' clocks change. It leaves the monotonic clock
-    alone, which never jumps on any system. There are no files, since these need threads, and under
-    libfaketime a waiting thread spins.
+    Only the processes' clocks change: libfaketime wraps the C library. The monotonic clock, which never jumps
+    on any system, is not changed. There are no files, since these need threads, and under libfaketime a waiting
+    thread spins.
     """
 
     name = "clock"

@@ -54,8 +54,8 @@ READ_AGAIN_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """With `rotate_s` the keys change at that interval, for all clients of a machine at once, so that no
-    key's history becomes too long for the judge.
+    """The keys to call now. With `rotate_s` they change at that interval, for all clients of a machine at once,
+    so that no key's history becomes too long for the judge.
     """
 
     count: int

@@ -27,7 +27,7 @@ from holdfast_lab.check.serializability import TransactionOutcome
 
 @dataclass(slots=True)
 class WritingTransaction:
-    """Times are in nanoseconds of one clock for all clients."""
+    """One transaction as its client saw it. Times are in nanoseconds of one clock for all clients."""
 
     id: str
     outcome: TransactionOutcome

@@ -15,7 +15,7 @@ FOREVER = 1 << 62
 
 @dataclass(slots=True)
 class Write:
-    """`value` None is a removal. Times are of one clock for all clients."""
+    """One write as its client saw it. `value` None is a removal. Times are of one clock for all clients."""
 
     key: str
     value: str | None

@@ -58,7 +58,7 @@ UNTOLD = Untold.UNTOLD
 
 @dataclass(slots=True)
 class Call:
-    """Times are in nanoseconds of one clock for all clients."""
+    """One operation as its client saw it. Times are in nanoseconds of one clock for all clients."""
 
     operation: str
     key: str

@@ -82,7 +82,7 @@ class ListAppend:
 
 @dataclass(frozen=True, slots=True)
 class ListRead:
-    """None: not answered, which proves nothing."""
+    """The whole list of `key`; empty if absent. None: not answered, which proves nothing."""
 
     key: str
     elements: Sequence[Element] | None
@@ -90,7 +90,7 @@ class ListRead:
 
 @dataclass(slots=True)
 class ListTransaction:
-    """Times are in nanoseconds of one clock for all clients."""
+    """One transaction as its client saw it. Times are in nanoseconds of one clock for all clients."""
 
     id: str
     outcome: TransactionOutcome

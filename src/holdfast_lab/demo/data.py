@@ -24,7 +24,7 @@ EXAMPLES = 3
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Rows with typed columns and a key that is distinct in every row."""
+    """Rows with typed columns and a checked key: every row has a distinct one."""
 
     title: str
     table: Any

@@ -23,7 +23,9 @@ REFRESH_PER_S = 4
 
 
 class Display:
-    """On a terminal it is updated continuously, otherwise it prints a line for each finished phase."""
+    """A context manager. On a terminal it is updated continuously, otherwise it prints a line for each finished
+    phase.
+    """
 
     def __init__(self, console: Console, phases: list[Phase]) -> None:
         self.console = console

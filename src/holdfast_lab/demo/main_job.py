@@ -89,9 +89,7 @@ def _end_in_order(number: int, _frame: FrameType | None) -> None:
 
 
 class MainJob(Campaign[Findings]):
-    """Three rounds: a member is killed, two join, the master is drained. With a zone a fourth: an export at a
-    cut.
-    """
+    """Three rounds: a member is killed, two join, the master is drained. With a zone a fourth: an export at a cut."""
 
     judges_failures = False
 

@@ -53,7 +53,7 @@ def stderr_to(file: Path) -> Iterator[None]:
 
 
 class Job:
-    """A context manager: Spark ends with the block."""
+    """A Spark session and the rows. A context manager: Spark ends with the block."""
 
     def __init__(self, parquet: Path, key: tuple[str, ...], log: Path) -> None:
         self.key = key

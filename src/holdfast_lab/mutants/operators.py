@@ -45,7 +45,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass
 class Mutant:
-    """Replaces `old` by `new` in the field `name` (at `index`, for a list) of `parent`."""
+    """One mutation: replaces `old` by `new` in the field `name` (at `index`, for a list) of `parent`."""
 
     parent: ast.AST
     name: str

@@ -58,7 +58,7 @@ V = TypeVar("V", bound=CampaignVerdict)
 
 
 class Campaign(ABC, Generic[V]):
-    """Its seed determines its choices, but not its timing."""
+    """One run. Its choices, but not its timing, are determined by its seed."""
 
     rounds = 0
     """0: as many as begin within `seconds`."""

@@ -37,7 +37,7 @@ STEP_PAUSE_S = 0.0005
 
 
 class DemoError(HoldfastError):
-    """The demo cannot continue; the message says why."""
+    """The demo cannot go on; the message says why."""
 
 
 @dataclass(slots=True)
@@ -214,7 +214,7 @@ def check(addresses: tuple[str, ...], name: str, ledger: Path, *, by_key: bool) 
 
 
 class ClientProcess:
-    """A context manager: the process is gone after the block."""
+    """A client's process for its starter. A context manager: the process is gone after the block."""
 
     def __init__(self, command: list[str], log: Path) -> None:
         self.log = log

@@ -34,7 +34,7 @@ Link = tuple[str, str]
 
 
 class Links:
-    """The proxies, on a separate thread."""
+    """The proxies, on a thread of their own."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()

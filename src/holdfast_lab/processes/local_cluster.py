@@ -106,7 +106,7 @@ def free_ports(count: int, taken: Iterable[int] = ()) -> list[int]:
 
 
 class LocalCluster:
-    """A context manager: members are ready when the block begins, and gone after it."""
+    """Member processes on loopback. A context manager: members are ready when the block begins, and gone after it."""
 
     def __init__(
         self,

@@ -71,7 +71,7 @@ class Timeline:
 
 
 class Sampler(threading.Thread):
-    """Samples a member's table ten times a second, inside the block."""
+    """Samples a member's table ten times a second. A context manager: it samples inside the block."""
 
     def __init__(self, cluster: LocalCluster, timeline: Timeline, zone_line: Timeline | None = None) -> None:
         super().__init__(name="sampler", daemon=True)

@@ -20,7 +20,7 @@ UPTIME_NS = 30 * 24 * 3600 * SECOND
 
 
 class Clock:
-    """The two clocks of one host. World times are true nanoseconds."""
+    """The two clocks of one host. Times of the world are true nanoseconds."""
 
     def __init__(self, host: str, skew_ms: int = SKEW_MS) -> None:
         self.host = host

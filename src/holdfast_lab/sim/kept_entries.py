@@ -30,7 +30,7 @@ class _Acknowledged:
 
 
 class KeptEntries:
-    """Judges only nodes with files; others come back as different nodes."""
+    """Observes all groups. Only nodes with files are judged; others come back as different nodes."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self._calls = calls

@@ -14,9 +14,8 @@ from holdfast.core.model.views import View
 class LostMembers:
     """Counts how many more members a map with the fewest backups is promised to survive.
 
-    Example: members 1, 2 and 3, one backup, all partitions complete: one may die. Member 2 dies: none may,
-    until the cluster is settled again. If member 2 leaves instead, its copies go to 1 and 3 first, and one
-    may still die.
+    Example: members 1, 2 and 3, one backup, all partitions complete: one may die. Member 2 dies: none may, until the
+    cluster is settled again. If member 2 leaves instead, its copies go to 1 and 3 first, and one may still die.
     """
 
     def __init__(self) -> None:

@@ -254,8 +254,8 @@ class Reader:
 
 
 class ZoneReader(Reader):
-    """Reader of a map that is in a zone, or moves. Its heads come as a session reports them: in a zone from leaders
-    that a majority has confirmed, so they never go back.
+    """Reader of a map in a zone. Its heads come as a session reports them: from leaders that a majority has confirmed,
+    so they never go back.
     """
 
     DRAWS = "zone reader"

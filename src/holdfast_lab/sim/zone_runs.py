@@ -87,8 +87,8 @@ def start_voters_drawn(seed: int) -> int:
 
 
 class ZoneOperator:
-    """Starts the metastore if there is none, creates the zone, and alters both at times. Repeats orders until
-    they are done.
+    """Operator that starts the metastore if there is none, creates the zone, and alters both at times. Repeats orders
+    until they are done.
     """
 
     def __init__(

@@ -48,7 +48,7 @@ from holdfast.errors import CounterBroken
 
 @dataclass(slots=True)
 class RecoveredGroup:
-    """Data as they were written (`multiraft.persistence` decodes them)."""
+    """A Raft replica's data as they were written (`multiraft.persistence` decodes them)."""
 
     pieces: list[bytes] = field(default_factory=list)
     """Content of its checkpoint; empty: it began without one."""
@@ -114,7 +114,7 @@ class _HeldGroup:
 
 
 class Recovery:
-    """Takes checkpoints first, then blocks."""
+    """Takes checkpoints first, then blocks, and fills in `Recovered`."""
 
     def __init__(self, now_ns: int, wall_ms: int, *, entries: NewEntries = dict) -> None:
         """`now_ns`: this member's monotonic time. `wall_ms`: the same moment in milliseconds since 1970. `entries`:

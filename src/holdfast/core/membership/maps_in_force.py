@@ -53,7 +53,7 @@ class MoveProgress(Protocol):
 
 
 class MapsInForce:
-    """Other machines hold `settings` or `proven` and look maps up in them, so only their `maps` change."""
+    """Machines of a member hold `settings` or `proven` and look maps up in them, so only their `maps` change."""
 
     def __init__(self, configured: Settings) -> None:
         self.configured = configured

@@ -43,7 +43,7 @@ class MalformedCommand(ProtocolError): ...
 
 
 class Proposer(msgspec.Struct, frozen=True, array_like=True):
-    """A member under a name that it uses for some time."""
+    """A source of numbered invokes: a member under a name that it uses for some time."""
 
     name: bytes
     """Unique to this process, and never used again."""

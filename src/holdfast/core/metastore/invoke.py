@@ -45,7 +45,7 @@ class Exists(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class Absent(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """The key never had a value, or was removed."""
+    """The key has no value: it never had one, or was removed."""
 
     key: bytes
 
@@ -57,8 +57,8 @@ class Removed(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class Compare(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """With `than`. A revision is positive and has eight bytes, big-endian (`revision_bytes`); use `Absent` for a key
-    without one.
+    """Compare the value or the revision of a key with `than`. A revision is positive and has eight bytes, big-endian
+    (`revision_bytes`); use `Absent` for a key without one.
     """
 
     key: bytes
@@ -84,13 +84,13 @@ class PutKey(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class RemoveKey(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """No effect if the key does not exist."""
+    """Remove the key; no effect if it does not exist."""
 
     key: bytes
 
 
 class Leaf(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """Each change has a different key."""
+    """Changes, each to a different key, and the answer."""
 
     changes: tuple[PutKey | RemoveKey, ...] = ()
     answer: int = 0

@@ -55,7 +55,7 @@ KeyChange = tuple[MetastoreEntry, MetastoreEntry]
 
 
 class MetastoreAsker(Protocol):
-    """Notified once for each ticket."""
+    """A source of requests. It is notified once for each ticket."""
 
     def on_invoked(self, ticket: Ticket, invoked: Invoked) -> None: ...
 
@@ -67,7 +67,7 @@ class MetastoreAsker(Protocol):
 
 
 class MetastoreWatcher(Protocol):
-    """Notified at the end of a step."""
+    """Receiver of changes, notified at the end of a step."""
 
     def on_watch_begins(self, revision: int) -> None:
         """Read the state at this revision; later changes follow. Perhaps called again (metastore/W-1)."""

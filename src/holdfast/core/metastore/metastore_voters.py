@@ -68,7 +68,7 @@ def wanted_voters(
 
 
 class MetastoreVoters:
-    """Idle on all members but the leader of the group."""
+    """Adjusts the voters on the member that leads the group; idle on all others."""
 
     def __init__(
         self, out: Outbox, settings: MetastoreSettings, membership: MembershipStatus, groups: GroupHost

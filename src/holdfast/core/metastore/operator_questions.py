@@ -33,8 +33,8 @@ class Find(Protocol):
 
 
 class OperatorQuestions:
-    """A read sees everything that was acknowledged before it, and is answered by a `KeysFound`; a change is answered by
-    a `MetastoreRevision`.
+    """Handles requests of operators. A read sees everything that was acknowledged before it, and is answered by a
+    `KeysFound`; a change is answered by a `MetastoreRevision`.
     """
 
     def __init__(self, metastore: Metastore) -> None:

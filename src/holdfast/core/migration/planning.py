@@ -35,7 +35,7 @@ PLANNED_AT_ONCE = 16
 
 
 class Way(NamedTuple):
-    """Ends of a migration, and whether it only balances: they decide when it may start."""
+    """Ends of a migration, and whether it only balances; they decide when it may start."""
 
     balances: bool
     owner: MemberId
@@ -43,7 +43,7 @@ class Way(NamedTuple):
 
 
 class PlannedMigrations:
-    """Not requested yet, per partition in their order."""
+    """Planned migrations that were not requested yet, per partition in their order."""
 
     def __init__(self) -> None:
         self.all: dict[int, list[Migration]] = {}

@@ -69,7 +69,7 @@ class Running:
 
 
 class RunningMigrations:
-    """At most one per partition."""
+    """Requested migrations that have not ended, at most one per partition."""
 
     def __init__(self) -> None:
         self.all: dict[int, Running] = {}

@@ -21,7 +21,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class ChangesSince:
-    """All changes of entries up to the update `upto`."""
+    """All changes of entries up to the update `upto`, with their terms."""
 
     upto: int
     records: list[tuple[int, Record]] = field(default_factory=list)

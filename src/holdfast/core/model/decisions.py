@@ -38,7 +38,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Wait(NamedTuple):
-    """The request is decided again when the state has changed, or at the end of its wait."""
+    """The state has to change first: the request is decided again then, or at the end of its wait."""
 
     ms: int
     answer: bytes | None = None

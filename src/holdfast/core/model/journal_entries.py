@@ -19,7 +19,7 @@ from holdfast.core.model.views import PlainView, View
 
 
 class Wrote(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
-    """This copy has applied these records of the primary of this term, in this order."""
+    """This member's copy has applied these records, of the primary of this term, in this order."""
 
     partition: int
     term: int
@@ -46,7 +46,7 @@ class TableAssignments(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """The view in force, which describes the members in the assignments."""
+    """This view is installed here; it describes the members in the assignments."""
 
     view: View
 
@@ -66,7 +66,7 @@ def level_of(entries: Iterable[Entry]) -> int:
 
 
 class Began(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """An empty copy begins here; earlier content is void."""
+    """An empty copy of the partition begins here; earlier content is void."""
 
     partition: int
     epoch: int
@@ -80,7 +80,7 @@ class Dropped(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 class Checkpointed(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """This file has every record of the blocks up to `lsn`."""
+    """This file has the content of the partition, with every record of the blocks up to `lsn`."""
 
     partition: int
     lsn: int
@@ -97,7 +97,7 @@ class GroupWrote(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False):
 
 
 class Meta(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """The first entry of each segment, followed by the newest assignments and view."""
+    """Identity of the journal: the first entry of each segment, followed by the newest assignments and view."""
 
     store: str
     incarnation: int
@@ -110,7 +110,7 @@ Entry = Wrote | WrotePuts | TableAssignments | Seen | Began | Dropped | Checkpoi
 
 
 class MapSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    """One map in a partition. Columns have one length; the last three are empty if all values are 0."""
+    """One map in a partition at one moment. Columns have one length; the last three are empty if all values are 0."""
 
     name: str
     lineage: list[tuple[int, int]]
@@ -125,7 +125,7 @@ class MapSnapshot(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):
-    """The journalled maps of one partition's copy."""
+    """The journalled maps of one partition's copy at one moment."""
 
     partition: int
     epoch: int

@@ -63,7 +63,7 @@ class Case(Generic[Situation]):
 
 @dataclass(frozen=True, slots=True)
 class Cases(Generic[Situation]):
-    """The first case that applies handles the message; else it is taken."""
+    """Handling of one kind of message: that of the first case that applies, else it is taken."""
 
     of: str
     cases: tuple[Case[Situation], ...]

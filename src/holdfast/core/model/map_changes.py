@@ -38,7 +38,7 @@ CHANGED_MAPS_MAX = 256
 
 
 class Copies(msgspec.Struct, frozen=True, array_like=True):
-    """How far each use of the copies of a map may rely on them (model/C-1)."""
+    """The number of copies of a map, and how far each use of them may rely on it (model/C-1)."""
 
     backups: int
     """Sync backups that failover relies on."""

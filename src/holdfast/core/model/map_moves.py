@@ -111,14 +111,14 @@ class PauseMap(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class ResumeMap(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Remove the pause of this round, or of an earlier one."""
+    """To the source: remove the pause of this round, or of an earlier one."""
 
     number: int
     round: int
 
 
 class FillMap(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Entries of the source. The first fill of an attempt removes what is there."""
+    """To the target: entries of the source, as they are now. The first fill of an attempt removes what is there."""
 
     number: int
     attempt: int
@@ -142,13 +142,13 @@ class FillMap(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class AskFill(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Which mark does the target have?"""
+    """To the target: which mark is there?"""
 
     number: int
 
 
 class EndMove(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """To both: forget the mark of this move or an earlier one, and the entries, unless they are to be kept."""
+    """To both: forget the mark of this move or an earlier one, and, unless the map is to be kept, its entries."""
 
     number: int
     keep: bool

@@ -39,7 +39,7 @@ class MigrationKind(StrEnum):
 
 
 class Migration(msgspec.Struct, frozen=True, array_like=True):
-    """`destination` gets index `destination_new` of one partition, from `source` if any.
+    """A change of one partition's assignment: `destination` gets index `destination_new`, from `source` if any.
 
     Raises ValueError if the indices contradict each other.
     """

@@ -30,7 +30,7 @@ class ViewInstalled:
 
 @dataclass(frozen=True, slots=True)
 class BeatHeard:
-    """A heartbeat was accepted."""
+    """A heartbeat was accepted; knowledge about its sender may have changed."""
 
     sender: MemberId
     life: int
@@ -53,12 +53,12 @@ class DiskRoomChanged:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRoomChanged:
-    """The free memory of some member has changed."""
+    """The memory of some member has more or less room than before."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilesHeardOf:
-    """These facts about members' files are to be stored, in this view."""
+    """Facts about members' files have changed enough to be stored; they are in this view."""
 
     view: View
 
@@ -68,7 +68,7 @@ class FilesHeardOf:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentChanged:
-    """Committed, and applied here."""
+    """The assignment of a partition has changed: committed, and applied here."""
 
     partition: PartitionId
     old: Assignment
@@ -77,7 +77,7 @@ class AssignmentChanged:
 
 @dataclass(frozen=True, slots=True)
 class TableCurrent:
-    """For the first time since this member joined or returned."""
+    """The newest table is here, for the first time since this member joined or returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class TableGathered:
 
 @dataclass(frozen=True, slots=True)
 class RoundCommitted:
-    """On the master."""
+    """On the master: a round with these partitions is committed."""
 
     partitions: tuple[PartitionId, ...]
 
@@ -110,7 +110,7 @@ class RoundDurable:
 
 @dataclass(frozen=True, slots=True)
 class CopyDurable:
-    """The copy, as it was at this version of its assignment."""
+    """The copy of a partition, as it was at this version of its assignment, is durable."""
 
     partition: PartitionId
     version: int
@@ -126,7 +126,7 @@ class ReplicaDiffers:
 
 @dataclass(frozen=True, slots=True)
 class LeadershipTaken:
-    """Every replica has the same content as this new primary."""
+    """This member is the primary of a partition, and every replica has the same content."""
 
     partition: PartitionId
 
@@ -138,21 +138,21 @@ class ServingBegan:
 
 @dataclass(frozen=True, slots=True)
 class HandoverBegan:
-    """The new primary lacks only the last chunk: writes stop."""
+    """A partition moves to another primary, which lacks only the last chunk: writes stop."""
 
     partition: PartitionId
 
 
 @dataclass(frozen=True, slots=True)
 class HandoverEnded:
-    """The migration was aborted."""
+    """The partition stays: its migration was aborted."""
 
     partition: PartitionId
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionDrained:
-    """No write waits for a backup any more. Sent only while a handover waits for that."""
+    """No write of a partition waits for a backup any more. Sent only while its handover waits for that."""
 
     partition: PartitionId
 
@@ -164,14 +164,14 @@ class ReplicaWhole:
 
 @dataclass(frozen=True, slots=True)
 class RecordsTaken:
-    """As a backup. Sent only while a summary waits for them."""
+    """Records of a partition were applied as its backup. Sent only while a summary waits for them."""
 
     partition: PartitionId
 
 
 @dataclass(frozen=True, slots=True)
 class BacklogChanged:
-    """Stop or resume reading from clients, or accepting writes."""
+    """Reading from clients, or accepting writes, has to stop or may resume."""
 
 
 # -- Raft groups
@@ -187,7 +187,7 @@ class GroupsWritten:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointEnded:
-    """It is durable; or, if not `well`, there was no room for it."""
+    """The checkpoint with this ticket is durable; or, if not `well`, there was no room for it."""
 
     ticket: int
     well: bool
@@ -195,9 +195,7 @@ class CheckpointEnded:
 
 @dataclass(frozen=True, slots=True)
 class MapEmptied:
-    """A client has destroyed it, and every backup of this partition, which is led here, has removed its
-    entries.
-    """
+    """A client has destroyed a map, and every backup of this partition, which is led here, has removed its entries."""
 
     partition: PartitionId
     name: str
@@ -205,7 +203,7 @@ class MapEmptied:
 
 @dataclass(frozen=True, slots=True)
 class MapMarked:
-    """On a primary: the mark of a move has changed (model/M-2)."""
+    """On a primary: what a partition knows of the moves of maps has changed (model/M-2)."""
 
     partition: PartitionId
 

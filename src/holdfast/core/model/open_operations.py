@@ -10,7 +10,7 @@ from holdfast.core.model.ids import MemberId
 
 @dataclass(frozen=True, slots=True)
 class OpenOperation:
-    """It may stand for several that wait together. It has no keys and no values."""
+    """One waiting operation, or several that wait together. It has no keys and no values."""
 
     mark: tuple[str, int]
     """Unique among the operations in progress."""

@@ -121,7 +121,7 @@ DEFAULT_TTL = -1
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True):
-    """`partitions`: one for a keyed operation, any number for a `WHOLE` one."""
+    """One operation. `partitions` has one element for a keyed operation, any number for a `WHOLE` one."""
 
     op: Op
     map: str
@@ -170,7 +170,7 @@ def request_problem(request: Request, partition_count: int) -> str:
 
 @unique
 class Status(IntEnum):
-    """The three answers of a request (design rule 11), with reasons of rejections."""
+    """The three answers of a request (design rule 11); a rejection has one of several reasons."""
 
     OK = 0
     UNKNOWN = 1
@@ -195,7 +195,7 @@ class Status(IntEnum):
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
-    """`value` counts only with status OK; otherwise `detail` is the reason."""
+    """The answer to a request. `value` counts only with status OK; otherwise `detail` is the reason."""
 
     status: Status
     value: Value = None
@@ -223,7 +223,7 @@ Done = Callable[[Outcome], None]
 
 @unique
 class EventKind(IntEnum):
-    """Numbered like the listener flags of the client protocol."""
+    """Kind of an event, numbered like the listener flags of the client protocol."""
 
     ADDED = 1
     REMOVED = 2
@@ -239,7 +239,7 @@ class EventKind(IntEnum):
 
 
 class EntryEvent(msgspec.Struct, frozen=True, array_like=True):
-    """One change of one entry, or of a whole map: `count` entries and no key."""
+    """One change of one entry (or of a whole map: `count` entries and no key), for listeners."""
 
     kind: EventKind
     map: str

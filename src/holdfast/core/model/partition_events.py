@@ -43,7 +43,9 @@ class Loss(msgspec.Struct, frozen=True, array_like=True):
 
 
 class News(msgspec.Struct, frozen=True, array_like=True):
-    """Numbers of a process count migrations; `elapsed_ms` is the master's clock since its start."""
+    """One piece of news. The numbers of a process count migrations; `elapsed_ms` is the master's clock
+    since its start.
+    """
 
     number: Number
     """Ascending."""

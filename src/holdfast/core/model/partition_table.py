@@ -22,7 +22,7 @@ VERSION_MASK = (1 << 63) - 1
 
 
 class Assignment(msgspec.Struct, frozen=True, array_like=True):
-    """Version 0: never assigned."""
+    """The assignment of one partition. Version 0: never assigned."""
 
     version: int = 0
     replicas: tuple[MemberId | None, ...] = ()

@@ -36,7 +36,7 @@ class Change(IntEnum):
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One update of one map (or service) in one partition."""
+    """One update of one map (or service) in one partition, with its update counter."""
 
     map: str
     counter: int
@@ -71,8 +71,10 @@ def rest_of(ttl_ms: int, waited_ns: int) -> int:
 
 
 class Puts(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Consecutive plain stores in one map and partition, sent and applied without an object for each: SET
-    records with only a key and a value (`primary_backup.packed_puts_cy` has an example).
+    """Consecutive plain stores in one map and partition: the same as SET records with only a key and a value.
+
+    They are sent, applied and remembered together, without an object for each (`primary_backup.packed_puts_cy` has an
+    example).
     """
 
     map: str

@@ -9,7 +9,7 @@ import msgspec
 
 @unique
 class How(IntEnum):
-    """From the least to the most data."""
+    """How a map is filled, from the least to the most data."""
 
     SAME = 1
     """The base equals the source's content."""

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class TimerName(StrEnum):
-    """Setting a timer again moves it."""
+    """Each name has at most one timer: setting it again moves it."""
 
     JOIN = "join"
     HEARTBEAT = "heartbeat"

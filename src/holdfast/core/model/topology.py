@@ -19,7 +19,7 @@ UNKNOWN_TOPOLOGY = TopologyVersion()
 
 
 class MappedOn(msgspec.Struct, frozen=True, array_like=True):
-    """How the coordinator of a transaction found a partition."""
+    """The topology by which the coordinator of a transaction found a partition."""
 
     topology: TopologyVersion
     row: int

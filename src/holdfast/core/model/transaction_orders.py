@@ -25,7 +25,7 @@ class BeginTransaction(msgspec.Struct, frozen=True, tag=1, array_like=True):
 
 
 class OperateIn(msgspec.Struct, frozen=True, tag=2, array_like=True):
-    """Visible to the transaction at once, to others after the commit."""
+    """An operation in the transaction: visible to it at once, to others after the commit."""
 
     transaction: TransactionId
     request: Request
@@ -45,8 +45,8 @@ class RollBackTransaction(msgspec.Struct, frozen=True, tag=4, array_like=True):
 
 class HoldCommits(msgspec.Struct, frozen=True, tag=6, array_like=True):
     """Let no transaction of several partitions begin to commit, for at most `ms`. Answered when those that
-    had begun are done, with the numbers of the view and of members. For a cut that shows each transaction
-    whole.
+    had begun are done, with the number of the view and the number of members. For a cut that shows each
+    transaction whole.
     """
 
     hold: bytes
@@ -54,14 +54,15 @@ class HoldCommits(msgspec.Struct, frozen=True, tag=6, array_like=True):
 
 
 class ResumeCommits(msgspec.Struct, frozen=True, tag=7, array_like=True):
-    """Answered in the same way if no commit has begun since `HoldCommits`; otherwise as not done."""
+    """End a hold. Answered in the same way if no commit has begun since `HoldCommits`; otherwise as not done."""
 
     hold: bytes
 
 
 class StoreTogether(msgspec.Struct, frozen=True, tag=8, array_like=True):
-    """Store entries of one map in a transaction and commit it. It waits for no lock: it is rolled back if
-    another transaction has locked an entry. Without entries: would the map take part?
+    """Store entries of one map in a separate transaction and commit it. It takes no locks beforehand and
+    waits for none: if another transaction has locked one of the entries, it is rolled back. Without entries:
+    would the map take part?
     """
 
     map: str

@@ -39,7 +39,7 @@ class TransactionalWrite(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ValueSeen(msgspec.Struct, frozen=True, array_like=True):
-    """An optimistic transaction must find it again when it is prepared."""
+    """A value that an optimistic transaction has read, and must find again when it is prepared."""
 
     map: str
     key: bytes
@@ -48,7 +48,7 @@ class ValueSeen(msgspec.Struct, frozen=True, array_like=True):
 
 @unique
 class BranchState(IntEnum):
-    """Besides locks."""
+    """State of a transaction in a partition, besides its locks."""
 
     PREPARED = 1
     """Its writes are stored, and the entries locked until the outcome is known."""
@@ -74,7 +74,7 @@ class KeyLock(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LockKeys(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Answered with their values."""
+    """Lock entries, or wait for them. Answered with their values."""
 
     transaction: TransactionId
     owner: MemberId
@@ -84,8 +84,9 @@ class LockKeys(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class PrepareBranch(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Store these writes durably for a later commit. `locked`: the transaction holds their locks; otherwise
-    they are taken now, without waiting. For the only participant the writes are applied at once (one phase).
+    """Store these writes durably for a later commit. `locked`: the transaction holds the locks of its writes;
+    otherwise they are taken now, without waiting. If this is the only participant, the writes are applied at
+    once (one phase).
     """
 
     transaction: TransactionId
@@ -98,13 +99,13 @@ class PrepareBranch(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class CommitBranch(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """All branches are prepared."""
+    """All branches are prepared: apply the writes of this one, and release its locks."""
 
     transaction: TransactionId
 
 
 class RollBackBranch(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """`fence`: also reject a later prepare."""
+    """Release what the transaction holds here. `fence`: also reject a later prepare."""
 
     transaction: TransactionId
     owner: MemberId
@@ -113,7 +114,7 @@ class RollBackBranch(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class AskBranch(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """Asking fences the branch: if it is not prepared, it never will be."""
+    """The state of the branch. Asking fences it: a branch that is not prepared never will be."""
 
     transaction: TransactionId
     owner: MemberId
@@ -121,7 +122,7 @@ class AskBranch(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 class ForgetBranches(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """All their branches know the outcome: no member will ask again."""
+    """All branches of these transactions know the outcome: no member will ask again."""
 
     transactions: list[TransactionId]
 

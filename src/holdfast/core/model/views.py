@@ -16,14 +16,14 @@ from holdfast.core.model.metastore_founding import MetastoreFounding
 
 @unique
 class ClusterState(StrEnum):
-    """Set by the operator. It is part of the view.
+    """The state that the operator has set. It is part of the view, so all members change it together.
 
-    | state        | may join                           | migrations | promotion | entry operations |
-    |--------------|------------------------------------|------------|-----------|------------------|
-    | ACTIVE       | any process                        | yes        | yes       | all              |
-    | NO_MIGRATION | any process                        | no         | yes       | all              |
-    | FROZEN       | members that left since the freeze | no         | no        | all              |
-    | PASSIVE      | members that left since the freeze | no         | no        | reads            |
+    | state        | may join                             | migrations | promotion | entry operations |
+    |--------------|--------------------------------------|------------|-----------|------------------| |
+    ACTIVE       | any process                          | yes        | yes       | all              | |
+    NO_MIGRATION | any process                          | no         | yes       | all              | | FROZEN
+    | members that left since the freeze   | no         | no        | all              | | PASSIVE      |
+    members that left since the freeze   | no         | no        | reads            |
     """
 
     ACTIVE = "active"
@@ -48,7 +48,7 @@ class ClusterState(StrEnum):
 
 @unique
 class Intent(StrEnum):
-    """Each heartbeat carries it until it is reached."""
+    """A member's desired state; each heartbeat carries it until it is reached."""
 
     NONE = ""
     LEAVE = "leave"
@@ -68,7 +68,7 @@ class Room(IntEnum):
 
 
 class FilesProof(msgspec.Struct, frozen=True):
-    """Found when files are opened (`core.membership.known_files`)."""
+    """Facts that files prove when they are opened (`core.membership.known_files`)."""
 
     token: str = ""
     """Token of the life that begins now: the UUID of the first member that opened them for it."""
@@ -134,7 +134,7 @@ def built(info: MemberInfo, version: str) -> MemberInfo:
 
 
 class PlainView(msgspec.Struct, frozen=True, array_like=True):
-    """Without a baseline, in the older written form."""
+    """A view of a cluster without a baseline, in the older written form."""
 
     number: int
     cluster_id: str

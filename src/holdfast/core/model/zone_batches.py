@@ -12,7 +12,7 @@ ZoneWrite = tuple[str, bytes, bytes | None, int, int]
 
 @dataclass(slots=True)
 class ZoneBatch:
-    """For partitions of one zone that this member leads."""
+    """Writes to apply, and reads to confirm, in partitions of one zone that this member leads."""
 
     zone: int
     writes: list[tuple[int, list[ZoneWrite]]] = field(default_factory=list)

@@ -16,7 +16,7 @@ from holdfast.core.raft.raft_state import GroupNotice, RaftRole
 
 
 class LeadChanged(NamedTuple):
-    """None: this replica knows no leader."""
+    """The leader of a group as this replica knows it; None: no leader is known."""
 
     lead: NodeId | None
     role: RaftRole
@@ -27,7 +27,7 @@ ReplicaNotice = LeadChanged | GroupNotice
 
 
 class GroupClient(Protocol):
-    """The state that a group replicates. No method may raise."""
+    """The state that a group replicates, on one member. No method may raise."""
 
     def apply(self, entries: Sequence[RaftEntry]) -> None:
         """Committed ones: in order, each once after the last `restore`."""
@@ -47,7 +47,7 @@ class GroupClient(Protocol):
 
 @dataclass(slots=True)
 class PendingWrite:
-    """Messages and acknowledgement of one `RaftReady`, held back until its writes are durable."""
+    """The messages and the acknowledgement of one `RaftReady`, held back until its writes are durable."""
 
     after: Sequence[RaftMessage]
     written: RaftWritten | None

@@ -37,7 +37,7 @@ class GroupWrite(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GroupHead(msgspec.Struct, frozen=True, array_like=True):
-    """Head of a checkpoint: the state at the snapshot's index."""
+    """Head of a checkpoint: the state is that at the snapshot's index."""
 
     hard: HardState
     snapshot: RaftSnapshot

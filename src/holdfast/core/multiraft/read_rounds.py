@@ -83,7 +83,7 @@ class _Round:
 
 
 class ReadRounds:
-    """Confirms reads of groups that this member leads; it also answers the questions of other leaders."""
+    """Confirms reads of groups that this member leads, and answers the questions of other leaders."""
 
     def __init__(
         self, me: NodeId, out: Outbox, replicas: Mapping[GroupNumber, LedReplica], patience_ns: int

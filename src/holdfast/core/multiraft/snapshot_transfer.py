@@ -33,7 +33,7 @@ _TransferKey = tuple[GroupNumber, NodeId]
 
 
 class _OutgoingState:
-    """To one node."""
+    """A state on its way to one node."""
 
     def __init__(self, index: int, snapshot: RaftMessage, pieces: Iterable[bytes]) -> None:
         self.index = index

@@ -268,7 +268,7 @@ class TransactionBranches:
 
 
 class _Held:
-    """Locked by another transaction."""
+    """An entry that another transaction has locked."""
 
     __slots__ = ("entry", "lock")
 

@@ -107,7 +107,7 @@ def _filled(row: ReplicaList, others: Sequence[str], groups: Mapping[str, str]) 
 
 
 class _Keeping:
-    """One pass over all rows."""
+    """One pass over all rows, with the present load of each member."""
 
     def __init__(
         self,

@@ -51,7 +51,7 @@ CHOICE = 32
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """Two members of one group never hold the same partition."""
+    """A member that may hold replicas; two of one group never hold the same partition."""
 
     uuid: str
     group: str = ""
@@ -305,7 +305,7 @@ Offer = tuple[int, list[Pool], Barred]
 
 
 class _Level:
-    """One replica index of all partitions: fill it, then even out the indexes up to it."""
+    """One replica index of all partitions: fill it where it is empty, then even out the indexes up to it."""
 
     def __init__(self, work: _Work, slot: int) -> None:
         self.work = work

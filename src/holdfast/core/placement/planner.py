@@ -24,7 +24,7 @@ from holdfast.errors import InvariantBroken
 
 
 class Clear(msgspec.Struct, frozen=True):
-    """Only the table changes, nothing is copied."""
+    """An index loses its owner without a successor: only the table changes, nothing is copied."""
 
     slot: int
     owner: str
@@ -38,7 +38,7 @@ PlanStep = Migration | Clear
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """In order. Each step raises the version by the number of changed indexes."""
+    """The steps for one partition, in order. Each raises the version by the number of changed indexes."""
 
     partition: int
     current: ReplicaList
@@ -287,12 +287,13 @@ def _must_follow(step: Migration, earlier: Migration) -> bool:
 
 
 class _Route:
-    """Steps built one by one; each fits and keeps the promise.
+    """Steps from a row to another, built one by one; each fits and keeps the promise.
 
-    docs/placement.md proves that it always arrives. In short: an index, the index where the target wants its owner, and
-    so on form a chain. A chain that begins with a member outside the row never costs a copy. A chain that only gives up
-    its first index, because its last owner is not wanted either, comes after all gains. What remains are chains from an
-    index to be emptied to an empty one, with members that all stay: `_shift` passes them through these two indexes.
+    docs/placement.md proves that it always arrives. In short: an index, the index where the target wants its owner,
+    and so on form a chain. A chain that begins with a member outside the row never costs a copy. A chain that only
+    gives up its first index, because its last owner is not wanted either, comes after all gains. What remains are
+    chains from an index to be emptied to an empty one, with members that all stay: `_shift` passes them through these
+    two indexes.
     """
 
     def __init__(self, partition: int, current: ReplicaList, target: ReplicaList) -> None:

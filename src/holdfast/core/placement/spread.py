@@ -31,7 +31,7 @@ def sets_of(groups: Sequence[int]) -> list[Members]:
 
 
 class Sharing:
-    """A member shares all its partitions with itself."""
+    """How many partitions each two members share; a member shares all its partitions with itself."""
 
     __slots__ = ("_counts", "_sets")
 
@@ -167,7 +167,7 @@ class Ranking:
 
 
 class Pool:
-    """In the order of arrival, with a cache of those that fit a purpose.
+    """Partitions in the order of their arrival, with a cache of those that fit a purpose.
 
     Whether a partition fits does not change while it is in the pool.
     """

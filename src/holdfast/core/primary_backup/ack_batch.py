@@ -18,9 +18,9 @@ NAMED = 5
 
 
 class AckBatch:
-    """Records that are sent together, or responses without records (`pending_reads`). Callers wait for `need`,
-    `slow_async`, `open_links` and `on_disk`. Records stay until `late` is empty too: a changed assignment sends them
-    again (primary_backup/P-2).
+    """Records that are sent together, or responses without records (`pending_reads`), until their backups
+    have acknowledged. Callers wait for `need`, `slow_async`, `open_links` and `on_disk`. The records stay
+    until `late` is empty too, because a changed assignment sends them again (primary_backup/P-2).
     """
 
     __slots__ = (

@@ -59,7 +59,7 @@ ENDED_MAX = 1000
 
 
 class Pin:
-    """One map in one partition at a cut: the present replica, and the keys that have changed since."""
+    """Content of one map in one partition at a cut: the present replica, and the keys that have changed since."""
 
     __slots__ = (
         "_overlay",
@@ -178,7 +178,7 @@ class _Kept:
 
 
 class PinMark(NamedTuple):
-    """One map in a partition of a zone; the pins are on the holders, which may be other members."""
+    """A map in a partition of a zone at a cut. The pins are on the holders, which may be other members."""
 
     partition: int
     map: str

@@ -57,7 +57,7 @@ class Swept(IntEnum):
 
 
 class Ways(NamedTuple):
-    """Plain Python or compiled."""
+    """Parts of a member that exist as plain Python and compiled."""
 
     entries: NewEntries = dict
     puts: PackedPuts = packed_puts_cy
@@ -72,7 +72,7 @@ ms.
 
 
 class EventSink(Protocol):
-    """For maps that have listeners."""
+    """Gets the events of entries in maps that have listeners."""
 
     listening: dict[str, int]
 
@@ -80,7 +80,7 @@ class EventSink(Protocol):
 
 
 class Awaited:
-    """The position of a copy when a request began to wait.
+    """The position of a copy when a request began to wait for a change of it.
 
     Every change on a primary has a number, so writers do nothing for waiting requests.
     """
@@ -108,7 +108,7 @@ class NoEvents:
 
 
 class Lane:
-    """Implements `engine.entry_lane.EntryLane`."""
+    """Writes of this member as primary. Implements `engine.entry_lane.EntryLane`."""
 
     def __init__(
         self,

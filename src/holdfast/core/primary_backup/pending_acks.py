@@ -76,7 +76,7 @@ class _Leaving:
 
 
 class PendingAcks:
-    """Batches of this member as primary."""
+    """Updates of this member as primary that are not acknowledged by all backups."""
 
     def __init__(
         self,

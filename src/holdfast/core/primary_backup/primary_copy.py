@@ -74,7 +74,7 @@ CLEAR_ENTRIES, TOLD_ENTRIES = 2, 10
 
 
 class PrimaryCopy:
-    """Implements `ReplicationEngine`."""
+    """Requests on this member's partitions as primary. Implements `ReplicationEngine`."""
 
     def __init__(self, settings: Settings, out: Outbox, lane: Lane, moves: MovesInForce) -> None:
         self._settings = settings

@@ -38,7 +38,9 @@ from holdfast.errors import InvariantBroken
 
 
 class FilledReplica:
-    """It orders content and updates of one map or service (primary_backup/F-1); their effect is left to the state."""
+    """A replica of a map or service that is being filled (primary_backup/F-1): it orders content and updates; their
+    effect is left to the state.
+    """
 
     __slots__ = (
         "_awaits",

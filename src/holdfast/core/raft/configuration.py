@@ -38,7 +38,7 @@ class ConfigurationRefused(ValueError):
 
 
 class Configuration(msgspec.Struct, frozen=True, array_like=True):
-    """In force as soon as it is in the log."""
+    """The members of a group. A configuration is in force as soon as it is in the log."""
 
     voters: frozenset[NodeId] = frozenset()
     outgoing: frozenset[NodeId] = frozenset()

@@ -20,7 +20,7 @@ class LogFlow(Enum):
 
 
 class Inflight:
-    """Last index and bytes of each message."""
+    """Messages in flight to one follower: the last index and the bytes of each."""
 
     __slots__ = ("_bytes", "_bytes_most", "_messages", "_most")
 

@@ -44,7 +44,7 @@ from holdfast.core.raft.reconfiguration import ChangeAnswer, ChangeStage, Reconf
 
 @dataclass(frozen=True, slots=True)
 class RaftWritten:
-    """Durable when a `RaftReady` is written."""
+    """State that becomes durable when a `RaftReady` is written."""
 
     term: int
     last: tuple[int, int]

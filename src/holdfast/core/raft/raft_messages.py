@@ -26,7 +26,7 @@ class RaftEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class RaftSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    """By reference: the host transfers the state itself."""
+    """The state at an index, by reference: the host transfers the state itself."""
 
     index: int
     term: int

@@ -21,7 +21,7 @@ class RaftRole(Enum):
 
 
 class HardState(NamedTuple):
-    """Durable besides the log."""
+    """The state that must be durable besides the log."""
 
     term: int = 0
     vote: NodeId | None = None
@@ -31,21 +31,21 @@ class HardState(NamedTuple):
 
 
 class ReadAt(NamedTuple):
-    """The read `context` may be answered when the index `upto` is applied."""
+    """A read index: the read `context` may be answered when the index `upto` is applied."""
 
     context: bytes
     upto: int
 
 
 class LeaderElected(NamedTuple):
-    """An entry of its term is committed."""
+    """This replica leads, and an entry of its term is committed."""
 
     term: int
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeApplied:
-    """This configuration is final and committed. The leader may report it more than once."""
+    """This configuration, at this index, is final and committed. The leader may report it more than once."""
 
     configuration: Configuration
     term: int
@@ -58,7 +58,7 @@ class ChangeFailed(NamedTuple):
 
 
 class CaughtUp(NamedTuple):
-    """The new voters of this change; it waits for `agree_change`."""
+    """The new voters of this change have caught up; it waits for `agree_change`."""
 
     token: int
 
@@ -68,7 +68,7 @@ GroupNotice = LeaderElected | ChangeApplied | ChangeFailed | CaughtUp
 
 @dataclass(frozen=True, slots=True)
 class RaftSettings:
-    """Times are ticks, whose length the host decides."""
+    """Settings of a group. Times are ticks, whose length the host decides."""
 
     election_ticks: int = 10
     heartbeat_ticks: int = 1

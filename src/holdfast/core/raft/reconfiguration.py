@@ -89,7 +89,7 @@ class TargetPeers:
 
 
 class Reconfiguration:
-    """One leader's change, from the configuration in the log to the end of the leadership."""
+    """The change of peers of one leader. It starts from the configuration in the log and ends with the leadership."""
 
     def __init__(self, state: RaftState, leading: Leader) -> None:
         self._state = state

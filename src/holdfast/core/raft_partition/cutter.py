@@ -32,7 +32,7 @@ class _InZones:
 
 @dataclass(slots=True)
 class _Asked:
-    """These maps, of one zone, in this partition."""
+    """A request to cut these maps, of one zone, in this partition."""
 
     cut: _InZones
     partition: int

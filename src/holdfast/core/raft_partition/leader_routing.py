@@ -57,7 +57,7 @@ class _NoOffers:
 
 
 class _BatchUnderWay:
-    """A session's batch, until all its parts are done."""
+    """A batch of a session until all its parts are done."""
 
     __slots__ = ("_done", "_out", "_token", "_waiting")
 
@@ -88,7 +88,7 @@ class _BatchUnderWay:
 
 
 class LeaderRouting:
-    """The known zones, and their replicas on this member."""
+    """The known zones, and the replicas of their partitions on this member."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ SERVED = frozenset({Op.CALL, Op.ASK})
 
 
 class OtherRouter(Protocol):
-    """Its limit of waiting requests, and its refusals, count for zones, too."""
+    """The router of all other maps. Its limit of waiting requests, and its refusals, count for zones, too."""
 
     waiting: Waiting
     refusals: RequestRefusals
@@ -44,7 +44,7 @@ class OtherRouter(Protocol):
 
 
 class ZoneEntries:
-    """For direct reads and writes of sessions (`Driver.zone_batch`)."""
+    """The replicas here whose entries sessions may read and write directly (`Driver.zone_batch`)."""
 
     def __init__(self, zone: int, partitions: int, leaders: Sequence[Assignment] = ()) -> None:
         self.zone = zone

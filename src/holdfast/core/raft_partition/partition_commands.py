@@ -19,7 +19,7 @@ class ZoneWrites(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class ZoneMark(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Changes nothing. Only in logs of older builds, which compared replicas there."""
+    """Changes nothing. Only in logs of older builds, which compared replicas at such a place."""
 
 
 class ZoneCommand(msgspec.Struct, frozen=True, array_like=True):

@@ -49,7 +49,7 @@ _Waiting = tuple[Request | ZoneWrites, Answered]
 
 @dataclass(slots=True)
 class Proposed:
-    """At an index of the log that may still get another entry."""
+    """Changes at an index of the log that may still get another entry."""
 
     term: int
     deadline_ns: int

@@ -43,7 +43,7 @@ EventCallback = Callable[[EntryEvent], None]
 
 
 class Unapplied(Enum):
-    """Its map is closed (raft_partition/Z-8)."""
+    """The answer to a command that was not applied, because its map is closed (raft_partition/Z-8)."""
 
     CLOSED = 0
 
@@ -52,7 +52,7 @@ Applied = Value | Unapplied
 
 
 class PinKeeper(Protocol):
-    """`primary_backup.cuts.Cuts`."""
+    """Keeps cuts of a member: `primary_backup.cuts.Cuts`."""
 
     def keep(
         self, cut: bytes, partition: int, held: MapReplica, lease_ms: int, taken_ns: int, index: int, /

@@ -29,7 +29,7 @@ Answered = Callable[[Outcome], None]
 
 
 class SharedWithEngineOne(Protocol):
-    """Shared by the copies of both engines on a member."""
+    """Parts that the copies of both engines on a member share."""
 
     @property
     def entries(self) -> NewEntries:

@@ -27,7 +27,7 @@ class Neighbours(Protocol):
 
 
 class Positions:
-    """The newest one shown by this member, by partition and map: term and counter (routing/R-5)."""
+    """The newest position shown by this member, by partition and map: term and counter (routing/R-5)."""
 
     __slots__ = ("_seen",)
 

@@ -96,7 +96,7 @@ class Rehoming(Protocol):
 
 
 class Departures:
-    """Maps that have moved to another engine (routing/R-13)."""
+    """Maps that a router serves no more, because they have moved to another engine (routing/R-13)."""
 
     def __init__(self) -> None:
         self.names: frozenset[str] = frozenset()

@@ -24,7 +24,7 @@ FULL = Outcome(
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A member that has forwarded a request, with its ticket there."""
+    """A member that has forwarded a request, and its ticket there."""
 
     member: MemberId
     ticket: int

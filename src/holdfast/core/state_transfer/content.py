@@ -24,7 +24,7 @@ Updates = list[tuple[int, Record]]
 
 
 class ContentPart:
-    """Content of one map or service."""
+    """The part of one map or service."""
 
     __slots__ = ("earlier", "held", "how", "missed", "ranges")
 

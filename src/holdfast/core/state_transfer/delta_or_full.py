@@ -35,7 +35,7 @@ class Mine:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How to fill a map, with the reason for not sending less."""
+    """The content to send of a map, and the reason for not sending less."""
 
     how: How
     why: str

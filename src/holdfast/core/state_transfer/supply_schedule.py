@@ -14,7 +14,7 @@ from holdfast.core.state_transfer.supply import Supply, SupplyPhase
 
 
 class SupplySchedule:
-    """Migrations start at once and count too; the master limits their number."""
+    """Limits running supplies to `parallel`. Migrations start at once and count too; the master limits their number."""
 
     def __init__(self, me: MemberId, rows: list[Assignment], parallel: int) -> None:
         self._me = me

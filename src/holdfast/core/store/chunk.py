@@ -47,7 +47,7 @@ class Numbered(Protocol):
 
 
 class Portion(Protocol):
-    """Everything, or some key ranges."""
+    """The part of a state that is sent: everything, or some key ranges."""
 
     def add_to(self, chunk: Chunk, limit: int, now_ns: int) -> bool:
         """Add as much as fits into a chunk of `limit` bytes, at least something if it is empty. Returns whether that
@@ -56,7 +56,7 @@ class Portion(Protocol):
 
 
 class Receiver(Protocol):
-    """For a state that is being filled."""
+    """Takes a portion into a state that is being filled."""
 
     def begin(self, counter: int, ranges: frozenset[int] | None) -> None:
         """Drop what is held of these key ranges (None: all): content of this counter or a later one will come."""

@@ -43,7 +43,7 @@ def batch_digest(keys: Sequence[bytes], values: Sequence[bytes]) -> int:
 
 
 class RangeDigests:
-    """Kept up to date by observing a state (`state.Observer`)."""
+    """The digests of the 64 ranges, kept up to date by observing a state (`state.Observer`)."""
 
     __slots__ = ("sums",)
 
@@ -81,7 +81,9 @@ class RangeDigests:
 
 
 class TableDigests:
-    """A table keeps its sums itself: it counts stores through pointers, and this observer adds everything else."""
+    """The same for a table, which keeps its sums itself: it counts stores through pointers, and this observer
+    adds everything else.
+    """
 
     __slots__ = ("_table",)
 

@@ -39,7 +39,7 @@ Entries: TypeAlias = MutableMapping[bytes, bytes]
 
 
 class Packing(Protocol):
-    """One chunk after the other, while entries come and go (store/E-8)."""
+    """Packs all entries, one chunk after the other, while entries come and go (store/E-8)."""
 
     @property
     def ended(self) -> bool: ...
@@ -59,7 +59,7 @@ class Packing(Protocol):
 
 @runtime_checkable
 class PackedEntries(Protocol):
-    """A table, without an object for each."""
+    """A table: entries without an object for each."""
 
     def put_all(
         self, sizes: bytes, data: bytes, touched: dict[bytes, bytes | None] | None, counts: bool
@@ -96,7 +96,7 @@ class PackedEntries(Protocol):
 
 
 class FreesLater(Protocol):
-    """See store/E-9."""
+    """Frees the entries of dropped tables (store/E-9)."""
 
     def begin_freeing(self) -> None:
         """`free_later` will be called regularly, and `end_freeing` in the end."""

@@ -20,7 +20,7 @@ from holdfast.core.model.ids import MILLISECOND
 
 
 class Expiry(msgspec.Struct, gc=False):
-    """Numbers only, so the garbage collector does not track it: there may be millions."""
+    """When an entry ends. Numbers only, so the garbage collector does not track it: there may be millions."""
 
     ttl_ms: int
     max_idle_ms: int

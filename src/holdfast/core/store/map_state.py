@@ -310,8 +310,10 @@ class MapState:
 
 
 class MapPortion:
-    """A table packs entries in its own order; otherwise keys are listed once. Entries that are added later travel as
-    records, and removed ones are left out.
+    """Entries of one map that are being sent.
+
+    A table packs them in its own order; otherwise keys are listed once, at the beginning. Entries that are added later
+    travel as records, and removed ones are left out.
     """
 
     __slots__ = ("_how", "_keys", "_of", "_packing", "_state", "_taken")
@@ -441,9 +443,10 @@ def _cut(keys: list[bytes], values: list[bytes], left: int, *, at_least: int) ->
 class MapReceiver:
     """Fills a map from entries and records in any order: for each key the newest information wins (primary_backup/F-2).
 
-    For ranges that are sent in full it knows the update counter for each key: that of the record, or of the chunk.
-    Example: record 20 sets a, then a chunk of counter 18 brings an older a: it is skipped. A chunk's keys are searched
-    only for a record that is not newer than every chunk, so a chunk costs little more than an update of the dictionary.
+    For ranges that are sent in full it knows the update counter of what it holds for each key: that of the record,
+    or that of the chunk. Example: record 20 sets a, then a chunk of counter 18 brings an older a: it is skipped. A
+    chunk's keys are kept as they came, listed or packed, and searched only for a record that is not newer than every
+    chunk; so a chunk costs little more than an update of the dictionary.
     """
 
     __slots__ = (

@@ -29,7 +29,7 @@ class InPieces(Protocol):
 
 
 class PiecePortion:
-    """As of the first call of `add_to`."""
+    """Pieces of a state as of the moment of the first call of `add_to`."""
 
     def __init__(self, state: InPieces, of: Numbered, ranges: frozenset[int] | None) -> None:
         self._state = state
@@ -63,8 +63,8 @@ class PiecePortion:
 
 
 class PieceReceiver:
-    """Pieces of a whole state are taken as they come; those of ranges are kept until the state has reached their
-    moment.
+    """Takes pieces of a whole state as they come; pieces of ranges are kept until the state has reached
+    their moment.
     """
 
     def __init__(self, state: InPieces) -> None:
@@ -99,7 +99,7 @@ class PieceReceiver:
 
 
 class PieceState:
-    """Without key ranges unless it defines them."""
+    """Defaults of a state that is sent in pieces. It has no key ranges unless it defines them."""
 
     keyed = False
 

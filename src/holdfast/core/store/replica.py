@@ -25,7 +25,9 @@ S = TypeVar("S", bound=State)
 
 
 class UnsentPuts:
-    """Packed by compiled code; sent together at the end of the turn (store/U-1, store/U-2)."""
+    """Unsent puts in one map of one partition, packed by compiled code; they are sent together at the end of the turn
+    (store/U-1, store/U-2).
+    """
 
     __slots__ = ("closed", "closed_bytes", "data", "opened", "partition", "parts", "sizes")
 

@@ -218,10 +218,10 @@ def compare_with_newest(copies: Sequence[ReplicaDigest], preferred: str = "") ->
 
 
 class Looks:
-    """Repeated looks at the replicas of one partition while its members run and write.
+    """Findings of repeated looks at the replicas of one partition while its members run and write.
 
     A replica that one look showed equal is equal. Other content at the same point is damage. Replicas at different
-    points are looked at again, until they stood still for some looks.
+    points are looked at again, until they stood still at different points for some looks.
     """
 
     def __init__(self) -> None:

@@ -54,7 +54,7 @@ def id_of(told: bytes) -> bytes:
 
 
 class Remembered:
-    """Oldest first."""
+    """Marks of the last requests that a copy has applied, oldest first."""
 
     __slots__ = ("_bytes", "_marks", "most")
 

@@ -20,7 +20,7 @@ _WORD = 0xFFFF_FFFF_FFFF_FFFF
 
 
 class Share(Protocol):
-    """A service's state in one partition; only updates change it.
+    """A service's state in one partition on one member; only updates change it.
 
     The same updates in the same order must lead to the same state and the same answers on every member, so an update
     may use only itself and the state: no clock, no random number, no order of a set. No method may raise.
@@ -47,7 +47,7 @@ class Share(Protocol):
 
 @runtime_checkable
 class DecidingShare(Protocol):
-    """It can answer without a change, or make a caller wait."""
+    """A share that is asked before it is changed: it can answer without a change, or make a caller wait."""
 
     def decide(self, update: bytes) -> tuple[bytes, bytes | None] | Wait:
         """The answer for its caller, and the update to `apply` in its place, here and on the backups (None: no change);
@@ -60,7 +60,10 @@ class DecidingShare(Protocol):
 
 @runtime_checkable
 class RangedShare(Protocol):
-    """Only differing ranges are sent. The effect of an update on a range depends on the content of that range alone."""
+    """A share whose content falls into ranges, so that only differing ranges need be sent.
+
+    The effect of an update on a range depends on the content of that range alone.
+    """
 
     def range_digests(self) -> Sequence[int]:
         """64 bits for each range, equal for equal content; 1 to 64 of them, always the same number."""
@@ -71,7 +74,7 @@ class RangedShare(Protocol):
 
 
 class WrittenShare:
-    """A share whose service is not opened yet: pieces, and later updates. It answers nothing."""
+    """The written form of a share whose service is not opened yet: pieces, and later updates. It answers nothing."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -146,7 +149,7 @@ class ServiceState(PieceState):
 
 
 class WrittenState(ServiceState):
-    """Read from disk; no service has opened it yet."""
+    """State of a service that was read from disk and that no service has opened yet."""
 
     __slots__ = ("_taken", "_taken_ns", "_updates")
 

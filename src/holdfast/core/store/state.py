@@ -22,7 +22,7 @@ from holdfast.core.store.entry_mapping import Entries
 
 
 class Observer(Protocol):
-    """Digests, pins of cuts, an index. No method may raise."""
+    """Gets the former content of a state when it changes: digests, pins of cuts, an index. No method may raise."""
 
     def absorb(self, touched: dict[bytes, bytes | None], entries: Entries) -> None:
         """Former values since the last call (None: not there); `entries` holds the new ones."""
@@ -102,7 +102,7 @@ class State(Protocol):
 
 
 class HostedState(State, Protocol):
-    """Every kind but maps, whose operations are `map_operations`."""
+    """A state that decides its requests itself: every kind but maps, whose operations are `map_operations`."""
 
     def decide(self, request: Request) -> Decision | Wait:
         """Without changing anything."""

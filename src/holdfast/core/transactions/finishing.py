@@ -67,7 +67,7 @@ class FinishObserver(Protocol):
 
 
 class Finishing:
-    """Transactions of this member, and of members that have gone."""
+    """The transactions that this member ends: its own, and those of members that have gone."""
 
     def __init__(self, out: Outbox, steps: Steps, keep_ns: int) -> None:
         """`keep_ns`: how long a step with an unknown outcome may be on its way."""
@@ -262,6 +262,6 @@ class Finishing:
 
 
 class _Unheard:
-    """An outcome that was not forgotten stays a little longer, until a sweep finds it."""
+    """Ignores answers: an outcome that was not forgotten stays a little longer, until a sweep finds it."""
 
     def on_outcome(self, ticket: int, outcome: Outcome) -> None: ...

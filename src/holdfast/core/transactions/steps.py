@@ -33,8 +33,10 @@ class StepReceiver(Protocol):
 
 
 class Steps:
-    """Answers come in the middle of other machines' work. They are kept until `deliver`, so that a receiver may send
-    its next step.
+    """Open steps and requests of this member's transactions.
+
+    Answers come in the middle of other machines' work. They are kept until `deliver`, so that a receiver may send its
+    next step.
     """
 
     def __init__(self, out: Outbox, router: Router) -> None:

@@ -21,7 +21,7 @@ NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 @unique
 class Adjustment(StrEnum):
-    """A new target comes while the voters of the current one still catch up."""
+    """How to handle a new target while the voters of the current one still catch up."""
 
     REPLACE = "replace"
     """Nodes in both targets keep their progress."""
@@ -49,7 +49,7 @@ class DataMember(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MemberPlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A member with the place of one that has gone is its successor (zones/A-28)."""
+    """Name and address of a member. A member with those of one that has gone is its successor (zones/A-28)."""
 
     name: str
     address: str
@@ -57,7 +57,7 @@ class MemberPlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ClusterTopology(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Written by the leader of the metastore's group."""
+    """The members of a view, written by the leader of the metastore's group."""
 
     view: int = 0
     members: tuple[DataMember, ...] = ()

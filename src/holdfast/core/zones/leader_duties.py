@@ -48,7 +48,7 @@ CHANGES_AT_ONCE: Final = 32
 
 @dataclass(slots=True)
 class _GroupReport:
-    """Notices of a change that are not processed yet."""
+    """Notices of a group about its change that are not processed yet."""
 
     applied: ChangeApplied | None = None
     caught_up: int = 0

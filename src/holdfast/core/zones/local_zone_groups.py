@@ -17,7 +17,7 @@ from holdfast.core.zones.zone_ports import Part
 
 
 class LocalZoneGroups:
-    """Methods for leaders raise ProposalRefused on others."""
+    """Implements `ZoneGroups`. Methods for leaders raise ProposalRefused on others."""
 
     def __init__(self, groups: GroupHost, routing: LeaderRouting) -> None:
         self._groups = groups

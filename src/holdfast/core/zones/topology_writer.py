@@ -33,7 +33,7 @@ from holdfast.errors import RequestError
 
 
 class TopologyWriter:
-    """One request at a time."""
+    """Reads the topology in the metastore, and replaces it if it is outdated. One request at a time."""
 
     def __init__(self, status: MembershipStatus, metastore: Metastore, groups: GroupHost) -> None:
         self._status = status

@@ -56,7 +56,7 @@ class NoVoters(ValueError):
 
 @unique
 class Consistency(StrEnum):
-    """After the loss of most voters of a partition."""
+    """Reaction of a zone to the loss of most voters of a partition."""
 
     STRONG = "strong"
     """Wait for them, or for an operator."""

@@ -56,7 +56,7 @@ CATCHING_UP = 100
 
 
 class ZoneHost:
-    """`ZoneStore` and `ZoneWorld` of its controller. A part is a partition of a zone."""
+    """The zones on one member: `ZoneStore` and `ZoneWorld` of its controller. A part is a partition of a zone."""
 
     def __init__(
         self,

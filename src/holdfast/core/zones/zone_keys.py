@@ -112,7 +112,9 @@ def part_of(key: bytes) -> tuple[int, int, str] | None:
 
 
 class KeysRead:
-    """Records which entries the caller used, so that its write is guarded by them (zones/A-6)."""
+    """Entries of one read. It records which of them the caller used, so that its write is guarded by them
+    (zones/A-6).
+    """
 
     def __init__(self, entries: Iterable[MetastoreEntry], revision: int = 0) -> None:
         """Keys without an entry do not exist. `revision`: 0: unknown."""

@@ -33,7 +33,7 @@ class ZoneStore(Protocol):
 
 
 class ZoneGroups(Protocol):
-    """Methods for leaders raise ProposalRefused on others."""
+    """The Raft groups of this member. Methods for leaders raise ProposalRefused on others."""
 
     def copy(self, part: Part) -> LocalCopy | None: ...
 

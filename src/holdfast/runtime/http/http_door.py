@@ -190,7 +190,7 @@ async def _serving(make: Callable[[], asyncio.BaseProtocol], host: str, port: in
 
 
 class HttpWire(asyncio.Protocol):
-    """Callbacks of the loop must not raise: that would stop the member."""
+    """One connection. Callbacks of the loop must not raise: that would stop the member."""
 
     def __init__(self, door: HttpDoor) -> None:
         self._door = door

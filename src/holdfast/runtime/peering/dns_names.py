@@ -32,7 +32,7 @@ class NameUnanswered(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The name is expected in the certificate there."""
+    """An address behind a name, with the name to expect in its certificate."""
 
     address: Address
     name: str

@@ -83,8 +83,8 @@ class OutgoingOwner(Protocol):
 
 
 class OutgoingConnection:
-    """Opened when there is something to send, and again if it breaks while a member of the view has the
-    address.
+    """The connection to one address, opened when there is something to send, and again if it breaks while a
+    member of the view has the address.
     """
 
     def __init__(self, network: OutgoingOwner, address: Address, name: str = "") -> None:
@@ -254,7 +254,7 @@ class OutgoingConnection:
 
 class OutgoingHandshake(asyncio.Protocol):
     """Receiving side of an outgoing connection: opening, welcome, then only the loss of the connection. The
-    peer sends its frames on another connection.
+    peer sends its frames on a connection of its own.
     """
 
     def __init__(self, outgoing: OutgoingConnection) -> None:

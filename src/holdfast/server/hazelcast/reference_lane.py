@@ -67,8 +67,8 @@ _DATA_HEAD = Struct("<iHi")
 
 
 class Sink(Protocol[T_contra]):
-    """Carries out the requests of a read buffer. `T_contra`: its knowledge of a map. All but `end` return the
-    room that the response takes, or `GENERAL`; then nothing was done.
+    """Carries out the requests of a read buffer. `T_contra`: its knowledge of a map. `read` and `write`
+    return the room that the response takes, or `GENERAL`; then nothing was done.
     """
 
     def read(

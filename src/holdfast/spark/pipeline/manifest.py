@@ -54,7 +54,7 @@ class FileInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StoredEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Internal maps are small: the manifest itself contains their entries, as base64."""
+    """Entry of an internal map. These are small and stored in the manifest itself, as base64."""
 
     key: bytes
     value: bytes

@@ -19,7 +19,7 @@ _TYPES: dict[type, tuple[str, pa.DataType]] = {
 
 
 class Columns(Generic[Row]):
-    """Fields are numbers, texts (or literals), booleans or bytes."""
+    """Columns of a dataclass or struct whose fields are numbers, texts (or literals), booleans or bytes."""
 
     def __init__(self, kind: type[Row]) -> None:
         hints = get_type_hints(kind)

@@ -193,9 +193,7 @@ def _find_keys(spark: SparkSession, source: Source, report: Report, progress: Sh
 
 @dataclass(frozen=True)
 class KeysWork:
-    """Finds the keys in which replicas of one map in one partition differ; pickled. Values stay where they
-    are.
-    """
+    """Finds the keys in which replicas of one map in one partition differ; pickled."""
 
     source: Source
 

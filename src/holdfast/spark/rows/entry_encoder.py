@@ -58,7 +58,7 @@ class Wrong:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """In bytes of the stored form; 0: none."""
+    """Limits of a member in bytes of the stored form; 0: none."""
 
     key_bytes: int = 0
     value_bytes: int = 0

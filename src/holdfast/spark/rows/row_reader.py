@@ -62,7 +62,7 @@ class Rows:
 
 
 class RowReader:
-    """JSON fields that are not in the schema are skipped."""
+    """Reads entries as rows of one schema. JSON fields that are not in the schema are skipped."""
 
     def __init__(
         self, schema: pa.Schema, layout: Layout, fetch: Callable[[int], Schema | None] | None = None
@@ -205,7 +205,7 @@ def _joined(parts: list[Column], kind: Any) -> Column:
 
 
 class _Json:
-    """A text column accepts any value: a text as it is, others as JSON text."""
+    """JSON objects. A text column accepts any value: a text as it is, others as JSON text."""
 
     def __init__(self, schema: pa.Schema) -> None:
         check_columns(schema)
@@ -346,7 +346,7 @@ def _unknown(number: int) -> Schema | None:  # noqa: ARG001 - the signature of a
 
 
 class _Primitive:
-    """Key columns are read from the key."""
+    """A plain value; key columns are read from the key."""
 
     def __init__(self, schema: pa.Schema, key: Sequence[str]) -> None:
         self._schema = schema

@@ -15,7 +15,7 @@ from holdfast.wire.own import ColumnBatch, PutKind
 
 
 class EntryRows:
-    """`client.row_sender.RowBatch`."""
+    """Entries to send (`client.row_sender.RowBatch`)."""
 
     def __init__(
         self,

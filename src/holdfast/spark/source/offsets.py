@@ -37,7 +37,7 @@ class BadOffset(HoldfastError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """All changes up to this update were delivered."""
+    """An update of one map in one partition; all changes up to it were delivered."""
 
     term: int = 0
     counter: int = 0

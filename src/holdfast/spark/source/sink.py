@@ -241,7 +241,7 @@ def _ranks(places: dict[str, list[int | None]], count: int) -> list[tuple[int, .
 
 
 class Rows:
-    """The last row of each key that one task writes."""
+    """Rows of one task to write: the last one for each key."""
 
     def __init__(self, client: Client, options: SinkOptions, batch: Batch | None = None) -> None:
         """`batch`: nothing is written any more once it is finished."""

@@ -40,7 +40,7 @@ SAMPLES = 3
 
 
 class WriteFailed(HoldfastError):
-    """The message says what the task has written."""
+    """A task could not write all its rows; the message says what it has written."""
 
 
 @dataclass(frozen=True)

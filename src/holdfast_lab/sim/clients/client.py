@@ -32,7 +32,7 @@ Told = Callable[[Outcome], None]
 
 @dataclass(frozen=True, slots=True)
 class Manners:
-    """Times in nanoseconds; shares of all checks of its connections."""
+    """Behaviour of one client. Times in nanoseconds; shares of all checks of its connections."""
 
     patience_ns: int = 20 * SECOND
     retry_ns: int = 200 * MILLISECOND

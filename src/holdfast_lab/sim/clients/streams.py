@@ -153,7 +153,7 @@ class ClientEnd(Protocol):
 
 
 class Stream:
-    """The client's side of a connection, and the member's transport (`server.door.Transport`)."""
+    """One connection: the client's side, and the member's transport (`server.door.Transport`)."""
 
     def __init__(
         self,

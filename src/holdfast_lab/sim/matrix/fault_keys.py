@@ -38,7 +38,7 @@ WRITTEN = re.compile(r"(?P<kind>[a-z0-9-]+)(?::(?P<role>[a-z]+))?@(?P<at>\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`role`: victim of a crash; empty for faults of a message."""
+    """One fault. `role`: victim of a crash; empty for faults of a message."""
 
     kind: str
     at: int
