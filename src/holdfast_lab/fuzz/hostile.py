@@ -27,7 +27,7 @@ from holdfast.actions.registry import ACTIONS, read_action
 from holdfast.config import TRANSACTIONS_MAP
 from holdfast.core.messages import Message
 from holdfast.core.model.keys import partition_of
-from holdfast.core.model.map_moves import FillMap, MoveStep
+from holdfast.core.model.map_moves import FillMap, MoveStep, encode_move
 from holdfast.core.model.operations import MOVING, WHOLE, Op, Request
 from holdfast.core.model.transactions import LockKeys, PrepareBranch, TransactionStep
 from holdfast.engine.link import HEADER
@@ -351,6 +351,11 @@ class Liar:
         if op in STEPS:
             # A step of a transaction or of the move of a map.
             value = pack(self.of(struct_of(self.draw.choice(STEPS[op]))))
+            if op is Op.FILL and self.chance(0.7):
+                keys = sorted({self.key() for _ in range(self.draw.randint(1, 4))})
+                values = [self.draw.choice((None, self.blob())) for _ in keys]
+                numbers = [self.draw.randrange(4) for _ in range(3)]
+                value = encode_move(FillMap(*numbers, keys, values, round=self.draw.randrange(3)))
             name = name if op in MOVING else TRANSACTIONS_MAP
             expected = self.draw.choice((b"", b"z"))
         return Request(op, name, partitions, key, value, expected, items, ttl_ms, max_idle_ms, key_hash)
