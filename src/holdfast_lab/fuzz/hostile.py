@@ -354,8 +354,8 @@ class Liar:
             if op is Op.FILL and self.chance(0.7):
                 keys = sorted({self.key() for _ in range(self.draw.randint(1, 4))})
                 values = [self.draw.choice((None, self.blob())) for _ in keys]
-                numbers = [self.draw.randrange(4) for _ in range(3)]
-                value = encode_move(FillMap(*numbers, keys, values, round=self.draw.randrange(3)))
+                number, attempt, place, round_ = (self.draw.randrange(4) for _ in range(4))
+                value = encode_move(FillMap(number, attempt, place, keys, values, round=round_))
             name = name if op in MOVING else TRANSACTIONS_MAP
             expected = self.draw.choice((b"", b"z"))
         return Request(op, name, partitions, key, value, expected, items, ttl_ms, max_idle_ms, key_hash)
