@@ -91,7 +91,7 @@ def _listed(nodes: Iterable[NodeId]) -> str:
 def enter_joint(
     now: Configuration, changes: Sequence[PeerChange], *, auto_leave: bool = False, token: int | None = None
 ) -> Configuration:
-    """On the way to these changes. Raises ConfigurationRefused."""
+    """The joint configuration on the way to these changes. Raises ConfigurationRefused."""
     if now.joint:
         raise ConfigurationRefused("config is already joint")
     if not now.voters:
@@ -105,14 +105,14 @@ def enter_joint(
 
 
 def leave_joint(now: Configuration) -> Configuration:
-    """Without the old half. Raises ConfigurationRefused."""
+    """The final configuration: the joint one without its old half. Raises ConfigurationRefused."""
     if not now.joint:
         raise ConfigurationRefused("can't leave a non-joint config")
     return Configuration(now.voters, learners=now.learners | now.learners_next, token=now.token)
 
 
 def simple(now: Configuration, changes: Sequence[PeerChange], *, token: int | None = None) -> Configuration:
-    """One voter at most changes. Raises ConfigurationRefused."""
+    """The configuration after these changes, which add or remove one voter at most. Raises ConfigurationRefused."""
     if now.joint:
         raise ConfigurationRefused("can't apply simple config change in joint config")
     after = _carried_out(now, changes)
@@ -122,7 +122,7 @@ def simple(now: Configuration, changes: Sequence[PeerChange], *, token: int | No
 
 
 def _newer(now: Configuration, token: int) -> int:
-    """raft/C-3."""
+    """Return the token, unless it is older than the known one (raft/C-3): then raise ConfigurationRefused."""
     if token < now.token:
         raise ConfigurationRefused(f"token {token} is older than {now.token}")
     return token
@@ -150,7 +150,7 @@ def _carried_out(now: Configuration, changes: Sequence[PeerChange]) -> Configura
 
 
 def steps_to(now: Configuration, voters: Iterable[NodeId], learners: Iterable[NodeId]) -> list[PeerChange]:
-    """From a configuration that is not joint; sorted by name."""
+    """The changes that lead to these voters and learners from a configuration that is not joint, sorted by name."""
     return list(_steps_to(now, frozenset(voters), frozenset(learners)))
 
 

@@ -16,7 +16,7 @@ class Follower:
         self._log = state.log
 
     def on_message(self, message: RaftMessage) -> None:
-        """The sender leads in this term."""
+        """Handle a message of the leader of this term."""
         state = self._state
         state.lead = message.sender
         if state.settings.starts_voted and state.vote is None and state.is_empty:
@@ -61,7 +61,7 @@ class Follower:
             self._state.send(RaftKind.APPENDED, sender, index=log.committed)
 
     def _knows(self, snapshot: RaftSnapshot) -> bool:
-        """Whether the log contains everything up to the snapshot, which is then committed."""
+        """Whether the log contains everything up to the snapshot; if so, commit it up to there."""
         if not self._log.matches(snapshot.index, snapshot.term):
             return False
         self._log.commit_to(snapshot.index)

@@ -25,7 +25,7 @@ class Inflight:
     __slots__ = ("_bytes", "_bytes_most", "_messages", "_most")
 
     def __init__(self, most: int, bytes_most: int = 0) -> None:
-        """`bytes_most`: about; 0: unlimited."""
+        """`bytes_most`: approximate; 0: unlimited."""
         self._messages: deque[tuple[int, int]] = deque()
         self._bytes = 0
         self._most = most
@@ -97,19 +97,19 @@ class FollowerProgress:
         self.silent = 0
 
     def probe(self) -> None:
-        """Its log may differ."""
+        """Send one message at a time, because its log may differ (raft/P-1)."""
         pending = self.snapshot
         self._enter(LogFlow.PROBE)
         self.next = max(self.match, pending) + 1
         self.sent_commit = min(self.sent_commit, self.next - 1)
 
     def replicate(self) -> None:
-        """Its log matches."""
+        """Send a window of messages, because its log matches (raft/P-1)."""
         self._enter(LogFlow.REPLICATE)
         self.next = self.match + 1
 
     def send_snapshot(self, index: int) -> None:
-        """It needs the state at this index."""
+        """Send no entries before it has the state at this index (raft/P-1)."""
         self._enter(LogFlow.SNAPSHOT)
         self.snapshot = index
         self.next = index + 1
@@ -143,7 +143,7 @@ class FollowerProgress:
         return index > self.sent_commit and self.sent_commit < self.next - 1
 
     def acknowledged(self, index: int) -> bool:
-        """Returns whether that is new."""
+        """Note that its log matches up to `index`; returns whether that is new."""
         if index <= self.match:
             return False
         self.match = index
@@ -153,7 +153,7 @@ class FollowerProgress:
         return True
 
     def refused(self, index: int, hint: int) -> bool:
-        """It rejected an append after `index` and suggests `hint`; returns whether that is new."""
+        """Note that it rejected an append after `index` and suggests `hint`; returns whether that is new."""
         if self.flow is LogFlow.REPLICATE:
             if index <= self.match:
                 return False
@@ -172,7 +172,7 @@ class FollowerProgress:
         return True
 
     def restart(self) -> None:
-        """Its log is empty: the replica that acknowledged `match` was destroyed (raft/E-7)."""
+        """Begin again with an empty log: the replica that acknowledged `match` was destroyed (raft/E-7)."""
         self.match = 0
         self._enter(LogFlow.PROBE)
         self.next = 1

@@ -132,7 +132,7 @@ class Group:
 
     @property
     def configuration(self) -> Configuration:
-        """The last one in the log, committed or not."""
+        """The last configuration in the log, committed or not."""
         return self.log.configuration
 
     @property
@@ -143,7 +143,7 @@ class Group:
 
     @property
     def hard(self) -> HardState:
-        """To be durable besides the log."""
+        """The state that must be durable besides the log."""
         return HardState(self._state.term, self._state.vote, self.log.committed, self._state.generation)
 
     # -- roles
@@ -160,7 +160,7 @@ class Group:
         self._draw_timeout()
 
     def _draw_timeout(self) -> None:
-        """Between T and 2T ticks, pseudo-random by group, replica and term: runs can be repeated."""
+        """Draw between T and 2T ticks, pseudo-random by group, replica and term, so that runs can be repeated."""
         ticks = self._state.settings.election_ticks
         word = blake2b(self._name + f"/{self.me}/{self._state.term}".encode(), digest_size=8).digest()
         self.timeout_ticks = ticks + int.from_bytes(word, "big") % ticks
@@ -171,7 +171,7 @@ class Group:
         self.role = RaftRole.FOLLOWER
 
     def _become_pre_candidate(self) -> None:
-        """Changes neither term nor vote."""
+        """The term and the vote stay as they are."""
         assert self.leading is None, "a leader does not ask who would vote for it"
         self._votes = {}
         self._state.lead = None
@@ -218,7 +218,7 @@ class Group:
     # -- elections
 
     def campaign(self, *, handed_over: bool = False) -> None:
-        """If this replica may (raft/E-4)."""
+        """Start an election if this replica may (raft/E-4). With `handed_over` it does not ask for pre-votes first."""
         if self.leading is not None or not self._state.promotable:
             return
         if self._state.settings.pre_vote and not handed_over:
@@ -242,7 +242,7 @@ class Group:
                 )
 
     def _on_vote(self, message: RaftMessage) -> None:
-        """See raft/E-2."""
+        """Grant or reject a vote or a pre-vote (raft/E-2)."""
         state, pre = self._state, message.kind is RaftKind.PRE_VOTE
         answer = RaftKind.PRE_VOTED if pre else RaftKind.VOTED
         free = state.vote == message.sender or (state.vote is None and state.lead is None)
@@ -276,7 +276,7 @@ class Group:
     # -- messages
 
     def step(self, message: RaftMessage) -> None:
-        """A message from another replica, or from this one by `RaftReady.after`."""
+        """Handle a message from another replica, or from this one by `RaftReady.after`."""
         if message.generation != self._state.generation and not self._in_generation(message):
             return
         if message.kind not in (RaftKind.PROPOSE, RaftKind.READ, RaftKind.TRANSFER) and not self._in_term(
@@ -299,7 +299,9 @@ class Group:
         self._after_step()
 
     def _in_generation(self, message: RaftMessage) -> bool:
-        """Whether to handle a message of another generation (raft/E-6): only a newer leader's."""
+        """Whether to handle a message of another generation (raft/E-6): only a newer leader's, for which this replica
+        drops its log.
+        """
         if message.generation < self._state.generation or message.kind not in LEADERS:
             return False
         self._state.generation = message.generation
@@ -371,8 +373,8 @@ class Group:
     # -- requests of the host
 
     def propose(self, commands: Sequence[bytes]) -> int | None:
-        """Or forward them to the leader. Returns the index of the last one, None if forwarded. Raises
-        ProposalRefused.
+        """Append commands as leader, or forward them to the leader. Returns the index of the last one, None if
+        forwarded. Raises ProposalRefused.
         """
         if self.leading is not None:
             return self.leading.propose(commands)
@@ -392,8 +394,8 @@ class Group:
         *,
         asks: bool = False,
     ) -> ChangeAnswer:
-        """`RaftReady.notices` reports the outcome. `asks`: wait for `agree_change` after the new peers have caught up.
-        Raises ProposalRefused if this replica does not lead.
+        """Start a change of the peers; `RaftReady.notices` reports its outcome. `asks`: wait for `agree_change` after
+        the new peers have caught up. Raises ProposalRefused if this replica does not lead.
         """
         if self._changing is None:
             raise ProposalRefused("only a leader changes the peers")
@@ -412,13 +414,15 @@ class Group:
         return agreed
 
     def cancel_change(self, term: int, token: int) -> bool:
-        """Returns whether the change will not happen. Raises ProposalRefused."""
+        """Cancel a change whose peers still catch up. Returns whether it will not happen. Raises ProposalRefused."""
         if self._changing is None:
             raise ProposalRefused("only a leader changes the peers")
         return self._changing.cancel(term, token)
 
     def change(self, configuration: Configuration) -> int:
-        """Without catching up; returns its index. Raises ProposalRefused."""
+        """Append a configuration without waiting until its replicas have caught up; returns its index. Raises
+        ProposalRefused.
+        """
         if self.leading is None:
             raise ProposalRefused("only a leader changes the configuration")
         index = self.leading.change(configuration)
@@ -439,7 +443,9 @@ class Group:
             raise ProposalRefused("no leader is known")
 
     def transfer(self, node: NodeId) -> None:
-        """Unless a change of peers is running. It is abandoned after an election timeout."""
+        """Transfer the leadership, unless a change of peers is running. The transfer is abandoned after an election
+        timeout.
+        """
         if self._changing is not None:
             if self._changing.stage is ChangeStage.NONE:
                 self._elapsed = 0
@@ -449,7 +455,7 @@ class Group:
             self._state.forward(message, self._state.lead)
 
     def forget_leader(self) -> None:
-        """Until it is heard again; this replica grants pre-votes of others."""
+        """Regard the leader as unknown until it is heard again, and grant pre-votes of others."""
         if self.role is RaftRole.FOLLOWER and not self._state.settings.lease_reads:
             self._state.lead = None
 
@@ -491,8 +497,8 @@ class Group:
         )
 
     def ready(self, *, unstable: bool = False) -> RaftReady:
-        """`unstable`: the host writes before it applies, so committed entries may be applied before they are durable
-        here.
+        """Return the work for the host. `unstable`: the host writes before it applies, so committed entries may be
+        applied before they are durable here.
         """
         state, log, hard = self._state, self.log, self.hard
         entries = log.unwritten

@@ -79,7 +79,7 @@ class Leader:
     # -- the log grows
 
     def propose(self, commands: Sequence[bytes]) -> int:
-        """Returns the index of the last. Raises ProposalRefused."""
+        """Append commands; returns the index of the last one. Raises ProposalRefused."""
         if self.is_removed or (self.is_leaving and not self._state.settings.keeps_leading_when_removed):
             raise ProposalRefused("this leader was removed from the group")
         if self.transferee is not None:
@@ -95,13 +95,13 @@ class Leader:
         return self._log.last
 
     def append(self, entries: Sequence[RaftEntry]) -> None:
-        """This replica acknowledges them when they are durable (raft/R-2)."""
+        """Append entries. This replica acknowledges them when they are durable (raft/R-2)."""
         last = self._log.append(entries)
         self._state.uncommitted += sum(len(entry.data) for entry in entries)
         self._state.send(RaftKind.APPENDED, self._state.me, index=last)
 
     def change(self, configuration: Configuration) -> int:
-        """Returns its index. Raises ProposalRefused (raft/R-4)."""
+        """Append a configuration; returns its index. Raises ProposalRefused (raft/R-4)."""
         log = self._log
         if self.transferee is not None:
             raise ProposalRefused(f"leadership is being handed over to {self.transferee}")
@@ -120,14 +120,14 @@ class Leader:
         return self._log.committed >= self.began
 
     def add_catching_up(self, nodes: frozenset[NodeId]) -> None:
-        """Replicas that catch up before they join the configuration."""
+        """Send the log to these replicas, too, which catch up before they join the configuration."""
         self._catching_up = nodes
         self.track_configuration()
         for node in sorted(nodes):
             self.send_append(node)
 
     def track_configuration(self) -> None:
-        """Removed replicas get the log until their removal is committed."""
+        """Track the replicas that get the log. Removed ones get it until their removal is committed."""
         configuration, log = self._state.configuration, self._log
         committed_members = log.configuration_at(log.committed).members
         members = configuration.members | committed_members | self._catching_up
@@ -146,12 +146,14 @@ class Leader:
     # -- sending
 
     def broadcast(self) -> None:
-        """Empty or not, to every follower that may get one."""
+        """Send an append, perhaps an empty one, to every follower that may get one."""
         for node in self.others:
             self.send_append(node)
 
     def send_append(self, node: NodeId, *, even_empty: bool = True) -> bool:
-        """Unless its window is full. Returns whether anything was sent."""
+        """Send an append, or a snapshot if the entries were compacted, unless the follower has to answer first. Returns
+        whether anything was sent.
+        """
         progress, log = self.progress[node], self._log
         if progress.waits:
             return False
@@ -196,7 +198,7 @@ class Leader:
     # -- answers of followers
 
     def on_appended(self, message: RaftMessage) -> None:
-        """From a follower, or this replica itself; or a rejection."""
+        """A follower, or this replica itself, has acknowledged or rejected an append."""
         progress = self.progress.get(message.sender)
         if progress is None:
             return
@@ -240,7 +242,7 @@ class Leader:
         self.send_append(message.sender)
 
     def count(self) -> bool:
-        """See raft/R-1. Returns whether the commit index rose."""
+        """Raise the commit index as far as a majority holds the log (raft/R-1). Returns whether it rose."""
         log = self._log
         held = {node: progress.match for node, progress in self.progress.items()}
         index = committed(self._state.configuration.sets, held)
@@ -295,7 +297,7 @@ class Leader:
                 self.send_append(node)
 
     def unreachable(self, node: NodeId) -> None:
-        """Messages may be lost, as the transport reports."""
+        """The transport reports that messages to this node may be lost."""
         progress = self.progress.get(node)
         if progress is None:
             return
@@ -310,7 +312,7 @@ class Leader:
             progress.quiet = 0
 
     def tick(self) -> None:
-        """Give up snapshots without progress."""
+        """Count the ticks of every follower, and give up snapshots without progress."""
         for node, progress in self.progress.items():
             progress.quiet += 1
             progress.silent += 1
@@ -318,7 +320,7 @@ class Leader:
                 self.snapshot_ended(node, well=False)
 
     def snapshot_ended(self, node: NodeId, *, well: bool) -> None:
-        """It was installed (`well`), or failed."""
+        """The snapshot was installed (`well`), or failed."""
         progress = self.progress.get(node)
         if progress is None or progress.flow is not LogFlow.SNAPSHOT:
             return
@@ -339,17 +341,17 @@ class Leader:
 
     @property
     def is_leaving(self) -> bool:
-        """Whether the final configuration, perhaps not committed yet, does not contain it (raft/R-6)."""
+        """Whether the final configuration, perhaps not committed yet, does not contain this leader (raft/R-6)."""
         configuration = self._state.configuration
         return not configuration.joint and self._state.me not in configuration.voters
 
     @property
     def is_removed(self) -> bool:
-        """See raft/R-5."""
+        """Whether that configuration is committed, so that this leader has to step down (raft/R-5)."""
         return self.is_leaving and self._log.configuration_index <= self._log.committed
 
     def transfer_after_removal(self) -> None:
-        """See raft/R-5."""
+        """Ask the voter with the longest log to campaign at once (raft/R-5)."""
         successor = max(sorted(self._state.configuration.voters), key=lambda node: self.progress[node].match)
         self._state.send(RaftKind.TIMEOUT_NOW, successor)
 
@@ -390,7 +392,7 @@ class Leader:
             self._heartbeat(read.context)
 
     def _confirm(self, node: NodeId, context: bytes) -> None:
-        """This node acknowledged the leader after this read, and all earlier ones, arrived (raft/R-3)."""
+        """Note that this node acknowledged the leader after this read, and all earlier ones, arrived (raft/R-3)."""
         for at, read in enumerate(self._reads):
             if read.context == context:
                 read.confirmed.add(node)

@@ -27,7 +27,7 @@ def majority(voters: int) -> int:
 
 
 def committed_by(voters: Collection[N], acknowledged: Mapping[N, int]) -> int:
-    """A silent voter holds nothing."""
+    """The highest index that a majority of these voters holds. A silent voter holds nothing."""
     if not voters:
         return UNBOUNDED
     indexes = sorted((acknowledged.get(voter, 0) for voter in voters), reverse=True)
@@ -51,7 +51,7 @@ def vote_of(voters: Collection[N], votes: Mapping[N, bool]) -> Election:
 
 
 def vote(sets: Sequence[Collection[N]], votes: Mapping[N, bool]) -> Election:
-    """Lost as soon as one set has rejected."""
+    """The result of an election in all sets: it is lost as soon as one set has rejected the candidate."""
     results = {vote_of(voters, votes) for voters in sets}
     if Election.LOST in results:
         return Election.LOST

@@ -87,12 +87,12 @@ class RaftLog:
 
     @property
     def configuration(self) -> Configuration:
-        """The last one in the log, committed or not."""
+        """The last configuration in the log, committed or not."""
         return self._known[-1][1] if self._known else self.base_configuration
 
     @property
     def configuration_index(self) -> int:
-        """The snapshot's index if it came with that."""
+        """The index of the last configuration, or the snapshot's index if it came with that."""
         return self._known[-1][0] if self._known else self.base
 
     def configuration_at(self, index: int) -> Configuration:
@@ -100,7 +100,7 @@ class RaftLog:
         return earlier[-1] if earlier else self.base_configuration
 
     def term(self, index: int) -> int:
-        """Raises Compacted before the log, IndexError after it."""
+        """The term of the entry at this index. Raises Compacted before the log, IndexError after it."""
         if index < self.base:
             raise Compacted(index)
         if index == self.base:
@@ -118,7 +118,7 @@ class RaftLog:
         return (term, index) >= (self.last_term, self.last)
 
     def entries_from(self, index: int, bytes_most: int = 0, upto: int | None = None) -> tuple[RaftEntry, ...]:
-        """At most `bytes_most` bytes but at least one entry (0: all). Raises Compacted."""
+        """The entries from `index` on: at most `bytes_most` bytes but at least one entry (0: all). Raises Compacted."""
         if index < self.first:
             raise Compacted(index)
         end = len(self._entries) if upto is None else max(0, upto - self.base)
@@ -136,14 +136,16 @@ class RaftLog:
     # -- changes
 
     def append(self, entries: Sequence[RaftEntry]) -> int:
-        """As leader; returns the last index."""
+        """Append entries as leader; returns the last index."""
         if entries:
             assert entries[0].index == self.last + 1, "a leader appends at the end"
             self._extend(entries)
         return self.last
 
     def take(self, before: int, before_term: int, entries: Sequence[RaftEntry], commit: int) -> int | None:
-        """Returns the last index of the entries, None if the log does not match at `before`."""
+        """Append a leader's entries after `before`. Returns the index of the last one, None if the log does not match
+        there.
+        """
         if not self.matches(before, before_term):
             return None
         last = before + len(entries)
@@ -196,7 +198,7 @@ class RaftLog:
         self.snapshot_handed = self.snapshot is not None
 
     def written(self, index: int, term: int) -> None:
-        """Durable up to this index, unless the entry there was replaced since the write began."""
+        """Everything up to this index is durable, unless the entry there was replaced since the write began."""
         if self.matches(index, term):
             assert index <= self._handed, "what is durable was handed over"
             self.stable = max(self.stable, index)
@@ -220,7 +222,7 @@ class RaftLog:
         return self.applying < (self.committed if unstable else min(self.committed, self.stable))
 
     def applicable(self, *, unstable: bool) -> tuple[RaftEntry, ...]:
-        """Not given out yet. `unstable`: also those not durable here."""
+        """The committed entries that were not given out yet. `unstable`: also those not durable here."""
         if self._paused or self.snapshot is not None:
             return ()
         end = self.committed if unstable else min(self.committed, self.stable)
@@ -236,14 +238,16 @@ class RaftLog:
         self._paused = full or self.applying < behind
 
     def has_applied(self, index: int, size: int) -> None:
-        """Or further, by a snapshot. `size`: bytes of the entries that were given out."""
+        """The host has applied the log up to `index`, perhaps further by a snapshot. `size`: bytes of the entries that
+        were given out.
+        """
         assert index <= self.applying, "what is applied was handed over, or is in a snapshot"
         self.applied = max(self.applied, index)
         self._applying_bytes -= size
         self._paused = bool(self._applying_most) and self._applying_bytes >= self._applying_most
 
     def abandon(self) -> None:
-        """Log and state start empty (raft/E-6)."""
+        """Drop the log and its state, and start empty (raft/E-6)."""
         self.base = self.base_term = self.committed = 0
         self.applying = self.applied = self.stable = self._handed = 0
         self.base_configuration = Configuration()
@@ -261,7 +265,7 @@ class RaftLog:
 
 
 def limited(entries: Sequence[RaftEntry], bytes_most: int) -> tuple[RaftEntry, ...]:
-    """At most `bytes_most` bytes but at least one entry (0: all)."""
+    """The first of these entries: at most `bytes_most` bytes but at least one entry (0: all)."""
     if not bytes_most:
         return tuple(entries)
     size = 0

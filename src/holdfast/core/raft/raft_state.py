@@ -136,7 +136,7 @@ class RaftState:
 
     @property
     def configuration(self) -> Configuration:
-        """The last one in the log (raft/C-1)."""
+        """The last configuration in the log (raft/C-1)."""
         return self.log.configuration
 
     @property
@@ -153,7 +153,7 @@ class RaftState:
         return log.configuration.votes(self.me) or log.configuration_at(log.committed).votes(self.me)
 
     def send(self, kind: RaftKind, to: NodeId, *, term: int | None = None, **more: object) -> None:
-        """`term`: None: this term."""
+        """Queue a message, for after the disk if its kind is in `AFTER_DISK`. `term`: None: this term."""
         message = RaftMessage(
             kind=kind,
             to=to,
@@ -165,7 +165,7 @@ class RaftState:
         (self.after if kind in AFTER_DISK else self.messages).append(message)
 
     def forward(self, message: RaftMessage, to: NodeId) -> None:
-        """A request to the leader, without a term."""
+        """Forward a request to the leader, without a term."""
         self.messages.append(
             RaftMessage(
                 kind=message.kind,

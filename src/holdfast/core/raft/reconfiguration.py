@@ -121,7 +121,9 @@ class Reconfiguration:
         *,
         asks: bool,
     ) -> ChangeAnswer:
-        """`token`: revision of the assignments that name these peers (raft/F-3)."""
+        """Start a change, or replace its target. `token`: revision of the assignments that name these peers
+        (raft/F-3).
+        """
         target = TargetPeers(frozenset(voters), frozenset(learners) - frozenset(voters), token, asks)
         assert target.voters, "a group without voters decides nothing"
         if term != self._state.term:
@@ -155,7 +157,7 @@ class Reconfiguration:
         return True
 
     def agree(self, term: int, token: int) -> bool:
-        """Returns whether it was waiting for that."""
+        """Agree to the joint configuration; returns whether the change was waiting for that."""
         target = self.target
         if term != self._state.term or target is None or (target.token, target.asks) != (token, True):
             return False
@@ -164,7 +166,7 @@ class Reconfiguration:
         return True
 
     def _catch_up(self, target: TargetPeers) -> None:
-        """raft/F-1 and raft/F-2."""
+        """Let the new peers catch up (raft/F-1), perhaps in place of an earlier target (raft/F-2)."""
         now = self._state.configuration
         self._asked = self._alone = 0
         self.target = target
@@ -185,7 +187,9 @@ class Reconfiguration:
     # -- progress
 
     def tick(self) -> None:
-        """raft/F-4."""
+        """Continue the change, or fail it if too many wanted voters are silent or one makes no progress (raft/F-4,
+        raft/F-6).
+        """
         if self.target is None:
             return
         if self._asked:
@@ -200,7 +204,7 @@ class Reconfiguration:
         self._look_at_laggards()
 
     def _look_at_laggards(self) -> None:
-        """raft/F-4."""
+        """Fail the change if a new voter makes no progress (raft/F-4)."""
         for node in self._catching_up:
             quiet = self.leading.progress[node].quiet
             if quiet >= self._state.settings.catch_up_ticks and not self._close(node):
@@ -235,7 +239,9 @@ class Reconfiguration:
             self._tell_applied()
 
     def _join_if_agreed(self) -> None:
-        """raft/F-5. `CaughtUp` is repeated, since the requester may have crashed."""
+        """Enter the joint configuration, or ask for that first (raft/F-5). `CaughtUp` is repeated, since the requester
+        may have crashed.
+        """
         assert self.target is not None, "who catches up has a target"
         if not self.target.asks:
             self._join()
