@@ -31,7 +31,9 @@ from holdfast.core.zones.assignments import Assignments, Node, PartitionKeys, Ta
 def try_catch_up_finish(
     keys: PartitionKeys, *, token: int, pending_revision: int, term: int
 ) -> tuple[bool, PartitionKeys]:
-    """The new voters of the change with `token` have caught up: may they join? (zones/A-12, zones/A-13)"""
+    """Lock the target for the change with `token`, whose new voters have caught up, unless it was replaced or a later
+    leader holds the lock (zones/A-12, zones/A-13). Returns whether they may join.
+    """
     if not keys.pending or token != pending_revision:
         return False, keys
     if keys.lock is not None and keys.lock.revision == pending_revision and keys.lock.term > term:
@@ -40,7 +42,7 @@ def try_catch_up_finish(
 
 
 def change_failed(keys: PartitionKeys, *, term: int) -> PartitionKeys:
-    """The target may be replaced again (zones/A-13)."""
+    """Release the lock, so that the target may be replaced again (zones/A-13)."""
     if keys.lock is None or keys.lock.term > term:
         return keys
     return msgspec.structs.replace(keys, lock=None)
@@ -51,7 +53,7 @@ def cancellable(keys: PartitionKeys) -> bool:
 
 
 def cancelled(keys: PartitionKeys, *, token: int, pending_revision: int) -> PartitionKeys:
-    """The waiting target becomes current. No effect if `token` is outdated."""
+    """Make the waiting target the current one. No effect if `token` is outdated."""
     if token != pending_revision or not cancellable(keys):
         return keys
     assert keys.planned is not None, "something waits"
@@ -91,7 +93,7 @@ class LeaderDuty(StrEnum):
 def leader_duty(
     keys: PartitionKeys, configuration: Configuration, *, pending_revision: int, cancels: bool
 ) -> LeaderDuty:
-    """See zones/A-16. The keys must come from a linearizable read."""
+    """The next step of the group's leader (zones/A-16). The keys must come from a linearizable read."""
     if not keys.pending:
         return LeaderDuty.NOTHING
     head = keys.pending[0]
@@ -139,7 +141,7 @@ def replica_duty(
     stable_revision: int,
     pending_revision: int,
 ) -> ReplicaDuty:
-    """`copy`: None if it has no replica."""
+    """The next step of this member's replica. `copy`: None if it has no replica."""
     stable, head = keys.stable or Assignments(), keys.pending[0] if keys.pending else None
     if head is not None and head.force:
         return _under_force(me, head, copy, pending_revision)
@@ -160,7 +162,9 @@ def replica_duty(
 
 
 def _under_force(me: Node, head: Assignments, copy: LocalCopy | None, revision: int) -> ReplicaDuty:
-    """zones/A-15. A replica that the forced head does not name keeps its data until later assignments are stable."""
+    """The next step while the head is forced (zones/A-15). A replica that it does not name keeps its data until later
+    assignments are stable.
+    """
     if me not in head.nodes:
         return ReplicaDuty.NONE if copy is None else ReplicaDuty.STOP
     if copy is None or not copy.running:

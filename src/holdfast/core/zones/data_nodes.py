@@ -55,7 +55,7 @@ class DataNodes(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
 
     @property
     def next_ms(self) -> int | None:
-        """None: no timer runs."""
+        """When the next timer is due; None: no timer will expire."""
         due = [timer.due_ms for timer in (self.up, self.down) if timer is not None]
         return min((one for one in due if one is not None), default=None)
 
@@ -63,7 +63,9 @@ class DataNodes(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
 def topology_changed(
     data: DataNodes, settings: ZoneSettings, alive: Collection[Node], at_ms: int
 ) -> DataNodes:
-    """`alive`: present members that pass the zone's filter (zones/A-11)."""
+    """Begin, continue or end the timers after members have come or gone (zones/A-11). `alive`: present members that
+    pass the zone's filter.
+    """
     latest = data.latest
     come = frozenset(alive) - latest
     gone = latest - frozenset(alive)
@@ -87,7 +89,7 @@ def _merged(timer: NodesTimer | None, nodes: frozenset[Node], at_ms: int, wait_s
 
 
 def timers_run_out(data: DataNodes, at_ms: int) -> DataNodes:
-    """The earlier timer first (zones/A-10)."""
+    """Apply the timers that are due, the earlier one first (zones/A-10)."""
     while (due := data.next_ms) is not None and due <= at_ms:
         nodes, up, down = data.latest, data.up, data.down
         if up is not None and up.due(due):
@@ -108,19 +110,21 @@ def _with(
 
 
 def filter_altered(data: DataNodes, alive: Collection[Node], at_ms: int) -> DataNodes:
-    """Also for an operator who wants exactly these nodes: at once, without timers."""
+    """Replace the data nodes at once, without timers: for a new filter, or for an operator who wants exactly these
+    nodes.
+    """
     return DataNodes(_with(data.history, frozenset(alive), at_ms))
 
 
 def gone_given_up(data: DataNodes, alive: Collection[Node], at_ms: int) -> DataNodes:
-    """An operator gives up all absent nodes: they return as new ones."""
+    """Give up all absent nodes, by order of an operator: they return as new ones."""
     assert alive, "somebody can hold the partitions"
     left = data.latest & frozenset(alive) or frozenset(alive)
     return DataNodes(_with(data.history, left, at_ms), data.up)
 
 
 def leavers_gone(data: DataNodes, leaving: Collection[Node], at_ms: int) -> DataNodes:
-    """Unless no other data node is left."""
+    """Remove members that want to leave, unless no other data node is left."""
     left = data.latest - frozenset(leaving)
     if not left:
         return data
@@ -133,14 +137,14 @@ def successors(
     topology: ClusterTopology,
     places: Mapping[Node, MemberPlace],
 ) -> dict[Node, Node]:
-    """By node that has gone (zones/A-28)."""
+    """The successors of nodes that have gone, by the node that each replaces (zones/A-28)."""
     at = {places[node]: node for node in sorted(settings.taken(topology)) if node in places}
     gone = sorted(data.latest - topology.nodes)
     return {node: at[places[node]] for node in gone if node in places and places[node] in at}
 
 
 def gone_replaced(data: DataNodes, by: Mapping[Node, Node], at_ms: int) -> DataNodes:
-    """At once, without timers."""
+    """Replace nodes by their successors at once, without timers."""
     if not by:
         return data
     left = (data.latest - by.keys()) | frozenset(by.values())
@@ -148,7 +152,7 @@ def gone_replaced(data: DataNodes, by: Mapping[Node, Node], at_ms: int) -> DataN
 
 
 def waits_altered(data: DataNodes, settings: ZoneSettings, at_ms: int) -> DataNodes:
-    """Wait times count from the start of each timer."""
+    """Change the wait times, which count from the start of each timer."""
     up, down = data.up, data.down
     if up is not None:
         up = msgspec.structs.replace(up, wait_s=settings.scale_up_s)

@@ -94,7 +94,7 @@ class ZoneSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
 
     @property
     def consensus(self) -> int:
-        """Voters; the other replicas are learners."""
+        """The number of voters; the other replicas are learners."""
         return min(2 * self.voters_needed - 1, self.replicas)
 
     def takes(self, member: DataMember) -> bool:
@@ -117,7 +117,7 @@ class DataNodesEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def usual_quorum(replicas: int) -> int:
-    """Zones survive two faults from five replicas on."""
+    """The quorum of a zone that does not set one. From five replicas on, a zone survives two faults."""
     if replicas == 1:
         return 1
     return 2 if replicas < 5 else 3
@@ -130,7 +130,7 @@ def quorums(replicas: int) -> range:
 
 
 def checked(settings: ZoneSettings) -> list[str]:
-    """Returns warnings. Raises ZoneRefused."""
+    """Check settings; returns warnings. Raises ZoneRefused."""
     name, replicas = settings.name, settings.replicas
     if not NAME.fullmatch(name):
         raise ZoneRefused(f"{name!r} is not a valid zone name: letters, digits, '_', '-' and '.', 64 at most")

@@ -107,7 +107,7 @@ class LeaderDuties:
             del self._reports[part]
 
     def group(self, work: ZoneWork, step: WorkStep, read: KeysRead) -> None:
-        """See zones/A-20."""
+        """Take the next step for a group that this member leads (zones/A-20)."""
         part = work[1:]
         term, copy = self._groups.term(part), self._groups.copy(part)
         zone = read.value(zone_key(part[0], "descriptor"), ZoneDescriptor)
@@ -147,7 +147,7 @@ class LeaderDuties:
         revision: int,
         read: KeysRead,
     ) -> bool:
-        """Write a completed change; False: there is none."""
+        """Write a change that the group has reported as complete; returns whether there is one."""
         part = work[1:]
         notice = self._reports[part].applied
         if notice is None or notice.configuration.token != revision:
@@ -220,7 +220,7 @@ class LeaderDuties:
             self._change_next()
 
     def _change_next(self) -> None:
-        """Groups that need no change leave the queue."""
+        """Look at the next queued groups again. Those that need no change any more leave the queue."""
         for part in list(self._queued)[: CHANGES_AT_ONCE - len(self._changing)]:
             del self._queued[part]
             self._queue.wake((WorkKind.GROUP, *part))

@@ -17,7 +17,7 @@ from holdfast.core.zones.zone_ports import Part
 
 
 class LocalZoneGroups:
-    """Implements `ZoneGroups`. Methods for leaders raise ProposalRefused on others."""
+    """Implements `ZoneGroups`. Methods for leaders raise ProposalRefused on members that do not lead."""
 
     def __init__(self, groups: GroupHost, routing: LeaderRouting) -> None:
         self._groups = groups
@@ -31,7 +31,7 @@ class LocalZoneGroups:
         if hosted is not None:
             return LocalCopy(not hosted.halted, hosted.group.configuration, hosted.group.generation)
         if part in self._unusable:
-            # The controller does not start it again and again.
+            # It counts as running, so that the controller does not start it again and again.
             return LocalCopy(True, Configuration())
         if number not in self._groups.journal.found:
             return None
@@ -62,11 +62,11 @@ class LocalZoneGroups:
             self._unusable.add(part)
 
     def halt(self, part: Part) -> None:
-        """Keep its data."""
+        """Stop the replica and keep its data."""
         self._groups.halt(group_of(*part))
 
     def destroy(self, part: Part) -> None:
-        """Delete its data, too."""
+        """Stop the replica and delete its data."""
         number = group_of(*part)
         self._unusable.discard(part)
         self._groups.stop(number)
@@ -79,7 +79,7 @@ class LocalZoneGroups:
         return part in self._unusable
 
     def term(self, part: Part) -> int | None:
-        """None: this member does not lead."""
+        """The term in which this member leads the group; None: it does not lead."""
         return self._groups.term(group_of(*part))
 
     def change_peers(self, part: Part, term: int, target: Assignments, token: int) -> ChangeAnswer:

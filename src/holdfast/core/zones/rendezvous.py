@@ -51,7 +51,7 @@ class EvenLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def even_layout(
     before: EvenLayout | None, topology: ClusterTopology, nodes: Collection[Node], settings: ZoneSettings
 ) -> EvenLayout:
-    """Move as few replicas as possible away from the layout before."""
+    """The next even layout, which moves as few replicas as possible."""
     group_of = {member.node: member.group for member in topology.members}
     rows: list[tuple[Node | None, ...]] = [(None,) * settings.replicas] * settings.partitions
     if before is not None:
@@ -72,7 +72,7 @@ def preference(nodes: Collection[Node], partition: int, layout: EvenLayout | Non
 def placed(
     nodes: Collection[Node], partition: int, settings: ZoneSettings, layout: EvenLayout | None = None
 ) -> Assignments:
-    """See zones/A-9."""
+    """The assignments of a partition by rendezvous, or by the layout (zones/A-9)."""
     return in_roles(preference(nodes, partition, layout), settings)
 
 

@@ -60,7 +60,7 @@ class ReplicaDuties:
         self.look_at(list(self._unsettled)[:LOOKS_AT_ONCE])
 
     def doubt(self, work: ZoneWork, step: WorkStep, read: KeysRead) -> None:
-        """Remove it from its group, or start it again (zones/A-22)."""
+        """Remove a replica in doubt from its group, or start it again (zones/A-22)."""
         part = work[1:]
         if not self._groups.in_doubt(part):
             self._queue.forget(work)
@@ -94,7 +94,7 @@ class ReplicaDuties:
         )
 
     def _begin_group(self, part: Part, stable: Assignments) -> None:
-        """Start it only if there is a place (zones/A-26)."""
+        """Start a new group if there is a place for one more (zones/A-26)."""
         if len(self._starting) < STARTS_AT_ONCE:
             self._starting[part] = self._queue.now + START_MS
             self._groups.found(
@@ -110,7 +110,7 @@ class ReplicaDuties:
         return bool(self._to_look)
 
     def look_at(self, parts: Iterable[Part]) -> None:
-        """Examine the first ones now; `has_more` tells whether others wait (zones/A-27)."""
+        """Examine the first of these replicas now; `has_more` tells whether others wait (zones/A-27)."""
         self._to_look.update(dict.fromkeys(sorted(parts)))
         for part in list(self._to_look)[:LOOKS_AT_ONCE]:
             del self._to_look[part]

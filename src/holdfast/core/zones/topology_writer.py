@@ -63,7 +63,7 @@ class TopologyWriter:
         self._write(entries, revision)
 
     def on_invoked(self, ticket: int, invoked: Invoked) -> None:
-        """The condition failed, or the members have changed since."""
+        """Try again if the condition failed, or if the members have changed since."""
         self._ticket = None
         if self._stale or not invoked.answer:
             self.on_members()

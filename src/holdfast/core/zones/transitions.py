@@ -69,7 +69,7 @@ def _set(keys: PartitionKeys, **changes: object) -> PartitionKeys:
 
 
 def _newer(keys: PartitionKeys, ts: int) -> bool:
-    """zones/A-1."""
+    """Whether an event is newer than all that were applied (zones/A-1)."""
     return keys.trigger is None or keys.trigger < ts
 
 
@@ -84,7 +84,8 @@ def update_pending(
     alive: Collection[Node] = (),
     replaces: bool = False,
 ) -> Transition:
-    """`calculated`: the placement for the changed members or settings. Raises NoVoters.
+    """Make the placement for changed members or settings the target, or the next one (zones/A-2). `calculated`: that
+    placement. Raises NoVoters.
 
     With high availability the target contains only `alive` nodes and those that are stable already. `replaces`: an
     unlocked target is replaced instead of being completed first (see `adjusting`).
@@ -119,7 +120,8 @@ def update_pending(
 def configuration_applied(
     keys: PartitionKeys, *, applied: Assignments, calculated: Assignments, term: int, index: int
 ) -> Transition:
-    """`calculated`: the placement as of now.
+    """The group has reported a configuration: make it stable, and take the next step (zones/A-3). `calculated`: the
+    placement as of now.
 
     Example of reduce and append: of the stable {A, B, C}, C loses its files. `switch_reduce` is {C}, and the group
     moves to {A, B}. When {A, B} is applied, C is out of the group: `switch_append` becomes {C}, and `pending` {A, B,
@@ -160,8 +162,8 @@ def configuration_applied(
 
 
 def _linked(chain: tuple[ChainLink, ...], link: ChainLink, head: Assignments) -> tuple[ChainLink, ...]:
-    """A graceful change starts a new chain, a forced one extends it, and the second phase of a reset replaces the last
-    link. A zone without high availability keeps no chain.
+    """The chain after a change. A graceful change starts a new chain, a forced one extends it, and the second phase of
+    a reset replaces the last link. A zone without high availability keeps no chain.
     """
     if not chain:
         return chain
@@ -220,7 +222,7 @@ class ResetRequest:
     """Present nodes that may hold replicas of the zone."""
     replicas_of: Mapping[Node, LocalReplica]
     placement_order: Sequence[Node]
-    """As the placement prefers them for this partition."""
+    """The nodes, in the order in which the placement prefers them for this partition."""
     quorum: int
     replicas: int
     consensus: int
@@ -282,7 +284,7 @@ def reset(keys: PartitionKeys, request: ResetRequest) -> Transition:
 
 
 def _in_force(holding: Collection[Node], request: ResetRequest) -> Configuration | None:
-    """Reported by a replica with data (zones/A-29); None: by none."""
+    """The configuration in force, as the replicas with data report it (zones/A-29); None: none of them does."""
     reported = [request.replicas_of[node] for node in sorted(holding) if request.replicas_of[node].voters]
     if not reported:
         return None  # Older builds report none.
@@ -291,7 +293,7 @@ def _in_force(holding: Collection[Node], request: ResetRequest) -> Configuration
 
 
 def _placed(kept: Assignments, request: ResetRequest) -> Assignments:
-    """In the roles that the placement gives."""
+    """The replicas with data, and spare ones if an operator resets, in the roles that the placement gives."""
     chosen = set(kept.nodes)
     if request.manual:
         usable = (request.alive_data_nodes & request.alive) - chosen
@@ -303,7 +305,7 @@ def _placed(kept: Assignments, request: ResetRequest) -> Assignments:
 
 
 def _most_advanced(nodes: frozenset[Node], holding: Collection[Node], request: ResetRequest) -> Node:
-    """The longest log; ties, and nodes without data, are decided by name."""
+    """The node with the longest log. Ties, and nodes without data, are decided by name."""
     candidates = sorted(nodes & set(holding)) or sorted(nodes)
     longest = max(_index(node, request) for node in candidates)
     return next(node for node in candidates if _index(node, request) == longest)

@@ -53,7 +53,7 @@ class WorkKind(StrEnum):
 
 
 ZoneWork = tuple[WorkKind, int, int]
-"""Partition -1: none."""
+"""Kind, zone and partition (-1: none)."""
 
 
 @dataclass(slots=True)
@@ -83,10 +83,10 @@ class WorkQueue:
         self.woken: set[ZoneWork] = set()
         """To run before it is due; a subset of `steps`."""
         self._writes: list[tuple[ZoneWork, KeysRead, Sequence[KeyWrite]]] = []
-        """Writes of work that shared a read."""
+        """Writes of work that shared a read, not sent yet."""
 
     def answered(self, ticket: int) -> list[tuple[ZoneWork, WorkStep]]:
-        """None: the answer is outdated (zones/A-17)."""
+        """The work that waited for this answer, with its steps; empty if the answer is outdated (zones/A-17)."""
         found = []
         for work in self.of_ticket.pop(ticket, ()):
             step = self.steps[work]
@@ -144,7 +144,7 @@ class WorkQueue:
             self._read(batch)
 
     def _shares(self, batch: list[ZoneWork], work: ZoneWork, step: WorkStep) -> bool:
-        """See zones/A-31."""
+        """Whether this work may share a read with the batch (zones/A-31)."""
         alone = step.alone or self.steps[batch[0]].alone
         return not alone and work[0] is batch[0][0] and len(batch) < WORKS_AT_ONCE
 
@@ -154,7 +154,7 @@ class WorkQueue:
         self._await(batch, self._store.read(list(keys)))
 
     def _is_idle(self, work: ZoneWork) -> bool:
-        """Whether this member does not have this work, or no longer."""
+        """Whether this work is not, or no longer, the work of this member."""
         if work[0] in (WorkKind.DATA_NODES, WorkKind.TRIGGER):
             return not self._store.leads
         return work[0] is WorkKind.GROUP and self._groups.term(work[1:]) is None
@@ -169,7 +169,7 @@ class WorkQueue:
     def write(
         self, work: ZoneWork, step: WorkStep, read: KeysRead, changes: Sequence[KeyWrite], then: str = ""
     ) -> None:
-        """`go` sends it, with the others of that read."""
+        """Queue a write, which `go` sends with the others of that read."""
         step.then = then
         self._writes.append((work, read, changes))
 
@@ -188,7 +188,7 @@ class WorkQueue:
             self.wake(work)
 
     def failed(self, work: ZoneWork, why: str) -> None:
-        """See zones/A-19."""
+        """Retry later, and report work that fails again and again (zones/A-19)."""
         step = self.step(work)
         step.attempts += 1
         step.why = why
@@ -199,7 +199,7 @@ class WorkQueue:
 
     @property
     def troubles(self) -> list[tuple[int, int, int, str]]:
-        """Zone, partition (-1: all), attempts, reason."""
+        """Work that fails again and again: zone, partition (-1: all), attempts, reason."""
         return [
             (work[1], work[2], step.attempts, step.why)
             for work, step in sorted(self.steps.items())

@@ -42,7 +42,7 @@ from holdfast.core.zones.zone_keys import (
 
 
 def created(read: KeysRead, settings: ZoneSettings, now_ms: int) -> tuple[ZoneDescriptor, If]:
-    """Needs `creation_keys`. Raises ZoneRefused."""
+    """Create a zone. Needs `creation_keys`. Raises ZoneRefused."""
     checked(settings)
     if read.entry(name_key(settings.name)).exists:
         raise ZoneRefused(f"there is a zone {settings.name} already")
@@ -71,7 +71,7 @@ def creation_keys(settings: ZoneSettings) -> list[bytes]:
 
 
 def found_zone(read: KeysRead, name: str) -> ZoneDescriptor:
-    """Needs the key of its name, then its descriptor. Raises ZoneRefused."""
+    """Find a zone by its name. Needs the key of the name, then the descriptor. Raises ZoneRefused."""
     number = read.value(name_key(name), int)
     zone = None if number is None else read.value(zone_key(number, "descriptor"), ZoneDescriptor)
     if zone is None:
@@ -82,8 +82,8 @@ def found_zone(read: KeysRead, name: str) -> ZoneDescriptor:
 def altered(
     read: KeysRead, name: str, changes: Mapping[str, object], now_ms: int
 ) -> tuple[ZoneDescriptor, If]:
-    """With the immediate effect on its data nodes. Needs the key of its name, its descriptor, its data nodes and the
-    topology. Raises ZoneRefused.
+    """Alter settings of a zone, with the immediate effect on its data nodes. Needs the key of its name, its descriptor,
+    its data nodes and the topology. Raises ZoneRefused.
     """
     zone = found_zone(read, name)
     fixed = sorted(changes.keys() & {"name", "partitions"})
@@ -119,7 +119,7 @@ def altered(
 
 
 def renamed(read: KeysRead, name: str, wanted: str) -> tuple[ZoneDescriptor, If]:
-    """Needs the keys of both names and the descriptor. Raises ZoneRefused."""
+    """Rename a zone. Needs the keys of both names and the descriptor. Raises ZoneRefused."""
     zone = found_zone(read, name)
     settings = msgspec.structs.replace(zone.settings, name=wanted)
     checked(settings)
@@ -138,7 +138,7 @@ ZONE_FIELDS: Final = ("descriptor", "history", "up", "down", "layout", "recovery
 
 
 def dropped(read: KeysRead, name: str) -> tuple[ZoneDescriptor, If]:
-    """Drop a zone, whatever moves. Needs the key of its name and its descriptor. Raises ZoneRefused."""
+    """Drop a zone, even while its replicas move. Needs the key of its name and its descriptor. Raises ZoneRefused."""
     zone = found_zone(read, name)
     changes: list[PutKey | RemoveKey] = [RemoveKey(name_key(name))]
     changes += [RemoveKey(zone_key(zone.id, field)) for field in ZONE_FIELDS]

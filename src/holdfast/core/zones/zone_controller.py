@@ -68,7 +68,7 @@ class ZoneController:
         self.leading.on_notice(part, notice)
 
     def on_tick(self, now_ms: int) -> None:
-        """About ten times a second while there is work (`rests`), and twice a second otherwise."""
+        """Called about ten times a second while there is work (`rests`), and twice a second otherwise."""
         self.queue.now = now_ms
         self.triggers.on_tick()
         self.replicas.on_tick()
@@ -77,7 +77,7 @@ class ZoneController:
         self.queue.go()
 
     def on_read(self, ticket: int, entries: Sequence[MetastoreEntry], revision: int) -> None:
-        """See zones/A-17."""
+        """Take the next step of the work that waited for this answer (zones/A-17)."""
         read = KeysRead(entries, revision)
         for work, step in self.queue.answered(ticket):
             self._run(work, step, read.again())
@@ -111,7 +111,7 @@ class ZoneController:
 
     @property
     def has_more(self) -> bool:
-        """Call `go_on` in a step of its own (zones/A-27)."""
+        """Whether replicas wait to be examined: then call `go_on` in a step of its own (zones/A-27)."""
         return self.replicas.has_more
 
     @property
@@ -124,7 +124,7 @@ class ZoneController:
         self.replicas.look_at(())
 
     def _forget_zone(self, number: int) -> None:
-        """Keep only the work for replicas in doubt."""
+        """Forget the work for a dropped zone, but for replicas in doubt."""
         for work in [one for one in self.queue.steps if one[1] == number and one[0] is not WorkKind.DOUBT]:
             self.queue.forget(work)
         self.resets.forget_zone(number)

@@ -93,7 +93,7 @@ class ZoneHost:
         metastore.watch(self, prefix=ZONES)
 
     def _now_ms(self) -> int:
-        """Since 1970. Rises even while the wall clock is set back."""
+        """The time since 1970. It rises even while the wall clock is set back."""
         passed_ms = (self._out.now_ns - self._told_ns) // MILLISECOND
         self._told_ns += passed_ms * MILLISECOND
         self._time_ms = max(self._time_ms + passed_ms, self._out.wall_ms())
@@ -166,7 +166,7 @@ class ZoneHost:
         self._controller.on_invoked(ticket, invoked)
 
     def on_failed(self, ticket: int, error: RequestError) -> None:
-        """The controller repeats its own requests after a while."""
+        """Read again to confirm this copy. The controller repeats its own requests after a while."""
         if ticket == self._beginning:
             self._beginning = self._metastore.read([TOPOLOGY_KEY], self)
 
@@ -186,7 +186,7 @@ class ZoneHost:
         return not self.held_by(node_of(info))
 
     def leave_blocker(self, member: MemberId) -> str:
-        """With the next step; empty: none."""
+        """The reason why a member cannot leave yet, with the next step; empty: none."""
         info = self._standing.member(member)
         if info is None or self.can_leave(member):
             return ""
@@ -197,7 +197,7 @@ class ZoneHost:
         return f"partitions still have a replica here ({which}); they move to other members first"
 
     def held_by(self, node: Node) -> int:
-        """Partitions whose assignments name this node."""
+        """The number of partitions whose assignments name this node."""
         return sum(self._held(node).values())
 
     def _held(self, node: Node) -> dict[int, int]:
@@ -224,7 +224,7 @@ class ZoneHost:
     # -- `ZoneWorld`, and other members
 
     def jitter(self, most_ms: int) -> int:
-        """Differs by member and by call."""
+        """A pseudo-random part of this time, which differs by member and by call."""
         self._draws += 1
         word = blake2b(f"{self._groups.me}/{self._draws}".encode(), digest_size=8).digest()
         return int.from_bytes(word, "big") % max(1, most_ms)
@@ -296,7 +296,7 @@ class ZoneHost:
         self._tick()
 
     def sweep(self) -> None:
-        """About twice a second: the ticks of zones at rest."""
+        """Run a tick for zones at rest, about twice a second."""
         if not self._ticking and (self._routing.known or self._replicas.copies()):
             self._tick()
 
@@ -315,7 +315,7 @@ class ZoneHost:
         self._tick_soon()
 
     def _hand_over(self) -> None:
-        """zones/Z-4, for a few groups at each tick."""
+        """Transfer the leadership of a few groups at each tick to the owners of their partitions (zones/Z-4)."""
         for _ in range(min(len(self._to_hand_over), LOOKS_AT_ONCE)):
             number = self._to_hand_over.popleft()
             partition = place_of(number)[1]

@@ -57,7 +57,7 @@ def encoded(value: object) -> bytes:
 
 
 def decoded(data: bytes, kind: type[Value]) -> Value:
-    """It may be shared: do not modify it. Raises UnknownFormat."""
+    """Decode a value. It may be shared: do not modify it. Raises UnknownFormat."""
     found: Value = _decoded(data, cast("Any", kind))
     return found
 
@@ -93,7 +93,7 @@ def part_key(zone: int, partition: int, field: str) -> bytes:
 
 
 def zone_of(key: bytes) -> tuple[int, str] | None:
-    """Zone and field."""
+    """The zone and the field of a key; None: it is not one of a zone."""
     if not key.startswith(ZONE_PREFIX):
         return None
     number, _, field = key.removeprefix(ZONE_PREFIX).partition(b"/")
@@ -101,7 +101,7 @@ def zone_of(key: bytes) -> tuple[int, str] | None:
 
 
 def part_of(key: bytes) -> tuple[int, int, str] | None:
-    """Zone, partition and field."""
+    """The zone, the partition and the field of a key; None: it is not one of a partition."""
     if not key.startswith(PART_PREFIX):
         return None
     zone, partition, field = key.removeprefix(PART_PREFIX).split(b"/")
@@ -123,13 +123,15 @@ class KeysRead:
         self.revision = revision
 
     def again(self) -> KeysRead:
-        """None of the entries is used yet."""
+        """The same entries, of which none is used yet."""
         read = KeysRead((), self.revision)
         read._entries = self._entries
         return read
 
     def use_all(self, reads: Iterable[KeysRead]) -> None:
-        """`reads` share its entries (`again`), and are to be guarded together."""
+        """Use the entries that `reads` have used, so that one write guards them together. `reads` share these entries
+        (`again`).
+        """
         for read in reads:
             for key in read.used:
                 self.entry(key)
@@ -139,13 +141,13 @@ class KeysRead:
         return list(self._looked)
 
     def entry(self, key: bytes) -> MetastoreEntry:
-        """The entry guards the write from now on."""
+        """The entry of a key. It guards the write from now on."""
         found = self._entries.get(key) or MetastoreEntry(key)
         self._looked[key] = found
         return found
 
     def value(self, key: bytes, kind: type[Value]) -> Value | None:
-        """Raises UnknownFormat."""
+        """The value of a key, decoded. Raises UnknownFormat."""
         data = self.entry(key).value
         return None if data is None else decoded(data, kind)
 
@@ -177,7 +179,7 @@ def part_keys(zone: int, partition: int) -> tuple[bytes, ...]:
 
 
 def partition_keys(read: KeysRead, zone: int, partition: int) -> PartitionKeys:
-    """Raises UnknownFormat."""
+    """Read the keys of a partition. Raises UnknownFormat."""
     found = {
         name: read.value(key, kind)
         for key, (name, kind) in zip(part_keys(zone, partition), PART_FIELDS.values(), strict=True)
@@ -186,7 +188,7 @@ def partition_keys(read: KeysRead, zone: int, partition: int) -> PartitionKeys:
 
 
 def changes_to(zone: int, partition: int, before: PartitionKeys, after: PartitionKeys) -> list[KeyWrite]:
-    """Empty values are removed."""
+    """The writes that turn `before` into `after`. Empty values are removed."""
     changes: list[KeyWrite] = []
     for field, (name, _) in PART_FIELDS.items():
         now, then = getattr(before, name), getattr(after, name)

@@ -66,7 +66,7 @@ PARTITIONS_MOST: Final = 6000
 
 class Decide(Protocol):
     def __call__(self) -> tuple[Branch, object] | None:
-        """The invoke, and its answer once that is applied; None: a question, which it has answered."""
+        """Returns the invoke, and the answer for when it is applied. None: it was a question, and has been answered."""
 
 
 @dataclass(slots=True)
@@ -156,7 +156,7 @@ class ZoneOrders:
     # -- answers of the metastore
 
     def on_read(self, ticket: Ticket, entries: list[MetastoreEntry], revision: int) -> None:
-        """This copy is now new enough (zones/Z-5)."""
+        """Decide the order: this copy is new enough now (zones/Z-5)."""
         given = self._given.pop(ticket)
         if given.needs_members and not self._knows_members():
             self._early.append(given)
@@ -188,7 +188,7 @@ class ZoneOrders:
     # -- orders
 
     def _knows_members(self) -> bool:
-        """See zones/Z-6."""
+        """Whether the metastore knows the current view (zones/Z-6)."""
         known = self._read().value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
         return self._membership.view is None or known.view >= self._membership.view.number
 
@@ -289,7 +289,7 @@ def _add(replicas: dict[int, list[ReplicaTold]], node: NodeId, message: ZoneStat
 
 
 def _lagging(one: ZonePartitionTold, replicas: list[ReplicaTold]) -> list[ReplicaTold]:
-    """Their lag behind the leader, if that has reported."""
+    """Add the lag of each replica behind the leader, if that has reported."""
     led = next((replica.index for replica in replicas if replica.node == one.leader), 0)
     return [msgspec.structs.replace(replica, lag=max(0, led - replica.index)) for replica in replicas]
 
@@ -302,8 +302,8 @@ def _must_be_droppable(settings: ZoneSettings) -> None:
 
 
 def _reset(read: KeysRead, name: str, partitions: Sequence[int], now_ms: int) -> If:
-    """Absent members lose their place as data nodes; otherwise the next member to join would trigger a move to them,
-    which would wait for ever.
+    """Reset these partitions. Absent members lose their place as data nodes; otherwise the next member to join would
+    trigger a move to them, which would wait for ever.
     """
     zone = found_zone(read, name)
     count = zone.settings.partitions

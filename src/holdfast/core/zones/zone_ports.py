@@ -33,12 +33,12 @@ class ZoneStore(Protocol):
 
 
 class ZoneGroups(Protocol):
-    """The Raft groups of this member. Methods for leaders raise ProposalRefused on others."""
+    """The Raft groups of this member. Methods for leaders raise ProposalRefused on members that do not lead."""
 
     def copy(self, part: Part) -> LocalCopy | None: ...
 
     def copies(self) -> Sequence[Part]:
-        """Sorted."""
+        """The partitions that have a replica here, sorted."""
 
     def found(self, part: Part, configuration: Configuration) -> None:
         """Start a new group, or this member's part of it."""
@@ -59,7 +59,7 @@ class ZoneGroups(Protocol):
         """Whether the replica here knows the leader."""
 
     def term(self, part: Part) -> int | None:
-        """None: this member does not lead."""
+        """The term in which this member leads the group; None: it does not lead."""
 
     def change_peers(self, part: Part, term: int, target: Assignments, token: int) -> ChangeAnswer: ...
 
@@ -78,6 +78,6 @@ class ZoneWorld(Protocol):
         """A random part of this time."""
 
     def ask_replicas(self, node: Node, zone: int) -> None:
-        """The answer, if any, goes to `on_replicas`."""
+        """Ask a member for the states of its replicas. The answer, if any, goes to `on_replicas`."""
 
     def failing(self, part: Part, attempts: int, why: str) -> None: ...

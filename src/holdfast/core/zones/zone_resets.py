@@ -44,7 +44,7 @@ class ZoneResets:
         wanted: RecoveryRequest,
         read: KeysRead,
     ) -> tuple[Result, PartitionKeys] | None:
-        """None: not all members have reported yet (zones/A-21)."""
+        """Apply a requested reset to a partition. None: members may still report (zones/A-21)."""
         settings = zone.settings
         topology = read.value(TOPOLOGY_KEY, ClusterTopology) or ClusterTopology()
         asked = read.entry(zone_key(zone.id, "recovery")).revision
@@ -86,7 +86,7 @@ class ZoneResets:
         return states if whole or self._queue.now - since >= ANSWER_MS else None
 
     def watch_quorums(self, zone: ZoneDescriptor | None) -> None:
-        """Reset a zone with high availability if a quorum is absent for too long."""
+        """Reset a zone with high availability if a partition lacks a majority of its voters for too long."""
         if zone is None or zone.settings.consistency is not Consistency.HIGH_AVAILABILITY:
             return
         settings, number = zone.settings, zone.id

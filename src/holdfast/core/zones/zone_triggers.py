@@ -75,7 +75,7 @@ class ZoneTriggers:
                 self._resets.watch_quorums(local_descriptor(self._store, zone))
 
     def wake_zone(self, zone: int, field: str) -> None:
-        """A key on which its triggers depend has changed (zones/A-18)."""
+        """Wake the triggers that depend on a key that has changed (zones/A-18)."""
         if not self._store.leads:
             return
         if field in ("descriptor", "topology", "up", "down"):
@@ -139,7 +139,7 @@ class ZoneTriggers:
         nodes: frozenset[Node],
         read: KeysRead,
     ) -> PartitionKeys:
-        """The timestamp is the newest revision of the keys on which it depends."""
+        """Adjust the target. Its timestamp is the newest revision of the keys on which it depends."""
         settings = zone.settings
         layout = read.value(zone_key(zone.id, "layout"), EvenLayout)
         if settings.placement is PlacementKind.EVEN and not (layout and layout.fits(nodes, settings)):
@@ -181,7 +181,7 @@ class ZoneTriggers:
         return after
 
     def _reduced(self, before: PartitionKeys, calculated: Assignments, revision: int) -> PartitionKeys:
-        """If no voter would be left, an operator has to decide."""
+        """Remove the replicas in doubt. If no voter would be left, change nothing: an operator has to decide."""
         assert before.switch_reduce is not None, "somebody is in doubt"
         try:
             _, after = reduce_changed(

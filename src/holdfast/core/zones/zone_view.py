@@ -72,7 +72,7 @@ class ZoneView:
         return known
 
     def leader(self, zone: int, partition: int) -> tuple[int, NodeId] | None:
-        """None: unknown, or not a present member."""
+        """The term and the node of the leader; None: it is unknown, or not a present member."""
         number = group_of(zone, partition)
         known = self._routing.leader(number)
         info = self._membership.member(known[1]) if known is not None else None
@@ -142,7 +142,7 @@ class ZoneView:
         return {node_of(info): info.name for info in self._membership.members()}
 
     def unsafe_reason(self) -> str:
-        """A crash could lose data or availability in a zone now; empty: none."""
+        """The reason why a crash could lose data or availability in a zone now; empty: none."""
         here = self.names().keys()
         for zone in self.zones():
             parts = self.partitions(zone)
@@ -160,7 +160,7 @@ class ZoneView:
         return ""
 
     def recovery_advice(self) -> str:
-        """For the first zone that has lost a majority; empty: none, as far as is known here."""
+        """Advice for the first zone that has lost a majority; empty: none has, as far as is known here."""
         for zone in self.zones():
             lost = self._lost(zone, self.partitions(zone), self.names().keys())
             if lost:
@@ -168,7 +168,7 @@ class ZoneView:
         return ""
 
     def _advice(self, zone: ZoneDescriptor, parts: Sequence[PartitionKeys], here: AbstractSet[NodeId]) -> str:
-        """For replicas on absent members; empty: nothing to do."""
+        """Advice about replicas on absent members; empty: nothing to do."""
         if self._lost(zone, parts, here):
             return _reset_advice(zone)
         named = [one for keys in parts for one in (keys.stable, *keys.pending) if one is not None]
@@ -186,7 +186,7 @@ class ZoneView:
         )
 
     def _lost(self, zone: ZoneDescriptor, parts: Sequence[PartitionKeys], here: AbstractSet[NodeId]) -> int:
-        """Leaderless partitions whose majority is absent or damaged."""
+        """The number of leaderless partitions whose majority is absent or damaged."""
         return sum(
             self.leader(zone.id, partition) is None and _lacks_majority(keys, here)
             for partition, keys in enumerate(parts)
@@ -223,7 +223,7 @@ def _lacking(parts: Sequence[PartitionKeys], here: Collection[NodeId]) -> int:
 
 
 def readable_settings(settings: ZoneSettings) -> dict[str, SettingValue]:
-    """Without its name."""
+    """The settings of a zone without its name, for display."""
     found: dict[str, SettingValue] = {
         "partitions": settings.partitions,
         "replicas": settings.replicas,
