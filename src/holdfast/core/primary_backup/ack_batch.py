@@ -73,7 +73,9 @@ class AckBatch:
         """Everything that must survive a power failure is durable here."""
 
     def wait_for(self, partition: int, held: AnyReplica, slow: set[str]) -> None:
-        """`slow`: async backups that callers wait for too."""
+        """Wait for the members that get the records of this replica. `slow`: async backups that callers wait for
+        too.
+        """
         sync = held.sync
         for member in held.targets:
             waits = self.need if member in sync else self.slow_async if member in slow else self.late
@@ -91,7 +93,7 @@ class AckBatch:
         return bool(self.need or self.slow_async or self.open_links) or not self.on_disk
 
     def add_read(self, partition: int, name: str, sync: frozenset[str]) -> None:
-        """The map's sync backups confirm that they still follow this primary."""
+        """Wait until the map's sync backups confirm that they still follow this primary."""
         self.pending_reads.setdefault(partition, set()).add(name)
         for member in sorted(sync):
             self.need.setdefault(member, set()).add(partition)

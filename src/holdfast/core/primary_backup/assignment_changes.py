@@ -25,7 +25,9 @@ from holdfast.core.store.partition_copy import PartitionCopy
 
 
 def retarget(copy: PartitionCopy, targets: ReplicationTargets, batches: PendingAcks, out: Outbox) -> None:
-    """See primary_backup/P-1 and primary_backup/P-2; this member is, and stays, the primary."""
+    """Send unfinished records of a copy to the members of its present assignment, and wait for these
+    (primary_backup/P-1, primary_backup/P-2). This member is, and stays, the primary.
+    """
     partition = copy.partition
     assert targets.terms[partition] <= copy.term, "terms rise"
     targets.terms[partition] = copy.term

@@ -24,7 +24,7 @@ class Backlog:
     __slots__ = ("_async_bytes", "_late", "_out", "bytes", "crowded", "most", "refusing", "slow")
 
     def __init__(self, limits: LimitSettings, out: Outbox | None = None) -> None:
-        """`out` gets a `BacklogChanged`."""
+        """`out` is notified of changes (`BacklogChanged`)."""
         self._out = out or Outbox()
         self.most = limits.bounded(limits.backlog_bytes)
         self._async_bytes = limits.bounded(limits.async_backlog_bytes)
@@ -55,13 +55,13 @@ class Backlog:
             self._out.notify(BacklogChanged())
 
     def refuse(self) -> None:
-        """If the backlog is crowded: waiting does not help."""
+        """Reject writes if the backlog is crowded, because waiting does not help."""
         if self.crowded and not self.refusing:
             self.refusing = True
             self._out.notify(BacklogChanged())
 
     def late(self, member: str, size: int) -> None:
-        """`size` may be negative."""
+        """Count bytes that this async backup has not acknowledged. `size` may be negative."""
         kept = self._late.get(member, 0) + size
         assert kept >= 0, "only counted bytes are released"
         if kept:

@@ -46,7 +46,7 @@ class _Clearing:
     """Partitions still to be cleared."""
     unserved: list[int]
     of: MapReplica | None = None
-    """In the first partition of `left`; None: not begun."""
+    """The map in the first partition of `left`; None: not begun."""
     keys: list[bytes] = field(default_factory=list)
     """Keys still to be removed there."""
     count: int = 0
@@ -71,7 +71,7 @@ class Clearings:
         self._running: deque[_Clearing] = deque()
 
     def begin(self, request: Request, done: ShareDone) -> None:
-        """Where it is served here, beginning with a slice at once."""
+        """Clear the map in the partitions that are served here; the first slice may run at once."""
         deadline_ns = self._out.now_ns + self._timeout_ns
         unserved = [one for one in request.partitions if self._lane.leading[one] is None]
         self._running.append(_Clearing(request, done, deadline_ns, deque(request.partitions), unserved))
@@ -90,7 +90,7 @@ class Clearings:
         self._out.timer(TimerName.CLEAR, after_ns)
 
     def _go_on(self) -> None:
-        """One slice of the next clearing in turn."""
+        """Run one slice of the next clearing in turn."""
         clearing = self._running[0]
         if self._out.now_ns >= clearing.deadline_ns or self._refused(clearing.request) is not None:
             clearing.missed += clearing.left
@@ -131,13 +131,13 @@ class Clearings:
 
             if not clearing.keys:
                 if copy is not None:
-                    # The answer says that nothing is left there; it rests on that.
+                    # The answer says that nothing is left there, so that has to be confirmed, too (primary_backup/P-7).
                     self._lane.rest_on(copy, clearing.request.map)
                 clearing.left.popleft()
                 clearing.of = None
 
     def _remove(self, clearing: _Clearing, copy: PartitionCopy, held: MapReplica, most: int) -> int:
-        """About `most` bytes; returns the bytes."""
+        """Remove entries of about `most` bytes; returns their bytes."""
         lane, keys, entries = self._lane, clearing.keys, held.state.entries
         size = 0
         while keys and size < most:

@@ -25,7 +25,9 @@ class ClientAcks:
         self._there: dict[MemberId, set[bytes]] = {}
 
     def add(self, token: Token, client: bytes) -> None:
-        """The token is notified when this member, as a backup, holds records for it."""
+        """Register a client's connection: the token is notified when this member, as a backup, holds records of the
+        client.
+        """
         assert token not in self._clients, "a token names one registration"
         self._clients[token] = client
         connections = self._here.setdefault(client, [])
@@ -34,7 +36,7 @@ class ClientAcks:
             self._send_to_all(Collecting([client], []))
 
     def remove(self, token: Token) -> None:
-        """An unknown token is ignored."""
+        """End a registration. An unknown token is ignored."""
         client = self._clients.pop(token, None)
         if client is None:
             return

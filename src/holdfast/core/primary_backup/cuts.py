@@ -1,4 +1,4 @@
-"""Cuts: snapshots of maps, one moment per partition, that are read while writes go on (S1, S2).
+"""Cuts: snapshots of maps, one moment per partition, that are read while writes continue.
 
 - primary_backup/C-1: A cut is a record in the history of a map in a partition (`Change.PIN`). The primary and every
   backup that apply the record in its turn keep a *pin*: the content of the map after that update. All pins of one
@@ -19,7 +19,7 @@ map. Update 19 sets a to 5: the pin stores a: 1 in its overlay. Update 20 adds c
 Reading the cut merges the overlay over the present map: {a: 1, b: 2}. The pin of a backup, from when it applies update
 18, is equal.
 
-Remaining times to live are by the holder's clock when it applied the record.
+Each holder computes remaining times to live by its own clock, from when it applied the record.
 
 Copies that are filled, recovered or repaired hold the updates of a cut, but not the cut; they are not named as holders.
 """
@@ -89,7 +89,7 @@ class Pin:
         self.term = held.term
         self.entries = len(held.state.entries)
         self.taken_ns = now_ns
-        """By this member's clock, or the calendar in a zone; times to live are relative to it."""
+        """Time of the cut by this member's clock, or in a zone by the calendar; times to live are relative to it."""
         self.expiries: dict[bytes, Expiry] = dict(held.state.expiries.items())
         self.hashes: dict[bytes, int] = held.state.hashes.copy()
         self.holders: tuple[MemberId, ...] = ()
@@ -105,7 +105,7 @@ class Pin:
         held.state.observe(self)
 
     def absorb(self, touched: dict[bytes, bytes | None], entries: Entries) -> None:
-        """Former values; only the first change of a key since the cut counts."""
+        """Keep former values. Only the first change of a key since the cut counts."""
         overlay = self._overlay
         if not overlay:
             overlay.update(touched)
@@ -115,7 +115,7 @@ class Pin:
                 overlay[key] = value
 
     def hide(self, keys: Sequence[bytes]) -> None:
-        """Entries that had expired at the cut and were not removed."""
+        """Leave out entries that had expired at the cut and were not removed."""
         self._overlay.update(dict.fromkeys(keys))
         self.entries -= len(keys)
         assert self.entries >= 0, "only entries of the pin are hidden"
@@ -135,7 +135,7 @@ class Pin:
             state.unobserve(self)
 
     def content(self) -> Mapping[bytes, bytes]:
-        """Do not change them; valid until the end of the member's step."""
+        """The entries at the cut. Do not change them; they are valid until the end of the member's step."""
         state = self._state
         if state is None:
             return self._overlay  # type: ignore[return-value]  # without None once it is complete
@@ -147,7 +147,7 @@ class Pin:
         return {key: value for key, value in merged.items() if value is not None}
 
     def get(self, key: bytes) -> bytes | None:
-        """None: the key was not there at the cut."""
+        """The value at the cut; None: the key was not there."""
         state = self._state
         if state is None:
             return self._overlay.get(key)
@@ -171,7 +171,7 @@ class _Kept:
         return [pin for pins in self.pins.values() for pin in pins.values()]
 
     def confirmed_pins(self, partition: int, names: Sequence[str]) -> list[Pin] | None:
-        """None: not all are confirmed."""
+        """The pins of these maps in a partition; None: there are none, or not all are confirmed."""
         there = self.pins.get(partition, {})
         mine = [there[name] for name in names if name in there]
         return mine if mine and all(pin.known for pin in mine) else None
@@ -312,7 +312,7 @@ class Cuts:
         self.lane.close_batch(done)
 
     def begin(self, cut: bytes, names: Sequence[str], lease_ms: int) -> _Kept:
-        """A client takes a cut through this member."""
+        """Begin a cut, or continue one, for a client of this member."""
         kept = self._open(cut, lease_ms)
         if kept.maps is None:
             kept.maps = frozenset(names)
@@ -320,7 +320,9 @@ class Cuts:
         return kept
 
     def _remove_ended(self, copy: PartitionCopy, written: Sequence[MapReplica], may_end: int) -> int:
-        """Examine at most `may_end` entries (primary_backup/C-4); returns how many more may be examined."""
+        """Remove expired entries (primary_backup/C-4), and examine at most `may_end` for that; returns how many more
+        may be examined.
+        """
         for held in written:
             may_end -= self.lane.expire(copy, held, may_end)
             assert may_end >= 0, "the limit of entries is respected"
@@ -337,7 +339,7 @@ class Cuts:
         *,
         passive: bool,
     ) -> list[Pin]:
-        """See primary_backup/C-6."""
+        """Pin all these maps of a partition at one moment (primary_backup/C-6)."""
         now_ns = self._out.now_ns
         holding = self._rows[copy.partition].holding
         pins: list[Pin] = []
@@ -358,7 +360,9 @@ class Cuts:
         return pins
 
     def _confirm(self, cut: bytes, named: Sequence[_Named], taken: Taken) -> None:
-        """If the assignment is unchanged (primary_backup/C-3)."""
+        """Confirm the pins of partitions whose assignment is unchanged; the other ones are void
+        (primary_backup/C-3).
+        """
         kept = self._kept.get(cut)
         void: set[int] = set()
         for copy, version, pins in named:
@@ -383,7 +387,7 @@ class Cuts:
             taken.moved += sorted(void)
 
     def not_kept(self, sender: MemberId, unkept: Sequence[tuple[int, str, bytes, int]]) -> None:
-        """A backup holds the records of these cuts but no pins."""
+        """A backup reports that it holds the records of these cuts but no pins."""
         for partition, name, cut, counter in unkept:
             pin = self._pin(cut, partition, name)
             if pin is not None and pin.counter == counter and sender in pin.holders:
@@ -404,8 +408,8 @@ class Cuts:
         taken_ns: int | None = None,
         index: int = 0,
     ) -> Pin:
-        """Replaces an earlier pin of the same cut. `taken_ns`: when its entries expire; None: this member's clock.
-        `index`: see `Pin`.
+        """Pin a map, in place of an earlier pin of the same cut. `taken_ns`: the time of the cut; None: now, by this
+        member's clock. `index`: see `Pin`.
         """
         there = self._open(cut, lease_ms).pins.setdefault(partition, {})
         before = there.pop(held.name, None)
@@ -444,7 +448,7 @@ class Cuts:
         return list(islice(found, limit))
 
     def hold(self, cut: bytes, lease_ms: int) -> int:
-        """0 ends the lease. Returns the number of pins."""
+        """Renew the lease of a cut, or end it (0). Returns the number of pins."""
         kept = self._kept.get(cut)
         if kept is None:
             return 0

@@ -1,5 +1,4 @@
-"""The data lane: the fast path of reads and writes of entries in partitions that this member serves (DESIGN §3, rule
-2).
+"""The data lane: the fast path of reads and writes of entries in partitions that this member serves (DESIGN rule 2).
 
 Sessions call `read`, `set` and `remove` without events or futures, and end a read buffer with `close_batch`.
 
@@ -150,7 +149,7 @@ class Lane:
         self.open_puts: list[MapReplica] = []
         """Replicas to whose unsent puts that buffer has added."""
         self._reads: dict[tuple[int, str], AnyReplica | None] = {}
-        """Answers of that buffer have read these partitions and maps without changing them."""
+        """The partitions and maps that answers of that buffer have read without changing them."""
         self.targets = ReplicationTargets(settings, journal=log.on)
         self.joining = self.targets.joining
         self.batches = PendingAcks(settings, out, log, self.targets, ack_clients, puts)
@@ -169,7 +168,7 @@ class Lane:
     # -- reads and writes of entries: the hot path
 
     def read(self, copy: PartitionCopy, name: str, key: bytes) -> bytes | None:
-        """Counts as a use for its idle time."""
+        """The value of an entry. For its idle time, that is a use."""
         held = copy.maps.get(name)
         if held is None:
             return None
@@ -224,7 +223,9 @@ class Lane:
         return old
 
     def report(self, written: list[WrittenEntry]) -> None:
-        """Written by compiled code, in maps with a change stream or listeners (`set` and `remove` for one)."""
+        """Record what compiled code has written, and notify listeners: for maps with a change stream or listeners
+        (`set` and `remove` do both for one entry).
+        """
         now_ms = self._out.wall_ms()
         for copy, held, number, key, value, old, ttl_ms, max_idle_ms in written:
             name = held.name
@@ -251,7 +252,7 @@ class Lane:
     def record(self, copy: PartitionCopy, held: AnyReplica, record: Record) -> None:
         unsent = held.unsent
         if unsent is not None and unsent.sizes:
-            # Puts that were stored before it have lower counters (store/U-1).
+            # Puts that were stored before this record have lower counters (store/U-1).
             partition, end = copy.partition, record.counter - 1
             closed = unsent.take_closed(held, end)
             if closed is not None:
@@ -275,19 +276,21 @@ class Lane:
         self.take_out(copy, copy.maps[name], key, EventKind.EVICTED)
 
     def set_ttl(self, copy: PartitionCopy, name: str, key: bytes, ttl_ms: int) -> None:
-        """For a present entry."""
+        """Change the time to live of a present entry."""
         held = copy.maps[name]
         self.carry_out(copy, held, new_ttl(held.state, key, ttl_ms))
 
     def rest_on(self, copy: PartitionCopy, name: str) -> None:
-        """An answer of this buffer has read this map without a change: it waits too (primary_backup/P-7)."""
+        """Let the buffer wait for a read barrier, because an answer has read this map without a change
+        (primary_backup/P-7).
+        """
         self._reads[copy.partition, name] = copy.maps.get(name)
 
     def rest_on_service(self, copy: PartitionCopy, name: str) -> None:
         self._reads[copy.partition, name] = copy.services.get(name)
 
     def confirmed(self, name: str) -> bool:
-        """Ask only if `confirms_reads`."""
+        """Whether reads of this map wait until they are confirmed. Ask only if `confirms_reads`."""
         return self._settings.object(name).reads == "confirmed"
 
     def locked(self, copy: PartitionCopy, name: str, key: bytes) -> bool:
@@ -329,7 +332,7 @@ class Lane:
         max_idle_ms: int = 0,
         old: bytes | None = None,
     ) -> None:
-        """An update other than a set. `old`: the former value of a removed entry."""
+        """Number and record an update other than a set. `old`: the former value of a removed entry."""
         number = held.updates.next()
         if held.recorded:
             extra = (b"", old, self._out.wall_ms()) if held.changes else ()
@@ -371,8 +374,8 @@ class Lane:
         return applied
 
     def invalidate_near_caches(self) -> None:
-        """This member is a new primary. Near caches may have missed events, and may hold values that were never
-        acknowledged.
+        """Invalidate whole maps in near caches, because this member is a new primary: they may have missed events, and
+        may hold values that were never acknowledged.
         """
         for name in list(self.listening):
             self.heard(EntryEvent(EventKind.INVALIDATED, name, self._me))
@@ -382,8 +385,8 @@ class Lane:
         return len(self.open_records)
 
     def remember(self, copy: PartitionCopy, request_id: bytes, value: Value, since: int) -> None:
-        """The last record of the request, after the first `since` of the open buffer, carries the response to the
-        backups.
+        """Remember the response to a request with an id. Its last record, after the first `since` of the open buffer,
+        carries the response to the backups.
         """
         mark = mark_of(request_id, value)
         copy.requests.note(mark)
@@ -415,8 +418,8 @@ class Lane:
             )
 
     def open(self, copy: PartitionCopy, name: str) -> MapReplica:
-        """After maps were forgotten, a new one begins above them with a BEGIN record: backups may still hold an old map
-        of this name, or nothing (store/R-1).
+        """Open a map. After maps were forgotten, a new one begins above them with a BEGIN record: backups may still
+        hold an old map of this name, or nothing (store/R-1).
         """
         begins = copy.forgotten_to if name not in copy.maps else 0
         held = copy.open(name)
@@ -470,7 +473,7 @@ class Lane:
         return swept
 
     def expire(self, copy: PartitionCopy, held: MapReplica, limit: int) -> int:
-        """Look at up to `limit` entries; returns their number."""
+        """Remove the entries that have expired, looking at `limit` at most; returns how many it has looked at."""
         ended, looked = held.state.endings.due(self._out.now_ns, limit)
         for key in ended:
             self._expire(copy, held, key)
@@ -498,8 +501,8 @@ class Lane:
         self.batches.close_batch(records, puts, reads, done)
 
     def close_batch_for(self, done: Completion, client: bytes, correlations: list[int]) -> None:
-        """For a client that collects acknowledgements itself. If all backups can reach it, `done` is called at once,
-        while `acks` is their number.
+        """Close the batch of a client that collects acknowledgements itself. If all backups can reach it, `done` is
+        called at once, while `acks` is their number.
         """
         records, puts, reads = self.open_records, self.open_puts, self._reads
         if not records and not puts and not reads:
@@ -518,12 +521,12 @@ class Lane:
 
     @property
     def acks(self) -> int:
-        """During a `done` callback: backups that will notify the client."""
+        """The number of backups that will notify the client, during a `done` callback."""
         return self.batches.acks
 
     @property
     def unknown_because(self) -> str:
-        """During a `done(False)` callback."""
+        """The reason for an unknown outcome, during a `done(False)` callback."""
         return self.batches.unknown_because
 
     def settings_changed(self) -> None:

@@ -94,14 +94,14 @@ class LocalReplicas:
         self._tail_bytes = settings.replication.tail_bytes
         self.services = HostedServices(me, self.held, self, services)
         self._early: dict[int, list[tuple[MemberId, Replicate | Enlist, int]]] = {}
-        """By partition, with senders and times of arrival."""
+        """Messages that came too early, by partition, with senders and times of arrival."""
         self._untidied: list[int] = []
-        """In this round of sweeps."""
+        """Partitions that this round of sweeps has not reached yet."""
 
     # -- records
 
     def on_replicate(self, sender: MemberId, message: Replicate) -> None:
-        """Records that came too early are kept."""
+        """Apply the records of a primary and acknowledge them. Records that came too early are kept."""
         self._awaits_disk = False
         self._unkept = []
         applied, others = self._puts.take(
@@ -142,8 +142,8 @@ class LocalReplicas:
         self._log.when_durable(partial(self._acknowledge, sender, answer, acks))
 
     def _acks_of(self, message: Replicate, taken: list[int]) -> list[Ack]:
-        """For clients. An acknowledgement that waits for one partition whose records are early waits with these. One
-        that waits for several such partitions is not sent: the client's wait times out.
+        """The acknowledgements for clients. One that waits for one partition whose records are early waits with these.
+        One that waits for several such partitions is not sent: the client's wait times out.
         """
         sections = {section.partition for section in message.sections}
         kept = sections.difference(taken)
@@ -183,7 +183,7 @@ class LocalReplicas:
         return not waits
 
     def _look_at(self, partition: int) -> None:
-        """A staging replica may be complete now."""
+        """Report a staging replica that is complete now, and records that are waited for."""
         staged = self.staging.get(partition)
         if staged is not None and not staged.complete and staged.look():
             self._out.notify(ReplicaWhole(partition))
@@ -191,7 +191,7 @@ class LocalReplicas:
             self._out.notify(RecordsTaken(partition))
 
     def _take_into(self, staged: StagingReplica, section: Section) -> bool:
-        """Returns whether it waits for earlier records."""
+        """Give a section to a staging replica; returns whether it waits for earlier records."""
         whole = staged.complete
         if whole and self._gap(staged.copy, section):
             return True
@@ -203,7 +203,9 @@ class LocalReplicas:
         return False
 
     def _write_down(self, copy: PartitionCopy, section: Section, applied: list[Record]) -> None:
-        """Also those that were applied before, which may not be durable yet."""
+        """Write the applied records to the journal. The acknowledgement waits for the disk if any map of the section
+        requires it: its other records may have been applied before, and not be durable yet.
+        """
         if not self._log.on:
             return
         names = [one.map for one in section.records] + [one.map for one in section.puts]
@@ -328,9 +330,9 @@ class LocalReplicas:
         self._write_down(copy, section, applied)
 
     def _pass_over(self, section: Section, record: Record, held: AnyReplica) -> None:
-        """See primary_backup/B-2."""
+        """Skip a record that this copy holds already (primary_backup/B-2)."""
         if record.change is Change.PIN and not self.cuts.has(section.partition, record):
-            # It was filled past the PIN record: the content at that moment is gone.
+            # The copy was filled past the PIN record: the content at that moment is gone.
             self._unkept.append((section.partition, held.name, record.key, record.counter))
 
     def open(self, copy: PartitionCopy, name: str) -> MapReplica:
@@ -358,7 +360,7 @@ class LocalReplicas:
     # -- a new primary activates
 
     def on_enlist(self, sender: MemberId, message: Enlist) -> None:
-        """Does this copy equal the new primary's? Answered as soon as its assignment is known here."""
+        """Answer whether this copy equals the new primary's, as soon as its assignment is known here."""
         answers: list[tuple[int, int, bool]] = []
         for partition, version, counters in message.partitions:
             row = self._rows[partition]
@@ -376,14 +378,14 @@ class LocalReplicas:
         return mine == [tuple(one) for one in counters]
 
     def counters(self, copy: PartitionCopy, index: int) -> list[tuple[str, int, int]]:
-        """Low watermarks, and their terms, of the maps of a replica with this index."""
+        """The low watermarks, and their terms, of the maps of a replica with this index."""
         return [one for one in copy.counters() if self.wanted(one[0], index)]
 
     def wanted(self, name: str, index: int) -> bool:
         return 0 <= index < self._settings.object(name).copies
 
     def rely_on(self, proven: Settings, moves: MovesInForce) -> None:
-        """Failover relies on these settings (model/C-1)."""
+        """Use these settings where failover relies on them (model/C-1)."""
         self._proven = proven
         self.moves = moves
 
@@ -394,7 +396,7 @@ class LocalReplicas:
     ) -> PartitionCopy | None:
         """Keep the copy, take `arrived`, begin empty, or drop it. Returns the copy held from now on."""
         if self._me in old.behind:
-            # It was missing while the table was frozen, and has kept its copy.
+            # This member was missing while the table was frozen, and has kept its copy.
             self._in_exile.add(partition)
         self.services.assignment_changed(partition, old, new, arrived)
         index = new.index_of(self._me)
@@ -429,7 +431,9 @@ class LocalReplicas:
         self.stale.update(copies)
 
     def _take_back(self, partition: int, row: Assignment) -> PartitionCopy | None:
-        """The assignment names this member: the master knows what its copy has (migration/X-1, migration/X-2)."""
+        """Hold a kept copy again, because the assignment names this member: the master knows what the copy has
+        (migration/X-1, migration/X-2).
+        """
         copy = self.stale.get(partition)
         if copy is None or copy.epoch != row.epoch:
             return None
@@ -458,7 +462,7 @@ class LocalReplicas:
         )
 
     def replace(self, partition: int, copy: PartitionCopy) -> None:
-        """The copy of a backup was brought up to date."""
+        """Hold this copy of a backup, which was brought up to date."""
         assert copy.partition == partition, "a copy is of one partition"
         assert self._rows[partition].index_of(self._me) > 0, (
             "a backup of the assignment is brought up to date"
@@ -469,7 +473,7 @@ class LocalReplicas:
         return self.held.get(partition) or self.stale.get(partition)
 
     def drop_stale(self) -> None:
-        """Every partition is where it belongs."""
+        """Drop the copies that were kept as bases: every partition is where it belongs."""
         for partition in self.stale:
             if partition not in self.held and partition not in self.staging:
                 self._log.note(Dropped(partition))
@@ -479,7 +483,7 @@ class LocalReplicas:
     # -- the record store as a service: its callbacks for migrations
 
     def before(self, event: MigrationEvent) -> None:
-        """Nothing to prepare."""
+        """Does nothing: there is nothing to prepare."""
 
     def commit(self, event: MigrationEvent) -> None:
         """A source keeps only the maps of its new index."""
@@ -528,7 +532,7 @@ class LocalReplicas:
         }
 
     def on_view(self, notice: ViewInstalled) -> None:
-        """A member that was evicted while alive keeps its copies."""
+        """Keep the copies as bases if this member was evicted while alive."""
         if notice.admitted:
             return
         self.services.removed()

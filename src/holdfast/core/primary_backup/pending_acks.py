@@ -57,9 +57,9 @@ from holdfast.core.store.request_ids import id_of
 LOOKS = 8
 """Checks for late backups within `replication.backup_timeout_ms`; at least one every half second."""
 LOOKED_AT = 300
-"""Oldest batches, in the search for slow operations."""
+"""The search for slow operations examines this number of batches, the oldest ones."""
 FRESH = 4
-"""Batches without a known description that one look describes, which takes time for every record."""
+"""One search describes this number of batches that have no description yet: that takes time for every record."""
 LOST_OFFICE = "this member lost the partition before its backups had acknowledged"
 LOOK_MIN_NS, LOOK_MAX_NS = 1 * MILLISECOND, 500 * MILLISECOND
 PendingReads = dict[tuple[int, str], AnyReplica | None]
@@ -95,15 +95,15 @@ class PendingAcks:
         self._barrier: AckBatch | None = None
         """Barrier of this turn: all its answers share one batch."""
         self._barriers: dict[int, AckBatch] = {}
-        """The youngest open one of each partition."""
+        """The youngest open barrier of each partition."""
         self._turn_began = 0
-        """Last batch of the previous turn."""
+        """Number of the last batch of the previous turn."""
         self.unsent: list[Written] = []
         """Updates since the last flush; those of each map and partition in the order of the writes."""
         self._unsent_puts: list[MapReplica] = []
-        """Their packed puts follow `unsent`."""
+        """Replicas whose packed puts follow `unsent`."""
         self._joinable: dict[tuple[str, ...], AckBatch] = {}
-        """By the members that they go to, until the next flush."""
+        """Batches that further buffers may join until the next flush, by the members that they go to."""
         self.unsent_batches: list[int] = []
         self._number = 0
         self._waiting: dict[int, AckBatch] = {}
@@ -113,12 +113,12 @@ class PendingAcks:
         self._answering: deque[tuple[list[Completion], bool, str]] = deque()
         """Callbacks that are running, and those to be called next, with `known` and the reason."""
         self.unknown_because = ""
-        """During a `done(False)` callback."""
+        """The reason for an unknown outcome, during a `done(False)` callback."""
         self.ack_clients = ack_clients
         self._acks: dict[str, list[Ack]] = {}
         """By backup: clients to be notified about buffers since the last flush."""
         self.acks = 0
-        """During a `done` callback: backups that will notify the client."""
+        """The number of backups that will notify the client, during a `done` callback."""
         self._timeout_ns = settings.replication.backup_timeout_ms * MILLISECOND
         self._look_ns = max(LOOK_MIN_NS, min(LOOK_MAX_NS, self._timeout_ns // LOOKS))
         self._timer = False
@@ -182,7 +182,7 @@ class PendingAcks:
                 waited = bool(part) and part[-1][0] is held
                 part.append((held, update))
                 if waited:
-                    # Nothing was sent yet, so the batch waits already for all members that hold this replica.
+                    # Nothing was sent yet, so the batch already waits for all members that get records of this replica.
                     continue
             batch.wait_for(partition, held, slow)
             if held.journal == "sync" and batch.on_disk:
@@ -249,7 +249,7 @@ class PendingAcks:
         return barrier
 
     def _link(self, barrier: AckBatch, batch: AckBatch) -> None:
-        """The answers of the barrier may have seen the batch."""
+        """Let the barrier wait for this batch, whose records its answers may have seen."""
         if batch.number in barrier.links:
             return
         assert batch.number != barrier.number, "a read barrier does not wait for itself"
@@ -269,7 +269,7 @@ class PendingAcks:
         when_all_done([batch], linked_done, self._out.now_ns)
 
     def _unconfirmed(self, barrier: AckBatch, why: str) -> None:
-        """There is nothing to deliver."""
+        """End a barrier that could not be confirmed; it has no records to deliver."""
         self._answer(barrier, known=False, why=why)
         if barrier.number in self._waiting:
             barrier.need.clear()
@@ -284,8 +284,8 @@ class PendingAcks:
         client: bytes,
         correlations: list[int],
     ) -> None:
-        """For a client that collects acknowledgements itself. If all backups can reach it, `done` is called at once,
-        while `acks` is their number.
+        """Close the batch of a client that collects acknowledgements itself. If all backups can reach it, `done` is
+        called at once, while `acks` is their number.
         """
         backups: dict[str, set[int]] = {}
         places = [(partition, held) for partition, held, _ in records]
@@ -425,8 +425,8 @@ class PendingAcks:
             self.look(batch)
 
     def _answer(self, batch: AckBatch, *, known: bool, why: str = "") -> None:
-        """A callback may finish another batch, and so on in a chain of any length, so the callbacks of that batch are
-        queued.
+        """Call the callbacks of a batch. A callback may finish another batch, and so on in a chain of any length, so
+        the callbacks of that batch are queued.
         """
         callbacks, batch.callbacks = batch.callbacks, []
         if not callbacks:
@@ -475,7 +475,7 @@ class PendingAcks:
             self.look(batch)
 
     def look(self, batch: AckBatch) -> None:
-        """Answer the callers if it has the acknowledgements they need; end it if it has all."""
+        """Answer the callers of a batch that has the acknowledgements they need; end it if it has all."""
         if batch.late or batch.charged:
             self._charge(batch)
         if batch.need or batch.slow_async or not batch.on_disk or batch.open_links:
@@ -514,7 +514,7 @@ class PendingAcks:
             self.drained(partition)
 
     def drained(self, partition: int) -> None:
-        """No batch is open; a handover may wait for that."""
+        """No batch of the partition is open any more; a handover may wait for that."""
         assert partition not in self._of_partition, "no batch of the partition is open"
         if partition in self._targets.joining:
             self._out.notify(PartitionDrained(partition))
@@ -526,7 +526,7 @@ class PendingAcks:
     # -- assignments change
 
     def to_resend(self, partition: int) -> list[AckBatch]:
-        """Open batches, because the assignment has changed; no buffer joins them now."""
+        """The open batches of a partition whose assignment has changed. No buffer joins them any more."""
         batches = list(self._of_partition.get(partition, {}).values())
         if batches:
             self._take_puts()
@@ -534,7 +534,9 @@ class PendingAcks:
         return batches
 
     def abandon(self, partition: int) -> None:
-        """This member is no longer the primary (primary_backup/P-3). Other partitions of its batches keep waiting."""
+        """Report unknown outcomes, because this member is no longer the primary (primary_backup/P-3). Other partitions
+        of its batches keep waiting.
+        """
         for batch in list(self._of_partition.get(partition, {}).values()):
             self._answer(batch, known=False, why=LOST_OFFICE)
             if batch.number not in self._waiting:
@@ -578,7 +580,7 @@ class PendingAcks:
         return next((batch.since_ns for batch in self._waiting.values()), None)
 
     def open_since(self, before_ns: int, followed: Followed) -> Iterator[OpenOperation]:
-        """Callers have waited since before `before_ns`; oldest first."""
+        """The operations whose callers have waited since before `before_ns`, the oldest first."""
         fresh = 0
         for batch in islice(self._waiting.values(), LOOKED_AT):
             if batch.since_ns > before_ns:

@@ -98,7 +98,7 @@ class PrimaryActivation:
         )
 
     def begin(self, partition: int) -> None:
-        """Success is notified as `LeadershipTaken`."""
+        """Begin to activate; `LeadershipTaken` reports that it has succeeded."""
         row = self._rows[partition]
         assert row.owner == self._me, "the assignment names the primary"
         assert self._copies.held[partition].epoch == row.epoch, "the copy is of the assignment's epoch"
@@ -136,7 +136,7 @@ class PrimaryActivation:
                 self._out.notify(ReplicaDiffers(partition, sender))
 
     def holds(self, partition: int, member: MemberId) -> None:
-        """It knows the assignment and holds what the primary holds."""
+        """Note that this member knows the assignment and holds what the primary holds."""
         waiting = self._waiting.get(partition)
         if waiting is None:
             return

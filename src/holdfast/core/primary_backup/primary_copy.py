@@ -126,7 +126,7 @@ class PrimaryCopy:
     # -- one partition
 
     def submit(self, request: Request, done: Decided, *, late: bool = False) -> None:
-        """`done` is called when it may be answered."""
+        """Decide a request and apply its updates. `done` is called when it may be answered, or with a `Wait`."""
         lane, partition = self._lane, request.partitions[0]
         copy = lane.leading[partition]
         assert copy is not None, "only the primary gets requests"
@@ -178,8 +178,8 @@ class PrimaryCopy:
         lane.close_batch(lambda known: done(self._told(known, value, position)))
 
     def _moving_reason(self, copy: PartitionCopy, step: TransactionStep) -> str:
-        """A map that the step names is being moved; empty: none. Transactions with locks from before may end
-        (operations/V-3).
+        """The reason to reject a step: a map that it names is being moved; empty: none. Transactions with locks from
+        before may end (operations/V-3).
         """
         if isinstance(step, LockKeys):
             names = {name for name, _ in step.keys}
@@ -194,8 +194,8 @@ class PrimaryCopy:
         return ""
 
     def _forgetting_moved(self, request: Request, value: Value, done: Decided) -> Decided:
-        """Forget a map that has moved away, where every backup has acknowledged that; or one that moves here again
-        before that was done.
+        """A callback that reports `MapEmptied`, so that a map which has moved away is forgotten when every backup has
+        acknowledged that; the same for one that moves here again before that was done. For other steps: `done` itself.
         """
         step = decode_move_step(request.value)
         left = isinstance(step, EndMove) and not step.keep
@@ -304,12 +304,12 @@ class PrimaryCopy:
         return applied if decision.applied_answers else decision.answer
 
     def _rest_on(self, copy: PartitionCopy, request: Request) -> None:
-        """The answer changes nothing (primary_backup/P-7)."""
+        """Let the answer wait for a read barrier, because it changes nothing (primary_backup/P-7)."""
         rest = self._lane.rest_on_service if request.op in (Op.CALL, Op.ASK) else self._lane.rest_on
         rest(copy, target(request))
 
     def _unconfirmed(self) -> Outcome:
-        """A request changed nothing, and its reads could not be confirmed."""
+        """The response to a request that changed nothing, and whose reads could not be confirmed."""
         return Outcome(
             Status.NOT_READY,
             None,
@@ -327,7 +327,9 @@ class PrimaryCopy:
     # -- whole partitions
 
     def submit_whole(self, request: Request, done: ShareDone) -> int:
-        """A map with a change stream is cleared entry by entry instead."""
+        """Decide a request for whole partitions; returns the effort. A map with a change stream is cleared entry by
+        entry instead.
+        """
         lane = self._lane
         if request.op is Op.DESTROY:
             done = self._forgetting_after(request, done)
@@ -363,15 +365,15 @@ class PrimaryCopy:
         return destroyed
 
     def _slice(self, request: Request) -> tuple[Value, list[int], int]:
-        """As many partitions as take some ms. Returns the value, the partitions that are left (the caller requests them
-        again), and the effort in entries.
+        """Handle as many partitions as take some ms. Returns the value, the partitions that are left (the caller
+        requests them again), and the effort in entries.
         """
         lane = self._lane
         reads = request.op in READS
         rests = not reads or (lane.confirms_reads and lane.confirmed(request.map))
         value: Value = None
         locked: list[int] = []
-        """A transaction has locked an entry of the map there, or it is closed: not now."""
+        """Partitions that have to wait: a transaction has locked an entry of the map there, or the map is closed."""
         entries = size = 0
         for at, partition in enumerate(request.partitions):
             if entries >= SLICE_ENTRIES or size >= SLICE_BYTES:
@@ -411,12 +413,12 @@ def _effort(request: Request, state: MapState) -> int:
 
 
 def _ignore(known: bool) -> None:
-    """The batch of a read only removes expired entries; the answer does not rest on that."""
+    """Do nothing: the batch of a read only removes expired entries, and the answer does not depend on that."""
 
 
 def attempt(out: Outbox, request: Request, read: Callable[[], T]) -> T | Outcome:
-    """The result, or an error as a response. A decision changes nothing, so the member continues after an error
-    (primary_backup/A-1). An error while an update is applied stops it.
+    """Return the result of a read, or its error as a response. A decision changes nothing, so the member continues
+    after an error (primary_backup/A-1). An error while an update is applied stops it.
     """
     try:
         return read()
@@ -431,7 +433,7 @@ def failed(out: Outbox, request: Request, error: Exception) -> Outcome:
 
 
 def position_of(copy: PartitionCopy, name: str, settings: Settings) -> tuple[int, int]:
-    """If backups of the map may be read (routing/R-5)."""
+    """The term and the counter of a map whose backups may be read (routing/R-5); else zeros."""
     held = copy.maps.get(name)
     if held is None or not settings.map(name).read_backups:
         return (0, 0)

@@ -38,7 +38,7 @@ class ReplicationTargets:
             held.unsent = UnsentPuts(partition)
 
     def followers(self, partition: int, name: str) -> tuple[tuple[str, ...], frozenset[str]]:
-        """All, and those that are waited for."""
+        """The members that get the records of a map, and those of them that are waited for."""
         chosen = self._settings.object(name)
         replicas = self.rows[partition].holding
         backups = replicas[1 : 1 + chosen.backups + chosen.async_backups]

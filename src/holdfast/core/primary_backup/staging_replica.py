@@ -63,7 +63,7 @@ class FilledReplica:
         self._receiver: Receiver = held.state.receiver()
         self._tail_bytes = tail_bytes
         self._early: dict[int, tuple[int, Record, int]] = {}
-        """With their terms and times of arrival."""
+        """Records that wait, by counter, with their terms and times of arrival."""
         self._earlier: list[tuple[int, Record]] = []
         """Updates in the content; kept for change streams only."""
         self._in_order = False
@@ -71,14 +71,16 @@ class FilledReplica:
         self._begins = 0
         """The counter of the content, or up to which updates are sent."""
         self._frozen = False
-        """It holds the base as it was when it was compared."""
+        """The replica holds the base as it was when it was compared."""
         self._awaits = False
         """Content of one moment is still to come (primary_backup/F-5)."""
         self._moment: tuple[int, list[tuple[int, int]]] | None = None
-        """Its counter and lineage; None: the last piece has not come."""
+        """Counter and lineage of that moment; None: the last piece has not come."""
 
     def freeze(self, base: Replica[Any]) -> None:
-        """The base goes on following its primary, and may pass the moment of the content. Repeated calls do nothing."""
+        """Start from the base as it is now, because it continues to follow its primary and may pass the moment of the
+        content. Repeated calls do nothing.
+        """
         if self.how is None and not self._frozen:
             assert not self.held.counter, "a replica without a plan is empty"
             assert base is not self.held, "the base is another replica"
@@ -86,7 +88,7 @@ class FilledReplica:
             self._frozen = True
 
     def _thaw(self) -> None:
-        """The whole state will come."""
+        """Drop the frozen base, because the whole state will come."""
         held = self.held
         assert self._frozen, "only a frozen base is dropped"
         held.state.begin_ranges(frozenset(range(len(held.state.range_digests()))))
@@ -147,7 +149,7 @@ class FilledReplica:
             self._go_on(now_ns)
 
     def _begin_again(self, record: Record) -> None:
-        """The primary forgot the map and begins it again here: earlier updates are not missing."""
+        """Start again with a map that the primary forgot and begins again here: earlier updates are not missing."""
         self.held.begin_again(record)
         self.how, self._begins = How.FULL, record.counter - 1
         self._in_order = False
@@ -178,7 +180,7 @@ class FilledReplica:
         held.keep(term, [record], held.changes or self._tail_bytes)
 
     def take_earlier(self, record: Record, term: int) -> None:
-        """An update from before, for change streams."""
+        """Keep an update that the content includes, for change streams."""
         if self.held.changes:
             self._earlier.append((term, record))
 
@@ -281,7 +283,7 @@ class StagingReplica:
         self._ends: dict[str, int] = {}
         """Counters that the maps of the last chunk have to reach."""
         self._filled = {held.name: FilledReplica(held, tail_bytes) for held in copy}
-        """Maps when they are first mentioned."""
+        """By name; a map is added when it is first mentioned."""
 
     def step(self, step: StagingStep) -> None:
         """Raises InvariantBroken if this step leads nowhere."""
@@ -296,7 +298,7 @@ class StagingReplica:
         return self.phase is StagingPhase.HELD
 
     def demand(self, *, compare: bool) -> Demand:
-        """`compare`: with fresh digests of the key ranges."""
+        """The request to the source, with what the base holds. `compare`: with fresh digests of the key ranges."""
         maps = []
         for name, held in self._base.items():
             highest = held.updates.highest_applied
@@ -314,7 +316,7 @@ class StagingReplica:
             held = self._open(self.copy, name)
             found = self._filled[name] = FilledReplica(held, self._tail_bytes)
             if self._planned:
-                # It was created since.
+                # The map was created after the plan was made.
                 found.how = How.FULL
         return found
 
