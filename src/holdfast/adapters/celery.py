@@ -1,9 +1,9 @@
-"""Result backend of Celery in a map.
+"""A result backend for Celery, which keeps the results of tasks in a map.
 
-app = Celery(backend="holdfast://127.0.0.1:5701,127.0.0.1:5702/results")
+    app = Celery(backend="holdfast://127.0.0.1:5701,127.0.0.1:5702/results")
 
-Celery serializes results itself (`result_serializer`, JSON by default) before they are stored. Waiting for a
-result polls the map.
+Celery serializes results itself (`result_serializer`, JSON by default) before they are stored. To wait for a result,
+it polls the map.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class HoldfastBackend(KeyValueStoreBackend):
         self._results.delete(_text(key))
 
     def incr(self, key: Any) -> int:
-        """The counter of a chord: how many of its parts have ended."""
+        """Count one more ended task of a chord; returns how many have ended."""
         added = self._results.count(_text(key), 1, first=1, ttl_s=self._ttl_s())
         assert added is not None, "where there is no number the first one is stored"
         return added

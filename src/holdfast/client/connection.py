@@ -1,4 +1,6 @@
-"""One connection to one member: questions out, answers in, over a plain or a TLS socket."""
+"""A client's connection to one member, over a plain or a TLS socket: it sends questions in Holdfast's own protocol, and
+waits for their answers.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from holdfast.wire import doors, own
 
 CONNECT_S_MAX = 5.0
 ANSWER_S_MIN = 5.0
-"""A member gets at least so long to answer, if the caller has so much time."""
+"""A member gets at least this long to answer, unless the caller's timeout is shorter."""
 IDLE_S = 1.0
 HELLO_ANSWER_BYTES_MAX = 65_536
 ANSWER_BYTES_MAX = 2**31 - 1
@@ -30,7 +32,7 @@ TLS_HINT = "tls=ClientTls(...) in Python, --tls or --tls-ca on the command line,
 
 
 class Broken(HoldfastError):
-    """The connection ended before the answer arrived."""
+    """There is no connection, or it ended before the answer arrived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ def _secured(plain: socket.socket, tls: ClientTls, address: Address) -> ssl.SSLS
 
 
 def _raise_tls(failed: BaseException, address: Address) -> None:
-    """Raise Denied or ProtocolError for a TLS error that a retry would meet again."""
+    """Raise Denied or ProtocolError for a TLS error that would happen again after a retry."""
     if isinstance(failed, ssl.SSLError) and not isinstance(failed, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         why = handshake_problem(failed)
         if why:
@@ -140,7 +142,7 @@ class Connection:
         return self._number
 
     def ask(self, question: own.Question, kind: type[AnswerType]) -> AnswerType:
-        """Raises the error of the member's fault, or Broken."""
+        """Send a question and wait for its answer. Raises the error of the member's fault, or Broken."""
         self.post(question)
         return self.collect(question.id, kind)
 
@@ -148,7 +150,7 @@ class Connection:
         self._write(own.frame(question))
 
     def collect(self, number: int, kind: type[AnswerType]) -> AnswerType:
-        """Wait for the answer to question `number`. Raises as `ask`."""
+        """Wait for the answer to question `number`. Raises the same errors as `ask`."""
         while number not in self._answers:
             self._read_answer()
         answer = self._answers.pop(number)
@@ -207,14 +209,14 @@ class Connection:
         return self._read(length)
 
     def _check_door(self, first: bytes) -> None:
-        """Raises ProtocolError if the port belongs to another protocol."""
+        """Raise ProtocolError if the port belongs to another protocol."""
         if doors.who(first):
             said = first + (self._rest_of_opening() if first == doors.MEMBER else b"")
             self.close()
             raise ProtocolError(doors.wrong_port(str(self.address), said, TLS_HINT))
 
     def _rest_of_opening(self) -> bytes:
-        """The rest of a member's opening on its member port; it may name the client port."""
+        """Read the rest of the bytes with which a member opens its member port; they may name the client port."""
         try:
             return bytes(self._read(doors.OPENING_BYTES - own.LENGTH_BYTES + doors.OTHER_PORT_BYTES))
         except HoldfastError:

@@ -1,4 +1,4 @@
-"""Cuts: maps as they were at one moment of each partition, read from the members that keep them (S1).
+"""Cuts: maps as they were at one moment of each partition, read from the members that keep them.
 
     cut = take_cut(client, ["customers"])
     for partition in range(client.partition_count):

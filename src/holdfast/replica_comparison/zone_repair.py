@@ -1,8 +1,9 @@
-"""Repairs replicas of zones that differ: a replica is rebuilt from its leader's state, and never written to.
+"""Repairs replicas of zones that a comparison has found to differ. The member that has such a replica gets the whole
+state from the group's leader; no single entries are written to it.
 
 - replica_comparison/R-5: Only a replica that differs from a majority of its partition is rebuilt, or, with `tie`, one
   that differs from the leader. If not every replica could be compared, all stay: the right one may be missing.
-- replica_comparison/R-6: A leader that differs is rebuilt when it leads no more; it transfers its leadership first.
+- replica_comparison/R-6: A leader that differs first transfers its leadership, and is rebuilt as a follower.
 """
 
 from __future__ import annotations
@@ -25,24 +26,22 @@ from holdfast.replica_comparison.key_differences import Pause
 
 TRIES = 40
 PAUSE_S = 0.25
-"""Time until another leader follows."""
+"""Between two tries: a leader that is to be rebuilt rejects the first one, and transfers its leadership."""
 
 
 @dataclass(slots=True)
 class ReplicaRebuild:
     zone: str
     partition: int
-    """Client partition in which it was found to differ."""
+    """The partition, as clients number them, in which the replica differs."""
     member: str
     leads: bool
     left: str = ""
-    """Why it is left alone; empty: it is rebuilt."""
+    """The reason why the replica is not rebuilt; empty: it is."""
 
 
 def plan_rebuilds(report: Report, *, tie: bool = False) -> Iterator[ReplicaRebuild]:
-    """Plan the repair of each replica of a zone with a conflict. `tie`: without a majority the leader is
-    right.
-    """
+    """Plan the repair of each replica of a zone that differs. `tie`: without a majority the leader is right."""
     groups: dict[tuple[str, int], list[Finding]] = {}
     for finding in report.findings:
         if finding.zone:
@@ -59,13 +58,15 @@ def plan_rebuilds(report: Report, *, tie: bool = False) -> Iterator[ReplicaRebui
 
 
 def _has_majority(findings: Sequence[Finding]) -> bool:
-    """Whether most replicas of a map in a partition equal the reference, which has no finding itself."""
+    """Whether most replicas of a map in a partition are equal. The one that the others are compared with has no finding
+    itself.
+    """
     equal = 1 + sum(one.verdict == "equal" for one in findings)
     return 2 * equal > len(findings) + 1
 
 
 def rebuild(client: Client, plans: Sequence[ReplicaRebuild], *, pause: Pause = time.sleep) -> list[str]:
-    """Have these replicas rebuilt; returns failures, in words. The states arrive soon after."""
+    """Have these replicas rebuilt; returns the failures as texts. The states arrive soon after."""
     if not plans:
         return []
     answer: ZoneList = client.query(ListZones())

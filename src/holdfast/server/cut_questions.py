@@ -1,4 +1,4 @@
-"""Consistent cuts in the own protocol: `Cut` and `HoldCut` (S1)."""
+"""Consistent cuts in the own protocol: `Cut` and `HoldCut`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Maps reserved for members: all names that begin with `__`.
+"""Protects the maps whose names begin with `__`, which are reserved for members, from clients.
 
-Clients of the Hazelcast protocol reach them only through dedicated requests: schemas, and the list of opened maps.
-Those of the own protocol may read them, for audits and exports, and write valid entries to four:
+Clients of the Hazelcast protocol reach these maps only through dedicated requests: schemas, and the list of opened
+maps. Clients of Holdfast's own protocol may read them, for audits and exports, and write valid entries to four:
 
     __schemas          schemas of compact classes: written by Spark and by restores
     __schemas.spark    columns of a map, as JSON; may also be removed

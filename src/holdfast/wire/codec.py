@@ -1,5 +1,5 @@
-"""Messages between members as bytes: MessagePack arrays that begin with the number of the message. Decoding checks all
-types, and all numbers that name something (`wire.bounds`).
+"""Encodes and decodes the messages between members: MessagePack arrays that begin with the number of the message.
+Decoding checks all types, and that partitions, members and columns are possible (`wire.bounds`).
 
 - wire/C-1: An older member reads the fields that it knows of a newer member's message. New fields are only added at the
   end, with a default that means what a member without them means; unknown fields at the end are ignored.
@@ -19,7 +19,7 @@ from holdfast.errors import ProtocolError, UnknownMessage
 from holdfast.wire.bounds import message_problem
 
 ANY_COUNT = 1 << 31
-"""More partitions than any cluster has: for readers that only look at messages, and act on none."""
+"""More partitions than any cluster has: for readers that only show messages and do not act on them."""
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
@@ -30,7 +30,7 @@ _KINDS = frozenset(kind.__struct_config__.tag for kind in get_args(Message))
 
 
 def _unknown_kind(data: bytes | memoryview) -> int | None:
-    """The number of a message that begins with these bytes, if it is an unknown kind; nothing more is checked."""
+    """The number of the message that these bytes begin, if it is of an unknown kind; nothing more is checked."""
     first = bytes(data[:6])
     if not first:
         return None
@@ -49,7 +49,9 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes | memoryview, partition_count: int = ANY_COUNT) -> Message:
-    """Raises ProtocolError unless a member of a cluster with so many partitions can have sent these bytes."""
+    """Raises ProtocolError unless a member of a cluster with this number of partitions can have sent these bytes, and
+    UnknownMessage if their kind of message is unknown.
+    """
     try:
         message = _decoder.decode(data)
         why = message_problem(message, partition_count)

@@ -1,4 +1,6 @@
-"""Requested migrations: their states, and the number on each member."""
+"""Migrations that the master has requested and that have not ended: the state of each, and how many each member takes
+part in, which limits further ones.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ class MigrationPhase(StrEnum):
     """The destination holds everything, and the assignment is proposed."""
     COMMITTED = "committed"
     OFFERED = "offered on"
-    """An end is gone: the proposed assignment is committed or taken back like any other."""
+    """The primary or the destination is gone: the proposed assignment is committed or taken back like any other."""
     FAILED = "failed"
 
 
@@ -74,7 +76,7 @@ class RunningMigrations:
     def __init__(self) -> None:
         self.all: dict[int, Running] = {}
         self.load: Counter[MemberId] = Counter()
-        """Migrations in which each member is an end."""
+        """The number of migrations in which each member is the primary or the destination."""
 
     def begin(self, running: Running) -> None:
         assert running.migration.partition not in self.all, "one of a partition after the other"
@@ -85,7 +87,7 @@ class RunningMigrations:
         assert sum(self.load.values()) == 2 * len(self.all), "each has two ends"
 
     def forget(self, partition: int) -> Running | None:
-        """Returns it, if there was one."""
+        """Remove the migration of a partition, and return it if there was one."""
         running = self.all.pop(partition, None)
         if running is not None:
             self.load[running.owner] -= 1
@@ -99,7 +101,9 @@ class RunningMigrations:
         self.load.clear()
 
     def moves(self, member: MemberId) -> bool:
-        """Whether a migration has this member as an end, or as the source that gives up its replica."""
+        """Whether this member is the primary, the destination or the source of a migration; the source gives up its
+        replica.
+        """
         return any(
             member in (running.owner, running.migration.source, running.migration.destination)
             for running in self.all.values()

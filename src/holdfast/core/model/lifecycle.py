@@ -1,7 +1,7 @@
-"""State machines as tables, and the handling of a message by its situation.
+"""Two kinds of tables for state machines: a `Lifecycle` has the states and the steps between them; `Cases` decide
+whether a message is accepted, has to wait, or is rejected.
 
-A step that is not in its table is a bug, and raises an error that names it. `docs/states.md` shows the
-tables.
+A step that is not in its table is a bug, and raises an error that names it. `docs/states.md` shows all tables.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Lifecycle(Generic[State, Step]):
         return found
 
     def picture(self) -> str:
-        """A state diagram in Mermaid's language."""
+        """The table as a state diagram for Mermaid."""
         lines = ["stateDiagram-v2", f"    [*] --> {_word(self.begins)}"]
         steps: dict[tuple[State, State], list[str]] = {}
         for (state, step), after in self.table.items():
@@ -63,7 +63,7 @@ class Case(Generic[Situation]):
 
 @dataclass(frozen=True, slots=True)
 class Cases(Generic[Situation]):
-    """Handling of one kind of message: that of the first case that applies, else it is taken."""
+    """The handling of one kind of message: the first case that applies decides. If none does, the message is taken."""
 
     of: str
     cases: tuple[Case[Situation], ...]
@@ -75,7 +75,7 @@ class Cases(Generic[Situation]):
         return Handling.TAKEN, ""
 
     def listing(self) -> str:
-        """A Markdown table, in the order in which cases are checked."""
+        """The cases as a Markdown table, in the order in which they are checked."""
         rows = [("finds", "and is"), ("---", "---")]
         rows += [(case.finds, case.handling) for case in self.cases]
         rows.append(("nothing of these", Handling.TAKEN))

@@ -1,7 +1,9 @@
-"""Takes a cut over maps of both engines, for one question of a client.
+"""Takes a cut (a snapshot of maps that stays readable while they change) over maps of both engines, for one request of
+a client.
 
-Each partition has one moment for its maps outside zones (`primary_backup.cuts`), and one for those of each zone: a
-request in the log of the partition's group (raft_partition/Z-7), which goes to the leader like any other.
+In each partition, the maps outside zones are cut at one moment by their primary (`primary_backup.cuts`). The maps of
+each zone are cut at one moment, too: by a request in the log of the partition's group (raft_partition/Z-7), which goes
+to the leader like any other.
 
 - raft_partition/C-1: A partition is answered when all its maps are cut. Otherwise none of its marks is named, and the
   client asks for the partition again.
@@ -32,7 +34,7 @@ class _InZones:
 
 @dataclass(slots=True)
 class _Asked:
-    """A request to cut these maps, of one zone, in this partition."""
+    """A request to cut maps of one zone in one partition."""
 
     cut: _InZones
     partition: int
@@ -48,7 +50,7 @@ class Cutter:
         self._asked: dict[int, _Asked] = {}
 
     def take(self, event: CutRequested, done: OnTaken) -> None:
-        """Where the maps are served here. `done` is called once."""
+        """Cut the maps in the partitions that are served here. `done` is called once."""
         names = list(dict.fromkeys(event.maps))
         zoned = [name for name in names if self._zones.homes.houses(name)]
         others = [name for name in names if name not in zoned]
@@ -68,7 +70,7 @@ class Cutter:
             done(Taken())
 
     def _cut_zones(self, event: CutRequested, names: Sequence[str], done: OnTaken, taken: Taken) -> None:
-        """After the maps outside zones: the others, in the same partitions."""
+        """After the maps outside zones are cut, cut the others in the same partitions."""
         zones: dict[int | None, list[str]] = {}
         for name in names:
             zones.setdefault(self._zones.homes.zone_of(name), []).append(name)
@@ -89,7 +91,7 @@ class Cutter:
                 self._zones.execute(request, Within(self, self._tickets))
 
     def answered(self, ticket: int, outcome: Outcome) -> None:
-        """Only effects follow, so this may happen within other machines' steps."""
+        """Collect an answer of a leader. Only effects follow, so this may happen within other machines' steps."""
         asked = self._asked.pop(ticket)
         under_way, partition = asked.cut, asked.partition
         taken = under_way.taken
@@ -109,7 +111,7 @@ class Cutter:
 
 
 def _add_marks(taken: Taken, partition: int, names: Sequence[str], answer: list[None | int | bytes]) -> None:
-    """Answer of `Op.PIN`: counter, term and number of entries of each map, then the holders."""
+    """Add the answer to `Op.PIN`: counter, term and number of entries of each map, then the holders."""
     numbers = [each for each in answer if isinstance(each, int)]
     holders = tuple(MemberId(each.decode()) for each in answer if isinstance(each, bytes))
     for place, name in enumerate(names):
@@ -121,7 +123,7 @@ def _add_marks(taken: Taken, partition: int, names: Sequence[str], answer: list[
 
 
 def _drop_moved(taken: Taken) -> None:
-    """Name no mark of a partition that is not cut completely (raft_partition/C-1)."""
+    """Remove the marks of partitions that are not cut completely (raft_partition/C-1)."""
     moved = set(taken.moved)
     taken.pins = [pin for pin in taken.pins if pin.partition not in moved]
     taken.in_zones = [mark for mark in taken.in_zones if mark.partition not in moved]
