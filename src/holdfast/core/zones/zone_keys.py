@@ -123,7 +123,7 @@ class KeysRead:
         self.revision = revision
 
     def again(self) -> KeysRead:
-        """The same entries, of which none is used yet."""
+        """The same entries; none of them is used yet."""
         read = KeysRead((), self.revision)
         read._entries = self._entries
         return read
