@@ -38,9 +38,9 @@ compares the page with both.
 | mark | meaning |
 |------|---------|
 | works | a program with this client has called it, and it did what the client's documentation says |
-| refused | a program has called it, and was told so by an error whose text names the call |
-| withheld | the client itself does not send it: its vendor has it in the enterprise edition alone |
-| | the programs do not call it: this client has no such call, or makes it by itself |
+| refused | a program has called it, and got an error whose text names the call |
+| withheld | the client does not send it: its vendor offers it in the enterprise edition only |
+| | the programs do not call it: this client has no such call, or sends it on its own |
 
 """
 
@@ -65,7 +65,7 @@ Maps:
 * `loadAll` loads nothing, because members have no map store. It is not an error.
 * Listeners end with their map. After `destroy()` on any client they get no events of a new map of the same name, and no
   event for the removed entries. Near caches continue to work.
-* An iterator of the Java client returns each entry once that exists from its beginning to its end.
+* An iterator of the Java client returns exactly once each entry that exists during the whole iteration.
 * A map name has at most 1,024 characters. The map with the empty name is listed as `(unnamed)`.
 * Raft maps (in a zone) have no near caches: see [zones.md](zones.md).
 
