@@ -29,7 +29,7 @@ def test_a_report_is_sound_when_every_replica_is_equal() -> None:
 
 @pytest.mark.parametrize("verdict", ["differs", "busy", "unreachable", "uncertain"])
 def test_a_report_with_any_other_verdict_is_not_sound(verdict: str) -> None:
-    report = Report([DIFFERS], totals_of([EQUAL, finding(verdict)]), partitions=2)
+    report = Report(findings=[DIFFERS], totals=totals_of([EQUAL, finding(verdict)]), partitions=2)
     assert (report.sound, report.differs, report.count("differs")) == (
         False,
         verdict == "differs",

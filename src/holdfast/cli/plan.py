@@ -258,11 +258,10 @@ def plan(
     r"""Show what a scenario would do: every step of every partition, or the cost of each step. Moves nothing.
 
     Steps of a scenario are separated by commas, or joined by + if they happen at once: now, join:N, join:NAME@GROUP,
-    drain:N|NAME, crash:N|NAME, crash-zone[:N|NAME], rolling-restart[:N], backups:N, placement:even|rendezvous; for a
-    zone replicas:N.
+    drain:N|NAME, crash:N|NAME, crash-zone[:N|NAME], rolling-restart[:N], backups:N, replicas:N, placement:NAME.
 
-    Instead of --live or --members, FILE (default: standard input) has the table as JSON: `current` rows of member
-    names, the owner first, and either the wanted rows as `target`, or `members` and `backups` to compute them from.
+    FILE (default: standard input; not with --live, --members) has the table as JSON: `current` rows of member names,
+    the owner first, and the wanted rows as `target`, or `members` and `backups` for them.
 
     \b
       {"current": [["A", "B"]], "members": ["A", "B", "C"], "backups": 1, "leaving": ["B"], "lite": ["C"]}

@@ -457,12 +457,12 @@ def _backup_goes_back(liar: Liar) -> None:
 def _view_version_stays(liar: Liar) -> None:
     def view(original: Method) -> Method:
         def views(*args: Any, **named: Any) -> Any:
-            *found, counter = original(*args, **named)
-            return [*found, counter % 8 + 1]
+            *found, version = original(*args, **named)
+            return (*found, version % 8 + 1)
 
         return views
 
-    liar.replace(map_operations, "_view", view)
+    liar.replace(map_operations, "view_of", view)
 
 
 # -- time

@@ -150,7 +150,7 @@ def test_a_raft_map_feeds_no_near_cache() -> None:
 
 
 def test_runs_judge_near_caches() -> None:
-    verdict = simulate(356, lies=frozenset({"near-cache-repeats"}))
+    verdict = simulate(350, lies=frozenset({"near-cache-repeats"}))
     assert verdict.figures["near_cache_hits"] > 0
     assert verdict.figures["near_cache_invalidations"] > 0
     assert any("follows" in problem for problem in verdict.problems)
