@@ -83,7 +83,7 @@ class ConsensusHost:
         self._out = out
         self._turn_ends = False
         """`EndTurn` was requested for this turn of the event loop."""
-        self._messages = False
+        self.messages_wait = False
         """Groups have got messages on which they have not acted yet."""
         self._membership = membership
         self.groups = GroupHost(
@@ -243,13 +243,13 @@ class ConsensusHost:
         packet for each member, not in 40.
         """
         if self._on:
-            self._messages = True
+            self.messages_wait = True
             self._wait_for_turn()
 
     def end_messages(self) -> None:
         """Something else is handled next: the groups act on their messages."""
-        if self._messages:
-            self._messages = False
+        if self.messages_wait:
+            self.messages_wait = False
             self.groups.flush()
 
     def _wait_for_turn(self) -> None:
@@ -264,7 +264,7 @@ class ConsensusHost:
         """End a step: pass new input to the groups, and process what they return."""
         if not self._on:
             return
-        self._messages = False
+        self.messages_wait = False
         if self.metastore.unsent:
             self.metastore.flush()
         self.groups.flush()

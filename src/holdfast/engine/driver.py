@@ -91,6 +91,8 @@ class Driver:
         self.recorded: LifeRecorder | None = None
         self.callers = Callers(self._put)
         self._turn_ends = False
+        self._end_due = False
+        """Whether `TurnEnded` is due."""
         self._rests = False
         self._batches: list[tuple[Token, ZoneBatch]] = []
         self.stopped = False
@@ -278,8 +280,15 @@ class Driver:
         self._wake()
 
     def _end_turn(self) -> None:
-        if not self.stopped:
+        """The end of the event loop's turn, requested with `EndTurn`, unless it came early."""
+        if self._end_due and not self.stopped:
+            self._end_due = False
             self._put(TurnEnded())
+
+    def end_buffer(self) -> None:
+        """A read buffer of another member was handled. Groups that have got messages need not wait for more."""
+        if self._end_due and self.member.messages_wait:
+            self._end_turn()
 
     def _set_clock(self) -> None:
         epoch_ms = self.world.wall_ms() - self.world.now_ns() // MILLISECOND
@@ -382,7 +391,9 @@ class Driver:
                     self._see_unread(to)
                 self.world.close(to)
             case EndTurn():
-                self.world.soon(self._end_turn)
+                if not self._end_due:
+                    self._end_due = True
+                    self.world.soon(self._end_turn)
             case Note():
                 self.world.note(effect)
             case Complete() | Notify() | Announce() | ClusterChanged() | BackpressureChanged():

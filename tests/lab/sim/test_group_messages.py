@@ -33,7 +33,7 @@ class Exchange:
     """A leader and a follower: what the leader sends is kept here."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        stage = ZoneStage(3)
+        self.stage = stage = ZoneStage(3)
         self.leader = next(
             process
             for process in stage.processes
@@ -43,8 +43,8 @@ class Exchange:
             )
             > 1
         )
-        other = next(process for process in stage.processes if process is not self.leader)
-        self.follower: Member = other.driver.member
+        self.other = next(process for process in stage.processes if process is not self.leader)
+        self.follower: Member = self.other.driver.member
         self.kept: list[GroupMessages] = []
         driver = self.leader.driver
         monkeypatch.setattr(driver, "_send", self._keep)
@@ -92,3 +92,23 @@ def test_something_else_is_handled_after_what_was_received_before(monkeypatch: p
     assert sent(exchange.handle(TimerFired(TimerName.SWEEP))) == [1]
     exchange.receive(exchange.kept[1])
     assert sent(exchange.handle(TurnEnded())) == [1]
+
+
+def test_the_end_of_a_read_buffer_is_the_end_of_the_turn_for_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    exchange = Exchange(monkeypatch)
+    driver = exchange.other.driver
+    answers: list[GroupMessages] = []
+
+    def keep(to: MemberId, message: object) -> None:
+        if isinstance(message, GroupMessages):
+            answers.append(message)
+
+    monkeypatch.setattr(driver, "_send", keep)
+    for message in exchange.kept:
+        driver.handle(Received(exchange.leader.driver.member.me, message))
+    assert answers == []
+    driver.end_buffer()
+    assert [len(answer.groups) for answer in answers] == [2]
+    driver.end_buffer()
+    exchange.stage.wait(0.001)
+    assert len(answers) == 1, "the turn has ended already"

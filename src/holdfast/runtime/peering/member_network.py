@@ -181,6 +181,9 @@ class MemberNetwork:
         return self._gathering
 
     def send_gathered(self) -> None:
+        """A read buffer was handled: send what was collected."""
+        if self._running:
+            self._tell(self.driver.end_buffer)
         self._gathering = False
         unsent, self._unsent = self._unsent, []
         for outgoing in unsent:
