@@ -83,7 +83,7 @@ class ConsensusHost:
         self._out = out
         self._turn_ends = False
         """`EndTurn` was requested for this turn of the event loop."""
-        self.messages_wait = False
+        self._messages_wait = False
         """Groups have got messages on which they have not acted yet."""
         self._membership = membership
         self.groups = GroupHost(
@@ -233,7 +233,9 @@ class ConsensusHost:
         turn share log entries.
         """
         if self._on and self.zones.dirty:
-            self._wait_for_turn()
+            if not self._turn_ends:
+                self._turn_ends = True
+                self._out.effects.append(EndTurn())
         else:
             self.flush()
 
@@ -242,20 +244,16 @@ class ConsensusHost:
         packet. Example: acknowledgements of 90 groups arrive in 40 packets. The messages that they cause leave in one
         packet for each member, not in 40.
         """
-        if self._on:
-            self.messages_wait = True
-            self._wait_for_turn()
+        if self._on and not self._messages_wait:
+            self._messages_wait = True
+            self._turn_ends = True
+            self._out.effects.append(EndTurn(with_buffer=True))
 
     def end_messages(self) -> None:
         """Something else is handled next: the groups act on their messages."""
-        if self.messages_wait:
-            self.messages_wait = False
+        if self._messages_wait:
+            self._messages_wait = False
             self.groups.flush()
-
-    def _wait_for_turn(self) -> None:
-        if not self._turn_ends:
-            self._turn_ends = True
-            self._out.effects.append(EndTurn())
 
     def on_turn_ended(self) -> None:
         self._turn_ends = False
@@ -264,7 +262,7 @@ class ConsensusHost:
         """End a step: pass new input to the groups, and process what they return."""
         if not self._on:
             return
-        self.messages_wait = False
+        self._messages_wait = False
         if self.metastore.unsent:
             self.metastore.flush()
         self.groups.flush()

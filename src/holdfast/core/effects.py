@@ -70,6 +70,9 @@ class EndTurn:
     whole turn can leave together.
     """
 
+    with_buffer: bool = False
+    """It need not wait for more than the end of a read buffer of another member."""
+
 
 @dataclass(frozen=True, slots=True)
 class Note:

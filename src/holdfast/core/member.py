@@ -225,11 +225,6 @@ class Member:
         handle(self, event)
         return self._end_of_step(kind)
 
-    @property
-    def messages_wait(self) -> bool:
-        """Whether groups have got messages on which they have not acted yet."""
-        return self.agreed.messages_wait
-
     def on_notice(self, notice: n.Notice) -> None:
         """Pass a machine's notice to its receivers, at once and in the order of the table."""
         audience = NOTICES.get(type(notice))

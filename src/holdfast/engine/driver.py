@@ -91,8 +91,8 @@ class Driver:
         self.recorded: LifeRecorder | None = None
         self.callers = Callers(self._put)
         self._turn_ends = False
-        self._end_due = False
-        """Whether `TurnEnded` is due."""
+        self._end_due = self._ends_with_buffer = False
+        """Whether `TurnEnded` is due, and at the end of a read buffer already."""
         self._rests = False
         self._batches: list[tuple[Token, ZoneBatch]] = []
         self.stopped = False
@@ -282,12 +282,12 @@ class Driver:
     def _end_turn(self) -> None:
         """The end of the event loop's turn, requested with `EndTurn`, unless it came early."""
         if self._end_due and not self.stopped:
-            self._end_due = False
+            self._end_due = self._ends_with_buffer = False
             self._put(TurnEnded())
 
     def end_buffer(self) -> None:
-        """A read buffer of another member was handled. Groups that have got messages need not wait for more."""
-        if self._end_due and self.member.messages_wait:
+        """A read buffer of another member was handled: what waits for no more than that goes on."""
+        if self._ends_with_buffer:
             self._end_turn()
 
     def _set_clock(self) -> None:
@@ -390,7 +390,8 @@ class Driver:
                 if to in self._unread:
                     self._see_unread(to)
                 self.world.close(to)
-            case EndTurn():
+            case EndTurn(with_buffer):
+                self._ends_with_buffer = self._ends_with_buffer or with_buffer
                 if not self._end_due:
                     self._end_due = True
                     self.world.soon(self._end_turn)

@@ -80,7 +80,7 @@ def sent(effects: list[Effect]) -> list[int]:
 def test_messages_of_a_turn_are_answered_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
     exchange = Exchange(monkeypatch)
     first = exchange.receive(exchange.kept[0])
-    assert (EndTurn() in first, sent(first)) == (True, [])
+    assert (EndTurn(with_buffer=True) in first, sent(first)) == (True, [])
     assert exchange.receive(exchange.kept[1]) == []
     assert sent(exchange.handle(TurnEnded())) == [2]
 
