@@ -73,6 +73,9 @@ class Hearing:
     def datagram_received(self, address: Address, data: memoryview) -> None:
         self.heard.append(bytes(data))
 
+    def end_buffer(self) -> None:
+        """Nothing waits for it."""
+
 
 class Side:
     """One member's end of a connection that another has opened, and its own connection to that one."""
