@@ -15,6 +15,7 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Request
 from holdfast.core.model.timer_name import TimerName
+from holdfast.core.multiraft.group_host import GroupHost
 from holdfast_lab.sim.calls import wire_key
 from holdfast_lab.sim.world import Process
 
@@ -89,7 +90,21 @@ def test_something_else_is_handled_after_what_was_received_before(monkeypatch: p
     """It sees the groups as they are after these messages."""
     exchange = Exchange(monkeypatch)
     exchange.receive(exchange.kept[0])
+    order: list[str] = []
+    flush, sweep = GroupHost.flush, Member.on_sweep
+
+    def flushes(groups: GroupHost) -> None:
+        order.append("groups")
+        flush(groups)
+
+    def sweeps(member: Member) -> None:
+        order.append("sweep")
+        sweep(member)
+
+    monkeypatch.setattr(GroupHost, "flush", flushes)
+    monkeypatch.setattr(Member, "on_sweep", sweeps)
     assert sent(exchange.handle(TimerFired(TimerName.SWEEP))) == [1]
+    assert order[:2] == ["groups", "sweep"]
     exchange.receive(exchange.kept[1])
     assert sent(exchange.handle(TurnEnded())) == [1]
 
