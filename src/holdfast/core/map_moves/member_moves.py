@@ -55,6 +55,8 @@ from holdfast.core.store.move_marks import mark_in, marks_in
 from holdfast.core.store.partition_copy import PartitionCopy
 
 LOOK_NS = 100 * MILLISECOND
+PAUSED_LOOK_NS = 20 * MILLISECOND
+"""While a map is paused, because requests wait."""
 REPORT_NS = 100 * MILLISECOND
 DELAY_NS = 50 * MILLISECOND
 """Pause of a partition after a step that was not done."""
@@ -216,7 +218,7 @@ class MemberMoves:
     def on_timer(self) -> None:
         self._due_ns = 0
         self._end_rests()
-        if self._out.now_ns - self._looked_ns >= LOOK_NS:
+        if self._out.now_ns - self._looked_ns >= self._look_ns:
             self._look()
         self._set_timer()
 
@@ -248,6 +250,11 @@ class MemberMoves:
             self._report(moves)
         self._set_timer()
 
+    @property
+    def _look_ns(self) -> int:
+        switching = any(move.phase is MovePhase.SWITCHING for move in self._moves.values())
+        return PAUSED_LOOK_NS if switching else LOOK_NS
+
     def _set_timer(self) -> None:
         """Wake for what is due next."""
         if self._outcomes:
@@ -255,7 +262,7 @@ class MemberMoves:
         if self._resting:
             self._wake(max(1, self._resting[0][0] - self._out.now_ns))
         if self._moves:
-            self._wake(max(1, self._looked_ns + LOOK_NS - self._out.now_ns))
+            self._wake(max(1, self._looked_ns + self._look_ns - self._out.now_ns))
 
     def _wake(self, after_ns: int) -> None:
         due_ns = self._out.now_ns + after_ns
