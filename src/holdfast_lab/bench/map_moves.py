@@ -37,7 +37,7 @@ journal = "{journal}"
 """
 METHOD = """
 Members and client share both cores. Outside zones the map has one sync backup, in the zone three replicas of each of
-271 partitions. Waits are counted from when an operation was due.
+271 partitions. Waits are counted from when an operation was due. Sent is what members write to sockets and to files.
 """
 
 
