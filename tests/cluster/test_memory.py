@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,10 @@ import hazelcast
 import pytest
 from click.testing import CliRunner
 from hazelcast.errors import ReachedMaxSizeError
+from hazelcast.protocol.codec import map_put_codec
+from hazelcast.serialization.data import Data
 from tests.cluster.crew import MAP, PARTITIONS, SETTINGS, Crew, until
+from tests.cluster.rude import Rude, connect
 
 from holdfast.cli.main import holdfast
 from holdfast.client.blocking import Client
@@ -29,7 +33,9 @@ from holdfast.errors import NoMemory
 from holdfast.runtime.in_process.embedded import Member
 from holdfast.wire import own
 from holdfast.wire.values import from_stored, to_stored
-from holdfast_lab.processes.local_cluster import LocalCluster
+from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
+
+Beginning = Callable[[ManagedMember], tuple[socket.socket, bytes]]
 
 pytestmark = [
     # The client leaves its sockets to the garbage collector.
@@ -345,6 +351,43 @@ def test_messages_that_never_come_whole_take_no_memory_without_a_bound() -> None
             assert status.memory.resident_bytes < (150 + 15) * MB
         assert "clients whose messages had not come whole were closed" in cluster.log_tails()
         wait(lambda: rooms(cluster) == ["plenty"])
+
+
+def stranger_with_own_protocol(member: ManagedMember) -> tuple[socket.socket, bytes]:
+    """A connection, and a message that lacks its last byte."""
+    stranger = connect(member)
+    stranger.sendall(own.PREAMBLE + own.frame(own.Hello(1, own.VERSION, None, None, None, None)))
+    columns = own.ColumnBatch.of([b"k"], [bytes(15 * MB)])
+    return stranger, own.frame(own.PutColumns(2, MAP, [0], [1], columns))[:-1]
+
+
+def stranger_with_hazelcast_protocol(member: ManagedMember) -> tuple[socket.socket, bytes]:
+    stranger = Rude(member)
+    value = Data(bytes(15 * MB))
+    put = map_put_codec.encode_request(MAP, Data(bytes(8) + b"k"), value, 1, -1)
+    return stranger.socket, stranger.bytes_of(put, 0)[:-1]
+
+
+@pytest.mark.rule("server/F-4")
+@pytest.mark.parametrize("begin", [stranger_with_own_protocol, stranger_with_hazelcast_protocol])
+def test_a_message_that_finds_no_memory_ends_its_connection_alone(begin: Beginning) -> None:
+    """The system refuses memory long before the member's own limit."""
+    with LocalCluster(1, "[partitions]\ncount = 31\n") as cluster:
+        member = cluster.alive[0]
+        mapped = Path(f"/proc/{member.pid}/statm").read_text(encoding="utf-8").split()[0]
+        most = int(mapped) * resource.getpagesize() + 50 * MB
+        resource.prlimit(member.pid, resource.RLIMIT_AS, (most, most))
+        with contextlib.ExitStack() as opened:
+            for _ in range(20):
+                stranger, message = begin(member)
+                opened.enter_context(stranger)
+                with contextlib.suppress(OSError):
+                    stranger.sendall(message)
+            assert cluster.alive, cluster.log_tails()
+        with Client(cluster.client_addresses()[0], timeout_s=20) as client:
+            client.set(MAP, to_stored("k"), to_stored("v"))
+            assert client.get(MAP, to_stored("k")) == to_stored("v")
+        assert "no memory" in cluster.log_tails()
 
 
 def test_the_limit_is_not_shared_between_members() -> None:

@@ -11,6 +11,7 @@ The door bounds the sum of all connections by time (server/D-3).
 - server/F-2: Long work is a generator that yields after slices of some ms. The first slice runs immediately; the
   session handles no other request of the connection before the last, which keeps their order.
 - server/F-3: One turn of a connection does at most `TURN_UNITS` of work, however few bytes its requests have.
+- server/F-4: A message that finds no memory before it is complete ends its own connection, and nothing else.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ EXPECTED_SHARE = 128
 EXPECTED_LIST_SHARE = 8
 """and one with a list of entries as this fraction."""
 ENDLESS = 1 << 62
+NO_MEMORY_EVENT = "clients closed: no memory"
+NO_MEMORY_FOR_INPUT = "the system has no memory for a message that is being received"
+"""Only that connection ends: nothing of the member changes while input is gathered (server/F-4)."""
 
 Work = Generator[None, None, None]
 

@@ -26,7 +26,14 @@ from holdfast.server.change_questions import ChangeQuestions
 from holdfast.server.column_questions import ColumnQuestions
 from holdfast.server.cut_questions import CutQuestions
 from holdfast.server.digest_questions import DigestQuestions
-from holdfast.server.flow import EXPECTED_SHARE, REQUEST_UNITS, Flow, Work
+from holdfast.server.flow import (
+    EXPECTED_SHARE,
+    NO_MEMORY_EVENT,
+    NO_MEMORY_FOR_INPUT,
+    REQUEST_UNITS,
+    Flow,
+    Work,
+)
 from holdfast.server.grid import Grid
 from holdfast.server.handshake import Capabilities, Handshake
 from holdfast.server.question_checks import request_rejection
@@ -99,7 +106,11 @@ class OwnSession:
             return
         self._buffers += 1
         self._flow.spent = 0
-        frames.feed(data)
+        try:
+            frames.feed(data)
+        except MemoryError:
+            self._end_without_memory()
+            return
         if self._handshake.pending and frames.held > self._limits.auth_frame_bytes:
             replies.end(own.FaultKind.DENIED, "wait for the answer to hello")
             return
@@ -129,7 +140,7 @@ class OwnSession:
         """
         flow, replies, handshake = self._flow, self._replies, self._handshake
         try:
-            while not replies.gone and not handshake.pending and (body := self._frames.take()) is not None:
+            while not replies.gone and not handshake.pending and (body := self._next_frame()) is not None:
                 if len(body) < LONG_BYTES:
                     self._handle(body)
                 else:
@@ -152,6 +163,19 @@ class OwnSession:
         except ProtocolError as broken:
             replies.end(own.FaultKind.MALFORMED, str(broken))
         return False
+
+    def _next_frame(self) -> bytes | None:
+        """Raises TooLarge."""
+        try:
+            return self._frames.take()
+        except MemoryError:
+            self._end_without_memory()
+            return None
+
+    def _end_without_memory(self) -> None:
+        """End the connection alone: nothing of the member has changed while its input is gathered."""
+        self._grid.report_client_event(NO_MEMORY_EVENT, "a client was closed: %s", NO_MEMORY_FOR_INPUT)
+        self._replies.end(own.FaultKind.NO_MEMORY, NO_MEMORY_FOR_INPUT)
 
     def _handle(self, body: bytes) -> None:
         """Answer one question. Raises ProtocolError, TooLarge."""

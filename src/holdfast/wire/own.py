@@ -317,10 +317,11 @@ class Frames:
         return len(self._held)
 
     def feed(self, data: bytes) -> None:
+        """Raises MemoryError; nothing was added then."""
         self._held += data
 
     def take(self) -> bytes | None:
-        """The next whole frame without its length, or None until more has arrived. Raises TooLarge."""
+        """The next whole frame without its length, or None until more has arrived. Raises TooLarge, MemoryError."""
         held = self._held
         if self._skip:
             gone = min(self._skip, len(held))

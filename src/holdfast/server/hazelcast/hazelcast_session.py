@@ -20,7 +20,7 @@ from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
 from holdfast.server.access import call_rejection
 from holdfast.server.audit_events import AuditEvent, AuditKind
 from holdfast.server.fast_path import FastPath, ServedMaps
-from holdfast.server.flow import REQUEST_UNITS, SLICE_BYTES, Flow, Work
+from holdfast.server.flow import NO_MEMORY_EVENT, NO_MEMORY_FOR_INPUT, REQUEST_UNITS, SLICE_BYTES, Flow, Work
 from holdfast.server.grid import Grid
 from holdfast.server.hazelcast import (
     authentication,
@@ -318,7 +318,7 @@ class HazelcastSession:
             return
         if self._skip is not None:
             data = self._step_over(data, self._skip)
-        elif self._held is not None and (data := self._gather(data, self._held)) and talk.authenticated:
+        elif self._held is not None and (data := self._gathered(data, self._held)) and talk.authenticated:
             if self._many:  # Joining it and scanning its last frames was enough work for one turn.
                 self._rest, flow.rest = (data, 0), True
                 return
@@ -348,8 +348,22 @@ class HazelcastSession:
             self._rest, flow.rest = (data, skip.at), True
         return b""
 
+    def _gathered(self, data: bytes, held: BytesIO) -> bytes:
+        try:
+            return self._gather(data, held)
+        except MemoryError:
+            self._end_without_memory()
+            return b""
+
+    def _end_without_memory(self) -> None:
+        self._grid.report_client_event(NO_MEMORY_EVENT, "a client was closed: %s", NO_MEMORY_FOR_INPUT)
+        self._talk.close(NO_MEMORY_FOR_INPUT)
+
     def _gather(self, data: bytes, held: BytesIO) -> bytes:
-        """Scan the incomplete message; returns it with all input if its end, or an error, is found."""
+        """Scan the incomplete message; returns it with all input if its end, or an error, is found.
+
+        Raises MemoryError.
+        """
         flow, scan = self._flow, self._scan
         held.write(data)
         flow.coming += len(data)
@@ -539,7 +553,10 @@ class HazelcastSession:
         except ProtocolError as broken:
             talk.close(f"the client broke the protocol: {broken}")
             return
-        self._hold(data, at)
+        try:
+            self._hold(data, at)
+        except MemoryError:
+            self._end_without_memory()
 
     def _wait(self, data: bytes) -> None:
         """Keep bounded input until authentication is finished."""
@@ -612,6 +629,9 @@ class HazelcastSession:
         except RequestTooLarge as broken:
             _, _, kind, correlation, _ = REQUEST.unpack_from(broken.head)
             self._say_too_large(kind, correlation, str(broken))
+            return
+        except MemoryError:
+            self._end_without_memory()
             return
         if whole is not None:
             self._answer(whole, 0, len(whole))
