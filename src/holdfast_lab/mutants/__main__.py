@@ -1,7 +1,7 @@
 """`python -m holdfast_lab.mutants`: run the unit tests against small mutations, and list the surviving ones.
 
-The exit status is 1 if the score of a module, or of all, is below its minimum, or if the list of equivalents is
-wrong.
+The exit status is 1 if the score of a module, or of all, is below its minimum, if the tests of a module could not be
+run, or if the list of equivalents is wrong.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class Module:
     equivalent: dict[str, str] = field(default_factory=dict)
     """Mutant key -> the reason why the mutant changes no behaviour."""
     seconds: float = 0.0
+    failure: str = ""
+    """Output of the tests, if they could not be run or fail without any mutant."""
 
     @property
     def killed(self) -> int:
@@ -132,7 +134,7 @@ def choose(modules: list[Module], sample: int, seed: int, match: str) -> None:
 
 
 def judge(module: Module, workers: int) -> None:
-    """In a separate process."""
+    """In a separate process. Sets `failure` if the tests do not pass without a mutant."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
         answers = Path(scratch) / "answers"
@@ -157,7 +159,8 @@ def judge(module: Module, workers: int) -> None:
                     # This process is ending: end its children, and theirs, with it.
                     os.killpg(process.pid, signal.SIGKILL)
         if process.returncode:
-            raise SystemExit(f"{said[-6000:]}\n{module.path}: the tests could not be run, see above")
+            module.failure = said[-6000:]
+            return
         for line in answers.read_text(encoding="utf-8").splitlines():
             key, verdict, by = json.loads(line)
             if verdict != LATER:
@@ -168,6 +171,9 @@ def judge(module: Module, workers: int) -> None:
 
 def tell(module: Module, *, kills: bool) -> None:
     """Print one line of figures, then the survivors."""
+    if module.failure:
+        print(f"{module.failure}\n{module.path}: the tests could not be run, see above", flush=True)
+        return
     verdicts = list(module.verdicts.values())
     equivalent = len(verdicts) - module.counted
     print(
@@ -178,7 +184,8 @@ def tell(module: Module, *, kills: bool) -> None:
     )
     for key in module.survivors:
         mutant = module.target.mutants[key]
-        print(f"  {module.verdicts[key]}: src/holdfast/{module.path}:{mutant.first_line}  {key}")
+        shown = module.target.path.relative_to(ROOT)
+        print(f"  {module.verdicts[key]}: {shown}:{mutant.first_line}  {key}")
     if kills:
         for key, verdict in module.verdicts.items():
             if verdict in {KILLED, TIMED_OUT}:
@@ -223,7 +230,9 @@ def main() -> int:
         judge(module, options.workers)
         tell(module, kills=options.kills)
         whole = len(module.chosen) == len(module.target.mutants)
-        if whole and share(module.killed, module.counted) < module.floor:
+        if module.failure:
+            low.append(f"{module.path}: the tests could not be run")
+        elif whole and share(module.killed, module.counted) < module.floor:
             low.append(f"{module.path} is below its floor of {module.floor:g} %")
     killed, counted = sum(module.killed for module in modules), sum(module.counted for module in modules)
     print(f"{share(killed, counted):.1f} % of {counted} mutants noticed")

@@ -46,6 +46,8 @@ WALL_SECONDS = 120
 MEMORY_BYTES = 2 << 30
 BROKEN = 70
 """Exit status of a child that failed before its tests."""
+NOT_LIVE = 71
+"""Exit status of a child that could not replace the code of the live function."""
 
 
 @dataclass
@@ -65,7 +67,7 @@ class Orders:
 class Target:
     def __init__(self, module: str) -> None:
         self.path = (ROOT / "src" if module.startswith("holdfast_lab/") else SOURCE) / module
-        self.name = ".".join(("holdfast", *Path(module).with_suffix("").parts))
+        self.name = ".".join(self.path.relative_to(ROOT / "src").with_suffix("").parts)
         self.tree = ast.parse(self.path.read_text(encoding="utf-8"))
         self.plain = compile(self.tree, str(self.path), "exec")
         self.mutants = {mutant.key: mutant for mutant in mutants(self.tree)}
@@ -92,13 +94,18 @@ class Target:
                     return part
         return None
 
-    def exchange(self, mutant: Mutant) -> None:
-        """Replace the live function's code by the mutated one."""
+    def exchange(self, mutant: Mutant) -> bool:
+        """Replace the live function's code by the mutated one, if Python allows it.
+
+        It does not if the mutant has other free variables: `super()` needs `__class__`, and `pass` does not.
+        """
         function = self.live(mutant)
         assert function is not None
         code = _find(self.code(mutant), function)
-        assert code is not None
+        if code is None:
+            return False
         function.__code__ = code
+        return True
 
 
 def _find(code: types.CodeType, function: types.FunctionType) -> types.CodeType | None:
@@ -196,7 +203,7 @@ class Nursery:
         if os.WIFSIGNALED(status):
             self.tell(child.key, TIMED_OUT)
         else:
-            verdicts = {0: SURVIVED, BROKEN: UNJUDGED}
+            verdicts = {0: SURVIVED, BROKEN: UNJUDGED, NOT_LIVE: LATER}
             verdict = verdicts.get(os.WEXITSTATUS(status), KILLED)
             self.tell(child.key, verdict, child.said.decode("utf-8", "replace"))
 
@@ -311,7 +318,8 @@ class Judge:
     ) -> Callable[[int], int]:
         def run(pipe: int) -> int:
             self._own_scratch(session)
-            self._target.exchange(mutant)
+            if not self._target.exchange(mutant):
+                return NOT_LIVE
             for index, item in enumerate(items):
                 following = items[index + 1] if index + 1 < len(items) else None
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)

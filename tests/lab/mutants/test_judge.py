@@ -12,12 +12,16 @@ from holdfast_lab.mutants.__main__ import stale
 ROOT = Path(__file__).parents[3]
 
 
-def run(*args: str) -> tuple[int, str]:
+def run(*args: str, tests: str = "tests/core/primary_backup/test_client_acks.py") -> tuple[int, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast_lab.mutants", *args, "--tests",
-        "tests/core/primary_backup/test_client_acks.py"], cwd=ROOT, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+        [sys.executable, "-m", "holdfast_lab.mutants", *args, "--tests", tests],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -26,6 +30,28 @@ def test_what_tests_notice_and_what_not() -> None:
     assert "killed: ClientAcks" in told
     assert "test_client_acks.py::" in told, "it says which test has noticed"
     assert "unreached: src/holdfast/core/model/update_counter.py:" in told
+
+
+def test_modules_of_the_laboratory_are_mutated_as_well() -> None:
+    _, told = run("check/bank", "--match", "return", "--kills", tests="tests/lab/check/test_bank.py")
+    assert "killed: " in told
+    assert "could not be run" not in told
+
+
+def test_a_mutant_without_super_is_judged_too() -> None:
+    call = "WrittenState.read_from: super().read_from(taken, at_ns) -> pass"
+    _, told = run("service_state", "--match", call, tests="tests/core/store/test_service_state.py")
+    assert "1 mutants" in told
+    assert "unjudged" not in told
+
+
+def test_tests_that_fail_without_a_mutant_do_not_end_the_run(tmp_path: Path) -> None:
+    failing = tmp_path / "test_failing.py"
+    failing.write_text("def test_fails() -> None:\n    raise AssertionError\n", encoding="utf-8")
+    status, told = run("client_acks", "update_counter", "--match", "return", tests=str(failing))
+    assert status == 1
+    for module in ("core/primary_backup/client_acks.py", "core/model/update_counter.py"):
+        assert f"{module}: the tests could not be run" in told
 
 
 def test_a_sample_is_the_same_for_the_same_seed() -> None:
