@@ -77,6 +77,10 @@ class Cluster:
         self.world = world
         self.lite = lite
         self.groups = groups
+        self.zone_is_founded = False
+        """The operator creates a zone at this moment: its groups are placed on members that live now, and a group of
+        two that loses one before it has begun has no majority.
+        """
         self.services = services
         self.settings = with_services(settings, services())
         self.addresses = [Address(f"host{index}", PORT) for index in range(hosts)]
@@ -356,7 +360,10 @@ class Cluster:
             return False
         others = [process for process in living if process is not victim]
         if self.has_groups and not (
-            self.groups_survive(others, lost=victim if disk_too else None) and self._founders_survive(others)
+            self.groups_survive(others, lost=victim if disk_too else None)
+            and self._founders_survive(others)
+            and not self.zone_is_founded
+            and self.groups_begun_within(others)
         ):
             return False
         promised = self.counts_copies and self._spare() >= 1

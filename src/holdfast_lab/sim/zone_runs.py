@@ -202,6 +202,7 @@ class ZoneOperator:
     def _ask(self, process: Process, turn: int) -> None:
         if self.created or self._all_live(process):
             order = self._order()
+            self._cluster.zone_is_founded = not self.created
             process.driver.act(order, partial(self._answered, turn))
         else:
             self.told(turn, done=False)
@@ -215,6 +216,7 @@ class ZoneOperator:
         if turn != self._turn:
             return
         self._turn += 1
+        self._cluster.zone_is_founded = False
         if not done:
             self._world.after(AGAIN_NS, self._next)
             return

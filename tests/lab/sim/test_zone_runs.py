@@ -28,3 +28,16 @@ def test_maps_in_a_zone_lose_nothing_when_everybody_loses_power(seed: int) -> No
     assert verdict.ok, verdict.problems
     assert verdict.figures["fault_power-cut-all"] >= 2
     assert verdict.figures["writes_acknowledged"] > 0
+
+
+FOUND = {
+    51_009: "a member of a zone of two died after the order and before its groups had begun: out of the budget"
+}
+"""Seeds with zones that failed once, and what they found."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", FOUND)
+def test_seeds_that_once_failed(seed: int) -> None:
+    verdict = simulate(seed, journal="mixed", zones=True)
+    assert verdict.ok, verdict.problems
