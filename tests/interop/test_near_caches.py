@@ -10,10 +10,9 @@ from typing import Any
 import hazelcast
 import pytest
 from hazelcast.errors import HazelcastError
+from tests.cluster.test_zones import run, until
 from tests.interop import recorded
 
-from holdfast.aio import BlockingClient, NearCacheOptions
-from holdfast.errors import Unsupported
 from holdfast_lab.processes.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -45,6 +44,49 @@ def test_changes_of_others_are_told(cluster: LocalCluster) -> None:
         writer.shutdown()
 
 
+class Load:
+    """Threads that read through a near cache, and that write beside it, until the block ends."""
+
+    def __init__(self, near: Any, plain: Any) -> None:
+        self._near, self._plain = near, plain
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=each) for each in (self._read, self._read, self._write)]
+
+    def _read(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._near.get(random.randrange(KEYS))
+            except HazelcastError:
+                pass
+
+    def _write(self) -> None:
+        count = 0
+        while not self._stop.is_set():
+            count += 1
+            try:
+                self._plain.set(random.randrange(KEYS), count)
+            except HazelcastError:
+                pass
+
+    def __enter__(self) -> None:
+        for thread in self._threads:
+            thread.start()
+        time.sleep(1)
+
+    def __exit__(self, *failed: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def assert_nothing_old(near: Any, plain: Any) -> None:
+    newest = {key: plain.get(key) for key in range(KEYS)}
+    end = time.monotonic() + 120
+    while {key: near.get(key) for key in range(KEYS)} != newest:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
 @pytest.mark.rule("server/N-2", "server/N-3")
 def test_nothing_old_is_left_after_a_member_was_killed() -> None:
     with LocalCluster(members=3) as cluster:
@@ -52,51 +94,45 @@ def test_nothing_old_is_left_after_a_member_was_killed() -> None:
         reader, writer = connect(cluster, near_caches={"near": {}}), connect(cluster)
         try:
             near, plain = reader.get_map("near").blocking(), writer.get_map("near").blocking()
-            stop = threading.Event()
-
-            def read() -> None:
-                while not stop.is_set():
-                    try:
-                        near.get(random.randrange(KEYS))
-                    except HazelcastError:
-                        pass
-
-            def write() -> None:
-                count = 0
-                while not stop.is_set():
-                    count += 1
-                    try:
-                        plain.set(random.randrange(KEYS), count)
-                    except HazelcastError:
-                        pass
-
-            threads = [threading.Thread(target=each) for each in (read, read, write, write)]
-            for thread in threads:
-                thread.start()
-            time.sleep(1)
-            cluster.kill(cluster.members[1])
-            time.sleep(3)
-            stop.set()
-            for thread in threads:
-                thread.join()
-            newest = {key: plain.get(key) for key in range(KEYS)}
-            end = time.monotonic() + 120
-            while {key: near.get(key) for key in range(KEYS)} != newest:
-                assert time.monotonic() < end
-                time.sleep(0.05)
+            with Load(near, plain):
+                cluster.kill(cluster.members[1])
+                time.sleep(3)
+            assert_nothing_old(near, plain)
         finally:
             reader.shutdown()
             writer.shutdown()
 
 
-def test_a_near_cache_for_a_map_in_a_zone_is_refused() -> None:
-    config = '[metastore]\nvoters = 1\n[maps.zoned]\nraft_zone = "z"\n'
-    with LocalCluster(members=1, config=config) as cluster:
-        client = connect(cluster, near_caches={"zoned": {}})
+ZONED = """
+[metastore]
+voters = 3
+[maps.zoned]
+raft_zone = "z"
+"""
+
+
+@pytest.mark.rule("server/N-2", "streams/E-1", "raft_partition/R-4")
+def test_a_near_cache_of_a_map_in_a_zone_keeps_nothing_old() -> None:
+    """With 25 groups for 271 partitions most leaders do not own the partition: through moves, and a kill."""
+    with LocalCluster(members=3, config=ZONED) as cluster:
+        cluster.wait_settled()
+        assert run(cluster, "zone", "create", "z", "--replicas", "3", "--partitions", "25").exit_code == 0
+        until(lambda: run(cluster, "cluster", "safe").exit_code == 0, "the zone is never safe")
+        reader, writer = connect(cluster, near_caches={"zoned": {}}), connect(cluster)
         try:
-            with pytest.raises(HazelcastError, match="Listener cannot be added"):
-                client.get_map("zoned")
-            with pytest.raises(Unsupported, match="zone 'z'"):
-                BlockingClient(cluster.client_addresses(), near_caches={"zoned": NearCacheOptions()})
+            near, plain = reader.get_map("zoned").blocking(), writer.get_map("zoned").blocking()
+            with Load(near, plain):
+                time.sleep(3)
+            assert_nothing_old(near, plain)
+            for place in (["--no-zone"], ["--zone", "z"]):
+                with Load(near, plain):
+                    moved = run(cluster, "map", "move", "zoned", *place)
+                    assert moved.exit_code == 0, moved.output
+                assert_nothing_old(near, plain)
+            with Load(near, plain):
+                cluster.kill(cluster.members[1])
+                time.sleep(3)
+            assert_nothing_old(near, plain)
         finally:
-            client.shutdown()
+            reader.shutdown()
+            writer.shutdown()

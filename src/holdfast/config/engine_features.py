@@ -28,11 +28,6 @@ MAX_IDLE: Final = EngineFeature(
     setting="max_idle_ms",
     allowed=(0,),
 )
-NEAR_CACHES: Final = EngineFeature(
-    "near caches",
-    in_zone=False,
-    instead="invalidations do not follow its log; read its leader, at once with reads = 'local'",
-)
 TRANSACTIONS: Final = EngineFeature(
     "transactions",
     in_zone=False,
@@ -49,7 +44,7 @@ FEATURES: Final = (
     EngineFeature("times to live"),
     MAX_IDLE,
     EngineFeature("entry listeners"),
-    NEAR_CACHES,
+    EngineFeature("near caches"),
     EngineFeature(
         "reads from backups",
         in_zone=False,

@@ -81,7 +81,7 @@ class Member:
         self.table_replication = TableReplication(
             self.table, settings, self.membership, self.out, self.log, self
         )
-        self.listeners = EntryListeners(self.me, self.out, self.membership)
+        self.listeners = EntryListeners(self.me, self.out, self.membership, rows)
         self.ack_clients = ClientAcks(self.out, self.membership)
         told_by_backups = settings.replication.backup_acks == "client"
         self.lane = Lane(

@@ -398,13 +398,12 @@ class MemberView:
         """With subscribers on any member."""
         return frozenset(self._listeners.subscribed_maps)
 
-    @property
-    def cluster_subscriptions(self) -> AbstractSet[str]:
-        """Sessions here have subscribed to them on all members."""
-        return frozenset(self._listeners.wide)
+    def cluster_subscriptions(self, *, relayed: bool) -> AbstractSet[str]:
+        """Sessions here have subscribed to them on all members. `relayed`: near caches, to changes in zones."""
+        return frozenset(self._listeners.near_cached if relayed else self._listeners.wide)
 
-    def subscribers(self, name: str) -> AbstractSet[MemberId]:
-        return frozenset(self._listeners.subscribers(name))
+    def subscribers(self, name: str, *, relayed: bool = False) -> AbstractSet[MemberId]:
+        return frozenset(self._listeners.subscribers(name, relayed=relayed))
 
     def services(self) -> Sequence[Service]:
         return tuple(hosted.service for hosted in self._copies.services.hosted)

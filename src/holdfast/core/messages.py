@@ -618,6 +618,8 @@ class Subscribe(msgspec.Struct, frozen=True, array_like=True, tag=42):
 
     map: str
     wanted: bool
+    relayed: bool = False
+    """For near caches of clients of the sender: only what leaders of zones change in its partitions (streams/E-1)."""
 
 
 class Events(msgspec.Struct, frozen=True, array_like=True, tag=43):

@@ -102,6 +102,10 @@ class Grid(Protocol):
         """The cluster's UUID, constant for its life; empty before this member has joined."""
 
     @property
+    def level(self) -> int:
+        """The feature level in force."""
+
+    @property
     def lane(self) -> EntryLane: ...
 
     @property
@@ -204,9 +208,6 @@ class Grid(Protocol):
 
     def zone_of(self, name: str) -> str:
         """The zone of this map; empty: it has a primary and backups."""
-
-    def future_zone(self, name: str) -> str:
-        """The zone of this map when its move has ended, if it is being moved."""
 
     def zone_entries(self, name: str) -> ZoneEntries | None:
         """The entries of this map's zone that sessions may use here; None: none are known."""

@@ -329,11 +329,12 @@ class MemberGrid:
     def audit(self, event: AuditEvent) -> None:
         """Without an audit log, events are dropped."""
 
+    @property
+    def level(self) -> int:
+        return self.member.picture.level
+
     def zone_of(self, name: str) -> str:
         return self.member.settings.map(name).raft_zone
-
-    def future_zone(self, name: str) -> str:
-        return self.member.picture.maps.future_home(name)
 
     def zone_entries(self, name: str) -> ZoneEntries | None:
         return self.driver.zone_entries(name)

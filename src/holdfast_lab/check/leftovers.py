@@ -71,12 +71,16 @@ def _subscriptions(member: MemberView, members: Sequence[MemberView]) -> list[st
     problems: list[str] = []
     names = {name for other in members for name in other.subscribed_maps}
     for name in sorted(names):
-        wanting = {
-            other.me for other in members if other is not member and name in other.cluster_subscriptions
-        }
-        found = member.subscribers(name)
-        if found != wanting:
-            problems.append(f"{len(found ^ wanting)} subscriptions of map {name} are wrong")
+        wrong = 0
+        for relayed in (False, True):
+            wanting = {
+                other.me
+                for other in members
+                if other is not member and name in other.cluster_subscriptions(relayed=relayed)
+            }
+            wrong += len(member.subscribers(name, relayed=relayed) ^ wanting)
+        if wrong:
+            problems.append(f"{wrong} subscriptions of map {name} are wrong")
     if member.listening != member.subscribed_maps:
         problems.append(
             f"listens for {sorted(member.listening)}, wanted are {sorted(member.subscribed_maps)}"

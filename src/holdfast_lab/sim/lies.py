@@ -564,12 +564,14 @@ def _zone_listener_hears_twice(liar: Liar) -> None:
     liar.replace(LeaderRouting, "hear", happened)
 
 
-def _near_cache_hides(liar: Liar) -> None:
-    """Only one in four updates of a partition is sent to near caches, and counted."""
+def _near_cache_hides(zoned: bool, liar: Liar) -> None:
+    """Only one in four updates of a partition is sent to near caches, and counted. `zoned`: only in zones."""
 
     def heard(original: Method) -> Method:
         def hears(fed: Invalidations, event: EntryEvent) -> None:
-            if event.key is None or event.sequence % 4 == 0:
+            if zoned and not event.group:
+                original(fed, event)
+            elif event.key is None or event.sequence % 4 == 0:
                 shown = event.sequence // 4
                 original(fed, msgspec.structs.replace(event, sequence=shown))
 
@@ -701,7 +703,10 @@ LIES: dict[str, Lie] = {
     ),
     "near-cache-hides": Lie(
         "A near cache misses an invalidation, and the numbers of the others do not show it.",
-        _near_cache_hides,
+        partial(_near_cache_hides, False),
+    ),
+    "zone-near-cache-hides": Lie(
+        "The same with a near cache of a Raft map.", partial(_near_cache_hides, True), zones=True
     ),
     "near-cache-repeats": Lie("An invalidation has the number of the one before it.", _near_cache_repeats),
     "stream-skips": Lie(

@@ -14,6 +14,7 @@ from holdfast.core.messages import Events, Subscribe
 from holdfast.core.model.ids import MemberId, Token
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.operations import EntryEvent, EventKind
+from holdfast.core.model.partition_table import Assignment
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.streams.entry_listeners import EntryListeners
@@ -30,7 +31,8 @@ class Ear:
 
     def __init__(self) -> None:
         self.out = Outbox()
-        self.listeners = EntryListeners(ME, self.out, Around(ME, BEN, CAL))  # type: ignore[arg-type]
+        self.rows = [Assignment(1, (BEN,))]
+        self.listeners = EntryListeners(ME, self.out, Around(ME, BEN, CAL), self.rows)  # type: ignore[arg-type]
         self.lane = Lane(ME, Settings(), self.out, Log(self.out, on=False), self.listeners)
         self.names: dict[Token, str] = {}
         self.heard: dict[str, list[EntryEvent]] = {}
@@ -213,3 +215,76 @@ def test_only_near_caches_hear_that_all_of_a_partition_has_changed() -> None:
     ear.listeners.hear(event())
     ear.hear()
     assert ear.heard == {"entries": [event()], "near cache": [changed, event()]}
+
+
+# -- near caches of maps in zones
+
+
+def of_zone(key: bytes | None = b"k") -> EntryEvent:
+    kind = EventKind.UPDATED if key is not None else EventKind.INVALIDATED
+    return EntryEvent(kind, "m", ME, key, sequence=1, term=1, group="7.0")
+
+
+@pytest.mark.rule("streams/E-1")
+def test_a_leader_relays_changes_to_the_owner_of_their_partition_alone() -> None:
+    ear = Ear()
+    for member in (BEN, CAL):
+        ear.listeners.on_subscribe(member, Subscribe("m", True, relayed=True))
+    assert ear.lane.listening == {"m": 2}
+    ear.happens(of_zone())
+    assert ear.sent() == [(BEN, Events([of_zone()]))]
+    ear.rows[0] = Assignment(2, (CAL,))
+    ear.happens(of_zone())
+    assert ear.sent() == [(CAL, Events([of_zone()]))]
+    ear.happens(event())
+    assert ear.sent() == [], "a primary is the owner itself"
+    ear.happens(of_zone(None))
+    assert [to for to, _ in ear.sent()] == [BEN, CAL], "it may be of any partition"
+    ear.rows[0] = Assignment(3, (ME,))
+    ear.happens(of_zone())
+    ear.rows[0] = Assignment()
+    ear.happens(of_zone())
+    assert ear.sent() == []
+    ear.rows[0] = Assignment(4, (BEN,))
+    ear.listeners.on_subscribe(BEN, Subscribe("m", True))
+    ear.happens(of_zone())
+    assert ear.sent() == [(BEN, Events([of_zone()]))], "once, with two subscriptions"
+    for relayed in (True, False):
+        ear.listeners.on_subscribe(BEN, Subscribe("m", False, relayed=relayed))
+    ear.happens(of_zone())
+    assert ear.sent() == []
+    ear.listeners.on_view(gone(CAL))
+    assert ear.lane.listening == {}
+
+
+@pytest.mark.rule("streams/E-1")
+def test_a_near_cache_hears_of_zones_through_this_member() -> None:
+    ear = Ear()
+    end = ear.add("near", local_only=True, invalidations=True)
+    ear.add("here", local_only=True)
+    relayed = Subscribe("m", True, relayed=True)
+    assert ear.sent() == [(BEN, relayed), (CAL, relayed)]
+    second = ear.add("second", local_only=True, invalidations=True)
+    assert ear.sent() == []
+    ear.listeners.on_events(Events([of_zone(), of_zone(None), event()]))
+    ear.hear()
+    assert ear.heard == {"near": [of_zone(), of_zone(None)], "here": [], "second": ear.heard["near"]}
+    dan = MemberId("dan")
+    ear.listeners.on_view(ViewInstalled(None, None, True, frozenset(), frozenset({dan})))
+    assert ear.sent() == [(dan, relayed)]
+    end()
+    assert ear.sent() == []
+    second()
+    ended = Subscribe("m", False, relayed=True)
+    assert ear.sent() == [(BEN, ended), (CAL, ended)]
+
+
+def test_a_map_is_invalidated_for_clients_of_this_member() -> None:
+    ear = Ear()
+    ear.add("near", local_only=True, invalidations=True)
+    ear.add("here", local_only=True)
+    ear.sent()
+    ear.listeners.invalidate("m")
+    ear.listeners.invalidate("n")
+    ear.hear()
+    assert ear.heard == {"near": [EntryEvent(EventKind.INVALIDATED, "m", ME)], "here": []}

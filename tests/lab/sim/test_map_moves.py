@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
+from tests.lab.sim.test_near_caches import connected, kept
 from tests.lab.sim.zone_stage import ZONED, ZoneStage, zoned_settings
 
 from holdfast.actions.move_map import MoveMap
@@ -377,41 +377,22 @@ def test_if_waiting_requests_stay_where_they_are_their_writes_are_lost(
         assert later(stage, name, done) != {}
 
 
-def test_a_map_with_a_near_cache_does_not_move_into_a_zone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its invalidations would end: refused when it is ordered, and cancelled if the near cache comes later."""
-    following = MoveMaster._next
-    waits = [True]
-
-    def without_switch(master: MoveMaster, move: MapMove, *rest: Any) -> MapMove | None:
-        wanted = following(master, move, *rest)
-        switches = wanted is not None and wanted.phase is MovePhase.SWITCHING
-        return move if switches and waits else wanted
-
-    monkeypatch.setattr(MoveMaster, "_next", without_switch)
+@pytest.mark.rule("map_moves/V-5")
+def test_near_caches_drop_a_map_that_moves_and_go_on() -> None:
     stage = begun()
     stage.fill(PLAIN)
-    stage.order(PLAIN, "z")
-    stage.wait(2)
-    assert not stage.ended()
-    process = stage.living()[1]
-    heard: list[object] = []
-    ends: list[Callable[[], None]] = []
-
-    def register() -> None:
-        ends.append(
-            process.driver.callers.listen(
-                PLAIN, key=None, local_only=False, on_event=heard.append, invalidations=True
-            )
-        )
-
-    process.step(register)
-    stage.until(stage.ended, what="the move has not ended")
-    assert stage.homes(PLAIN) == {""}
-    waits.clear()
-    stage.order(PLAIN, "z")
-    stage.wait(3)
-    assert stage.homes(PLAIN) == {""}
-    assert stage.ended()
-    process.step(ends[0])
-    stage.wait(4)  # Until then it counts as the same order.
-    stage.move(PLAIN, "z")
+    client = connected(stage, PLAIN)
+    for zone in ("z", ""):
+        assert all(kept(client, key) for key in KEYS[:5])
+        before = client.cleared
+        stage.move(PLAIN, zone)
+        stage.wait(1)
+        assert client.cleared > before
+        assert client.kept == []
+        stage.fill(PLAIN, "w")
+        assert [kept(client, key) for key in KEYS[:5]] == [f"w{number}" for number in range(5)]
+        stage.fill(PLAIN, "x")
+        stage.wait(1)
+        assert client.kept == []
+    assert client.fed == 3, "the registrations stay"
+    assert client.problems == []

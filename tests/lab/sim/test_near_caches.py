@@ -10,11 +10,11 @@ from tests.lab.sim.callers import request
 from tests.lab.sim.stage import Stage, settings
 from tests.lab.sim.zone_stage import ZONED, ZoneStage
 
-from holdfast.core.model.ids import SECOND
+from holdfast.core.model.ids import SECOND, group_of
 from holdfast.core.model.keys import partition_of
-from holdfast.core.model.operations import EntryEvent, Op
+from holdfast.core.model.operations import EntryEvent, Op, Outcome, Request
+from holdfast.core.zones.descriptors import ZoneSettings
 from holdfast.server.hazelcast.near_caches import Invalidations
-from holdfast.wire.hazelcast.refusals import UNSUPPORTED
 from holdfast_lab.sim.calls import wire_key
 from holdfast_lab.sim.clients.near_cache_client import NearCacheClient
 from holdfast_lab.sim.clients.simulated_doors import Doors
@@ -139,14 +139,80 @@ def test_a_gap_forgets_the_other_keys_of_the_partition(dropped: set[bytes]) -> N
     assert client.kept == []
 
 
-def test_a_raft_map_feeds_no_near_cache() -> None:
-    stage = ZoneStage(3)
-    client = connected(stage, ZONED)
-    assert client.fed == 0
-    assert set(client.refusals) == {UNSUPPORTED.number}
-    client.read("a")
+def clear(stage: Stage) -> None:
+    answers: list[Outcome] = []
+    request = Request(Op.CLEAR, ZONED, list(range(7)))
+    process = stage.processes[0]
+    process.step(lambda: process.driver.execute(request, answers.append))
+    stage.until(lambda: bool(answers), what="not cleared")
     stage.wait(1)
+
+
+def zone_of(partitions: int, hosts: int = 3, replicas: int = 3) -> ZoneStage:
+    return ZoneStage(hosts, zone=ZoneSettings("z", partitions=partitions, replicas=replicas))
+
+
+@pytest.mark.rule("streams/E-1")
+@pytest.mark.parametrize("partitions", [7, 3])
+def test_a_near_cache_of_a_map_in_a_zone_forgets_what_changes(partitions: int) -> None:
+    """With 3 groups for 7 partitions some leaders do not own the partition for the clients."""
+    stage = zone_of(partitions, hosts=4, replicas=3)
+    client = connected(stage, ZONED)
+    assert client.fed == 4
+    keys = [f"k{number}" for number in range(20)]
+    for value in ("old", "new"):
+        for key in keys:
+            stage.zput(stage.processes[0], key, value)
+        stage.wait(1)
+        assert not any(keeps(client, key) for key in keys)
+        assert {kept(client, key) for key in keys} == {value}
+    assert client.cache.statistics.missed == 0
+    stage.request(stage.processes[1], Op.REMOVE, "k0")
+    stage.wait(2)
+    assert not keeps(client, "k0")
+    assert keeps(client, "k1")
+    clear(stage)
     assert client.kept == []
+    assert client.problems == []
+
+
+@pytest.mark.rule("raft_partition/R-4")
+def test_a_new_leader_clears_near_caches() -> None:
+    stage = zone_of(7)
+    client = connected(stage, ZONED)
+    stage.zput(stage.processes[0], "a", "old")
+    assert kept(client, "a") == "old"
+    before = client.cleared
+    partition = partition_of(wire_key("a"), 0, 7)
+    old = stage.leader(partition)
+    number = group_of(1, partition)
+    groups = old.driver.member.agreed.groups
+    other = next(node for node in sorted(stage.voters(partition)) if node != groups.me)
+    old.step(lambda: groups.running(number).transfer(other))
+    stage.until(lambda: not stage.replicas(partition)[old].leads, what="no other leader")
+    stage.wait(1)
+    assert client.cleared > before
+    stage.zput(stage.processes[0], "a", "new")
+    assert kept(client, "a") == "new"
+    assert client.problems == []
+
+
+@pytest.mark.parametrize("repair_s", [0, 5])
+def test_numbers_of_a_zone_show_a_lost_invalidation(repair_s: int, dropped: set[bytes]) -> None:
+    stage = zone_of(3)
+    client = connected(stage, ZONED, repair_s=repair_s)
+    for value in ("first", "old"):
+        stage.zput(stage.processes[0], "a", value)
+    assert kept(client, "a") == "old"
+    dropped.add(wire_key("a"))
+    stage.zput(stage.processes[0], "a", "new")
+    dropped.clear()
+    stage.wait(6)
+    assert keeps(client, "a") is (repair_s == 0)
+    if not repair_s:
+        stage.zput(stage.processes[0], "a", "newer")
+        assert client.cache.statistics.missed == 1
+    assert kept(client, "a") in ("new", "newer")
 
 
 def test_runs_judge_near_caches() -> None:

@@ -19,6 +19,7 @@ from holdfast.actions.operator_action import ActionDone, OperatorAction
 from holdfast.actions.show_status import ShowStatus
 from holdfast.config import MapSettings, Settings
 from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.levels import HIGHEST
 from holdfast.core.model.member_status import MemberStatus
 from holdfast.core.model.operations import (
     DEFAULT_TTL,
@@ -213,6 +214,7 @@ class OneMemberGrid:
         self.cluster_id = CLUSTER
         self.cluster_name = cluster_name
         self.batch_invalidations = True
+        self.level = HIGHEST
         self.turns: list[_Turn] = []
         self.partition_count = partition_count
         self.copies = [PartitionCopy(partition, 0) for partition in range(partition_count)]
@@ -245,8 +247,6 @@ class OneMemberGrid:
         self.losses = LostPartitions(Settings(maps={"safe": MapSettings(loss_policy="read-write-safe")}))
         self.lane_access = LaneAccess(self.losses)
         self.zoned: set[str] = set()
-        self.leaving: set[str] = set()
-        """Maps that are moving into a zone."""
         """Maps that live in a zone, which the member leads."""
         self.local = False
         self.own_ttl_ms = 0
@@ -378,9 +378,6 @@ class OneMemberGrid:
 
     def zone_of(self, name: str) -> str:
         return "z" if name in self.zoned else ""
-
-    def future_zone(self, name: str) -> str:
-        return "z" if name in {*self.zoned, *self.leaving} else ""
 
     def zone_entries(self, name: str) -> ZoneEntries | None:
         return self.entries if name in self.zoned else None

@@ -33,9 +33,11 @@ from tests.server.hazelcast.test_maps import SQL_PREDICATE, TRUE_PREDICATE
 from tests.server.hazelcast.wire import AnsweredError, Wire, data, error_of, stored
 
 from holdfast.core.model.keys import partition_of
+from holdfast.core.model.levels import ZONE_NEAR_CACHES
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Status
 from holdfast.server.grid import ClusterCard, MemberCard
 from holdfast.server.hazelcast import conversation
+from holdfast.server.hazelcast.near_caches import history_uuid
 
 KEY, OTHER, ONE, TWO = text_data("k"), text_data("o"), int_data(1), int_data(2)
 THREAD = 7
@@ -107,17 +109,32 @@ def test_the_end_of_a_connection_ends_its_listeners(wire: Wire, grid: OneMemberG
 # -- near caches
 
 
-@pytest.mark.parametrize("moves", [True, False])
-def test_a_map_that_is_in_a_zone_or_moves_into_one_has_no_near_caches(
-    wire: Wire, grid: OneMemberGrid, moves: bool
-) -> None:
-    (grid.leaving if moves else grid.zoned).add("m")
+def test_a_map_in_a_zone_has_near_caches_from_a_feature_level_on(wire: Wire, grid: OneMemberGrid) -> None:
+    grid.zoned.add("m")
+    grid.level = ZONE_NEAR_CACHES - 1
     wire.tell(map_add_near_cache_invalidation_listener_codec.encode_request("m", 16, False))
     (answer,) = wire.take()
     refused = error_of(answer)
     assert refused is not None
-    assert "near caches" in str(refused)
+    assert "cluster upgrade" in str(refused)
     assert grid.listeners == []
+    grid.level = ZONE_NEAR_CACHES
+    wire.tell(map_add_near_cache_invalidation_listener_codec.encode_request("m", 16, False))
+    answer, cleared = wire.take()
+    assert error_of(answer) is None
+    keys: list[Any] = []
+    map_add_near_cache_invalidation_listener_codec.handle(cleared, lambda key, *_: keys.append(key), None)
+    assert keys == [None], "this member may not know what clients have missed"
+
+
+def test_histories_of_engines_groups_and_terms_differ() -> None:
+    histories = {
+        history_uuid("c", partition, term, group)
+        for partition in (0, 1)
+        for term in (1, 2)
+        for group in ("", "7.0", "7.1", "8.0")
+    }
+    assert len(histories) == 16
 
 
 @pytest.mark.parametrize("batch", [True, False])

@@ -8,6 +8,8 @@
   new master gets them too.
 - map_moves/V-3: Copying leaves time to clients: a member copies at most `PARALLEL` partitions at a time, and each rests
   after a fill for as long as the fill took. Nothing rests while the map is paused.
+- map_moves/V-5: When the home of a map changes, each member lets the near caches of its clients drop the map, as a new
+  primary does: sequences of two engines cannot be compared.
 - map_moves/V-4: The last fill of a map with a change stream waits until all updates of the paused primary are safe
   (streams/G-1). Otherwise the switch could name an update that only this primary has, and readers would wait for it.
 
@@ -26,13 +28,12 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.config.engine_features import NEAR_CACHES
 from holdfast.core.map_moves.move_master import MoveMaster
 from holdfast.core.map_moves.partition_transfer import PartitionTransfer, Stage, Times
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.messages import MapMoveReport
 from holdfast.core.model.ids import MILLISECOND, MemberId
-from holdfast.core.model.map_changes import MapChanges
+from holdfast.core.model.map_changes import MapChanges, moved_maps
 from holdfast.core.model.map_moves import (
     NOT_DUE,
     EndMove,
@@ -106,8 +107,8 @@ class Submits(Protocol):
 
 
 class NearCaches(Protocol):
-    def has_near_caches(self, name: str) -> bool:
-        """Whether clients of this member have near caches of the map."""
+    def invalidate(self, name: str) -> None:
+        """Let the near caches of clients of this member drop the whole map."""
 
 
 class Views(Protocol):
@@ -182,14 +183,6 @@ class MemberMoves:
         self._master.on_report(sender, message)
         self._views.consider()
 
-    def problem(self, name: str, zone: str) -> str:
-        """The reason why this map cannot move to this zone (empty: out of zones), as far as this member knows."""
-        if zone and self._near_caches.has_near_caches(name):
-            return (
-                f"clients of {self._membership.info.name} have near caches of {name}: {NEAR_CACHES.instead}"
-            )
-        return ""
-
     @property
     def _moves(self) -> Mapping[str, MapMove]:
         view = self._membership.view
@@ -206,6 +199,9 @@ class MemberMoves:
                 transfer.end()
                 del self._transfers[name, partition]
         old = notice.old.maps if notice.old is not None else None
+        if old is not None and notice.new is not None:
+            for name in moved_maps(old, notice.new.maps):
+                self._near_caches.invalidate(name)
         if moves and (notice.new is None or notice.new.maps != old):
             self._reported_ns = 0
             self._delayed.clear()
@@ -427,9 +423,7 @@ class MemberMoves:
             wanted = Stage.CLOSE if move.phase is MovePhase.COPYING else Stage.FILLED
             mine = [one for (of, _), one in self._transfers.items() if of == name]
             source = sorted(one.partition for one in mine if one.stage_in(move) >= wanted)
-            problem = next((one.problem for one in mine if one.problem), "") or self.problem(
-                name, move.target
-            )
+            problem = next((one.problem for one in mine if one.problem), "")
         elif move.phase in _ENDING:
             source, target = self._cleaned(name, move.source), self._cleaned(name, move.target)
         return MapMoveReport(view, name, move.number, move.phase, move.round, source, target, problem)

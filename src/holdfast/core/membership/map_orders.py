@@ -115,7 +115,7 @@ class MapOrders:
         if order.resets and (mine := self._configured_values(changes, name)) != values:
             return f"its configuration has {_text(mine)} for {name}, and another member's has {_text(values)}"
         if order.to is not None:
-            return move_problem(present, name, order.to) or self._maps.moves.problem(name, order.to)
+            return move_problem(present, name, order.to)
         try:
             check_map(present, name, values)
         except ConfigError as wrong:

@@ -39,9 +39,6 @@ class OperatorOrder:
 
 
 class MoveProgress(Protocol):
-    def problem(self, name: str, zone: str) -> str:
-        """Why this map cannot move to this zone (empty: out of zones), as far as this member knows; empty: it can."""
-
     def wanted(self, changes: MapChanges) -> MapChanges:
         """As master: with the next phase of a move that can go on (map_moves/V-2)."""
 
@@ -86,12 +83,6 @@ class MapsInForce:
     def home(self, name: str) -> str:
         """A zone, or empty for the partitions with a primary."""
         return self.settings.map(name).raft_zone
-
-    def future_home(self, name: str) -> str:
-        """When the move of the map has ended."""
-        change = self.changes.find(name)
-        wanted = change.destination if change is not None else None
-        return self.home(name) if wanted is None else wanted
 
     def is_due(self, name: str, step: MoveStep) -> bool:
         """Whether a leader here may take this step of a move now."""

@@ -117,6 +117,11 @@ class MapChanges(msgspec.Struct, frozen=True, array_like=True):
     def find(self, name: str) -> MapChange | None:
         return next((change for change in self.changes if change.name == name), None)
 
+    def home(self, name: str) -> str | None:
+        """See `MapChange.home`."""
+        change = self.find(name)
+        return change.home if change is not None else None
+
     @property
     def done(self) -> bool:
         return all(change.done for change in self.changes)
@@ -259,6 +264,12 @@ def home_of(settings: Settings, changes: MapChanges, name: str) -> str:
     if change is not None and change.home is not None:
         return change.home
     return settings.map(name).raft_zone
+
+
+def moved_maps(before: MapChanges, after: MapChanges) -> list[str]:
+    """Maps whose home these changes change."""
+    names = sorted({change.name for change in (*before.changes, *after.changes)})
+    return [name for name in names if before.home(name) != after.home(name)]
 
 
 def targets(settings: Settings, changes: MapChanges) -> Settings:

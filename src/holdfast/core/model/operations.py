@@ -253,3 +253,5 @@ class EntryEvent(msgspec.Struct, frozen=True, array_like=True):
     sequence: int = 0
     """The map's update counter; 0 if the event is not of one partition."""
     term: int = 0
+    group: str = ""
+    """In a zone: the Raft group, in whose term the sequence counts; empty: the partition has a primary."""

@@ -23,6 +23,10 @@ class FoundCopy(NamedTuple):
     copy: PartitionCopy
     now_ns: int
     """By which its entries expire: the member's clock, or the calendar in a zone."""
+    term: int = 0
+    """In which this member serves it; 0: it does not."""
+    group: str = ""
+    """As in `EntryEvent`."""
 
 
 class ZoneCopy(NamedTuple):
@@ -54,7 +58,7 @@ class CopyLookup:
         """`engine`: a zone, or empty: with a primary. Also for closed maps."""
         if not engine:
             copy = self._local.cuts.lane.leading[partition]
-            return FoundCopy(copy, self._out.now_ns) if copy is not None else None
+            return FoundCopy(copy, self._out.now_ns, copy.term) if copy is not None else None
         replica = self._zones.led_in(engine, partition)
         return _of(replica, partition) if replica is not None else None
 
@@ -110,4 +114,4 @@ class CopyLookup:
 
 
 def _of(replica: ZonePartition, partition: int) -> FoundCopy:
-    return FoundCopy(replica.state.copies[partition], replica.now_ns())
+    return FoundCopy(replica.state.copies[partition], replica.now_ns(), replica.term, replica.group)

@@ -10,6 +10,9 @@ rules of `router` apply.
   not keep them until it leads again. Example: member 1 leads in term 4 and gets change X, late. Member 2 leads in term
   5, has applied X, and has forgotten its id again. If member 1, leader in term 6, then accepted the late copy of X, the
   change would be applied twice.
+- raft_partition/R-4: A member that begins or ends to lead a group lets near caches drop all maps of the zone. Example:
+  member 1 leads and crashes before it sent the invalidation of key k; member 2, its successor, did not send it either.
+  Or member 1 did not know that it was deposed, and answered reads (`reads = "local"`) after the new leader's changes.
 - raft_partition/R-3: In a zone of N partitions, the group of partition p serves the client partitions p, p + N, p + 2N…
   of the cluster. Each has a copy and counters of its own, so scans, events and comparisons name client partitions.
 """
@@ -27,7 +30,7 @@ from holdfast.core.messages import Answer, Forward, ZoneForward, ZoneLeaders
 from holdfast.core.model.ids import SECOND, GroupNumber, MemberId, Token, group_of, place_of
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.open_operations import OpenOperation
-from holdfast.core.model.operations import EntryEvent, Outcome, Request, Status
+from holdfast.core.model.operations import EntryEvent, EventKind, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.multiraft.group_host import GroupHost
@@ -122,6 +125,8 @@ class LeaderRouting:
         self._known: dict[GroupNumber, tuple[int, MemberId]] = {}
         """Highest known term and its leader; includes zones that are unknown here yet."""
         self._news: list[tuple[GroupNumber, int]] = []
+        self._changed: set[int] = set()
+        """Zones in which this member has begun or ended to lead a group in this step (raft_partition/R-4)."""
         self._elected: set[GroupNumber] = set()
         """Led here; their state may not include all committed entries yet."""
         self.homes.change()
@@ -349,11 +354,14 @@ class LeaderRouting:
 
     def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
         if isinstance(notice, LeaderElected):
+            self._changed.add(place_of(number)[0])
             self._led[number] = notice.term
             self._elected.add(number)
             self._news.append((number, notice.term))
             self._hear_of(number, notice.term, self._me)
         elif isinstance(notice, LeadChanged):
+            if number in self._led:
+                self._changed.add(place_of(number)[0])
             if self._led.get(number, notice.term) != notice.term:
                 del self._led[number]
             self._show(number)
@@ -429,7 +437,7 @@ class LeaderRouting:
     @property
     def dirty(self) -> bool:
         """Whether anything waits for the end of the step."""
-        if self._news or self._replicas.again:
+        if self._news or self._replicas.again or self._changed:
             return True
         return any(zone.replication.dirty for zone in self._zones.values())
 
@@ -444,11 +452,20 @@ class LeaderRouting:
         again, self._replicas.again = self._replicas.again, set()
         for client in sorted(again, key=lambda one: one.number):
             client.flush()
+        changed, self._changed = self._changed, set()
+        for number in sorted(changed):
+            self._invalidate_near_caches(number)
         if self._news:
             news, self._news = self._news, []
             for member in members:
                 if member != self._me:
                     self._out.send(member, ZoneLeaders(news))
+
+    def _invalidate_near_caches(self, zone: int) -> None:
+        """raft_partition/R-4."""
+        for name in list(self.listening):
+            if self.homes.zone_of(name) == zone:
+                self._event_sink.hear(EntryEvent(EventKind.INVALIDATED, name, self._me, group=str(zone)))
 
     @property
     def leftovers(self) -> dict[str, int]:

@@ -289,8 +289,9 @@ class StateMachine:
             held.keep(term, [kept], keeps)
         if on_event is not None and update.kind is not None:
             value = update.value if change is Change.SET else old if change is Change.EXPIRY else None
-            named = term if self.counted else 0
-            on_event(EntryEvent(update.kind, held.name, "", key, value, old, 1, word, number, named))
+            on_event(EntryEvent(update.kind, held.name, "", key, value, old, 1, word, number))
+        elif on_event is not None and change is Change.CLEAR:
+            on_event(EntryEvent(EventKind.INVALIDATED, held.name, "", sequence=number))
 
     def sweep(self, term: int, on_event: EventCallback | None) -> None:
         for copy, held in self._expiring():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from holdfast.core.model.ids import GroupNumber
 from holdfast.core.model.operations import MOVING, EntryEvent, Op
 from holdfast.core.multiraft.hosted_group import LeadChanged, ReplicaNotice
@@ -97,7 +99,12 @@ class ZonePartition:
 
     def _on_event(self, event: EntryEvent) -> None:
         if event.map in self._zone.sink.listening:
-            self._zone.sink.hear(event)
+            self._zone.sink.hear(msgspec.structs.replace(event, term=self.term, group=self.group))
+
+    @property
+    def group(self) -> str:
+        """Names the group and its generation: after a reset its terms and counters may repeat (raft/E-6)."""
+        return f"{self.number}.{self._zone.groups.hosted[self.number].group.generation}"
 
     def read_ready(self, context: bytes) -> None:
         """Everything that the reads with this context must see is applied."""

@@ -1,15 +1,18 @@
 """Invalidations for clients' near caches, and the metadata by which clients detect missed ones.
 
 Each invalidation has a sequence (the map's update counter in the partition) and a UUID that differs for each partition
-and each term of its primary. Example: after sequence 5 a client gets 7: it has missed one, and fetches the entries
-again. If the UUID differs, another primary has taken over, and the client drops everything of that partition. Members
-keep no state for this.
+and each term of its primary, or of its leader in a zone. Example: after sequence 5 a client gets 7: it has missed one,
+and fetches the entries again. If the UUID differs, another primary has taken over, and the client drops everything of
+that partition. Members keep no state for this.
+
+In a zone the leader of a partition sends the invalidations, to its own clients and through the owner of the partition
+to the owner's (streams/E-1). It numbers them by its update counter, which follows the log.
 
 - server/N-1: The invalidation of a write is sent in the next turn of the loop at the latest, and after all responses
   that contain the previous value.
-- server/N-2: A new primary notifies all near caches connected to it, because its predecessor may have crashed before
-  it sent some invalidations.
-- server/N-3: A new registration gets "invalidate all" first, if the map was ever written.
+- server/N-2: A new primary or leader notifies all near caches connected to it, because its predecessor may have crashed
+  before it sent some invalidations.
+- server/N-3: A new registration gets "invalidate all" first, if the map was ever written, or lives in a zone.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ from collections.abc import Callable, Generator
 from hashlib import blake2b
 from struct import Struct
 
-from holdfast.config.engine_features import NEAR_CACHES
 from holdfast.core.model.keys import partition_of
+from holdfast.core.model.levels import ZONE_NEAR_CACHES
 from holdfast.core.model.operations import EntryEvent, EventKind
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
 from holdfast.server.hazelcast.maps import guarded, reject_reserved
@@ -52,9 +55,10 @@ _LONG = Struct("<q")
 _ALL_CHANGED = frozenset({EventKind.INVALIDATED, EventKind.CLEAR_ALL, EventKind.EVICT_ALL})
 
 
-def history_uuid(cluster: str, partition: int, term: int) -> bytes:
-    """The UUID of a partition under one primary: the same on every member, and unique."""
-    drawn = blake2b(f"{cluster}/{partition}/{term}".encode(), digest_size=16).digest()
+def history_uuid(cluster: str, partition: int, term: int, group: str = "") -> bytes:
+    """The UUID of a partition under one primary, or one leader of its group: the same on every member, and unique."""
+    name = f"{cluster}/{partition}/{term}/{group}" if group else f"{cluster}/{partition}/{term}"
+    drawn = blake2b(name.encode(), digest_size=16).digest()
     return b"\0" + drawn
 
 
@@ -114,23 +118,31 @@ class Invalidations:
     def _one(self, change: EntryEvent | None) -> bytes:
         call, grid = self._call, self._talk.grid
         if change is None:
-            partition, (term, sequence) = self._named, self._stands()
+            history, sequence = self._stands()
             source, key = grid.member_uuid, NULL
         else:
-            partition, term, sequence = self._partition(change), change.term, change.sequence
+            history, sequence = self._history(change), change.sequence
             source, key = change.member, data(change.key, change.key_hash)
-        fixed = _ONE.pack(uuid(source), history_uuid(grid.cluster_id, partition, term), sequence)
+        fixed = _ONE.pack(uuid(source), history, sequence)
         return message([event(call.kind + 2, call.correlation, fixed, self._named), key])
 
-    def _stands(self) -> tuple[int, int]:
-        """Term and update counter in the partition of the map's name; zeros if this member is not its primary."""
-        copy = self._talk.grid.lane.leading[self._named]
-        held = copy.maps.get(self._call.name) if copy is not None else None
-        return (copy.term if copy is not None else 0, held.counter if held is not None else 0)
+    def _history(self, change: EntryEvent) -> bytes:
+        return history_uuid(self._talk.grid.cluster_id, self._partition(change), change.term, change.group)
+
+    def _stands(self) -> tuple[bytes, int]:
+        """UUID and update counter of the partition of the map's name. If another member serves it, a UUID that
+        differs from all others.
+        """
+        grid, name = self._talk.grid, self._call.name
+        found = grid.local_copies.led(name, self._named)
+        if found is None:
+            return history_uuid(grid.cluster_id, self._named, 0), 0
+        held = found.copy.maps.get(name)
+        history = history_uuid(grid.cluster_id, self._named, found.term, found.group)
+        return history, held.counter if held is not None else 0
 
     def _batch(self, changes: list[EntryEvent]) -> bytes:
-        call, cluster = self._call, self._talk.grid.cluster_id
-        histories = [history_uuid(cluster, self._partition(change), change.term) for change in changes]
+        call = self._call
         return message(
             [
                 event(call.kind + 3, call.correlation, b"", self._named),
@@ -138,17 +150,18 @@ class Invalidations:
                 *(data(change.key, change.key_hash) for change in changes),
                 END,
                 frame(b"".join(uuid(change.member) for change in changes)),
-                frame(b"".join(histories)),
+                frame(b"".join(self._history(change) for change in changes)),
                 frame(b"".join(_LONG.pack(change.sequence) for change in changes)),
             ]
         )
 
 
 def _add(talk: Conversation, call: Call) -> None:
-    if zone := talk.grid.future_zone(call.name):
+    if talk.grid.zone_of(call.name) and talk.grid.level < ZONE_NEAR_CACHES:
         raise CallRefused(
             UNSUPPORTED,
-            f"the map {call.name!r} lives in zone {zone!r} and has no near caches: {NEAR_CACHES.instead}",
+            f"the map {call.name!r} lives in a zone, and has near caches from feature level {ZONE_NEAR_CACHES} on: "
+            "holdfast cluster upgrade",
         )
     fed = Invalidations(talk, call)
     registration = talk.register(fed.listen)
@@ -159,8 +172,11 @@ def _add(talk: Conversation, call: Call) -> None:
 
 def _was_written(talk: Conversation, name: str) -> bool:
     """Whether a client may have missed changes of the map, that is whether any were made. In a partition that was lost
-    and began again empty (`epoch`), earlier writes are not counted any more.
+    and began again empty (`epoch`), earlier writes are not counted any more. A map in a zone may have been written on
+    other members only.
     """
+    if talk.grid.zone_of(name):
+        return True
     for copy in talk.grid.lane.leading:
         if copy is not None:
             held = copy.maps.get(name)
@@ -176,21 +192,25 @@ def _metadata(talk: Conversation, call: Call) -> None:
 
 
 def _telling_metadata(talk: Conversation, call: Call) -> Generator[None, None, bytes]:
-    leading, cluster = talk.grid.lane.leading, talk.grid.cluster_id
+    grid = talk.grid
     frames = [response(call.kind + 1, call.correlation), BEGIN]
+    served: dict[tuple[int, int, str], None] = {}
     for name in call.names:
         sequences: list[bytes] = []
-        for partition, copy in enumerate(leading):
-            held = copy.maps.get(name) if copy is not None else None
+        for partition in range(grid.partition_count):
+            found = grid.local_copies.led(name, partition)
+            if found is None:
+                continue
+            served[partition, found.term, found.group] = None
+            held = found.copy.maps.get(name)
             if held is not None and held.counter:
                 sequences.append(_SEQUENCE.pack(partition, held.counter))
         frames += (text(name), frame(b"".join(sequences)))
         yield
     frames.append(END)
     uuids = (
-        _PARTITION_UUID.pack(partition, history_uuid(cluster, partition, copy.term))
-        for partition, copy in enumerate(leading)
-        if copy is not None
+        _PARTITION_UUID.pack(partition, history_uuid(grid.cluster_id, partition, term, group))
+        for partition, term, group in sorted(served)
     )
     frames.append(frame(b"".join(uuids)))
     return message(frames)

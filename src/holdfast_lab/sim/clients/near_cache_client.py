@@ -52,6 +52,7 @@ class NearCacheClient(HazelcastClient):
         self.refusals: Counter[int] = Counter()
         self.problems: list[str] = []
         self.invalidated = 0
+        self.cleared = 0
         self.fed = 0
         self._repair_ns = repair_ns
         self._feeds: dict[HazelcastLine, Numbering] = {}
@@ -139,6 +140,7 @@ class NearCacheClient(HazelcastClient):
         assert numbering is not None, "a registration is answered before its first event"
         changed = read_invalidations(kind, whole)
         if changed is None:
+            self.cleared += 1
             self.cache.clear()
             numbering.on_clear()
             return
@@ -164,5 +166,4 @@ class NearCacheClient(HazelcastClient):
     def _repaired(self, line: HazelcastLine, answer: bytes) -> None:
         if not answer_kind(answer) or line not in self._feeds:
             return
-        positions = read_positions(answer, self.map)
-        self.cache.repair({at: found for at, found in positions.items() if self._route[at] is line})
+        self.cache.repair(read_positions(answer, self.map))
