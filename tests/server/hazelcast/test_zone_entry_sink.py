@@ -71,8 +71,8 @@ def test_a_buffer_is_one_batch_and_is_answered_when_that_is_done(zoned: Wire, gr
         for answer in zoned.take()
     }
     first = min(found)
-    assert [found[first + at] for at in range(5)] == [None, ONE, None, None, None], (
-        "reads came before the writes"
+    assert [found[first + at] for at in range(5)] == [None, ONE, None, TWO, THREE], (
+        "reads are answered with what is there when the batch is done"
     )
     assert zoned.session._flow.held == 0
     assert grid.reads == {"m": 2}

@@ -1,7 +1,8 @@
 """The data lane of maps in zones, where this member leads the partition's group.
 
-The requests of a buffer go to the member as one batch (`ZoneBatch`). Reads run at once, and are answered when
-it is confirmed that this member has led since (raft_partition/Z-2).
+The requests of a buffer go to the member as one batch (`ZoneBatch`). Reads run at once, and again when it is
+confirmed that this member has led since (raft_partition/Z-2). The later value is the answer: otherwise an
+invalidation of the entry could have been sent before the value that it invalidates (server/N-1).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from holdfast.core.model.operations import DEFAULT_TTL, Status
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone, ZoneWrite
 from holdfast.core.raft_partition.map_homes import ZoneEntries
 from holdfast.core.raft_partition.zone_partition import ZonePartition
+from holdfast.core.store.replica import MapReplica
 from holdfast.server.hazelcast.keyed_requests import BY_KIND, LaneRow, respond
 from holdfast.server.hazelcast.reference_lane import GENERAL, BatchEntry, EntryWrite, room_of
 from holdfast.wire.hazelcast.hazelcast_frames import REQUEST, Scan
@@ -20,6 +22,9 @@ from holdfast.wire.hazelcast.refusals import AGAIN, INDETERMINATE, UNKNOWN_OUTCO
 
 ANSWER_BYTES = 64
 """Estimated size of a response that is not known yet."""
+
+_Read = tuple[LaneRow, bytes, ZonePartition, int, str, MapReplica | None, bytes, bytes | None]
+"""Row, correlation id, replica, partition, map, the map's replica and the key; and the value when it came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +41,24 @@ class ZoneMap:
     """Whether the client has only read permission."""
 
 
+def _answer(read: _Read) -> bytes:
+    """With the present value, unless the map has moved or was destroyed since: then with the one that it had."""
+    row, correlation, replica, partition, name, held, key, found = read
+    present = replica.state.copies[partition].maps.get(name)
+    if present is not None and (held is None or held is present):
+        state = present.state
+        if state.expiries and key in state.expiries:
+            found = replica.look(partition, name, key)
+        else:
+            found = state.entries.get(key)
+    return respond(row, correlation, found)
+
+
 class ZoneEntrySink:
     """Gathers the requests of a part of a read buffer to one zone, with one kind of reads."""
 
     __slots__ = (
-        "_begin", "_chosen", "_count_read", "_found", "_out", "_read", "_writes",
+        "_begin", "_chosen", "_count_read", "_found", "_found_bytes", "_out", "_read", "_writes",
         "_written", "batch", "data", "end_at", "size",
     )  # fmt: skip
 
@@ -56,8 +74,9 @@ class ZoneEntrySink:
         self._chosen: ZoneMap | None = None
         """The first map; the others live in its zone, and are read like it."""
         self.batch = ZoneBatch(0)
-        self._found: list[bytes] = []
-        """The responses to reads."""
+        self._found: list[_Read] = []
+        """Reads that wait for confirmation."""
+        self._found_bytes = 0
         self._read: dict[int, None] = {}
         """Partitions with reads."""
         self._writes: dict[int, list[ZoneWrite]] = {}
@@ -90,12 +109,13 @@ class ZoneEntrySink:
             found = replica.look(partition, name, key)
         else:
             found = state.entries.get(key)
-        response = respond(row, correlation, found)
         if served.local:
-            self._out += response
+            self._out += respond(row, correlation, found)
         else:
-            self._found.append(response)
+            self._found.append((row, correlation, replica, partition, name, held, key, found))
             self._read[partition] = None
+            if row.answers_value and found is not None:
+                self._found_bytes += len(found)
         return room_of(found) if row.answers_value else 0
 
     def view(
@@ -142,12 +162,13 @@ class ZoneEntrySink:
         if self._chosen is None or not (self._read or self._writes):
             return None
         self.batch = ZoneBatch(self._chosen.entries.zone, list(self._writes.items()), list(self._read))
-        self.size = ANSWER_BYTES * sum(map(len, self._writes.values())) + sum(map(len, self._found))
+        unanswered = sum(map(len, self._writes.values())) + len(self._found)
+        self.size = ANSWER_BYTES * unanswered + self._found_bytes
         return self.batch
 
     def responses(self, done: ZoneBatchDone) -> list[bytes]:
         """The responses to all completed requests."""
-        out = self._found if done.unconfirmed is None else []
+        out = [_answer(read) for read in self._found] if done.unconfirmed is None else []
         for partition, former in done.former:
             written = self._written[partition]
             assert len(written) == len(former), "each write has a former value, or none"
