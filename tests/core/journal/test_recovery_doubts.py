@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.journal.recovery import Recovered, Recovery
-from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.journal.recovery import Recovered, RecoveredGroup, Recovery
+from holdfast.core.model.ids import GROUPS_FROM, MILLISECOND, MemberId
 from holdfast.core.model.journal_entries import (
     Began,
     Checkpointed,
     Dropped,
     Entry,
+    GroupWrote,
     MapSnapshot,
     Meta,
     Seen,
     Snapshot,
     TableAssignments,
     Wrote,
+    WrotePuts,
 )
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.records import Change, Record
+from holdfast.core.model.records import Change, Record, pack_puts
 from holdfast.core.model.update_counter import GAPS_MAX, UpdateCounter
 from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.store.request_ids import mark_of
@@ -415,3 +417,177 @@ def test_records_with_more_gaps_than_may_be_are_not_believed() -> None:
 def test_who_has_found_nothing_wrong_says_so() -> None:
     found = Reading().found()
     assert (found.whole, found.behind, found.damage, found.uncertain) == (True, False, [], {})
+
+
+# -- maps that begin again, and packed stores
+
+
+def begin(counter: int, name: str = "m") -> Record:
+    return Record(name, counter, Change.BEGIN, b"")
+
+
+def test_a_map_that_was_forgotten_begins_again_with_nothing() -> None:
+    reading = Reading()
+    reading.base(snapshot(counter=3), 0, "file")
+    reading.block(1, [Wrote(0, 5, [begin(9), put(10, b"new")])])
+    held = reading.found().copies[0].maps["m"]
+    assert (reading.keys(), held.lineage, held.counter) == ([b"new"], [(5, 8)], 10)
+    assert reading.found().uncertain == {}
+    reading.block(2, [Wrote(0, 5, [begin(9)])])
+    assert reading.keys() == [b"new"], "it has begun already"
+
+
+def test_a_map_that_begins_again_after_a_hole_lacks_nothing() -> None:
+    reading = Reading()
+    reading.base(snapshot(), 0, "file")
+    reading.block(1, [Wrote(0, 4, [put(7)])])
+    assert "updates 2 to 6 are missing" in reading.found().uncertain[0]
+    reading.block(2, [Wrote(0, 5, [begin(8), put(9, b"new")])])
+    assert (reading.keys(), reading.found().uncertain) == ([b"new"], {})
+
+
+@pytest.mark.rule("journal/R-2")
+def test_the_beginning_that_a_map_had_already_fills_no_hole() -> None:
+    reading = Reading()
+    reading.block(1, [Began(0, 0), Wrote(0, 5, [begin(1), put(2, b"two"), put(7, b"seven")])])
+    assert "updates 3 to 6 are missing" in reading.found().uncertain[0]
+    reading.block(2, [Wrote(0, 5, [begin(1)])])
+    assert "updates 3 to 6 are missing" in reading.found().uncertain[0]
+    assert reading.keys() == [b"two"]
+
+
+def test_packed_stores_of_an_older_term_do_not_follow() -> None:
+    reading = Reading()
+    reading.base(snapshot(), 0, "file")
+    reading.block(1, [Wrote(0, 5, [put(2, b"two")])])
+    reading.block(2, [WrotePuts(0, 4, pack_puts("m", 2, [b"three"], [b"v"]))])
+    assert reading.keys() == [b"old", b"two"]
+    assert "update 3 of term 4 comes after term 5" in reading.found().uncertain[0]
+    reading.block(3, [WrotePuts(0, 5, pack_puts("m", 2, [b"three"], [b"v"]))])
+    assert reading.keys() == [b"old", b"two"], "nothing follows a hole"
+
+
+def call(counter: int, data: bytes, request: bytes = b"") -> Record:
+    return Record("__service:s", counter, Change.CALL, b"", data, request=request)
+
+
+def test_a_hole_ends_a_service_too() -> None:
+    reading = Reading()
+    reading.block(1, [Began(0, 0), Wrote(0, 4, [call(1, b"one"), call(2, b"two")])])
+    assert reading.found().uncertain == {}
+    reading.block(2, [Wrote(0, 4, [call(5, b"five")])])
+    reading.block(3, [Wrote(0, 4, [call(3, b"three")])])
+    found = reading.found()
+    assert "updates 3 to 4 are missing" in found.uncertain[0]
+    service = found.copies[0].services["__service:s"]
+    assert list(service.state.share.supply()) == [b"one", b"two"]
+
+
+def test_a_service_that_is_dropped_is_not_held() -> None:
+    reading = Reading()
+    reading.block(1, [Began(0, 0), Wrote(0, 4, [call(1, b"one")])])
+    reading.block(2, [Dropped(0, "other")])
+    assert "__service:s" in reading.found().copies[0].services
+    reading.block(3, [Dropped(0, "__service:s")])
+    assert reading.found().copies[0].services == {}
+
+
+# -- replicas of Raft groups
+
+GROUP = GROUPS_FROM
+
+
+def checkpoint(*pieces: bytes) -> Snapshot:
+    return Snapshot(GROUP, 0, [MapSnapshot("", [], b"", [], list(pieces))])
+
+
+def write(data: bytes) -> GroupWrote:
+    return GroupWrote(GROUP, data)
+
+
+def test_a_group_is_its_checkpoint_and_what_was_written_later() -> None:
+    reading = Reading()
+    reading.base(checkpoint(b"state", b"log"), 4, "file")
+    for lsn in (3, 4, 5, 6):
+        reading.block(lsn, [write(b"%d" % lsn)])
+    found = reading.found()
+    assert found.groups == {GROUP: RecoveredGroup([b"state", b"log"], [b"5", b"6"])}
+    assert (found.copies, found.uncertain) == ({}, {})
+
+
+def test_a_group_may_begin_in_the_journal() -> None:
+    reading = Reading()
+    reading.block(1, [Began(GROUP, 0), write(b"one")])
+    reading.block(2, [write(b"two")])
+    assert reading.found().groups == {GROUP: RecoveredGroup([], [b"one", b"two"])}
+    reading.block(3, [Began(GROUP, 0), write(b"three")])
+    assert reading.found().groups == {GROUP: RecoveredGroup([], [b"three"])}
+    reading = Reading()
+    reading.base(checkpoint(b"state"), 1, "file")
+    reading.block(1, [Began(GROUP, 0)])
+    assert reading.found().groups == {GROUP: RecoveredGroup([b"state"])}, "the checkpoint is newer"
+    assert reading.found().copies == {}
+
+
+def test_a_group_that_was_dropped_after_its_checkpoint_is_not_held() -> None:
+    for lsn, held in ((4, True), (5, False)):
+        reading = Reading()
+        reading.base(checkpoint(b"state"), 4, "file")
+        reading.block(lsn, [Dropped(GROUP)])
+        assert (GROUP in reading.found().groups) is held
+
+
+@pytest.mark.rule("journal/R-3")
+def test_a_group_that_lost_blocks_is_in_doubt_and_takes_no_later_ones() -> None:
+    for until, ends in ((5, False), (6, True)):
+        reading = Reading()
+        reading.base(checkpoint(b"state"), 4, "file")
+        reading.block(4, [])
+        reading.lost(until, "damaged")
+        reading.block(until, [write(b"later")])
+        (group,) = reading.found().groups.values()
+        assert group.doubt.startswith("damaged") is ends
+        assert group.writes == ([] if ends else [b"later"])
+
+
+@pytest.mark.rule("journal/R-4")
+def test_a_group_of_an_older_checkpoint_is_in_doubt_until_it_begins_again() -> None:
+    reading = Reading()
+    reading.base(checkpoint(b"state"), 4, "file")
+    reading.missing(GROUP, 9, "unreadable")
+    reading.block(4, [])
+    reading.lost(7, "damaged")
+    found = reading.found()
+    assert found.groups[GROUP].doubt == "unreadable; damaged"
+    assert found.uncertain == {}
+    reading = Reading()
+    reading.base(checkpoint(b"state"), 4, "file")
+    reading.missing(GROUP, 5, "unreadable")
+    reading.block(5, [])
+    reading.block(6, [Began(GROUP, 0)])
+    assert reading.found().groups == {GROUP: RecoveredGroup()}, "everything earlier is void"
+
+
+def test_a_group_without_any_checkpoint_or_beginning_is_in_doubt() -> None:
+    reading = Reading()
+    reading.missing(GROUP, 5, "unreadable")
+    reading.block(1, [write(b"one"), GroupWrote(GROUP + 1, b"one")])
+    found = reading.found()
+    assert found.groups == {
+        GROUP: RecoveredGroup(doubt="unreadable"),
+        GROUP + 1: RecoveredGroup(doubt=BEGINNING),
+    }
+    assert (found.uncertain, found.copies) == ({}, {})
+
+
+def test_a_journal_may_begin_late_if_the_checkpoints_of_groups_hold_all_that_was_before() -> None:
+    for first, whole in ((5, True), (6, False)):
+        reading = Reading()
+        reading.base(checkpoint(b"state"), 4, "file")
+        reading.block(first, [write(b"later")])
+        assert reading.found().whole is whole
+    for file, whole in (("file", True), ("another", False)):
+        reading = Reading()
+        reading.base(checkpoint(b"state"), 4, "file")
+        reading.block(9, [Checkpointed(GROUP, 8, file), write(b"later")])
+        assert reading.found().whole is whole

@@ -9,7 +9,10 @@ import pytest
 
 from holdfast.core.membership.formation import PATIENCE, Formation
 from holdfast.core.membership.identity import Identity
+from holdfast.core.model.baseline import Baseline, BaselineMember
 from holdfast.core.model.ids import Address, MemberId
+from holdfast.core.model.map_changes import MapChanges
+from holdfast.core.model.metastore_founding import MetastoreFounding
 from holdfast.core.model.views import FilesSeen, MemberInfo, View
 
 SEEDS = tuple(Address(name, 5701) for name in "abc")
@@ -29,9 +32,10 @@ def process(
     cluster_id: str = "",
     seen: View | None = None,
     store: str = "",
+    level: int = 1,
 ) -> Formation:
     who = info(home.host, store=store)
-    return Formation(Identity(who, "prod", {}, seeds, bootstrap, "new", cluster_id, seen))
+    return Formation(Identity(who, "prod", {}, seeds, bootstrap, "new", cluster_id, seen, level))
 
 
 # -- membership/V-3
@@ -201,3 +205,77 @@ def test_a_stopped_cluster_goes_on_from_the_last_view_that_is_known_and_awaits_i
 def test_a_stopped_cluster_of_which_no_view_is_known_begins_at_one() -> None:
     formation = process(cluster_id="old", store="files")
     assert formation.first_view({}) == View(1, "old", [info("a", store="files")], recovering=True)
+
+
+def test_a_stopped_cluster_keeps_its_level_maps_and_metastore() -> None:
+    maps, founding = MapChanges(3), MetastoreFounding(3, ("files",))
+    before = View(9, "old", [info("x", store="files")], level=4, maps=maps, metastore=founding)
+    first = process(cluster_id="old", seen=before, store="files", level=2).first_view({})
+    assert (first.level, first.maps, first.metastore) == (4, maps, founding)
+    newer = process(cluster_id="old", seen=before, store="files", level=5).first_view({})
+    assert newer.level == 5, "its files were perhaps written at this level after that view"
+    assert first.baseline is None
+
+
+def test_after_a_stop_the_other_members_of_the_baseline_are_away() -> None:
+    owners = Baseline(
+        (
+            BaselineMember("a"),
+            BaselineMember("gone", away=True),
+            BaselineMember("here"),
+            BaselineMember("lite"),
+            BaselineMember("promised"),
+        ),
+        700,
+        1,
+        ("x",),
+    )
+    members = [info("a"), info("here"), info("lite", lite=True)]
+    first = process(cluster_id="old", seen=View(9, "old", members, baseline=owners)).first_view({})
+    assert first.baseline is not None
+    assert [member.consistent_id for member in first.baseline.away] == ["gone", "here"]
+    assert first.baseline.ids == owners.ids
+    assert first.baseline.history == owners.history
+    own_place = Baseline((BaselineMember("a", away=True),), 700, 1, ("x",))
+    first = process(cluster_id="old", seen=View(9, "old", [], baseline=own_place)).first_view({})
+    assert first.baseline is not None
+    assert first.baseline.away == (), "it is here itself"
+
+
+# -- advice for who waits
+
+
+def test_who_waits_is_told_which_seeds_have_not_responded() -> None:
+    formation = process(A)
+    assert "seeds b:5701, c:5701 have not responded" in formation.join_advice(A)
+    formation.idle(B, "")
+    assert "seeds c:5701 have not responded" in formation.join_advice(A)
+    formation.absent(C)
+    assert formation.join_advice(A) == "", "it has no files of a stopped cluster"
+    many = Address("many", 5701)
+    formation = process(A, (A, many), cluster_id="old")
+    formation.absent(many)
+    formation.behind(many, (MemberId("b"),))
+    assert "seeds many:5701 have not responded" in formation.join_advice(A), "there are members now"
+
+
+def test_who_waits_for_seeds_that_do_not_run_is_told_to_start_them_or_to_do_without() -> None:
+    formation = process(C, cluster_id="old")
+    formation.idle(A, "")
+    formation.absent(B)
+    advice = formation.join_advice(C)
+    assert "nothing runs at seeds b:5701: start the members there again" in advice
+    assert "--bootstrap" in advice
+    formation.idle(B, "old")
+    assert formation.join_advice(C) == ""
+
+
+@pytest.mark.rule("membership/V-10")
+def test_a_name_without_members_behind_it_may_have_data() -> None:
+    many = Address("many", 5701)
+    formation = process(B, (many, B), cluster_id="old")
+    formation.behind(many, (MemberId("c"),))
+    formation.idle(C, "", MemberId("c"))
+    assert formation.may_form(B) is True, "all behind the name have no data"
+    formation.behind(many, ())
+    assert formation.may_form(B) is False, "the files there are unknown"

@@ -30,10 +30,14 @@ from tests.core.membership.one_member import (
 )
 
 from holdfast.core.effects import CloseLink, Datagram, Note, SetTimer, Stop
-from holdfast.core.membership.joining import JOIN_INTERVAL_NS
+from holdfast.core.membership.joining import EVICTED, JOIN_INTERVAL_NS
 from holdfast.core.membership.membership_status import MembershipState
 from holdfast.core.messages import Heartbeat, JoinAnswer, JoinRequest, ViewDecided
-from holdfast.core.model.ids import MILLISECOND, SECOND
+from holdfast.core.model.baseline import Baseline, BaselineMember
+from holdfast.core.model.ids import MILLISECOND, SECOND, Address
+from holdfast.core.model.levels import FeatureLevels
+from holdfast.core.model.map_changes import MapChanges
+from holdfast.core.model.metastore_founding import MetastoreFounding
 from holdfast.core.model.views import FilesProof, FilesSeen, View
 
 # -- looking for the cluster
@@ -442,3 +446,155 @@ def test_what_others_have_found_shows_who_else_has_old_files() -> None:
             assert one.membership.view is not None
             one.membership.view = msgspec.structs.replace(one.membership.view, recovering=False)
         assert [who.uuid for who in one.wanted().members] == ([a, d, c] if back else [a, b, d, c])
+
+
+# -- what it says of the cluster of its files
+
+
+OWNERS = Baseline((BaselineMember("name-a"), BaselineMember("name-b")), 700, 1, ("x",))
+MAPS = MapChanges(3)
+FOUNDING = MetastoreFounding(3, ("s",))
+
+
+def asked(one: One) -> JoinRequest:
+    one.membership.on_timer("join")
+    requests = [request for _, request in one.datagram_received(JoinRequest)]
+    assert requests
+    request = requests[0]
+    assert isinstance(request, JoinRequest)
+    return request
+
+
+def known_of(request: JoinRequest) -> tuple[object, ...]:
+    baseline = request.baseline
+    return baseline and baseline.ids, request.level, request.maps, request.metastore
+
+
+def test_it_tells_what_its_files_know_of_the_cluster() -> None:
+    seen = View(8, "old", [A, B], baseline=OWNERS, level=4, maps=MAPS, metastore=FOUNDING)
+    one = One(A, seeds=SEEDS, cluster_id="old", seen=seen, level=2)
+    request = asked(one)
+    assert known_of(request) == (OWNERS.ids, 4, MAPS, FOUNDING)
+    assert request.baseline is not None
+    assert [member.consistent_id for member in request.baseline.away] == ["name-b"]
+    one = One(A, seeds=SEEDS, cluster_id="old", seen=seen, level=6)
+    assert asked(one).level == 6, "its files were perhaps written at this level after that view"
+    one = One(A, seeds=SEEDS, cluster_id="old", level=6)
+    assert known_of(asked(one)) == (None, 6, MapChanges(), None), "no view is known"
+    one = One(A, seeds=SEEDS, seen=seen, level=6)
+    assert known_of(asked(one)) == (None, 1, MapChanges(), None), "it belongs to no cluster"
+
+
+def test_who_was_removed_tells_what_the_view_without_it_says() -> None:
+    seen = View(8, "id", [A, B], baseline=OWNERS, level=2, maps=MapChanges(1))
+    one = One(A, A, B, C, seeds=SEEDS, cluster_id="id", seen=seen)
+    newer = view(B, C, number=9, baseline=OWNERS, level=4, maps=MAPS, metastore=FOUNDING)
+    one.membership.on_view(ViewDecided(newer))
+    one.fresh()
+    assert known_of(asked(one)) == (OWNERS.ids, 4, MAPS, FOUNDING)
+    assert one.membership.join_advice == "", "members that it knows will admit it"
+
+
+def test_who_waits_for_seeds_has_advice() -> None:
+    one = One(B, seeds=SEEDS)
+    one.membership.on_timer("join")
+    assert "seeds a:5701, c:5701 have not responded" in one.membership.join_advice
+    one.membership.install(view(A, B))
+    assert one.membership.join_advice == ""
+
+
+@pytest.mark.rule("membership/V-10")
+def test_behind_a_name_that_names_this_process_too_only_others_count() -> None:
+    many = Address("many", 5701)
+    one = One(A, seeds=(home(A), many))
+    one.membership.joining.seed_behind(many, (a, b))
+    one.ask(B)
+    one.membership.on_timer("join")
+    assert one.membership.view is not None, "B is in no cluster, and A is this process"
+    one = One(A, seeds=(home(A), many))
+    one.membership.joining.seed_behind(many, (a, b))
+    one.membership.on_timer("join")
+    assert one.membership.view is None, "B is not known"
+
+
+# -- files that do not fit
+
+
+@pytest.mark.rule("membership/B-1")
+def test_files_of_another_history_of_the_baseline_are_refused() -> None:
+    def refusal(one: One, baseline: Baseline | None, **changed: object) -> str:
+        one.ask(D, cluster_id="id", baseline=baseline, **changed)
+        refusals = [answer.refusal for _, answer in one.datagram_received(JoinAnswer)]
+        return str(refusals[0]) if refusals else ""
+
+    def member(who: int) -> One:
+        one = One((A, B, C)[who])
+        one.membership.install(view(A, B, C, baseline=OWNERS))
+        one.fresh()
+        return one
+
+    other = Baseline(OWNERS.members, 700, 1, ("y",))
+    newer = OWNERS.continued({"name-d"})
+    why = "your files are of another history of the baseline"
+    assert why in refusal(member(0), other)
+    assert why in refusal(member(1), other), "no member lets it pass on"
+    assert refusal(member(0), OWNERS) == refusal(member(0), None) == ""
+    assert why in refusal(member(0), newer), "the master of a majority knows the newest history"
+    assert refusal(member(1), newer) == "", "a newer view may exist"
+    cut_off = member(0)
+    cut_off.silence(B, C)
+    assert refusal(cut_off, newer) == "", "the others have perhaps decided something newer"
+    exiled = member(0)
+    exiled.membership.on_view(ViewDecided(view(B, C, number=6, baseline=OWNERS)))
+    exiled.fresh()
+    assert refusal(exiled, other) == "", "who is no member judges no history"
+    wrong = "cluster.name is 'prod' here, yours is 'test'"
+    assert refusal(member(0), other, cluster="test") == wrong, "the first reason counts"
+
+
+@pytest.mark.rule("membership/L-3")
+def test_files_of_a_level_that_a_member_cannot_read_are_refused() -> None:
+    old, new = FeatureLevels(1, 2), FeatureLevels(1, 4)
+
+    def refusal(who: int, level: int, *levels: FeatureLevels) -> str:
+        members = [info(name, levels=can) for name, can in zip("abc", levels, strict=False)]
+        one = One(members[who])
+        one.membership.install(view(*members, level=2))
+        one.fresh()
+        one.ask(info("d", levels=new), cluster_id="id", level=level)
+        refusals = [answer.refusal for _, answer in one.datagram_received(JoinAnswer)]
+        return str(refusals[0]) if refusals else ""
+
+    why = refusal(0, 3, new, old)
+    assert why.startswith("your files were written at feature level 3, which name-b cannot read")
+    assert refusal(0, 3, new, new) == "", "all can be raised"
+    assert refusal(0, 2, new, old) == "", "it is the level of the cluster"
+    assert refusal(1, 3, new, old) == "", "the master decides"
+
+
+@pytest.mark.rule("membership/V-9")
+def test_a_member_whose_eviction_was_wrong_is_not_refused_as_evicted() -> None:
+    one = One(A, A, B, C)
+    one.membership.evicted[c] = None
+    one.ask(C)
+    assert [answer for _, answer in one.datagram_received(JoinAnswer)] == [], "it is still a member"
+    one.membership.install(view(A, B, number=6))
+    one.fresh()
+    one.ask(C)
+    ((_, answer),) = one.datagram_received(JoinAnswer)
+    assert (answer.refusal, answer.evicted) == (EVICTED, True)
+    exiled = One(C, A, B, C)
+    exiled.membership.install(view(A, B, number=6))
+    exiled.fresh()
+    exiled.membership.on_join_answer(home(A), answer)
+    assert exiled.membership.state is MembershipState.GONE
+    assert exiled.out.take() == [Stop(EVICTED)]
+    assert exiled.membership.refusal == EVICTED
+
+
+def test_who_may_not_join_now_is_not_taken() -> None:
+    joining, member = One(A, seeds=SEEDS), One(A, A, B)
+    requests = (JoinRequest(D, "prod", {}), JoinRequest(B, "prod", {}))
+    assert joining.membership.joining.takes(requests[0]) is False
+    assert member.membership.joining.takes(requests[1]) is False, "it is a member already"
+    assert member.membership.joining.takes(requests[0]) is True

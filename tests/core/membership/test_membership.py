@@ -31,6 +31,7 @@ from holdfast.core.messages import (
     Prepare,
     ViewDecided,
 )
+from holdfast.core.model.baseline import FIXED, Baseline, BaselineMember
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.views import ClusterState, FilesProof, FilesSeen, Intent, Room
 
@@ -49,6 +50,8 @@ def test_a_new_process_is_in_no_cluster() -> None:
     assert (membership.carried, membership.numbers_from) == ([], 0)
     assert set(membership.leftovers.values()) == {0}
     assert membership.member(a) is None
+    assert (membership.outside(), membership.away(), membership.adjusts_in_ms) == ([], (), None)
+    assert (membership.may_hold(A), membership.join_advice) == (False, "")
 
 
 @pytest.mark.rule("membership/V-1")
@@ -67,6 +70,50 @@ def test_a_member_knows_who_is_here_and_who_leads() -> None:
         True,
     )
     assert One(A, A, B).membership.ending is False
+
+
+def owners(*names: str, adjust_ms: int = 700, away: str = "") -> Baseline:
+    members = tuple(BaselineMember(f"name-{name}", "", name == away) for name in names)
+    return Baseline(members, adjust_ms, 1, ("x",))
+
+
+@pytest.mark.rule("membership/B-3")
+def test_a_member_outside_the_baseline_holds_nothing() -> None:
+    one = One()
+    lite = info("d", lite=True)
+    one.membership.install(view(A, B, C, lite, baseline=owners("a", "b", "e", away="e")))
+    membership = one.membership
+    assert membership.outside() == [C]
+    assert membership.data_members() == [A, B]
+    assert [member.consistent_id for member in membership.away()] == ["name-e"]
+    one = One(A, A, B)
+    assert (one.membership.outside(), one.membership.away()) == ([], ()), "there is no baseline"
+
+
+def test_when_the_baseline_will_become_the_present_members() -> None:
+    one = One()
+    one.membership.install(view(A, B, info("c", lite=True), baseline=owners("a")))
+    assert one.membership.adjusts_in_ms == 700
+    one.out.now_ns += 200 * MILLISECOND
+    assert one.membership.adjusts_in_ms == 500
+    one.out.now_ns += 501 * MILLISECOND
+    assert one.membership.adjusts_in_ms == 0
+    for baseline in (None, owners("a", adjust_ms=FIXED), owners("a", "b")):
+        other = One()
+        other.membership.install(view(A, B, info("c", lite=True), baseline=baseline))
+        assert other.membership.adjusts_in_ms is None
+    early = One()
+    early.out.now_ns = 0
+    early.membership.view = view(A, B, baseline=owners("a"))
+    assert early.membership.adjusts_in_ms == 700
+
+
+@pytest.mark.rule("membership/V-6")
+def test_members_without_whom_the_operator_decides_do_not_count() -> None:
+    one = One(A, A, B, C)
+    assert not one.membership.may_decide(view(A, B, C), {b})
+    one.membership.evicted_without_majority = {a, c}
+    assert one.membership.may_decide(view(A, B, C), {b})
 
 
 def test_a_member_hears_whom_it_has_heard_not_long_ago_while_it_is_in_the_cluster() -> None:

@@ -6,7 +6,9 @@ from itertools import permutations, product
 
 import pytest
 
-from holdfast.core.model.records import Change, Record
+from holdfast.core.model.ids import MemberId
+from holdfast.core.model.open_operations import OpenOperation
+from holdfast.core.model.records import Change, Puts, Record, pack_puts
 from holdfast.core.primary_backup.ack_batch import NAMED, AckBatch, by_map, when_all_done
 from holdfast.core.store.replica import MapReplica, map_replica
 
@@ -128,3 +130,38 @@ def test_what_must_survive_a_power_cut_keeps_it_open() -> None:
     batch = AckBatch(1, 0)
     batch.wait_for_disk()
     assert (batch.on_disk, batch.open) == (False, True)
+
+
+def written(count: int) -> Puts:
+    return pack_puts("m", 10, [b"k"] * count, [b"v"] * count)
+
+
+def test_an_open_batch_of_writes_says_what_it_waits_for() -> None:
+    batch = AckBatch(7, 13)
+    batch.records = {
+        2: [(mapped(), written(3)), (mapped(), Record("m", 14, Change.SET, b"k", b"v"))],
+        4: [(map_replica("n"), Record("n", 1, Change.SET, b"k", b"v"))],
+    }
+    batch.need = {CAL: {2}}
+    assert batch.operation() == OpenOperation(
+        ("batch", 7), "writes", 5, {"m": {2}, "n": {4}}, 13, "backups to acknowledge", (MemberId(CAL),)
+    )
+    batch.need, batch.slow_async, batch.late = {}, {BEN: {2}}, {DEB: {2}}
+    assert batch.operation().members == (BEN,), "nobody waits for who is only late"
+    assert batch.operation().waits_for == "backups to acknowledge"
+    batch.slow_async, batch.on_disk, batch.open_links = {}, False, 1
+    batch.callbacks = [lambda known: None] * 6
+    operation = batch.operation()
+    assert (operation.count, operation.members) == (6, ()), "six callers"
+    assert operation.waits_for == "this member's own disk and earlier writes"
+    batch.on_disk = True
+    assert batch.operation().waits_for == "earlier writes"
+
+
+def test_an_open_batch_of_reads_says_which_maps_were_read() -> None:
+    batch = AckBatch(8, 13)
+    batch.add_read(2, "m", frozenset({BEN}))
+    batch.add_read(3, "m", frozenset({BEN}))
+    operation = batch.operation()
+    assert (operation.kind, operation.count, operation.places) == ("confirmed answers", 0, {"m": {2, 3}})
+    assert operation.waits_for == "backups to acknowledge"

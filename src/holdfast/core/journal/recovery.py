@@ -326,7 +326,8 @@ class Recovery:
                         self._at_ns,
                     )
                     plain = not held.state.expiries
-            elif name not in found.stopped or record.change is Change.BEGIN:
+            elif name not in found.stopped or held.is_before(term, record):
+                # A BEGIN that was applied before the hole, and comes again, does not fill it.
                 found.stopped.pop(name, None)
                 why = self._take(held, record, term)
                 if why:
@@ -348,7 +349,7 @@ class Recovery:
 
     def _take(self, held: AnyReplica, record: Record, term: int) -> str:
         """Apply a record if it may follow; otherwise return the problem."""
-        if record.change is Change.BEGIN and held.is_before(term, record):
+        if held.is_before(term, record):
             held.begin_again(record)
         updates, counter = held.updates, record.counter
         if updates.holds(counter):
