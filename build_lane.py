@@ -145,7 +145,7 @@ _try_{name}()
 SLOTTED_IN_PUTS = """from holdfast.core.messages import Section
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.records import Puts
+from holdfast.core.model.records import Changes, Puts
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.primary_backup.ack_batch import AckBatch
 from holdfast.core.primary_backup.backlog import RECORD_BYTES
@@ -156,7 +156,7 @@ from holdfast.core.store.replica import MapReplica, UnsentPuts
 from holdfast.core.store.tail import Tail
 """
 SLOTTED_FOR_PUTS = (
-    "import cython; from holdfast.core.model.ids import MemberId; "
+    "import cython; from holdfast.core.model.ids import MemberId; from holdfast.core.model.records import Changes; "
     "from holdfast.core.primary_backup.backlog import RECORD_BYTES; from holdfast.core.store.map_state import FOLD_AT; "
     "from cython.cimports.slotted import Assignment, AckBatch, MapState, PartitionCopy, Puts, Replica, Section; "
     "from cython.cimports.slotted import Replica as MapReplica, Tail, UnsentPuts, UpdateCounter\n"

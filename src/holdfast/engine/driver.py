@@ -260,7 +260,12 @@ class Driver:
         """
         lane, batches = self._lane, self._lane.batches
         if (
-            batches.unsent or batches.unsent_batches or lane.listening or lane.awaited or self._out.effects
+            batches.unsent
+            or batches.unsent_puts
+            or batches.unsent_batches
+            or lane.listening
+            or lane.awaited
+            or self._out.effects
         ) and not self._turn_ends:
             self._turn_ends = True
             self.world.soon(self._run)

@@ -67,10 +67,9 @@ class EntryLane(Protocol):
     def record(self, copy: PartitionCopy, held: AnyReplica, record: Record) -> None: ...
 
     def report(self, written: list[WrittenEntry]) -> None:
-        """A session that writes entries itself reports those of maps in `listening`, or with `changes`, in
-        order: once for each read buffer, and before it calls `set`, `read` or `remove`. This makes events of
-        listeners, invalidations of near caches, and records of maps with a change stream. Other records for
-        backups and the journal are packed into `unsent`.
+        """A session that writes entries itself reports those of maps in `listening`, in order: once for each read
+        buffer, and before it calls `set`, `read` or `remove`. This makes events of listeners and invalidations of near
+        caches. Updates for backups, the journal and change streams are packed into `unsent`.
         """
 
     @property
@@ -83,9 +82,8 @@ class EntryLane(Protocol):
     def lifetimes(self, name: str) -> tuple[int, int]:
         """Default time to live and maximum idle time, in ms."""
 
-    @property
-    def settled(self) -> bool:
-        """Whether `close_batch` can be skipped: nothing waits, and no backup holds these writes."""
+    def settle(self) -> bool:
+        """Close the batch if no response has to wait. Returns whether it is closed; otherwise call `close_batch`."""
 
     def close_batch(self, done: Callable[[bool], None]) -> None: ...
 

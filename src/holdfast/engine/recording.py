@@ -453,8 +453,6 @@ class RecordedLane:
         self.wall_ms = lane.wall_ms
         self.open_puts: None = None
         """None, so that every write is a recorded call."""
-        self.settled = False
-        """False, so that every batch is closed by a recorded call."""
 
     @property
     def acks(self) -> int:
@@ -503,6 +501,10 @@ class RecordedLane:
     def rest_on(self, copy: PartitionCopy, name: str) -> None:
         self._record.called(self._now_ns(), "rest_on", copy, name)
         self._lane.rest_on(copy, name)
+
+    def settle(self) -> bool:
+        """False, so that every batch is closed by a recorded call."""
+        return False
 
     def close_batch(self, done: Callable[[bool], None]) -> None:
         self._seals += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.core.primary_backup.test_unsent_puts import Packed, put
 from tests.server.local_copies import LiveCopies, LocalCopies
 
 from holdfast.config import MapSettings, PartitionSettings, Settings
@@ -36,8 +37,16 @@ NAME = "m"
 class Primary:
     """The primary of one partition, in office, with a sync backup (Ben) and an async one (Cal)."""
 
-    def __init__(self, *, journal: bool = False, changes_bytes: int = 100_000, **more: MapSettings) -> None:
-        """`more`: settings of other maps."""
+    def __init__(
+        self,
+        *,
+        journal: bool = False,
+        changes_bytes: int = 100_000,
+        packed: bool = False,
+        **more: MapSettings,
+    ) -> None:
+        """`packed`: it stores as compiled code does. `more`: settings of other maps."""
+        self.packed = packed
         self.out = Outbox()
         self.out.epoch_ms = 1000
         chosen = MapSettings(
@@ -50,7 +59,7 @@ class Primary:
         rows = [Assignment(TERM, (ME, BEN, CAL))]
         self.lane.attach(rows)
         copies = self.copies = LocalReplicas(ME, settings, self.out, rows, log)
-        self.copy = copies.held[0] = PartitionCopy(0, 0)
+        self.copy = copies.held[0] = PartitionCopy(0, 0, entries=Packed if packed else dict)
         self.copy.term = TERM
         self.lane.serving[0] = self.lane.leading[0] = self.copy
         self.lane.retarget(self.copy)
@@ -59,7 +68,10 @@ class Primary:
         self.changes.attach(found)
 
     def write(self, key: str, value: str = "v", name: str = NAME) -> None:
-        self.lane.set(self.copy, name, key.encode(), value.encode(), 0, 0, 0)
+        if self.packed:
+            put(self.lane, self.copy, name, key.encode(), value.encode())
+        else:
+            self.lane.set(self.copy, name, key.encode(), value.encode(), 0, 0, 0)
 
     def head(self) -> int:
         found, moved = self.changes.heads(NAME, [0])
@@ -92,8 +104,11 @@ def counters(told: ChangesSince) -> list[int]:
 
 
 @pytest.mark.rule("streams/G-1")
-def test_an_update_is_told_when_its_sync_backup_holds_it_and_async_ones_are_not_waited_for() -> None:
-    primary = Primary()
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_update_is_told_when_its_sync_backup_holds_it_and_async_ones_are_not_waited_for(
+    *, packed: bool
+) -> None:
+    primary = Primary(packed=packed)
     assert primary.changes.heads(NAME, [0]) == ({0: Reach(0, 0, 0, [])}, [])
     primary.write("a")
     assert primary.head() == 0, "of the open buffer"
@@ -113,9 +128,30 @@ def test_an_update_is_told_when_its_sync_backup_holds_it_and_async_ones_are_not_
     assert primary.lane.unfinished(0), "the second of the async backup"
 
 
+@pytest.mark.rule("streams/G-1")
+@pytest.mark.parametrize("journal", [False, True])
+def test_packed_updates_are_told_with_former_values(*, journal: bool) -> None:
+    """In the tail, to backups and in the journal they are what `Lane.set` makes."""
+    said = []
+    for packed in (False, True):
+        primary = Primary(packed=packed, journal=journal)
+        primary.out.now_ns = 5 * MILLISECOND
+        for key, value in (("first", "v"), ("a", "v"), ("a", "w"), ("b", "")):
+            primary.write(key, value)
+        primary.lane.close_batch(lambda known: None)
+        primary.write("a", "open")
+        sent = primary.sent()
+        primary.acknowledge(BEN, sent[BEN])
+        primary.log.on_durable(1)
+        said.append((sent[BEN].sections, primary.head(), primary.ask(0, primary.head()).records))
+    assert said[0] == said[1]
+    assert [record.old for _, record in said[1][2]] == [None, None, b"v", None]
+
+
 @pytest.mark.rule("map_moves/V-4")
-def test_a_copy_is_settled_when_all_its_updates_are_safe() -> None:
-    primary = Primary()
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_copy_is_settled_when_all_its_updates_are_safe(*, packed: bool) -> None:
+    primary = Primary(packed=packed)
     assert primary.changes.is_settled(NAME, primary.copy), "without the map"
     settled = []
     for step in ("open", "closed", "sent", "acknowledged"):

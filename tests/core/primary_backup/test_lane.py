@@ -23,6 +23,8 @@ from holdfast_lab.sim.ablations.switching import ablated
 
 ME, BEN, CAL, DAN = (MemberId(name) for name in ("me", "ben", "cal", "dan"))
 PARTITIONS = 4
+CHANGES_BYTES = 4096
+"""Of each partition of the map c, which has a change stream."""
 
 
 JournalMode = Literal["off", "sync", "lazy"]
@@ -42,7 +44,10 @@ class Primary:
         self.out = Outbox()
         settings = Settings(
             partitions=PartitionSettings(count=PARTITIONS),
-            maps={"default": MapSettings(backups=1, async_backups=async_backups, journal=journal)},
+            maps={
+                "default": MapSettings(backups=1, async_backups=async_backups, journal=journal),
+                "c": MapSettings(backups=1, journal=journal, changes_bytes=CHANGES_BYTES),
+            },
             limits=limits or LimitSettings(),
         )
         self.log = Log(self.out, on=journal != "off")

@@ -115,17 +115,72 @@ class Puts(msgspec.Struct, frozen=True, array_like=True, gc=False):
             for counter, (key, value) in enumerate(zip(*self.columns(), strict=True), self.start + 1)
         ]
 
+    def lengths(self) -> list[int]:
+        """Bytes of `data` of each update."""
+        numbers = _numbers_in(self.sizes)
+        return list(map(add, numbers[::2], numbers[1::2]))
 
+    def cut(self, first: int, upto: int) -> Puts:
+        """The updates after the first `first`, up to the one with number `upto`."""
+        begin, end = self._bounds(first, upto)
+        sizes = self.sizes[first * PAIR_BYTES : upto * PAIR_BYTES]
+        return Puts(self.map, self.start + first, sizes, self.data[begin:end])
+
+    def _bounds(self, first: int, upto: int) -> tuple[int, int]:
+        lengths = self.lengths()
+        return sum(lengths[:first]), sum(lengths[:upto])
+
+
+class Changes(Puts, frozen=True, array_like=True, gc=False):
+    """Consecutive updates of a map with a change stream, as they wait in memory: SET and REMOVE records with former
+    values and times. Backups and the journal get them as records.
+
+    In `data` the former value, if any, follows key and value.
+    """
+
+    notes: bytes
+    """For each update a `NOTE`."""
+
+    def records(self) -> list[Record]:
+        name, data = self.map, self.data
+        found: list[Record] = []
+        at, counter = 0, self.start
+        numbers = iter(_numbers_in(self.sizes))
+        for key_size, value_size, note in zip(numbers, numbers, NOTE.iter_unpack(self.notes), strict=True):
+            change, old_size, time_ms, ttl_ms, max_idle_ms = note
+            value_at = at + key_size
+            end = value_at + value_size
+            key, value, at = data[at:value_at], data[value_at:end], end + max(old_size, 0)
+            old = None if old_size < 0 else data[end:at]
+            counter += 1
+            found.append(
+                Record(name, counter, Change(change), key, value, ttl_ms, max_idle_ms, 0, b"", old, time_ms)
+            )
+        return found
+
+    def lengths(self) -> list[int]:
+        old_sizes = [max(old_size, 0) for _, old_size, *_ in NOTE.iter_unpack(self.notes)]
+        return list(map(add, super().lengths(), old_sizes))
+
+    def cut(self, first: int, upto: int) -> Changes:
+        begin, end = self._bounds(first, upto)
+        return Changes(
+            self.map,
+            self.start + first,
+            self.sizes[first * PAIR_BYTES : upto * PAIR_BYTES],
+            self.data[begin:end],
+            self.notes[first * NOTE_BYTES : upto * NOTE_BYTES],
+        )
+
+
+NO_FORMER = -1
+NOTE = Struct("<iiqqq")
+"""Change, bytes of the former value (`NO_FORMER`: there was none), time, time to live and maximum idle time in ms."""
+NOTE_BYTES = NOTE.size
 PACKED_MOST = 4096
 """A longer value travels as a record: one object that message, tail and state share."""
 PAIR_BYTES = 8
 Recorded = Record | Puts
-
-
-def pair_lengths(sizes: bytes | bytearray) -> list[int]:
-    """Bytes of key and value together."""
-    numbers = _numbers_in(sizes)
-    return list(map(add, numbers[::2], numbers[1::2]))
 
 
 FEW = 32

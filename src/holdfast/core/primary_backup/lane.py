@@ -64,10 +64,8 @@ class Ways(NamedTuple):
 
 PLAIN = Ways()
 
-WrittenEntry = tuple[PartitionCopy, MapReplica, int, bytes, bytes | None, bytes | None, int, int]
-"""For observers: copy, replica, counter, key, value (None: removed), old value, time to live and maximum idle time in
-ms.
-"""
+WrittenEntry = tuple[PartitionCopy, MapReplica, int, bytes, bytes | None, bytes | None]
+"""For observers: copy, replica, counter, key, value (None: removed), old value."""
 
 
 class EventSink(Protocol):
@@ -223,27 +221,14 @@ class Lane:
         return old
 
     def report(self, written: list[WrittenEntry]) -> None:
-        """Record what compiled code has written, and notify listeners: for maps with a change stream or listeners
-        (`set` and `remove` do both for one entry).
-        """
-        now_ms = self._out.wall_ms()
-        for copy, held, number, key, value, old, ttl_ms, max_idle_ms in written:
-            name = held.name
-            if held.changes and held.recorded:
-                change = Change.REMOVE if value is None else Change.SET
-                stored = value or b""
-                self.record(
-                    copy,
-                    held,
-                    Record(name, number, change, key, stored, ttl_ms, max_idle_ms, 0, b"", old, now_ms),
-                )
-            if name in self.listening:
-                kind = EventKind.ADDED if old is None else EventKind.UPDATED
-                if value is None:
-                    kind = EventKind.REMOVED
-                word = held.state.hashes.get(key, 0) if held.state.hashes else 0
-                term = held.lineage[-1][0] if held.lineage else 0
-                self.heard(EntryEvent(kind, name, self._me, key, value, old, 1, word, number, term))
+        """Notify listeners of what compiled code has written (`set` and `remove` do so for one entry)."""
+        for _, held, number, key, value, old in written:
+            kind = EventKind.ADDED if old is None else EventKind.UPDATED
+            if value is None:
+                kind = EventKind.REMOVED
+            word = held.state.hashes.get(key, 0) if held.state.hashes else 0
+            term = held.lineage[-1][0] if held.lineage else 0
+            self.heard(EntryEvent(kind, held.name, self._me, key, value, old, 1, word, number, term))
 
     @property
     def now_ns(self) -> int:
@@ -481,10 +466,15 @@ class Lane:
 
     # -- batches: what leaves this lane (`pending_acks`)
 
-    @property
-    def settled(self) -> bool:
-        """Whether the open buffer has nothing to send, journal or confirm."""
-        return not self.open_records and not self.open_puts and not self._reads
+    def settle(self) -> bool:
+        """Close the batch if no response has to wait: for a backup, the disk, or a read barrier. Returns whether that
+        was so.
+        """
+        records, puts = self.open_records, self.open_puts
+        if self._reads or ((records or puts) and not self.batches.settle(records, puts)):
+            return False
+        self._begin_buffer()
+        return True
 
     def close_batch(self, done: Completion) -> None:
         """`done` is called when every sync backup has acknowledged the writes of this read buffer, and has confirmed

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from holdfast.core.messages import Section
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.records import Puts
+from holdfast.core.model.records import Changes, Puts
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.primary_backup.ack_batch import AckBatch
 from holdfast.core.primary_backup.backlog import RECORD_BYTES
@@ -51,6 +51,8 @@ class PackedPuts(Protocol):
         slow: set[str],
         /,
     ) -> int: ...
+
+    def settle(self, puts: list[MapReplica], unsent: list[MapReplica], /) -> None: ...
 
     def lay_out(
         self,
@@ -140,12 +142,31 @@ def close(
     return size
 
 
+def settle(puts: list[MapReplica], unsent: list[MapReplica]) -> None:
+    """End a read buffer whose responses do not wait for its puts. `unsent`: as in `close`."""
+    held: MapReplica
+    for held in puts:
+        each: UnsentPuts | None = held.unsent
+        assert each is not None, "a replica with unsent puts has a buffer"
+        sizes: bytearray = each.sizes
+        data: bytearray = each.data
+        each.opened = False
+        if not each.closed and sizes:
+            unsent.append(held)
+        each.closed = len(sizes) // PAIR
+        each.closed_bytes = len(data)
+
+
 @cython.cfunc
 @cython.inline
-def _keep(held: MapReplica, term: int, puts: Puts, limit: int) -> cython.void:
-    """The usual case of `Replica.keep_puts`: the tail ends with packed puts of the same term."""
+def _keep(held: MapReplica, term: int, puts: Puts, notes: bytes, limit: int) -> cython.void:
+    """The usual case of `Replica.keep_puts`: the tail ends with packed updates of the same term and kind."""
     tail: Tail | None = held.tail
     if tail is None or not tail.run_sizes or tail.end != puts.start:
+        held.keep_puts(term, puts, limit)
+        return
+    run_notes: list[bytes] = tail.run_notes
+    if (len(notes) > 0) != (len(run_notes) > 0):
         held.keep_puts(term, puts, limit)
         return
     terms: list[tuple[int, int]] = tail.terms
@@ -157,11 +178,13 @@ def _keep(held: MapReplica, term: int, puts: Puts, limit: int) -> cython.void:
     run_sizes: list[bytes] = tail.run_sizes
     run_data: list[bytes] = tail.run_data
     start: cython.longlong = puts.start
-    size: cython.Py_ssize_t = len(sizes) + len(data)
+    size: cython.Py_ssize_t = len(sizes) + len(data) + len(notes)
     run_bytes: cython.Py_ssize_t = tail.run_bytes
     whole: cython.Py_ssize_t = tail.size
     run_sizes.append(sizes)
     run_data.append(data)
+    if notes:
+        run_notes.append(notes)
     tail.end = start + len(sizes) // PAIR
     run_bytes += size
     whole += size
@@ -180,24 +203,36 @@ def lay_out(
     stored: list[tuple[int, int, Puts]],
 ) -> list[MapReplica]:
     """At the end of a turn add the unsent puts of these replicas to their tails, to the sections in `to`, and, if they
-    are journalled, to `stored`, with partition and term. Replicas of an open read buffer are left alone, and returned.
+    are journalled, to `stored`, with partition and term. Replicas of an open read buffer are left alone, and returned,
+    and so are those whose updates leave as records: with a change stream, for a backup or the journal.
     """
     left: list[MapReplica] = []
+    packed: Any
     held: MapReplica
     row: Assignment
     for held in puts:
         each: UnsentPuts | None = held.unsent
         assert each is not None, "a replica with unsent puts has a buffer"
-        if each.opened:
-            left.append(held)
-            continue
         sizes: bytearray = each.sizes
-        if not sizes:
+        if not sizes and not each.opened:
             continue
         data: bytearray = each.data
+        notes: bytearray = each.notes
+        targets: tuple[str, ...] = held.targets
+        if each.opened or (notes and (targets or held.journal != "off")):
+            left.append(held)
+            continue
         updates: UpdateCounter = held.updates
         last: cython.longlong = updates.hwm
-        taken = Puts(held.name, last - len(sizes) // PAIR, bytes(sizes), bytes(data))
+        start: cython.longlong = last - len(sizes) // PAIR
+        noted = b""
+        if notes:
+            noted = bytes(notes)
+            packed = Changes(held.name, start, bytes(sizes), bytes(data), noted)
+            notes.clear()
+        else:
+            packed = Puts(held.name, start, bytes(sizes), bytes(data))
+        taken: Puts = packed
         sizes.clear()
         data.clear()
         each.closed = each.closed_bytes = 0
@@ -207,8 +242,9 @@ def lay_out(
         parts.clear()
         partition = each.partition
         term = terms[partition]
-        if tail_bytes:
-            _keep(held, term, taken, tail_bytes)
+        limit = held.changes or tail_bytes
+        if limit:
+            _keep(held, term, taken, noted, limit)
         state: MapState = held.state
         touched = state.touched
         if touched is not None and len(touched) >= FOLDED:
@@ -216,7 +252,6 @@ def lay_out(
         if held.journal != "off":
             stored.append((partition, term, taken))
         row = rows[partition]
-        targets: tuple[str, ...] = held.targets
         for target in targets:
             sections = to.get(target)
             if sections is None:
@@ -298,5 +333,5 @@ def _apply(copy: PartitionCopy, puts: Puts, term: int, now_ns: int, tail_bytes: 
     updates.lwm = updates.hwm = end
     limit = held.changes or tail_bytes
     if limit:
-        _keep(held, term, puts, limit)
+        _keep(held, term, puts, b"", limit)
     return True

@@ -100,8 +100,10 @@ class PendingAcks:
         """Number of the last batch of the previous turn."""
         self.unsent: list[Written] = []
         """Updates since the last flush; those of each map and partition in the order of the writes."""
-        self._unsent_puts: list[MapReplica] = []
+        self.unsent_puts: list[MapReplica] = []
         """Replicas whose packed puts follow `unsent`."""
+        self._settled = False
+        """Whether some of these updates may be in no batch."""
         self._joinable: dict[tuple[str, ...], AckBatch] = {}
         """Batches that further buffers may join until the next flush, by the members that they go to."""
         self.unsent_batches: list[int] = []
@@ -124,6 +126,20 @@ class PendingAcks:
         self._timer = False
 
     # -- a buffer ends
+
+    def settle(self, records: list[Written], puts: list[MapReplica]) -> bool:
+        """End a read buffer if its responses need not wait for its updates. Otherwise do nothing, and return False."""
+        for held in puts:
+            if held.targets or held.journal == "sync":
+                return False
+        for _, of, _ in records:
+            if of.targets or of.journal == "sync":
+                return False
+        self._settled = True
+        self.unsent += records
+        if puts:
+            self._puts.settle(puts, self.unsent_puts)
+        return True
 
     def close_batch(
         self, records: list[Written], puts: list[MapReplica], reads: PendingReads, done: Completion
@@ -150,7 +166,7 @@ class PendingAcks:
         batch = self._joinable.get(targets) or self._begin(targets)
         size = self._add_records(batch, records) if records else 0
         if puts:
-            size += self._puts.close(batch, puts, self._of_partition, self._unsent_puts, self.backlog.slow)
+            size += self._puts.close(batch, puts, self._of_partition, self.unsent_puts, self.backlog.slow)
         batch.size += size
         backlog = self.backlog
         backlog.bytes += size
@@ -190,7 +206,7 @@ class PendingAcks:
         return size
 
     def _take_puts(self) -> None:
-        puts, self._unsent_puts = self._unsent_puts, []
+        puts, self.unsent_puts = self.unsent_puts, []
         unsent = self.unsent
         for held in puts:
             each = held.unsent
@@ -315,21 +331,22 @@ class PendingAcks:
 
     def flush(self) -> None:
         self._barrier, self._turn_began = None, self._number
+        self._settled = False
         leaving = _Leaving()
-        if self._unsent_puts:
+        if self.unsent_puts:
             if not self.unsent and self._out.does(PACKED):
                 targets = self._targets
-                self._unsent_puts = self._puts.lay_out(
-                    self._unsent_puts,
+                self.unsent_puts = self._puts.lay_out(
+                    self.unsent_puts,
                     targets.rows,
                     targets.terms,
                     self._tail_bytes,
                     leaving.to,
                     leaving.stored,
                 )
-            if self._unsent_puts:
+            if self.unsent_puts:
                 self._take_puts()
-        if not self.unsent and not self.unsent_batches:
+        if not self.unsent and not self.unsent_batches and not leaving.stored:
             return
         records, self.unsent = self.unsent, []
         numbers, self.unsent_batches = self.unsent_batches, []
@@ -527,11 +544,26 @@ class PendingAcks:
 
     def to_resend(self, partition: int) -> list[AckBatch]:
         """The open batches of a partition whose assignment has changed. No buffer joins them any more."""
+        if self._settled:
+            self._add_settled(partition)
         batches = list(self._of_partition.get(partition, {}).values())
         if batches:
             self._take_puts()
             self._joinable.clear()
         return batches
+
+    def _add_settled(self, partition: int) -> None:
+        """Put the unsent updates of a partition into a batch, also settled ones.
+
+        Example: update 18 of a map without backups is settled, and a backup joins before the turn ends. Resent batches
+        with update 19 must not reach it before update 18 does.
+        """
+        self._take_puts()
+        unsent = [(held, update) for of, held, update in self.unsent if of == partition]
+        if unsent:
+            batch = self._begin(())
+            batch.records[partition] = unsent
+            self._of_partition.setdefault(partition, {})[batch.number] = batch
 
     def abandon(self, partition: int) -> None:
         """Report unknown outcomes, because this member is no longer the primary (primary_backup/P-3). Other partitions
@@ -602,7 +634,7 @@ class PendingAcks:
     def leftovers(self) -> dict[str, int]:
         return {
             "records not sent": len(self.unsent)
-            + len(self._unsent_puts)
+            + len(self.unsent_puts)
             + len(self.unsent_batches)
             + len(self._joinable),
             "batches": len(self._waiting) + len(self._of_partition) + len(self._barriers),

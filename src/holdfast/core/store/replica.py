@@ -14,7 +14,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from holdfast.core.model.records import PAIR_BYTES, Change, JournalMode, Puts, Record, Recorded
+from holdfast.core.model.records import (
+    NOTE_BYTES,
+    PAIR_BYTES,
+    Change,
+    Changes,
+    JournalMode,
+    Puts,
+    Record,
+    Recorded,
+)
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.map_state import MapState
@@ -26,16 +35,18 @@ S = TypeVar("S", bound=State)
 
 class UnsentPuts:
     """Unsent puts in one map of one partition, packed by compiled code; they are sent together at the end of the turn
-    (store/U-1, store/U-2).
+    (store/U-1, store/U-2). With a change stream they are its updates, with former values.
     """
 
-    __slots__ = ("closed", "closed_bytes", "data", "opened", "partition", "parts", "sizes")
+    __slots__ = ("closed", "closed_bytes", "data", "notes", "opened", "partition", "parts", "sizes")
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
         self.sizes = bytearray()
         """As in `Puts`."""
         self.data = bytearray()
+        self.notes = bytearray()
+        """As in `Changes`; empty: these are puts."""
         self.opened = False
         """Some puts belong to the read buffer in work."""
         self.closed = self.closed_bytes = 0
@@ -47,12 +58,18 @@ class UnsentPuts:
     def count(self) -> int:
         return len(self.sizes) // PAIR_BYTES
 
+    def pending(self, held: AnyReplica, end: int) -> Puts:
+        """All of them; `end`: counter of the last one."""
+        start, sizes, data = end - self.count, bytes(self.sizes), bytes(self.data)
+        if self.notes:
+            return Changes(held.name, start, sizes, data, bytes(self.notes))
+        return Puts(held.name, start, sizes, data)
+
     def take(self, held: AnyReplica, end: int) -> Puts:
-        """`end`: counter of the last one."""
-        sizes, data = self.sizes, self.data
-        puts = Puts(held.name, end - len(sizes) // PAIR_BYTES, bytes(sizes), bytes(data))
-        sizes.clear()
-        data.clear()
+        puts = self.pending(held, end)
+        self.sizes.clear()
+        self.data.clear()
+        self.notes.clear()
         self._hand_over(held, puts)
         return puts
 
@@ -63,10 +80,9 @@ class UnsentPuts:
         closed = self.closed
         if not closed:
             return None
-        cut = closed * PAIR_BYTES
-        start = end - len(self.sizes) // PAIR_BYTES
-        puts = Puts(held.name, start, bytes(self.sizes[:cut]), bytes(self.data[: self.closed_bytes]))
-        del self.sizes[:cut], self.data[: self.closed_bytes]
+        puts = self.pending(held, end).cut(0, closed)
+        del self.sizes[: closed * PAIR_BYTES], self.data[: self.closed_bytes]
+        del self.notes[: closed * NOTE_BYTES]
         self._hand_over(held, puts)
         return puts
 

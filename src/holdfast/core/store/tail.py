@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
-from holdfast.core.model.records import PAIR_BYTES, Puts, Record, pair_lengths
+from holdfast.core.model.records import NOTE_BYTES, PAIR_BYTES, Changes, Puts, Record
 
 RUNS = 16
 """Part of the limit at which packed puts are joined."""
@@ -40,22 +40,19 @@ def _count(piece: UpdatesTogether) -> int:
 
 
 def _size(piece: UpdatesTogether) -> int:
-    return len(piece.sizes) + len(piece.data) if isinstance(piece, Puts) else sum(map(size_of, piece))
-
-
-def _cut(puts: Puts, first: int, upto: int) -> Puts:
-    lengths = pair_lengths(puts.sizes)
-    begin, end = sum(lengths[:first]), sum(lengths[:upto])
-    sizes = puts.sizes[first * PAIR_BYTES : upto * PAIR_BYTES]
-    return Puts(puts.map, puts.start + first, sizes, puts.data[begin:end])
+    if isinstance(piece, Puts):
+        notes = len(piece.notes) if isinstance(piece, Changes) else 0
+        return len(piece.sizes) + len(piece.data) + notes
+    return sum(map(size_of, piece))
 
 
 def _shorten(piece: UpdatesTogether, size: int) -> tuple[UpdatesTogether, int, int]:
     """The first updates that are at least `size` bytes. Returns the rest, and how many updates and bytes went."""
     if isinstance(piece, Puts):
-        sizes = list(accumulate(length + PAIR_BYTES for length in pair_lengths(piece.sizes)))
+        head = PAIR_BYTES + (NOTE_BYTES if isinstance(piece, Changes) else 0)
+        sizes = list(accumulate(length + head for length in piece.lengths()))
         gone = bisect_left(sizes, size) + 1
-        return _cut(piece, gone, piece.count), gone, sizes[gone - 1]
+        return piece.cut(gone, piece.count), gone, sizes[gone - 1]
     sizes = list(accumulate(map(size_of, piece)))
     gone = bisect_left(sizes, size) + 1
     return piece[gone:], gone, sizes[gone - 1]
@@ -70,6 +67,7 @@ class Tail:
         "run_bytes",
         "run_data",
         "run_most",
+        "run_notes",
         "run_sizes",
         "size",
         "start",
@@ -84,8 +82,10 @@ class Tail:
         self.run_sizes: list[bytes] = []
         """Packed puts that follow `_pieces`."""
         self.run_data: list[bytes] = []
+        self.run_notes: list[bytes] = []
+        """Notes, if these are updates of a change stream (`Changes`)."""
         self.run_bytes = 0
-        """Size of `run_sizes`. Compiled code appends to them: `packed_puts_cy`."""
+        """Size of the run. Compiled code appends to them: `packed_puts_cy`."""
         self.run_most = limit // RUNS
         self.terms: list[tuple[int, int]] = []
         """With the number after which its updates begin; ascending."""
@@ -95,16 +95,21 @@ class Tail:
 
     def add_puts(self, term: int, puts: Puts) -> None:
         start, sizes, data = puts.start, puts.sizes, puts.data
+        notes = puts.notes if isinstance(puts, Changes) else b""
         assert sizes, "packed puts are not empty"
         if start != self.end:
             self._begin_anew(start)
+        if bool(notes) != bool(self.run_notes):
+            self._join()
         terms = self.terms
         if not terms or terms[-1][0] != term:
             terms.append((term, start))
         self._map = puts.map
         self.run_sizes.append(sizes)
         self.run_data.append(data)
-        size = len(sizes) + len(data)
+        if notes:
+            self.run_notes.append(notes)
+        size = len(sizes) + len(data) + len(notes)
         self.end = start + len(sizes) // PAIR_BYTES
         self.size += size
         self.run_bytes += size
@@ -121,11 +126,18 @@ class Tail:
     def _join(self) -> None:
         if not self.run_sizes:
             return
-        sizes, data = b"".join(self.run_sizes), b"".join(self.run_data)
+        sizes, data, notes = b"".join(self.run_sizes), b"".join(self.run_data), b"".join(self.run_notes)
+        start = self.end - len(sizes) // PAIR_BYTES
+        self._pieces.append(
+            Changes(self._map, start, sizes, data, notes) if notes else Puts(self._map, start, sizes, data)
+        )
+        self._clear_run()
+
+    def _clear_run(self) -> None:
         self.run_sizes.clear()
         self.run_data.clear()
+        self.run_notes.clear()
         self.run_bytes = 0
-        self._pieces.append(Puts(self._map, self.end - len(sizes) // PAIR_BYTES, sizes, data))
 
     def add(self, term: int, records: list[Record]) -> None:
         """Add records of this term, applied in the order of the counter. The list must not change later."""
@@ -183,9 +195,7 @@ class Tail:
 
     def _begin_anew(self, start: int) -> None:
         self._pieces.clear()
-        self.run_sizes.clear()
-        self.run_data.clear()
-        self.run_bytes = 0
+        self._clear_run()
         self.terms.clear()
         self.size = 0
         self.start = self.end = start
@@ -237,7 +247,7 @@ class Tail:
         for start, piece in self._pieces_between(after, upto):
             first = max(0, after - start)
             records = (
-                _cut(piece, first, upto - start).records()
+                piece.cut(first, upto - start).records()
                 if isinstance(piece, Puts)
                 else piece[first : upto - start]
             )

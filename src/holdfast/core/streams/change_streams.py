@@ -34,7 +34,7 @@ from holdfast.core.events import HistoryRead
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.map_moves import MapMove, StreamSwitch
-from holdfast.core.model.records import Change, Record
+from holdfast.core.model.records import Change, Record, Recorded
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.ack_batch import AckBatch
 from holdfast.core.primary_backup.lane import Lane
@@ -163,8 +163,8 @@ class ChangeStreams:
         """By partition: the first update of the map that has not been sent."""
         unsent: dict[int, int] = {}
         for partition, of, update in self._lane.unsent:
-            if of.name == name and isinstance(update, Record) and update.change is not Change.CALL:
-                unsent.setdefault(partition, update.counter)
+            if of.name == name and not (isinstance(update, Record) and update.change is Change.CALL):
+                unsent.setdefault(partition, _first(update))
         return unsent
 
     def _safe(self, partition: int, held: MapReplica, unsent: int | None) -> int:
@@ -173,12 +173,13 @@ class ChangeStreams:
         An older batch may hold newer updates than a younger one: buffers join a batch with the same receivers.
         """
         counter = held.counter if unsent is None else unsent - 1
+        if held.unsent is not None:
+            counter = min(counter, held.counter - held.unsent.count)
         for batch in self._lane.batches_of(partition):
             if _waits(batch, partition, held):
                 first = next((update for of, update in batch.records[partition] if of is held), None)
                 if first is not None:
-                    assert isinstance(first, Record), "a map with a change stream has records"
-                    counter = min(counter, first.counter - 1)
+                    counter = min(counter, _first(first) - 1)
         return counter
 
     # -- changes
@@ -311,6 +312,10 @@ def _waits(batch: AckBatch, partition: int, held: MapReplica) -> bool:
     if held.journal == "sync" and not batch.on_disk:
         return True
     return any(partition in batch.need.get(member, ()) for member in held.sync)
+
+
+def _first(update: Recorded) -> int:
+    return update.counter if isinstance(update, Record) else update.start + 1
 
 
 def _leads_to(lineage: Lineage, counter: int, update: int, term: int) -> bool:

@@ -622,7 +622,7 @@ class Poll:
         settled: cython.bint = True
         if unsealed:
             self._wrote = True
-            if wire.lane.settled:
+            if wire.lane.settle():
                 out += unsealed
                 unsealed.clear()
             elif wire.collects_acks:

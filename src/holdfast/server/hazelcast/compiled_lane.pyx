@@ -1,8 +1,9 @@
 """The data lane in C: the loop and the sink of `reference_lane`, straight from the read buffer into the table of entries.
 
 What is in a table this reads, stores and packs itself, without an object for each request. For all else (no table yet, an
-entry that has ended) it calls the lane's methods, as the reference does for everything. What change streams, listeners
-and near caches need of a write is gathered, and reported once for each buffer.
+entry that has ended) it calls the lane's methods, as the reference does for everything. The updates of a change stream
+are packed with their former values. What listeners and near caches need of a write is gathered, and reported once for
+each buffer.
 `build_lane.py` makes one module of this file and of the texts that both lanes have in common.
 """
 
@@ -14,7 +15,7 @@ from libc.string cimport memcmp, memcpy, memset
 from slotted cimport MapState, PartitionCopy, Replica, UnsentPuts, UpdateCounter
 
 from holdfast.config import TRANSACTIONS_MAP
-from holdfast.core.model.records import PACKED_MOST, PAIR_BYTES, Change, Record
+from holdfast.core.model.records import NO_FORMER, NOTE_BYTES, PACKED_MOST, PAIR_BYTES, Change, Record
 from holdfast.core.operations import conditions
 from holdfast.observe import latency_histogram
 from holdfast.observe.read_counts import ReadCounts
@@ -146,6 +147,10 @@ cdef inline void put_word(unsigned char *to, unsigned int number) noexcept:
     to[2] = (number >> 16) & 0xFF
     to[3] = (number >> 24) & 0xFF
 
+cdef inline void put_long(unsigned char *to, long long number) noexcept:
+    put_word(to, <unsigned int> (number & 0xFFFFFFFF))
+    put_word(to + 4, <unsigned int> ((number >> 32) & 0xFFFFFFFF))
+
 cdef inline unsigned char *longer(bytearray out, Py_ssize_t size) except NULL:
     """Make the bytes longer by so many; returns where these begin."""
     cdef Py_ssize_t end = len(out)
@@ -206,6 +211,10 @@ cdef Py_ssize_t GENERAL = reference_lane.GENERAL
 cdef object UNDONE = object()
 """Result of `_store_in_table` when it has done nothing."""
 cdef str LOCKS = TRANSACTIONS_MAP
+cdef int SET_NUMBER = Change.SET
+cdef int REMOVE_NUMBER = Change.REMOVE
+cdef Py_ssize_t NOTE_SIZE = NOTE_BYTES
+cdef Py_ssize_t NONE_FORMER = NO_FORMER
 cdef object SET_CHANGE = Change.SET
 cdef object REMOVE_CHANGE = Change.REMOVE
 cdef Py_ssize_t LONG_VALUE = PACKED_MOST
@@ -230,6 +239,7 @@ cdef class PrimarySink:
     cdef list written
     cdef bytes apart
     cdef long long counts[MOST_OPERATIONS]
+    cdef long long wall_ms
     # of the map
     cdef str name
     cdef bint reads_only
@@ -258,6 +268,7 @@ cdef class PrimarySink:
         self.confirms_reads = lane.confirms_reads
         self.locks_entries = lane.locks_entries
         self.apart = apart
+        self.wall_ms = -1
         self.reads = 0
         for number in range(OPERATIONS):
             self.counts[number] = 0
@@ -520,7 +531,9 @@ cdef class PrimarySink:
         cdef UnsentPuts unsent
         cdef EntryTable table
         cdef long long ttl_ms, max_idle_ms, now_ns = 0
-        cdef bint ending, counted, observed, recorded, expires = False
+        cdef bint ending, counted, observed, changes, recorded, expires = False
+        cdef Bytes former = NULL
+        cdef Py_ssize_t former_size = NONE_FORMER
         if held is None:
             return UNDONE
         state, updates = held.state, held.updates
@@ -529,18 +542,25 @@ cdef class PrimarySink:
         table = state.entries
         ttl_ms, max_idle_ms = self.times_of(frame)
         ending = ttl_ms != 0 or max_idle_ms != 0
-        observed = held.changes or self.listened
-        # The records of a change stream have the old value: `report` makes them.
-        recorded = held.recorded and not held.changes
-        unsent = held.unsent if recorded and not ending else None
-        if not ending and recorded and (unsent is None or frame.value_size >= LONG_VALUE):
-            return UNDONE
+        observed = self.listened
+        changes = held.changes != 0
+        recorded = held.recorded
+        unsent = held.unsent if recorded and (changes or not ending) else None
+        if recorded and (changes or not ending):
+            if unsent is None or frame.value_size >= LONG_VALUE or not may_pack(unsent, changes):
+                return UNDONE
         if ending or table.some_end():
             now_ns = self.lane.now_ns
             if table.has_ended(frame.key, frame.key_size, now_ns, False, &expires):
                 return UNDONE
         old = table.get(key_of(frame)) if frame.row.answers_value or observed else None
         counted = note(state, table, frame)
+        if unsent is not None:
+            if changes:
+                former = table.look(frame.key, frame.key_size, &former_size)
+                self.pack_change(frame, held, unsent, SET_NUMBER, former, former_size, ttl_ms, max_idle_ms)
+            else:
+                self.pack(frame, held, unsent)
         if ending or expires:
             table.put_ending(
                 frame.key, frame.key_size, frame.value, frame.value_size, ttl_ms, max_idle_ms, now_ns, self.apart,
@@ -550,14 +570,12 @@ cdef class PrimarySink:
             table.put(frame.key, frame.key_size, frame.value, frame.value_size, self.apart, counted)
         number = updates.hwm + 1
         updates.lwm = updates.hwm = number
-        if observed or (ending and recorded):
+        if observed or (ending and recorded and not changes):
             key, value = key_of(frame), value_of(frame, self.apart)
-            if ending and recorded:
+            if ending and recorded and not changes:
                 self.lane.record(copy, held, Record(self.name, number, SET_CHANGE, key, value, ttl_ms, max_idle_ms))
             if observed:
-                self.written.append((copy, held, number, key, value, old, ttl_ms, max_idle_ms))
-        if unsent is not None:
-            self.pack(frame, held, unsent)
+                self.written.append((copy, held, number, key, value, old))
         return old
 
     cdef Py_ssize_t write_if(self, const Frame *frame, PartitionCopy copy) except -2:
@@ -629,6 +647,36 @@ cdef class PrimarySink:
         to = longer(unsent.data, frame.key_size + frame.value_size)
         memcpy(to, frame.key, frame.key_size)
         memcpy(to + frame.key_size, frame.value, frame.value_size)
+        self.opens(held, unsent)
+        return 0
+
+    cdef inline int pack_change(
+        self, const Frame *frame, Replica held, UnsentPuts unsent, int change, Bytes former, Py_ssize_t former_size,
+        long long ttl_ms, long long max_idle_ms,
+    ) except -1:
+        """As `records.Changes`. `former`: NULL: there was no value."""
+        cdef Py_ssize_t value_size = frame.value_size if change == SET_NUMBER else 0
+        cdef Py_ssize_t kept = 0 if former is NULL else former_size
+        cdef unsigned char *to = longer(unsent.sizes, PAIR)
+        if self.wall_ms < 0:
+            self.wall_ms = self.lane.wall_ms()
+        put_word(to, <unsigned int> frame.key_size)
+        put_word(to + 4, <unsigned int> value_size)
+        to = longer(unsent.notes, NOTE_SIZE)
+        put_word(to, <unsigned int> change)
+        put_word(to + 4, <unsigned int> (NONE_FORMER if former is NULL else former_size))
+        put_long(to + 8, self.wall_ms)
+        put_long(to + 16, ttl_ms)
+        put_long(to + 24, max_idle_ms)
+        to = longer(unsent.data, frame.key_size + value_size + kept)
+        memcpy(to, frame.key, frame.key_size)
+        memcpy(to + frame.key_size, frame.value, value_size)
+        if kept:
+            memcpy(to + frame.key_size + value_size, former, kept)
+        self.opens(held, unsent)
+        return 0
+
+    cdef inline int opens(self, Replica held, UnsentPuts unsent) except -1:
         if not unsent.opened:
             unsent.opened = True
             self.puts.append(held)
@@ -639,12 +687,17 @@ cdef class PrimarySink:
         cdef Replica held = (<dict> copy.maps).get(self.name) if self.direct else None
         cdef MapState state
         cdef UpdateCounter updates
-        cdef bytes key = key_of(frame)
+        cdef UnsentPuts unsent = None
+        cdef bytes old, key = key_of(frame)
         if held is None:
             return self.remove_by_lane(copy, key)
         state, updates = held.state, held.updates
         if state.hashes or key not in state.entries or updates.hwm != updates.lwm:
             return self.remove_by_lane(copy, key)
+        if held.recorded and held.changes:
+            unsent = held.unsent
+            if unsent is None or not may_pack(unsent, True):
+                return self.remove_by_lane(copy, key)
         if state.expiries:
             if state.endings.ended(key, self.lane.now_ns, False):
                 return self.remove_by_lane(copy, key)
@@ -654,10 +707,14 @@ cdef class PrimarySink:
             (<dict> state.touched)[key] = old
         number = updates.hwm + 1
         updates.lwm = updates.hwm = number
-        if held.recorded and not held.changes:
+        if unsent is not None:
+            self.pack_change(
+                frame, held, unsent, REMOVE_NUMBER, <Bytes> PyBytes_AS_STRING(old), PyBytes_GET_SIZE(old), 0, 0
+            )
+        elif held.recorded:
             self.lane.record(copy, held, Record(self.name, number, REMOVE_CHANGE, key))
-        if held.changes or self.listened:
-            self.written.append((copy, held, number, key, None, old, 0, 0))
+        if self.listened:
+            self.written.append((copy, held, number, key, None, old))
         return old
 
     cdef object remove_by_lane(self, PartitionCopy copy, bytes key):
@@ -703,6 +760,11 @@ cdef inline int hash_of(const Frame *frame) noexcept:
     """The partition-hash word in front of the stored key; the highest byte is the first."""
     cdef Bytes at = frame.key - (DATA_AT - HASH_AT)
     return <int> ((<unsigned int> at[0] << 24) | (<unsigned int> at[1] << 16) | (<unsigned int> at[2] << 8) | at[3])
+
+
+cdef inline bint may_pack(UnsentPuts unsent, bint changes) except -1:
+    """Whether what is packed already is of the same kind; settings may have changed in the middle of a buffer."""
+    return not len(unsent.sizes) or changes == (len(unsent.notes) > 0)
 
 
 cdef bint note(MapState state, EntryTable table, const Frame *frame) except -1:

@@ -472,7 +472,7 @@ class HazelcastSession:
     def _seal(self) -> None:
         if not self._unsealed:
             return
-        if self._lane.settled:
+        if self._lane.settle():
             self._talk.out += self._unsealed
             self._unsealed.clear()
         else:
