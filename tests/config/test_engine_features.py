@@ -17,7 +17,6 @@ BEGIN, END = (
     "<!-- engine features: end -->",
 )
 UNFIT = {
-    "max_idle_ms": 1000,
     "read_backups": True,
     "reads": "confirmed",
     "journal": "lazy",

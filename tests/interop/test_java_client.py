@@ -112,14 +112,19 @@ def check_calls(seen: dict[str, Any]) -> None:
     assert heard[8:] == [["ADDED", "e", None, None]]
 
 
-def check_all_calls(seen: dict[str, Any]) -> None:
-    check_calls(seen)
+def check_times(seen: dict[str, Any]) -> None:
+    """The answers about entries that end."""
     assert seen["timed"] == {
         "view": ["kept", 1, 60_000, 30_000],
         "no view": None,
         "setTtl": [True, 90_000],
         "ended": [None, None, None, 1],
     }
+
+
+def check_all_calls(seen: dict[str, Any]) -> None:
+    check_calls(seen)
+    check_times(seen)
     assert seen["destroyed"]["heard"] == ["anew"], "no end of the first map, nothing of the second"
     assert seen["destroyed"]["count"] == 40
     assert seen["destroyed"]["objects"][:2] == ["DESTROYED true", "CREATED true"]

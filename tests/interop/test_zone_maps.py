@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from tests.interop.test_java_client import check_calls, finish, quiet, start
+from tests.interop.test_java_client import check_calls, check_times, finish, quiet, start
 
 from holdfast.aio import BlockingClient
 from holdfast_lab.processes.local_cluster import LocalCluster
@@ -30,10 +30,11 @@ def zoned() -> Iterator[LocalCluster]:
 
 @pytest.mark.parametrize("smart", ["true", "false"], ids=["smart", "unisocket"])
 def test_the_java_client_calls_a_map_in_a_zone(zoned: LocalCluster, smart: str) -> None:
-    """Not "timed": it sets maximum idle times. Not "destroyed": it destroys and creates the map again."""
-    calls = "calls,whole,walked,listeners"
+    """Not "destroyed": it destroys and creates the map again."""
+    calls = "calls,timed,whole,walked,listeners"
     (seen,), log = finish(start("Scenarios", calls, zoned, smart=smart, map="zoned"))
     check_calls(seen)
+    check_times(seen)
     quiet(log)
 
 

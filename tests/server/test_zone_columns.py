@@ -9,6 +9,7 @@ from tests.server.hazelcast.one_member import OneMemberGrid
 from tests.server.memory_cluster import Wire
 
 from holdfast.core.model.keys import partition_of
+from holdfast.core.model.levels import ZONE_IDLE_TIMES
 from holdfast.core.model.operations import Op, Outcome, Status
 from holdfast.core.streams.change_streams import Reach
 from holdfast.server.flow import SLICE_BYTES
@@ -163,11 +164,19 @@ def test_rows_without_kinds_have_the_times_of_the_map_or_their_own(grid: OneMemb
     assert [write[3] for write in batch.writes[0][1]] == [5000, 0, 70]
 
 
-def test_a_maximum_idle_time_is_refused_before_anything_is_stored(grid: OneMemberGrid, wire: Wire) -> None:
+def test_rows_with_a_maximum_idle_time_are_requests_of_their_own(grid: OneMemberGrid, wire: Wire) -> None:
+    grid.level = ZONE_IDLE_TIMES - 1
     answer = put(wire, KEYS[:2], max_idles_ms=[0, 1000])
     assert answer.kind is own.FaultKind.FAILED
-    assert "no maximum idle time" in answer.detail
+    assert "cluster upgrade" in answer.detail
     assert held(grid) == {}
+    grid.level = ZONE_IDLE_TIMES
+    put(wire, KEYS[:2], max_idles_ms=[0, 1000])
+    assert [(one.op, one.max_idle_ms) for one in grid.requests] == [(Op.SET, 0), (Op.SET, 1000)]
+    grid.own_max_idle_ms = 70
+    put(wire, KEYS[:2])
+    assert [one.max_idle_ms for one in grid.requests[2:]] == [70, 70]
+    assert grid.batches == []
 
 
 class Heads:

@@ -21,13 +21,6 @@ class EngineFeature:
     """Whether a map with another value may move into a zone, where the setting then has no effect."""
 
 
-MAX_IDLE: Final = EngineFeature(
-    "maximum idle times",
-    in_zone=False,
-    instead="only the leader knows of reads; use times to live",
-    setting="max_idle_ms",
-    allowed=(0,),
-)
 TRANSACTIONS: Final = EngineFeature(
     "transactions",
     in_zone=False,
@@ -42,7 +35,7 @@ FEATURES: Final = (
     EngineFeature("get, put, remove, compare and replace, getAll, putAll, size, clear"),
     EngineFeature("key sets, entry sets, values, iteration (`fetchKeys`, `fetchEntries`)"),
     EngineFeature("times to live"),
-    MAX_IDLE,
+    EngineFeature("maximum idle times"),
     EngineFeature("entry listeners"),
     EngineFeature("near caches"),
     EngineFeature(

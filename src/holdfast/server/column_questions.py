@@ -200,7 +200,7 @@ class ColumnQuestions:
         in_zone = bool(self._grid.zone_of(put.map))
         rejection = rows.rejection(LIFETIME_MS_MAX) or size_rejection(rows.keys, rows.values, self._limits)
         if rejection is None and in_zone:
-            rejection = zone_put_rejection(put)
+            rejection = zone_put_rejection(put, self._grid.level)
         step = RESERVED_PER_SLICE if is_reserved(put.map) else own.ROWS_MAX
         for begin in range(0, len(rows.keys), step):
             if begin:

@@ -212,8 +212,8 @@ class Grid(Protocol):
     def zone_entries(self, name: str) -> ZoneEntries | None:
         """The entries of this map's zone that sessions may use here; None: none are known."""
 
-    def zone_map(self, name: str) -> tuple[bool, int]:
-        """Whether this map of a zone is read locally; and its own time to live in ms (0: no limit)."""
+    def zone_map(self, name: str) -> tuple[bool, int, int]:
+        """Whether this map of a zone is read locally; its time to live and maximum idle time in ms (0: no limit)."""
 
     def zone_batch(self, batch: ZoneBatch, done: Callable[[ZoneBatchDone], None]) -> None:
         """Run a read buffer's requests to a zone at the end of the turn; `done` is called once."""

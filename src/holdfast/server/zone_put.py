@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from holdfast.core.model.levels import ZONE_IDLE_TIMES
 from holdfast.core.model.operations import DEFAULT_TTL, Op, Outcome, Request, Status
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone, ZoneWrite
 from holdfast.core.raft_partition.map_homes import NO_MAX_IDLE
@@ -19,8 +20,8 @@ REQUEST_BYTES = 10 * ROW_BYTES
 _SET, _REMOVE, _ADD = own.PutKind.SET, own.PutKind.REMOVE, own.PutKind.ADD
 
 
-def zone_put_rejection(put: own.PutColumns) -> tuple[own.FaultKind, str] | None:
-    if max(put.max_idles_ms, default=0) > 0:
+def zone_put_rejection(put: own.PutColumns, level: int) -> tuple[own.FaultKind, str] | None:
+    if max(put.max_idles_ms, default=0) > 0 and level < ZONE_IDLE_TIMES:
         return own.FaultKind.FAILED, NO_MAX_IDLE
     return None
 
@@ -28,7 +29,8 @@ def zone_put_rejection(put: own.PutColumns) -> tuple[own.FaultKind, str] | None:
 class ZonePut:
     """Stores the rows of one request, which were checked.
 
-    Rows of kind ADD depend on what is there, so a partition that has some gets a request for each of its rows. A group
+    Rows of kind ADD depend on what is there, so a partition that has some gets a request for each of its rows; also one
+    with rows that have a maximum idle time, which the records of a batch have no room for. A group
     of rows whose leader is another member, or steps down before they are in its log, is reported as moved: the client
     sends it again. Storing or removing a row twice equals doing it once.
     """
@@ -49,7 +51,7 @@ class ZonePut:
         self._on_done = on_done
         entries = grid.zone_entries(put.map)
         self._zone = entries.zone if entries is not None else 0
-        self._ttl_ms = grid.zone_map(put.map)[1]
+        _, self._ttl_ms, self._max_idle_ms = grid.zone_map(put.map)
         self._waiting = 1
         """Batches and requests without an outcome, and one for those to come."""
         self._moved: dict[int, None] = {}
@@ -64,7 +66,8 @@ class ZonePut:
         for partition, count in zip(put.partitions, put.counts, strict=True):
             rows = range(at, at + count)
             at += count
-            adds = bool(put.kinds) and _ADD in put.kinds[rows.start : rows.stop]
+            alone = bool(put.kinds) and _ADD in put.kinds[rows.start : rows.stop]
+            alone = alone or any(map(self._max_idle_of, rows))
             writes: list[ZoneWrite] = []
             for row in rows:
                 if size >= SLICE_BYTES:
@@ -72,7 +75,7 @@ class ZonePut:
                     writes = []
                     yield
                     size = 0
-                if adds:
+                if alone:
                     self._request(partition, row)
                     size += REQUEST_BYTES
                 else:
@@ -95,6 +98,12 @@ class ZonePut:
             self._waiting += 1
             self._grid.zone_batch(ZoneBatch(self._zone, [(partition, writes)]), self._on_batch)
 
+    def _max_idle_of(self, row: int) -> int:
+        """In ms; 0: for ever."""
+        idles_ms = self._put.max_idles_ms
+        max_idle_ms = idles_ms[row] if idles_ms else DEFAULT_TTL
+        return self._max_idle_ms if max_idle_ms == DEFAULT_TTL else max_idle_ms
+
     def _on_batch(self, done: ZoneBatchDone) -> None:
         for partition, outcome in done.failed:
             self._on_failed(partition, outcome)
@@ -103,16 +112,29 @@ class ZonePut:
     def _request(self, partition: int, row: int) -> None:
         """Store, add or remove one row, wherever the leader is."""
         put, (name, key, value, ttl_ms, key_hash) = self._put, self._row(row)
-        kind = put.kinds[row]
+        kind = put.kinds[row] if put.kinds else _SET
         op = Op.PUT_IF_ABSENT if kind == _ADD else Op.SET if kind == _SET else Op.DELETE
-        request = Request(op, name, [partition], key, value or b"", ttl_ms=ttl_ms, key_hash=key_hash)
+        request = Request(
+            op,
+            name,
+            [partition],
+            key,
+            value or b"",
+            ttl_ms=ttl_ms,
+            max_idle_ms=self._max_idle_of(row),
+            key_hash=key_hash,
+        )
         self._waiting += 1
         self._grid.execute(request, partial(self._on_request, partition, row))
 
     def _on_request(self, partition: int, row: int, outcome: Outcome) -> None:
         if outcome.status is not Status.OK:
             self._on_failed(partition, outcome)
-        elif self._put.kinds[row] == _ADD and outcome.value not in (None, self._values[row]):
+        elif (
+            self._put.kinds
+            and self._put.kinds[row] == _ADD
+            and outcome.value not in (None, self._values[row])
+        ):
             self._kept[partition] = self._kept.get(partition, 0) + 1
         self._one_less()
 

@@ -18,9 +18,9 @@ from holdfast_lab.check.linearizability import Call
 from holdfast_lab.check.linearizability import Outcome as Answered
 from holdfast_lab.sim.calls import key_of, name_of
 from holdfast_lab.sim.cluster import Cluster
+from holdfast_lab.sim.workload import is_idle
 from holdfast_lab.sim.world import Process, World
 
-IDLE = "i"
 PROBE = "p"
 CLIENT = "cut"
 """Client of the calls that cuts answer. They are binding, because a cut waits for its backups."""
@@ -181,7 +181,7 @@ class Cutter:
         # A cut does not count as use, and only the primary knows the last use, so skip entries with an idle
         # time. Skip probes of Raft maps too: they are not among the judged writes.
         entries = ((key_of(key), name_of(value)) for key, value in pin.content().items())
-        content = {key: value for key, value in entries if key[0] not in (IDLE, PROBE)}
+        content = {key: value for key, value in entries if not is_idle(key) and key[0] != PROBE}
         # Record a key as absent only if an earlier cut has shown it: absent keys are endless.
         known = self._known.setdefault((partition, name), {})
         known |= dict.fromkeys(sorted(content))

@@ -75,6 +75,7 @@ ZONES: dict[str, str] = {
     "zone: state sent": "a replica is so far behind that it gets the state itself",
     "zone: scan": "a client reads several keys of a map in a zone in a scan",
     "zone: bulk write": "a client writes several entries of a map in a zone in columns",
+    "zone: maximum idle time": "a client uses an entry of a map in a zone that has a maximum idle time",
     "zone: cut read": "a cut of a Raft map is read and judged",
     "zone: reset": "groups have lost their majority, and the operator lets the rest continue",
     "zone: short logs": "groups keep few entries, so replicas that lack some get the state",

@@ -23,6 +23,7 @@ from holdfast_lab.sim.calls import Asked, Knowledge, asked, wire_key, wire_value
 from holdfast_lab.sim.clients import client as clients
 from holdfast_lab.sim.cluster import Cluster
 from holdfast_lab.sim.marks import ANSWER
+from holdfast_lab.sim.shape import KEPT_SEEDS
 from holdfast_lab.sim.world import Process, World
 from holdfast_lab.sim.zone_runs import ZONED
 
@@ -43,6 +44,9 @@ TTLS_MS = (200, 1000, 4000)
 LONG_TTL_MS = 3_600_000
 """Used for every third key in place of the longest one: no run ends it, so the entry must exist at the end."""
 IDLE_MS = (500, 3000)
+ZONED_IDLE_KEYS = 4
+ZONED_IDLE_SHARE = 0.15
+"""Of the operations on the map in a zone, if the client uses idle times."""
 RIVALS = 0.25
 TOGETHER = 4
 
@@ -120,6 +124,11 @@ class Habits:
         )
 
 
+def is_idle(key: str) -> bool:
+    """Whether the key's entries have a maximum idle time."""
+    return key.startswith(("i", "zi"))
+
+
 def map_of(key: str, settings: Settings) -> str:
     if key[0] == "s":
         return SWEPT
@@ -130,7 +139,7 @@ def map_of(key: str, settings: Settings) -> str:
 
 class Keys:
     """Keys of a run: `k…` in all partitions; `t…` with a time to live; `i…` with a maximum idle time; `s…` of
-    the swept map; `z…` of the map in a zone.
+    the swept map; `z…` of the map in a zone, `zi…` there with a maximum idle time.
     """
 
     def __init__(self, settings: Settings, most: int) -> None:
@@ -153,6 +162,7 @@ class Keys:
         self.zoned: list[str] = []
         if ZONED in settings.maps:
             self.zoned = [f"z{number}" for number in range(ZONED_KEYS)]
+        self.zoned_idle = [f"zi{number}" for number in range(ZONED_IDLE_KEYS)] if self.zoned else []
         self.zoned_by_partition: dict[int, list[str]] = {}
         for key in self.zoned:
             self.zoned_by_partition.setdefault(self.partition(key), []).append(key)
@@ -181,6 +191,9 @@ class Client:
         self.knowledge = knowledge
         self.wire = wire
         self.random = random.Random(f"{world.random.random()}/{name}")
+        self._idle_random = random.Random(f"{world.seed}/{name}/zoned idle")
+        self._uses_idle = world.seed >= KEPT_SEEDS and not cluster.mixed
+        """The feature level may be too low for idle times in zones at first."""
         self.running = True
         self.waiting = False
         self._count = 0
@@ -216,7 +229,11 @@ class Client:
             )
             self._send(process, self._burst(self.random.sample(home, min(len(home), TOGETHER))))
         elif zoned:
-            self._send(process, [self._one(self.random.choice(self.keys.zoned))])
+            key = self.random.choice(self.keys.zoned)
+            if self.habits.idle and self._uses_idle and self._idle_random.random() < ZONED_IDLE_SHARE:
+                self.world.marks.hit("zone: maximum idle time")
+                key = self._idle_random.choice(self.keys.zoned_idle)
+            self._send(process, [self._one(key)])
         elif LOOSE in self.cluster.settings.maps and self.random.random() < 0.1:
             self._loose(process)
         elif self.random.random() < self.habits.sweeps / 4:
@@ -250,7 +267,7 @@ class Client:
         weights = SHOWING if unseen else ANY
         op = self.random.choices([*weights], [*weights.values()])[0]
         keys = [key]
-        if op in SEVERAL and key[0] in "kz":
+        if op in SEVERAL and key[0] in "kz" and not is_idle(key):
             partition = self.keys.partition(key)
             here = (
                 self.keys.by_partition[partition]
@@ -271,7 +288,7 @@ class Client:
         names = [self._value() for _ in keys] if op in STORING else []
         if key[0] == "t" and op in TIMED:
             ttl_ms = self._ttl_ms(key)
-        if key[0] == "i" and op in TIMED and op is not Op.SET_TTL:
+        if is_idle(key) and op in TIMED and op is not Op.SET_TTL:
             idle_ms = self.random.choice(IDLE_MS)
         expected = None
         if op in COMPARING:

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.config import MOVES_MAP
 from holdfast.core.map_moves import partition_transfer
-from holdfast.core.map_moves.partition_transfer import DELAY_NS, MAX_IDLE, PartitionTransfer, Stage, Times
+from holdfast.core.map_moves.partition_transfer import DELAY_NS, PartitionTransfer, Stage, Times
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.map_moves import (
     AskFill,
@@ -284,11 +284,12 @@ def test_a_changed_time_to_live_is_a_change(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("target", ["z", ""])
-def test_a_maximum_idle_time_cannot_go_into_a_zone(target: str) -> None:
+def test_a_maximum_idle_time_goes_along(target: str) -> None:
     bench = Bench(target)
     bench.set("a", "1", max_idle_ms=60_000)
-    bench.until(Stage.CLOSE)
-    assert bench.transfer.problem == (MAX_IDLE if target else "")
+    fills = [step for step in bench.until(Stage.CLOSE) if isinstance(step, FillMap)]
+    assert [fill.max_idles_ms for fill in fills if fill.keys] == [[60_000]]
+    assert bench.transfer.problem == ""
 
 
 def test_it_observes_nothing_after_its_end(bench: Bench) -> None:

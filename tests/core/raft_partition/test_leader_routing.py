@@ -13,7 +13,7 @@ from holdfast.config import MapSettings, MetastoreSettings, PartitionSettings, S
 from holdfast.core.effects import Complete, Send
 from holdfast.core.messages import Answer, ZoneForward, ZoneLeaders
 from holdfast.core.model.ids import GroupNumber, MemberId, group_of
-from holdfast.core.model.levels import SHARED_GROUPS
+from holdfast.core.model.levels import SHARED_GROUPS, ZONE_IDLE_TIMES
 from holdfast.core.model.map_moves import NoMoves
 from holdfast.core.model.operations import EntryEvent, Op, Outcome, Request, Status
 from holdfast.core.model.zone_batches import ZoneBatch
@@ -292,11 +292,13 @@ def test_what_waits_for_a_zone_that_is_dropped_is_told(bench: RoutingBench) -> N
     assert [each.answer.status for each in told] == [Status.NOT_READY]
 
 
-def test_an_idle_time_is_refused(bench: RoutingBench) -> None:
+def test_an_idle_time_is_refused_at_an_old_feature_level(bench: RoutingBench) -> None:
     bench.zones.know(7, "z", 4)
+    bench.process.out.level = ZONE_IDLE_TIMES - 1
     bench.ask(max_idle_ms=5)
     [told] = bench.effects(Complete)
     assert told.answer.status is Status.FAILED
+    assert "cluster upgrade" in told.answer.detail
 
 
 # -- maps that have moved out of zones

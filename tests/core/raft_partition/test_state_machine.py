@@ -15,17 +15,30 @@ from holdfast.core.raft_partition.state_machine import StateMachine
 from holdfast.core.store.entry_mapping import NewEntries
 
 OPS = st.sampled_from(
-    [Op.SET, Op.PUT, Op.PUT_IF_ABSENT, Op.REPLACE, Op.REMOVE, Op.DELETE, Op.SET_TTL, Op.CLEAR, Op.PUT_ALL]
+    [
+        Op.SET,
+        Op.PUT,
+        Op.PUT_IF_ABSENT,
+        Op.REPLACE,
+        Op.REMOVE,
+        Op.DELETE,
+        Op.SET_TTL,
+        Op.CLEAR,
+        Op.PUT_ALL,
+        Op.GET,
+        Op.GET_ALL,
+    ]
 )
 REQUESTS = st.builds(
-    lambda op, key, value, ttl, named, word: Request(
+    lambda op, key, value, ttl, idle, named, word: Request(
         op,
         "mn"[key % 2],
         [3],
         b"k%d" % key,
         value,
-        items=[b"k%d" % key, value] if op is Op.PUT_ALL else [],
+        items=[b"k%d" % key, value] if op is Op.PUT_ALL else [b"k%d" % key] if op is Op.GET_ALL else [],
         ttl_ms=ttl,
+        max_idle_ms=idle,
         id=b"i%d" % named if named and op is not Op.CLEAR else b"",
         key_hash=word,
     ),
@@ -33,6 +46,7 @@ REQUESTS = st.builds(
     st.integers(0, 5),
     st.binary(max_size=3),
     st.sampled_from([-1, 0, 3, 50]),
+    st.sampled_from([-1, 0, 4, 60]),
     st.integers(0, 4),
     st.sampled_from([0, 0, 7]),
 )
@@ -60,12 +74,15 @@ def points(state: StateMachine) -> list[tuple[str, int, list[tuple[int, int]]]]:
 
 def contents(
     state: StateMachine,
-) -> dict[str, tuple[dict[bytes, bytes], dict[bytes, tuple[int, int]], dict[bytes, int]]]:
-    """Entries, times to live and hash words of each map."""
+) -> dict[str, tuple[dict[bytes, bytes], dict[bytes, tuple[int, ...]], dict[bytes, int]]]:
+    """Entries, their endings, and hash words of each map."""
     return {
         held.name: (
             dict(held.state.entries),
-            {key: (one.ttl_ms, one.stored_ns) for key, one in held.state.expiries.items()},
+            {
+                key: (one.ttl_ms, one.stored_ns, one.max_idle_ms, one.accessed_ns if one.max_idle_ms else 0)
+                for key, one in held.state.expiries.items()
+            },
             held.state.hashes,
         )
         for held in state.copies[3].maps.values()
@@ -123,6 +140,30 @@ def test_pieces_keep_times_hashes_and_counters() -> None:
     assert points(other) == [("m", 3, [(1, 0), (6, 2)]), ("n", 1, [(4, 0)])]
     assert [state.look(3, "m", b"a", 1049) for state in (one, other)] == [b"1", b"1"]
     assert [state.look(3, "m", b"a", 1050) for state in (one, other)] == [None, None]
+
+
+@pytest.mark.rule("raft_partition/Z-9")
+def test_a_logged_use_covers_a_fourth_of_the_idle_time() -> None:
+    state = machine()
+    get = Request(Op.GET, "m", [3], b"a")
+    state.time_ms = 1000
+    state.carry_out(Request(Op.SET, "m", [3], b"a", b"1", max_idle_ms=100), 1, None)
+    assert [state.must_log(get, at) for at in (1000, 1025, 1026)] == [False, False, True]
+    assert [state.look(3, "m", b"a", at) for at in (1124, 1125)] == [b"1", None]
+    state.time_ms = 1100
+    assert state.carry_out(get, 1, None) == b"1"
+    assert [state.must_log(get, at) for at in (1125, 1126)] == [False, True]
+    assert not state.must_log(Request(Op.SIZE, "m", [3]), 1126)
+    assert state.must_log(Request(Op.GET_ALL, "m", [3], items=[b"x", b"a"]), 1126)
+    state.carry_out(Request(Op.SET_TTL, "m", [3], b"a", ttl_ms=50_000), 1, None)
+    assert [state.look(3, "m", b"a", at) for at in (1224, 1225)] == [b"1", None]
+    state.time_ms = 1224
+    state.sweep(1, None)
+    assert state.copies[3].maps["m"].state.entries
+    state.time_ms = 1225
+    state.sweep(1, None)
+    assert not state.copies[3].maps["m"].state.entries
+    assert not state.must_log(get, 1300)
 
 
 class OldHead(msgspec.Struct, frozen=True, array_like=True):

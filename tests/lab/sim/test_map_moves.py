@@ -305,21 +305,36 @@ def test_a_map_moves_with_times_to_live() -> None:
     assert stage.size(PLAIN) == 0
 
 
-def test_a_map_with_a_maximum_idle_time_in_an_entry_stays_where_it_is() -> None:
-    stage = begun()
-    raw = wire_key("idle")
-    partition = partition_of(raw, 0, stage.settings.partitions.count)
-    answers: list[Outcome] = []
-    asked = Request(Op.SET, PLAIN, [partition], raw, b"v", max_idle_ms=60_000)
-    process = stage.living()[0]
-    process.step(partial(process.driver.execute, asked, answers.append))
+@pytest.mark.parametrize("zone", ["z", ""])
+def test_maximum_idle_times_move_along_and_begin_again_with_the_switch(
+    zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A use in the source is no change that would be sent: entries must not end because they were copied long ago."""
+    waits = [True]
+    following = MoveMaster._next
+
+    def held(master: MoveMaster, move: MapMove, *rest: Any) -> MapMove | None:
+        wanted = following(master, move, *rest)
+        switches = wanted is not None and wanted.phase is MovePhase.SWITCHING
+        return move if switches and waits else wanted
+
+    stage = begun(max_idle_ms=20_000)
+    if not zone:
+        stage.move(PLAIN, "z")
     stage.fill(PLAIN)
-    stage.order(PLAIN, "z")
-    stage.wait(1)
-    stage.until(stage.ended, what="the move has not ended")
-    assert stage.homes(PLAIN) == {""}
+    monkeypatch.setattr(MoveMaster, "_next", held)
+    stage.order(PLAIN, zone)
+    for _ in range(10):
+        stage.wait(3)
+        assert stage.wrong(PLAIN) == {}
+    waits.clear()
+    stage.until(lambda: stage.homes(PLAIN) == {zone} and stage.ended(), what="the map is not moved")
+    stage.wait(10)
     assert stage.wrong(PLAIN) == {}
-    assert stage.left_behind(PLAIN) == 0
+    stage.wait(18)
+    assert stage.size(PLAIN) == len(KEYS)
+    stage.wait(9)
+    assert stage.size(PLAIN) == 0
 
 
 class Held:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 
+import msgspec
 import pytest
 from tests.lab.sim.zone_stage import ZONED, ZoneStage, kept_settings, zoned_settings
 
 from holdfast.actions.change_zone import AlterZone
 from holdfast.actions.drain import Drain
+from holdfast.config import MapSettings
 from holdfast.core.events import ActionRequested, DiskRoom, MemoryRoom, Received
 from holdfast.core.messages import ZoneForward
-from holdfast.core.model.ids import SECOND
+from holdfast.core.model.ids import SECOND, group_of
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.views import Room
@@ -174,14 +177,75 @@ def test_groups_are_led_by_the_owners_of_the_partitions_and_rest_there(stage: Zo
     assert all(hosted.asleep for each in groups for hosted in each.hosted.values())
 
 
-def test_what_a_zone_does_not_do_is_refused_by_name(stage: ZoneStage) -> None:
-    process = stage.processes[0]
-    answers: list[Outcome] = []
-    asked = Request(Op.SET, ZONED, [0], wire_key("k"), b"v", max_idle_ms=1000)
-    process.step(partial(process.driver.execute, asked, answers.append))
-    stage.wait(1)
-    assert [answer.status for answer in answers] == [Status.FAILED]
-    assert "idle" in answers[0].detail
+def idle_stage() -> tuple[ZoneStage, Callable[[str], str | None]]:
+    base = zoned_settings()
+    idle = MapSettings(raft_zone="z", max_idle_ms=8000)
+    stage = ZoneStage(3, settings=msgspec.structs.replace(base, maps={**base.maps, ZONED: idle}))
+
+    def peek(key: str) -> str | None:
+        """The value on every replica, without a use."""
+        partition = partition_of(wire_key(key), 0, 7)
+        found = set()
+        for replica in stage.replicas(partition).values():
+            held = replica.state.copies[partition].maps[ZONED]
+            found.add(held.state.entries.get(wire_key(key)))
+        assert len(found) == 1, "replicas are equal"
+        [value] = found
+        return value.decode() if value is not None else None
+
+    return stage, peek
+
+
+@pytest.mark.rule("raft_partition/Z-9")
+def test_a_read_of_an_entry_of_a_zone_is_a_use() -> None:
+    stage, peek = idle_stage()
+    for key in ("used", "unused"):
+        stage.zput(stage.processes[0], key, "v")
+    for second in range(14):
+        assert stage.zget(stage.processes[second % 3], "used") == "v"  # 2 s each
+    assert (peek("used"), peek("unused")) == ("v", None)
+    stage.wait(5)
+    assert peek("used") == "v"
+    stage.wait(6)
+    assert peek("used") is None
+    assert stage.zget(stage.processes[1], "used") is None
+    stage.same()
+
+
+@pytest.mark.rule("raft_partition/Z-9")
+def test_a_new_leader_knows_of_uses_and_no_idle_time_begins_again() -> None:
+    stage, peek = idle_stage()
+    for key in ("used", "unused"):
+        stage.zput(stage.processes[0], key, "v")
+    stage.wait(3)
+    assert stage.zget(stage.processes[0], "used") == "v"
+    for key in ("used", "unused"):
+        partition = partition_of(wire_key(key), 0, 7)
+        leader = stage.leader(partition)
+        groups = leader.driver.member.agreed.groups
+        other = next(node for node in sorted(stage.voters(partition)) if node != groups.me)
+        leader.step(partial(groups.running(group_of(1, partition)).transfer, other))
+        stage.until(lambda: not stage.replicas(partition)[leader].leads, what="no other leader")  # noqa: B023
+    stage.wait(4)
+    assert (peek("used"), peek("unused")) == ("v", None)
+    stage.wait(6)
+    assert peek("used") is None
+    stage.same()
+
+
+def test_uses_are_logged_four_times_in_an_idle_time() -> None:
+    stage, _ = idle_stage()
+    stage.zput(stage.processes[0], "k", "v")
+    partition = partition_of(wire_key("k"), 0, 7)
+    leader = stage.leader(partition)
+    group = leader.driver.member.agreed.groups.hosted[group_of(1, partition)].group
+    before = group.log.committed
+    for _ in range(40):
+        answers = stage.request(leader, Op.GET, "k")
+        stage.wait(0.4)
+        assert [answer.value for answer in answers] == [b"v"]
+    logged = group.log.committed - before
+    assert 6 <= logged <= 16, "16 s are two idle times; some sweeps look at entries that were used"
 
 
 def test_operations_on_all_of_a_map_see_all_partitions(stage: ZoneStage) -> None:

@@ -166,6 +166,9 @@ class OneReplica:
     def look(self, partition: int, name: str, key: bytes) -> bytes | None:
         return self.state.look(partition, name, key, self._grid.now // MILLISECOND)
 
+    def must_log_use(self, held: MapReplica, key: bytes) -> bool:
+        return self.state.must_log_use(held, key, self._grid.now // MILLISECOND)
+
 
 class Clock:
     """The outbox of a grid, as far as cuts need one: it carries the time."""
@@ -252,7 +255,7 @@ class OneMemberGrid:
         self.zoned: set[str] = set()
         """Maps that live in a zone, which the member leads."""
         self.local = False
-        self.own_ttl_ms = 0
+        self.own_ttl_ms = self.own_max_idle_ms = 0
         self.entries = ZoneEntries(1, partition_count)
         self.entries.serving[:] = [OneReplica(self, copy) for copy in self.copies]  # type: ignore[list-item]
         self.batches: list[tuple[ZoneBatch, Callable[[ZoneBatchDone], None]]] = []
@@ -385,8 +388,8 @@ class OneMemberGrid:
     def zone_entries(self, name: str) -> ZoneEntries | None:
         return self.entries if name in self.zoned else None
 
-    def zone_map(self, name: str) -> tuple[bool, int]:
-        return self.local, self.own_ttl_ms
+    def zone_map(self, name: str) -> tuple[bool, int, int]:
+        return self.local, self.own_ttl_ms, self.own_max_idle_ms
 
     def read(self, name: str, count: int) -> None:
         self.reads[name] += count

@@ -149,6 +149,33 @@ def test_a_map_s_own_time_to_live_is_said_by_the_session(grid: OneMemberGrid) ->
     assert wire.ask(map_remove_codec, "m", data(key), THREAD, partition=AT[key]) is None
 
 
+def test_uses_that_must_be_logged_take_the_general_way(grid: OneMemberGrid) -> None:
+    grid.zoned.add("m")
+    key = KEYS[0]
+    held = grid.copies[AT[key]].open("m")
+    held.state.store(key, ONE, 0, 1000, 0, 0)
+    wire = Wire(grid)
+    wire.login()
+    wire.ask(map_get_codec, "m", data(key), THREAD, partition=AT[key])
+    grid.requests.clear()
+    wire.ask(map_get_codec, "m", data(key), THREAD, partition=AT[key])
+    assert grid.requests == [], "the store is of this moment"
+    grid.now = SECOND // 2
+    grid.reads.clear()
+    wire.ask(map_get_codec, "m", data(key), THREAD, partition=AT[key])
+    assert [request.op for request in grid.requests] == [Op.GET]
+    assert not grid.reads, "it is counted once"
+    grid.requests.clear()
+    grid.own_max_idle_ms = 500
+    wire = Wire(grid)
+    wire.login()
+    wire.ask(map_get_codec, "m", data(KEYS[1]), THREAD, partition=AT[KEYS[1]])
+    grid.requests.clear()
+    wire.ask(map_set_codec, "m", data(key), data(ONE), THREAD, -1, partition=AT[key])
+    wire.ask(map_delete_codec, "m", data(key), THREAD, partition=AT[key])
+    assert [request.op for request in grid.requests] == [Op.SET]
+
+
 def test_what_is_too_long_is_refused_by_the_general_way(grid: OneMemberGrid) -> None:
     grid.zoned.add("m")
     wire = Wire(grid, limits=LimitSettings(key_bytes=20, value_bytes=8))

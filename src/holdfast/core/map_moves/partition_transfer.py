@@ -47,7 +47,6 @@ CLOSE_KEYS = 20
 """With at most so many changed keys left, the partition can be switched."""
 DELAY_NS = 5 * SECOND
 """Time in which changes are gathered for a fill when all keys have been sent: a fill costs as much as a write."""
-MAX_IDLE = "an entry has a maximum idle time, which a zone does not have: set a time to live instead"
 
 
 class Times(NamedTuple):
@@ -175,9 +174,9 @@ class PartitionTransfer:
         fill = FillMap(
             move.number, self._attempt, self._place, [], [], time_ms=times.wall_ms, above=self._above
         )
-        zoned, size = bool(move.target), 0
+        size = 0
         while size < FILL_BYTES and len(fill.keys) < FILL_KEYS and (key := self._next_key()) is not None:
-            size += self._add(fill, key, times.now_ns, zoned)
+            size += self._add(fill, key, times.now_ns)
         if switch is not None and not self._keys and not self._changed:
             fill = replace(fill, round=move.round, switch=switch if self.streamed else None)
         if not any(fill.ttls_ms):
@@ -196,7 +195,7 @@ class PartitionTransfer:
                 return key
         return self._changed.popitem()[0] if self._changed else None
 
-    def _add(self, fill: FillMap, key: bytes, now_ns: int, zoned: bool) -> int:
+    def _add(self, fill: FillMap, key: bytes, now_ns: int) -> int:
         state = self._state
         value = state.entries.get(key) if state is not None else None
         ttl_ms = max_idle_ms = 0
@@ -208,8 +207,6 @@ class PartitionTransfer:
                 value = None
             else:
                 ttl_ms, max_idle_ms = expiry.remaining_ttl_ms(now_ns), expiry.max_idle_ms
-            if max_idle_ms and zoned:
-                self.problem = MAX_IDLE
         fill.keys.append(key)
         fill.values.append(value)
         fill.ttls_ms.append(ttl_ms)

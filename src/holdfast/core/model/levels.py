@@ -18,6 +18,7 @@ has the one in force. A member sends and writes at that level, and reads any lev
 | 6 | the first build that starts a metastore in use | the founding of the metastore is part of the view (model/F-1) |
 | 7 | the first build that moves maps between engines | moves of maps are part of the view (model/M-1) |
 | 7 | the same build | changed settings of maps are reset (model/C-2) |
+| 7 | the same build | maximum idle times in zones (raft_partition/Z-9) |
 | 7 | the same build | leaders of zones send invalidations for near caches (streams/E-1) |
 
 To add a level: add a line here and in `SEGMENT_FORMATS`, raise `HIGHEST`, and check `Outbox.level` where the new thing
@@ -49,6 +50,7 @@ STARTS_METASTORE: Final = 6
 MOVES_MAPS: Final = 7
 RESETS_MAPS: Final = 7
 ZONE_NEAR_CACHES: Final = 7
+ZONE_IDLE_TIMES: Final = 7
 
 SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3, 4: 3, 5: 4, 6: 4, 7: 4}
 """Level -> format of journal segments."""

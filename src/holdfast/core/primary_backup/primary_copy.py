@@ -22,6 +22,7 @@ from holdfast.core.model.map_moves import (
     CLOSED,
     NOT_DUE,
     EndMove,
+    FillMap,
     MovesInForce,
     decode_move_answer,
     decode_move_step,
@@ -289,8 +290,9 @@ class PrimaryCopy:
             copy.maps[request.map].state.use(decision.used, self._out.now_ns)
         if not decision.updates:
             return decision.answer
-        if request.op is Op.FILL:
-            number_above(copy, request.map, decode_move_step(request.value))
+        fill = decode_move_step(request.value) if request.op is Op.FILL else None
+        if fill is not None:
+            number_above(copy, request.map, fill)
         lane = self._lane
         held: AnyReplica
         applied: Value = None
@@ -301,6 +303,9 @@ class PrimaryCopy:
             else:
                 held = copy.maps.get(name) or lane.open(copy, name)
             applied = lane.carry_out(copy, held, update)
+        if isinstance(fill, FillMap) and fill.round and request.map in copy.maps:
+            # They may have been used in the source all the time.
+            copy.maps[request.map].state.all_used(self._out.now_ns)
         return applied if decision.applied_answers else decision.answer
 
     def _rest_on(self, copy: PartitionCopy, request: Request) -> None:

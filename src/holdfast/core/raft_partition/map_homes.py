@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.config import Settings
-from holdfast.config.engine_features import MAX_IDLE
-from holdfast.core.model.levels import SHARED_GROUPS
+from holdfast.core.model.levels import SHARED_GROUPS, ZONE_IDLE_TIMES
 from holdfast.core.model.operations import MOVING, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.outbox import Outbox
@@ -19,7 +18,10 @@ from holdfast.core.routing.pending import Asker, Parked, Peer, Waiting
 from holdfast.core.routing.request_refusals import RequestRefusals
 from holdfast.core.routing.router import Router
 
-NO_MAX_IDLE = f"an entry of a map in a zone has no maximum idle time: {MAX_IDLE.instead}"
+NO_MAX_IDLE = (
+    f"entries of maps in zones have maximum idle times from feature level {ZONE_IDLE_TIMES} on: "
+    "holdfast cluster upgrade"
+)
 NOT_HERE = Outcome(Status.MOVED, None, "the map was moved to another engine")
 SERVED = frozenset({Op.CALL, Op.ASK})
 """Whatever the names of the services."""
@@ -179,6 +181,6 @@ class MapHomes:
             return Outcome(Status.NOT_READY, None, detail)
         if not self.zones[zone].serves_maps(self._out.level):
             return Outcome(Status.FAILED, None, unserved_reason(self.zones[zone]))
-        if request.max_idle_ms > 0:
+        if request.max_idle_ms > 0 and not self._out.does(ZONE_IDLE_TIMES):
             return Outcome(Status.FAILED, None, NO_MAX_IDLE)
         return self.zones[zone]

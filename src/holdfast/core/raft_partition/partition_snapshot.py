@@ -44,13 +44,17 @@ class MapPiece(msgspec.Struct, frozen=True, array_like=True):
     """For entries that expire: position in the columns, time to live in ms, start in zone ms."""
     hashes: list[tuple[int, int]]
     """For entries with a partition-hash word: position in the columns, word."""
+    idles: list[tuple[int, int, int]] = []
+    """For entries with a maximum idle time: position in the columns, that time in ms, used in zone ms."""
 
 
 _encoder = msgspec.msgpack.Encoder()
 _heads: msgspec.msgpack.Decoder[CopyHead] = msgspec.msgpack.Decoder(CopyHead)
 _pieces: msgspec.msgpack.Decoder[MapPiece] = msgspec.msgpack.Decoder(MapPiece)
 _named: msgspec.msgpack.Decoder[NamedPiece] = msgspec.msgpack.Decoder(NamedPiece)
-_Taken = tuple[str, list[tuple[bytes, bytes]], dict[bytes, tuple[int, int]], dict[bytes, int]]
+_Ending = tuple[int, int, int, int]
+"""Time to live in ms, start in ns, maximum idle time in ms, used in ns."""
+_Taken = tuple[str, list[tuple[bytes, bytes]], dict[bytes, _Ending], dict[bytes, int]]
 
 
 def head_of(copy: PartitionCopy, time_ms: int, *, counted: bool) -> bytes:
@@ -87,7 +91,10 @@ def _taken(copy: PartitionCopy, time_ms: int, *, counted: bool) -> Iterator[byte
         (
             name,
             list(held.state.entries.items()),
-            {key: (e.ttl_ms, e.stored_ns) for key, e in held.state.expiries.items()},
+            {
+                key: (e.ttl_ms, e.stored_ns, e.max_idle_ms, e.accessed_ns)
+                for key, e in held.state.expiries.items()
+            },
             dict(held.state.hashes),
         )
         for name, held in sorted(copy.maps.items())
@@ -112,6 +119,11 @@ def _walk(head: bytes, taken: list[_Taken]) -> Iterator[bytes]:
                         if key in expiries
                     ],
                     [(place, hashes[key]) for place, key in enumerate(keys) if key in hashes],
+                    [
+                        (place, expiries[key][2], expiries[key][3] // MILLISECOND)
+                        for place, key in enumerate(keys)
+                        if key in expiries and expiries[key][2]
+                    ],
                 )
             )
 
@@ -143,7 +155,11 @@ def _restore(copy: PartitionCopy, pieces: Sequence[bytes]) -> tuple[int, bool]:
         piece = _pieces.decode(data)
         state = copy.maps[piece.map].state
         state.entries.update(zip(piece.keys, piece.values, strict=True))
+        idles = {place: (max_idle_ms, used_ms) for place, max_idle_ms, used_ms in piece.idles}
         for place, ttl_ms, stored_ms in piece.expiries:
-            state.schedule(piece.keys[place], ttl_ms, 0, stored_ms * MILLISECOND)
+            max_idle_ms, used_ms = idles.get(place, (0, 0))
+            state.schedule(piece.keys[place], ttl_ms, max_idle_ms, stored_ms * MILLISECOND)
+            if max_idle_ms:
+                state.use((piece.keys[place],), used_ms * MILLISECOND)
         state.hashes.update((piece.keys[place], word) for place, word in piece.hashes)
     return head.time_ms, head.counted

@@ -76,10 +76,13 @@ class Proposals:
 
     def submit(self, request: Request, on_done: Answered) -> None:
         """`on_done` is called once."""
-        if request.ttl_ms == DEFAULT_TTL and request.op in GROWING and request.op not in _OWN_TTL:
-            ttl_ms = self._zone.lifetime(request.map)
-            if ttl_ms:
+        unset = DEFAULT_TTL in (request.ttl_ms, request.max_idle_ms)
+        if unset and request.op in GROWING and request.op not in _OWN_TTL:
+            ttl_ms, max_idle_ms = self._zone.lifetimes(request.map)
+            if ttl_ms and request.ttl_ms == DEFAULT_TTL:
                 request = msgspec.structs.replace(request, ttl_ms=ttl_ms)
+            if max_idle_ms and request.max_idle_ms == DEFAULT_TTL:
+                request = msgspec.structs.replace(request, max_idle_ms=max_idle_ms)
         self.waiting.append((request, on_done))
 
     def write(self, partition: int, writes: list[ZoneWrite], on_done: Answered) -> None:

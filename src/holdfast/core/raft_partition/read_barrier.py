@@ -4,6 +4,8 @@ The reads of a step share one confirmation. Example: member 1 leads in term 4 an
 member 2, which acknowledges `x = 2`. If member 1 answered a read at once, a client that has seen `x = 2` would read `x
 = 1`. A majority never confirms term 4 again, because members 2 and 3 know term 5.
 
+A read that must be in the log (raft_partition/Z-9) is a proposal like a change.
+
 - raft_partition/Z-2: A read is answered when the replica has applied everything that was acknowledged, by any member,
   before the read arrived. A map with `reads = "local"` is read at once, and may return old values.
 """
@@ -11,11 +13,13 @@ member 2, which acknowledges `x = 2`. If member 1 answered a read at once, a cli
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from holdfast.core.model.ids import MILLISECOND, GroupNumber
 from holdfast.core.model.map_moves import CLOSED
-from holdfast.core.model.operations import Op, Outcome, Request, Status, bytes_of, too_long
+from holdfast.core.model.operations import Op, Outcome, Request, Status, Value, bytes_of, too_long
 from holdfast.core.raft.leader import ProposalRefused
+from holdfast.core.raft_partition.proposals import Proposals
 from holdfast.core.raft_partition.state_machine import StateMachine
 from holdfast.core.raft_partition.zone_replicas import NOT_LEADING, Answered, ZoneReplicas
 from holdfast.core.store.move_marks import is_closed
@@ -35,8 +39,11 @@ class _Asked:
 
 
 class ReadBarrier:
-    def __init__(self, number: GroupNumber, zone: ZoneReplicas, state: StateMachine) -> None:
+    def __init__(
+        self, number: GroupNumber, zone: ZoneReplicas, state: StateMachine, proposals: Proposals
+    ) -> None:
         self._number = number
+        self._proposals = proposals
         self._zone = zone
         self._out = zone.out
         self._state = state
@@ -50,7 +57,9 @@ class ReadBarrier:
 
     def submit(self, request: Request, on_done: Answered) -> None:
         """When the leader is confirmed; `on_done` is called once."""
-        if self._zone.settings.map(request.map).reads == "local":
+        if self._state.must_log(request, self._out.wall_ms()):
+            self._proposals.submit(request, partial(self._on_logged, request, on_done))
+        elif self._zone.settings.map(request.map).reads == "local":
             on_done(self._read(request))
         else:
             self.waiting.append((request, on_done))
@@ -58,7 +67,17 @@ class ReadBarrier:
     def _read(self, request: Request) -> Outcome:
         if is_closed(self._state.copies[request.partitions[0]].maps, request.map):
             return CLOSED
-        value = self._state.read(request, self._out.wall_ms())
+        return self._answer(request, self._state.read(request, self._out.wall_ms()))
+
+    def _on_logged(self, request: Request, on_done: Answered, outcome: Outcome) -> None:
+        if outcome.status is Status.OK:
+            outcome = self._answer(request, outcome.value)
+        elif outcome.status is Status.UNKNOWN:
+            # Only whether it was a use is unknown.
+            outcome = NOT_CONFIRMED
+        on_done(outcome)
+
+    def _answer(self, request: Request, value: Value) -> Outcome:
         most = self._zone.settings.limits.answer_bytes
         if request.op is not Op.ENTRY_VIEW and bytes_of(value) > most:
             return Outcome(Status.TOO_LARGE, None, too_long(most))

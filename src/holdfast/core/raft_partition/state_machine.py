@@ -10,6 +10,11 @@
 - raft_partition/Z-8: From the place of the log on at which a map is paused, requests on it are not applied, by any
   proposer (operations/V-1): all replicas decide that alike. The answer is `Unapplied`. If one write of a batch is on
   such a map, none of the batch is applied.
+- raft_partition/Z-9: Uses of entries with a maximum idle time are in the log, so all replicas end an entry at the same
+  index, and a new leader knows all uses. A logged use covers a fourth of the idle time after it; uses in that time are
+  not logged. So an entry ends between 1 and 1.25 of its idle time after its last use. Example: with 60 s, a read at 0 s
+  is logged, and covers 15 s. A read at 10 s is not logged. One at 20 s is, and covers the time to 35 s: the entry ends
+  at 95 s, unless it is read after 35 s.
 - raft_partition/Z-7: A cut is a request of the log, which removes expired entries first. Each replica that applies it
   keeps a pin of each map; all pins of one index are equal. A replica that was filled by a later snapshot has none; one
   that applies its log again after a restart keeps them again, until their lease ends.
@@ -17,14 +22,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Protocol
 
 from holdfast.config import MOVES_MAP, Settings
 from holdfast.core.model.decisions import Decision, Update
 from holdfast.core.model.ids import MILLISECOND
-from holdfast.core.model.map_moves import EndMove, MarkKind, decode_move_step
+from holdfast.core.model.map_moves import EndMove, FillMap, MarkKind, decode_move_step
 from holdfast.core.model.operations import MOVING, WHOLE, EntryEvent, EventKind, Op, Request, Value
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
@@ -39,6 +44,8 @@ from holdfast.core.store.replica import MapReplica
 from holdfast.core.store.request_ids import mark_of
 
 ALL = 1 << 60
+USES_LOGGED = 4
+"""Uses of an entry in the log during its maximum idle time, at most (raft_partition/Z-9)."""
 EventCallback = Callable[[EntryEvent], None]
 
 
@@ -49,6 +56,8 @@ class Unapplied(Enum):
 
 
 Applied = Value | Unapplied
+USES = frozenset({Op.GET, Op.CONTAINS_KEY, Op.ENTRY_VIEW, Op.GET_ALL})
+"""Reads that count as uses of the entries that they find."""
 
 
 class PinKeeper(Protocol):
@@ -103,6 +112,8 @@ class StateMachine:
         if request.op in MOVING:
             return self._move(copy, request, term)
         decision = self._decide(copy.maps.get(request.map), request, self.now_ns())
+        if decision.used:
+            self._use(copy.maps[request.map], decision.used)
         if decision.updates:
             held = self._open(copy, request.map, term)
             for update in decision.updates:
@@ -134,6 +145,9 @@ class StateMachine:
             held = self._open(copy, update.map, term)
             self._apply(held, update, term, None)
             held.state.settle()
+        if decision.updates and isinstance(step, FillMap) and step.round and request.map in copy.maps:
+            # They may have been used in the source all the time.
+            copy.maps[request.map].state.all_used(self.now_ns())
         ends = isinstance(step, EndMove) and not step.keep
         if decision.updates and ends and request.map in copy.maps:
             copy.forget(request.map)
@@ -257,6 +271,28 @@ class StateMachine:
         held = self.copies[request.partitions[0]].maps.get(request.map)
         return self._decide(held, request, self.now_ns(wall_ms)).answer
 
+    def _use(self, held: MapReplica, keys: Iterable[bytes]) -> None:
+        """raft_partition/Z-9."""
+        for key in keys:
+            expiry = held.state.expiries.get(key)
+            if expiry is not None and expiry.max_idle_ms:
+                held.state.use((key,), self.now_ns() + expiry.max_idle_ms // USES_LOGGED * MILLISECOND)
+
+    def must_log(self, request: Request, wall_ms: int) -> bool:
+        """Whether this read is a use that has to be in the log (raft_partition/Z-9)."""
+        if request.op not in USES:
+            return False
+        held = self.copies[request.partitions[0]].maps.get(request.map)
+        if held is None or not held.state.expiries:
+            return False
+        keys = request.items if request.op is Op.GET_ALL else (request.key,)
+        return any(self.must_log_use(held, key, wall_ms) for key in keys)
+
+    def must_log_use(self, held: MapReplica, key: bytes, wall_ms: int) -> bool:
+        """The same for one key."""
+        expiry = held.state.expiries.get(key)
+        return expiry is not None and expiry.max_idle_ms > 0 and expiry.accessed_ns < self.now_ns(wall_ms)
+
     def _decide(self, held: MapReplica | None, request: Request, now_ns: int) -> Decision:
         state = held.state if held is not None else None
         if request.op in WHOLE:
@@ -269,8 +305,12 @@ class StateMachine:
         old = state.former(key) if keeps or on_event is not None else None
         word = update.key_hash or state.hash_word(key)
         number = held.updates.next()
-        record = Record(held.name, number, change, key, update.value, update.ttl_ms, 0, update.key_hash)
+        record = Record(
+            held.name, number, change, key, update.value, update.ttl_ms, update.max_idle_ms, update.key_hash
+        )
         state.apply(record, self.now_ns())
+        if update.max_idle_ms:
+            self._use(held, (key,))
         if keeps:
             known = old if change in (Change.SET, Change.REMOVE) else None
             kept = Record(
@@ -280,7 +320,7 @@ class StateMachine:
                 key,
                 update.value,
                 update.ttl_ms,
-                0,
+                update.max_idle_ms,
                 update.key_hash,
                 b"",
                 known,

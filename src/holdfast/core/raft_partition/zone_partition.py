@@ -20,6 +20,7 @@ from holdfast.core.raft_partition.proposals import STOPPED, Proposals, answer_pr
 from holdfast.core.raft_partition.read_barrier import ReadBarrier
 from holdfast.core.raft_partition.state_machine import Applied, StateMachine
 from holdfast.core.raft_partition.zone_replicas import ZoneReplicas
+from holdfast.core.store.replica import MapReplica
 
 
 class ZonePartition:
@@ -35,7 +36,7 @@ class ZonePartition:
         self.term = 0
         """In which this member leads the group and serves requests; 0: it does not."""
         self.proposals = Proposals(number, zone)
-        self.reads = ReadBarrier(number, zone, self.state)
+        self.reads = ReadBarrier(number, zone, self.state, self.proposals)
 
     @property
     def leads(self) -> bool:
@@ -48,6 +49,10 @@ class ZonePartition:
     def look(self, partition: int, name: str, key: bytes) -> bytes | None:
         """The local value; return it to a client only when the leader is confirmed."""
         return self.state.look(partition, name, key, self._out.wall_ms())
+
+    def must_log_use(self, held: MapReplica, key: bytes) -> bool:
+        """Whether reading this entry is a use that has to be in the log (raft_partition/Z-9)."""
+        return self.state.must_log_use(held, key, self._out.wall_ms())
 
     def now_ns(self) -> int:
         return self.state.now_ns(self._out.wall_ms())

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from holdfast.config import Settings
 from holdfast.core.model.ids import MILLISECOND, GroupNumber
-from holdfast.core.model.levels import ZONE_COUNTERS
+from holdfast.core.model.levels import ZONE_COUNTERS, ZONE_IDLE_TIMES
 from holdfast.core.model.map_moves import MovesInForce
 from holdfast.core.model.operations import EntryEvent, Outcome, Status
 from holdfast.core.multiraft.group_host import GroupHost
@@ -22,8 +22,6 @@ from holdfast.core.raft_partition.partition_commands import (
 from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.partition_copy import PartitionCopy
 
-NAMES_KEPT = 1000
-"""Maps with cached settings."""
 NOT_LEADING = Outcome(Status.MOVED, None, "this member does not lead the partition's group")
 Answered = Callable[[Outcome], None]
 
@@ -64,21 +62,16 @@ class ZoneReplicas:
         self.groups = groups
         self.sink = sink
         self.timeout_ns = settings.limits.call_timeout_ms * MILLISECOND
-        self._ttls: dict[str, int] = {}
         self.contexts = 0
         """Read confirmations requested so far."""
         self.again: set[Resumable] = set()
 
-    def lifetime(self, name: str) -> int:
-        """Default time to live in ms, by this member's settings. The leader writes it into the log, so all replicas use
-        the same. Zones have no maximum idle time: only the leader knows of reads.
+    def lifetimes(self, name: str) -> tuple[int, int]:
+        """Default time to live and maximum idle time in ms, by this member's settings. The leader writes them into the
+        log, so all replicas use the same.
         """
-        ttl_ms = self._ttls.get(name)
-        if ttl_ms is None:
-            if len(self._ttls) >= NAMES_KEPT:
-                self._ttls.clear()
-            ttl_ms = self._ttls[name] = self.settings.map(name).ttl_ms
-        return ttl_ms
+        chosen = self.settings.map(name)
+        return chosen.ttl_ms, chosen.max_idle_ms if self.out.does(ZONE_IDLE_TIMES) else 0
 
     def command(
         self, parts: tuple[ZoneRequests | ZoneWrites, ...] = (), *, sweep: bool = False

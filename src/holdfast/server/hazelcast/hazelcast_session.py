@@ -671,8 +671,9 @@ class HazelcastSession:
         elif len(self._zone_maps) < _MOST_NAMES:
             entries = grid.zone_entries(name)
             if entries is not None:
-                local, ttl_ms = grid.zone_map(name)
-                self._zone_maps[name.encode()] = ZoneMap(name, entries, local, ttl_ms, reads_only)
+                local, ttl_ms, max_idle_ms = grid.zone_map(name)
+                served = ZoneMap(name, entries, local, ttl_ms, max_idle_ms, reads_only)
+                self._zone_maps[name.encode()] = served
 
     def _say_too_large(self, kind: int, correlation: int, reason: str) -> None:
         limit = f"limits.frame_bytes = {self._limits.frame_bytes}"

@@ -37,6 +37,8 @@ class ZoneMap:
     """Whether reads are answered at once (`reads = "local"`)."""
     ttl_ms: int
     """The map's own time to live; 0: no limit."""
+    max_idle_ms: int = 0
+    """The same for its maximum idle time."""
     reads_only: bool = False
     """Whether the client has only read permission."""
 
@@ -101,14 +103,16 @@ class ZoneEntrySink:
         if replica is None:
             return GENERAL
         name = served.name
-        self._count_read(name, 1)
         held = replica.state.copies[partition].maps.get(name)
         if held is None:
             found = None
         elif (state := held.state).expiries and key in state.expiries:
+            if replica.must_log_use(held, key):
+                return GENERAL
             found = replica.look(partition, name, key)
         else:
             found = state.entries.get(key)
+        self._count_read(name, 1)
         if served.local:
             self._out += respond(row, correlation, found)
         else:
@@ -131,6 +135,7 @@ class ZoneEntrySink:
             row.looks
             or served.reads_only
             or max_idle_ms != DEFAULT_TTL
+            or (row.stores and served.max_idle_ms)
             or self._replica(served, partition) is None
         ):
             return GENERAL

@@ -17,18 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from holdfast.client.blocking import Client, PutCount
 from holdfast.client.holdings import Holding, read_holdings
-from holdfast.config.engine_features import MAX_IDLE
 from holdfast.config.schema import INTERNAL
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import MAP_NAME_MAX, Op, Request
 from holdfast.core.store.digest import batch_digest
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.replica_comparison.zone_comparison import zone_maps
 from holdfast.spark.jobs import TASKS_PER_SLOT, Counted, Show, nothing, run, slots
 from holdfast.spark.pipeline.export import COMPACT_SCHEMAS_MAP
 from holdfast.spark.pipeline.manifest import (
@@ -150,7 +146,6 @@ def restore(
         if damaged:
             more = f" (and {len(damaged) - 1} more files)" if len(damaged) > 1 else ""
             raise BadExport(f"{damaged[0]}{more}; nothing was written")
-        _check_idle_times(client, Path(folder), chosen, names)
         table = client.table()
         addresses = tuple(member.address for member in table.members.values())
         try:
@@ -212,24 +207,6 @@ def _may_write(client: Client, chosen: Sequence[MapInfo], names: Mapping[str, st
                 f"the map {to!r} was written with other columns, or another key or format, than {each.name!r} of the "
                 f"export: use {_OVERWRITE} or {_RENAME}"
             )
-
-
-def _check_idle_times(
-    client: Client, folder: Path, chosen: Sequence[MapInfo], names: Mapping[str, str]
-) -> None:
-    """Raises ConfigError if an entry with a maximum idle time would go into a zone, which cannot keep it."""
-    zones = zone_maps(client)
-    for each in chosen:
-        zone = zones.get(names[each.name])
-        files = [file.path for file in each.files if file.expiring] if zone else []
-        for path in files:
-            longest: int | None = pc.max(pq.read_table(folder / path, columns=["max_idle_ms"])[0]).as_py()
-            if longest:
-                raise ConfigError(
-                    f"map {each.name!r} of the export has entries with a maximum idle time, and a map in a zone "
-                    f"({names[each.name]!r}, in zone {zone!r}) cannot keep it ({MAX_IDLE.instead}): {_RENAME} restores "
-                    "it outside zones"
-                )
 
 
 def _store_schemas(
