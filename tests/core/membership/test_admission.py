@@ -14,7 +14,11 @@ from holdfast.core.membership.failure_detector import FailureDetector
 from holdfast.core.membership.identity import Timing
 from holdfast.core.membership.known_files import KnownFiles
 from holdfast.core.messages import JoinRequest
+from holdfast.core.model.baseline import Baseline, BaselineMember
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
+from holdfast.core.model.levels import STARTS_METASTORE, FeatureLevels
+from holdfast.core.model.map_changes import MapChanges
+from holdfast.core.model.metastore_founding import MetastoreFounding
 from holdfast.core.model.views import ClusterState, FilesProof, FilesSeen, MemberInfo, View
 
 TIMING = Timing(heartbeat_ns=1000, suspect_after_ns=5000)
@@ -128,6 +132,135 @@ def test_services_must_be_the_same() -> None:
     )
 
 
+def test_services_must_have_the_same_settings() -> None:
+    rest = {"partitions.count": "7", "services.carts.backups": "1"}
+    assert refusal(
+        request(shared=rest | {"services.carts.partitions": "3"}),
+        shared=rest | {"services.carts.partitions": "5"},
+    ) == (
+        "the service 'carts' has partitions = 5 in this cluster, yours has 3; all members need the same ones"
+    )
+
+
+@pytest.mark.rule("membership/L-2")
+def test_the_reason_says_which_version_to_install() -> None:
+    def why(lowest: int, highest: int, level: int) -> str:
+        return admission.levels_problem(FeatureLevels(lowest, highest), level)
+
+    assert (why(2, 4, 2), why(2, 4, 4)) == ("", "")
+    assert why(2, 4, 5) == (
+        "this cluster is at feature level 5, and your Holdfast supports 2 to 4: install a version that "
+        "supports level 5; the level of a cluster never falls"
+    )
+    assert "bring the cluster to level 2 first (holdfast cluster upgrade)" in why(2, 4, 1)
+
+
+def test_the_number_of_voters_of_a_metastore_may_differ_once_views_have_it() -> None:
+    ours, theirs = {"metastore.voters": "3"}, {"metastore.voters": "5"}
+    for level, same in (
+        (STARTS_METASTORE - 1, False),
+        (STARTS_METASTORE, True),
+        (STARTS_METASTORE + 1, True),
+    ):
+        asking = request(info("c", levels=FeatureLevels(1, 9)), shared=theirs)
+        assert (refusal(asking, view(A, B, level=level), shared=ours) == "") is same
+
+
+# -- what those who come may know better
+
+
+def owned(*changes: str) -> Baseline:
+    baseline = Baseline((BaselineMember("name-a"),), -1, 1, ("x",))
+    for change in changes:
+        baseline = baseline.changed(baseline.members, -1, change)
+    return baseline
+
+
+def test_only_a_recovering_cluster_learns_newer_settings_of_maps() -> None:
+    older, newer = MapChanges(2), MapChanges(3)
+    same = MapChanges(3, ())
+    assert admission.newest_maps(None, newer) is newer
+    for recovering in (True, False):
+        now = view(A, maps=older, recovering=recovering)
+        assert admission.newest_maps(now, newer) is (newer if recovering else older)
+        assert admission.newest_maps(now, MapChanges(1)) is older
+        ahead = view(A, maps=newer, recovering=recovering)
+        assert admission.newest_maps(ahead, same) is newer
+
+
+@pytest.mark.rule("membership/B-1")
+def test_a_newer_history_fits_while_a_newer_view_may_exist() -> None:
+    now = view(A, baseline=owned())
+
+    def problem(theirs: Baseline | None, here: View, *, certain: bool) -> bool:
+        return bool(admission.history_problem(theirs, here, certainly_newest=certain))
+
+    assert problem(owned("y"), now, certain=True)
+    assert not problem(owned("y"), now, certain=False)
+    recovering = view(A, baseline=owned(), recovering=True)
+    assert not problem(owned("y"), recovering, certain=True), "the newest view was perhaps not stored here"
+    branched = view(A, baseline=owned("z"), recovering=True)
+    assert problem(owned("y"), branched, certain=False)
+    why = admission.history_problem(owned("y"), view(A), certainly_newest=True)
+    assert "than this cluster (none)" in why
+    assert "(1 changes, the last x)" in admission.history_problem(owned("y"), now, certainly_newest=True)
+
+
+def test_a_recovering_cluster_takes_the_newest_that_its_members_know() -> None:
+    founding, other = MetastoreFounding(3, ("s",)), MetastoreFounding(5, ("t",))
+    candidates = Admission()
+    candidates.ask(B, 0, owned("y"), 2, MapChanges(3), founding)
+    candidates.ask(C, 0, owned("y", "z"), 4, MapChanges(2), other)
+    candidates.ask(D, 0)
+    members = [A, B, C, D]
+    now = view(A, baseline=owned(), level=3, maps=MapChanges(1), recovering=True)
+    assert candidates.newest_baseline(now, members) == owned("y", "z")
+    assert candidates.newest_baseline(now, [A, C, B]) == owned("y", "z"), "in any order"
+    assert candidates.newest_baseline(now, [A, D]) == owned()
+    assert candidates.newest_baseline(view(A, recovering=True), [A, B]) == owned("y")
+    assert candidates.newest_level(now, members) == 4
+    assert candidates.newest_level(now, [A, B]) == 3
+    assert candidates.newest_maps(now, members) == candidates.newest_maps(now, [C, B]) == MapChanges(3)
+    assert candidates.newest_maps(now, [A, D]) == MapChanges(1)
+    assert candidates.known_founding(now, members) == founding
+    assert candidates.known_founding(now, [A, D]) is None
+    own = view(A, metastore=other, recovering=True)
+    assert candidates.known_founding(own, members) == other, "the view has one"
+
+
+def test_a_running_cluster_knows_best() -> None:
+    candidates = Admission()
+    candidates.ask(B, 0, owned("y"), 1, MapChanges(3), MetastoreFounding(3, ("s",)))
+    now = view(A, baseline=owned(), maps=MapChanges(1))
+    assert candidates.newest_baseline(now, [A, B]) == owned()
+    assert candidates.newest_maps(now, [A, B]) == MapChanges(1)
+    assert candidates.known_founding(now, [A, B]) is None
+
+
+@pytest.mark.parametrize("how", ["installed", "forgotten"])
+def test_what_was_known_of_those_who_ask_no_more_is_forgotten(how: str) -> None:
+    candidates = Admission()
+    for who, now_ns in ((B, 0), (C, 5)):
+        candidates.ask(who, now_ns, owned("y"), 4, MapChanges(3), MetastoreFounding(3, ("s",)))
+    now = view(A, baseline=owned(), level=2, maps=MapChanges(1), recovering=True)
+
+    def known(who: MemberInfo) -> tuple[object, ...]:
+        return (
+            candidates.newest_baseline(now, [who]),
+            candidates.newest_level(now, [who]),
+            candidates.newest_maps(now, [who]).version,
+            candidates.known_founding(now, [who]) is not None,
+        )
+
+    assert known(B) == known(C) == (owned("y"), 4, 3, True)
+    if how == "installed":
+        candidates.installed(view(A, B))
+    else:
+        candidates.forget(CANDIDATE_NS + 1)
+    assert known(B) == (owned(), 2, 1, False)
+    assert known(C) == (owned("y"), 4, 3, True)
+
+
 # -- who is not here
 
 
@@ -217,6 +350,30 @@ def test_who_was_refused_or_is_in_asks_no_more() -> None:
     candidates.refused(MemberId("nobody"))
     candidates.installed(view(A, E))
     assert let_in(candidates, view(A, B)) == ["c"]
+
+
+@pytest.mark.rule("membership/B-1")
+def test_those_whose_histories_branched_are_not_let_in_together() -> None:
+    candidates = Admission()
+    candidates.ask(C, 0, owned("y"))
+    candidates.ask(D, 0, owned("z"))
+    candidates.ask(E, 0, owned("y", "more"))
+    recovering = view(A, B, baseline=owned(), recovering=True)
+    assert let_in(candidates, recovering) == ["c", "e"]
+    assert let_in(candidates, view(A, B, baseline=owned())) == [], "they know what no member has decided"
+    assert let_in(candidates, view(A, B, baseline=owned("y", "more"))) == ["c", "e"]
+
+
+@pytest.mark.rule("membership/L-2")
+def test_those_who_cannot_read_the_level_of_another_are_not_let_in_with_it() -> None:
+    candidates = Admission()
+    candidates.ask(info("c", levels=FeatureLevels(1, 4)), 0, None, 3)
+    candidates.ask(info("d", levels=FeatureLevels(1, 2)), 0, None, 1)
+    candidates.ask(info("e", levels=FeatureLevels(1, 4)), 0, None, 1)
+    members = [info(name, levels=FeatureLevels(1, 4)) for name in "ab"]
+    assert let_in(candidates, view(*members, level=1)) == ["c", "e"]
+    old = [info(name, levels=FeatureLevels(1, 2)) for name in "ab"]
+    assert let_in(candidates, view(*old, level=1)) == ["d", "e"], "no member can read the files of c"
 
 
 def test_an_ending_cluster_lets_nobody_in() -> None:

@@ -10,7 +10,14 @@ from typing import Any
 from holdfast.core.effects import Append, Checkpoint, Send, SetTimer
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.recovery import Recovered, Recovery
-from holdfast.core.messages import GroupMessages, GroupState, GroupStateTaken, LeadAsked, LeadConfirmed
+from holdfast.core.messages import (
+    GroupMessages,
+    GroupState,
+    GroupStateTaken,
+    GroupStateWanted,
+    LeadAsked,
+    LeadConfirmed,
+)
 from holdfast.core.model.ids import GROUPS_FROM, GroupNumber, MemberId
 from holdfast.core.model.notices import CheckpointEnded, GroupsWritten, Notice, ViewInstalled
 from holdfast.core.model.timer_name import TimerName
@@ -220,6 +227,8 @@ class Cluster:
             groups.on_messages(sender, message)
         elif isinstance(message, GroupState):
             groups.on_state(sender, message)
+        elif isinstance(message, GroupStateWanted):
+            groups.transfers.on_wanted(sender, message)
         elif isinstance(message, LeadAsked):
             groups.rounds.on_asked(sender, message)
         elif isinstance(message, LeadConfirmed):

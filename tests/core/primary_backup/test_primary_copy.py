@@ -13,7 +13,8 @@ from holdfast.core.journal.log import Log
 from holdfast.core.messages import Replicate, Replicated
 from holdfast.core.model.decisions import Wait
 from holdfast.core.model.ids import MILLISECOND, MemberId
-from holdfast.core.model.map_moves import NoMoves
+from holdfast.core.model.map_moves import MovesInForce, NoMoves
+from holdfast.core.model.notices import Notice
 from holdfast.core.model.object_names import part_name
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
@@ -33,8 +34,16 @@ QUEUE = "queue"
 class Primary:
     """The primary of two partitions, whose only backup is Ben."""
 
-    def __init__(self, *, answer_bytes: int = 1 << 20, backups: int = 1, **chosen: object) -> None:
-        self.out = Outbox()
+    def __init__(
+        self,
+        *,
+        answer_bytes: int = 1 << 20,
+        backups: int = 1,
+        moves: MovesInForce | None = None,
+        **chosen: object,
+    ) -> None:
+        self.out = Outbox(self)
+        self.notices: list[Notice] = []
         self.settings = Settings(
             partitions=PartitionSettings(count=2),
             maps={"default": MapSettings(backups=backups), "m": MapSettings(backups=backups, **chosen)},  # type: ignore[arg-type]
@@ -49,12 +58,15 @@ class Primary:
             copy.services[name] = Replica(name, ServiceState(QueueShare()))
             self.lane.retarget(copy)
         self.lane.leading[:] = self.copies
-        self.protocol = PrimaryCopy(self.settings, self.out, self.lane, NoMoves())
+        self.protocol = PrimaryCopy(self.settings, self.out, self.lane, moves or NoMoves())
         self.protocol.serve(self)
         self.woken: list[int] = []
         self.when_woken: Callable[[], None] = lambda: None
         self.told: list[Outcome | Wait] = []
         self.shares: list[tuple[Outcome, list[int], list[int]]] = []
+
+    def on_notice(self, notice: Notice) -> None:
+        self.notices.append(notice)
 
     def rejection(self, request: Request) -> Outcome | None:
         return None
@@ -361,6 +373,15 @@ def test_a_map_with_a_change_stream_is_cleared_entry_by_entry_and_others_at_once
         ]
         assert len(told) == records
         assert primary.shares == []
+
+
+def test_a_map_with_a_change_stream_is_read_like_others() -> None:
+    primary = Primary(changes_bytes=100_000)
+    primary.hold(2)
+    assert primary.whole(Op.SIZE, 0) == primary_copy.COUNT_ENTRIES
+    primary.whole(Op.KEYS, 0)
+    assert [outcome.value for outcome, _, _ in primary.shares] == [2, [b"k", b"k1"]]
+    assert primary.whole(Op.CLEAR, 0) == 0, "the effort is of later steps"
 
 
 def test_clearing_an_empty_map_waits_for_who_might_know_otherwise() -> None:
