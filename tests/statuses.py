@@ -96,6 +96,7 @@ QUIET: dict[str, Any] = {
     "awaited_members": [],
     "full_disks": [],
     "low_memory": {},
+    "retained_change_bytes": 0,
     "pending_batches": 0,
     "backlog": {"bytes": 0, "throttled": False, "rejecting": False},
     "safe": True,

@@ -56,11 +56,14 @@ def test_several_versions_and_what_moves_are_named() -> None:
     a = large("a")
     b = {**large("b"), "version": "1.3.0"}
     b["migrations"] = {**b["migrations"], "active": 2, "queued": 40, "completed": 7, "failed": 1}
+    b["retained_change_bytes"] = 3_210_000
     text = " ".join(" ".join(shown(report(a, {"a": a, "b": b}))).split())
     assert "version 1.2.0, 1.3.0" in text
     assert "migrations: 2 moving, 40 queued, 7 done, 1 failed" in text
     quiet = " ".join(" ".join(shown(report(a, {"a": a}))).split())
     assert "migrations:" not in quiet
+    assert "3.2 MB of changes from before moves of maps" in text
+    assert "changes from before" not in quiet
 
 
 @pytest.mark.parametrize(

@@ -310,6 +310,11 @@ def _under_way(report: Report) -> Iterator[str]:
             f"map {name}: {len(lost)} partitions are lost ({ranges_of(lost)}), and rejected until they are reset "
             f"(holdfast cluster reset-lost --map {name})"
         )
+    if retained := sum(own.retained_change_bytes for own in report.own.values()):
+        yield (
+            f"{retained / 1e6:,.1f} MB of changes from before moves of maps are kept in memory for their readers, "
+            "for an hour after a move"
+        )
     yield from _transactions(report)
     if seen.awaited_members:
         names = ", ".join(seen.awaited_members)

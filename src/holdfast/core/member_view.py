@@ -67,6 +67,20 @@ class ReplicationBacklog(Protocol):
         """Whether writes are rejected."""
 
 
+class ReadStreams(Protocol):
+    """The change streams of a member, read-only."""
+
+    def streams(self, name: str) -> bool:
+        """Whether the map has a change stream."""
+
+    def heads(self, name: str, partitions: Iterable[int]) -> tuple[dict[int, Reach], list[int]]:
+        """The heads of the partitions that are served here, and the other partitions."""
+
+    @property
+    def retained_bytes(self) -> int:
+        """Memory of changes from before moves of maps."""
+
+
 class MemberView:
     def __init__(
         self,
@@ -382,12 +396,9 @@ class MemberView:
 
     # -- whom it tells
 
-    def streams(self, name: str) -> bool:
-        return self._changes.streams(name)
-
-    def heads(self, name: str, partitions: Iterable[int]) -> tuple[dict[int, Reach], list[int]]:
-        """In the partitions that are served here; and the other partitions."""
-        return self._changes.heads(name, partitions)
+    @property
+    def change_streams(self) -> ReadStreams:
+        return self._changes
 
     @property
     def listening(self) -> AbstractSet[str]:

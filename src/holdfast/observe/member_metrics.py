@@ -92,6 +92,7 @@ def _cluster(member: Member, process: ProcessStats, expose: Any) -> None:
     expose("holdfast_transactions_running", transactions.running)
     expose("holdfast_transaction_oldest_seconds", transactions.oldest_ms / 1000)
     expose("holdfast_cuts", picture.cuts().kept)
+    expose("holdfast_retained_change_bytes", picture.change_streams.retained_bytes)
     for zone in picture.zones():
         for problem in ("leaderless", "moving", "under_replicated"):
             expose("holdfast_zone_partitions", getattr(zone, problem), zone.name, problem)

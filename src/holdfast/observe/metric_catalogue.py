@@ -98,6 +98,9 @@ METRICS: Final[dict[str, Metric]] = {
         "Age of the oldest running transaction that this member coordinates"
     ),
     "holdfast_cuts": _gauge("Consistent cuts that are kept for reading"),
+    "holdfast_retained_change_bytes": _gauge(
+        "Memory of changes from before moves of maps, for readers of change streams"
+    ),
     "holdfast_zone_partitions": _gauge("Partitions of a zone with a problem, by problem", "zone", "problem"),
     "holdfast_zone_lag_entries": _gauge(
         "Largest number of log entries that a follower lacks of a leader on this member", "zone"

@@ -109,6 +109,7 @@ def status_of(member: Member, count: Counted, process: ProcessStatus = NO_PROCES
             for info in picture.members()
             if (room := picture.short_of_memory.get(info.uuid)) is not None
         },
+        retained_change_bytes=picture.change_streams.retained_bytes,
         pending_batches=picture.batches_waiting,
         backlog=BacklogStatus(picture.backlog.bytes, picture.backlog.crowded, picture.backlog.refusing),
         safe=not picture.unsafe_reason(),

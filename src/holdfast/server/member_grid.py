@@ -387,7 +387,7 @@ class MemberGrid:
 
     @property
     def changes(self) -> StreamHeads:
-        return self.member.picture
+        return self.member.picture.change_streams
 
     @property
     def passive(self) -> bool:

@@ -81,7 +81,7 @@ class Reader:
             self._read_heads(process, partial(self._ask_after, process))
 
     def _read_heads(self, process: Process, done: Callable[[Mapping[int, Reach]], None]) -> None:
-        done(process.picture.heads(self.name, range(len(process.picture.assignments)))[0])
+        done(process.picture.change_streams.heads(self.name, range(len(process.picture.assignments)))[0])
 
     def _ask_after(self, process: Process, heads: Mapping[int, Reach]) -> None:
         for partition, head in heads.items():

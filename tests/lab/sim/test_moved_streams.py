@@ -14,6 +14,7 @@ from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.records import Change
 from holdfast.core.streams.change_streams import ChangeStreams
 from holdfast.core.streams.retained_changes import KEPT_NS
+from holdfast.observe.status import counted, status_of
 from holdfast.wire import own
 from holdfast_lab.sim.calls import key_of
 
@@ -38,7 +39,7 @@ class StreamReader:
 
         def complete() -> bool:
             for process in self.stage.living():
-                found = process.picture.heads(self.name, list(self.at))[0]
+                found = process.picture.change_streams.heads(self.name, list(self.at))[0]
                 heads.update(
                     {
                         at: own.Head(at, one.counter, one.term, one.since, one.lineage)
@@ -172,7 +173,8 @@ def test_after_an_hour_changes_before_the_move_are_gone(zone: str) -> None:
     stage.move(PLAIN, zone)
     for process in stage.living():
         streams = process.driver.member.changes
-        assert streams.retained_bytes > 0
+        kept = status_of(process.driver.member, counted(process.driver.member)).retained_change_bytes
+        assert kept == streams.retained_bytes > 0
         streams._retained.sweep(process.driver.member.out.now_ns + KEPT_NS)
         assert streams.retained_bytes == 0
     late.read()

@@ -381,6 +381,9 @@ class MemberStatus(ProcessStatus, frozen=True, kw_only=True):
     awaited_members: list[str]
     full_disks: list[str]
     low_memory: dict[str, str]
+    retained_change_bytes: Annotated[
+        int, Meta(description="memory of changes from before moves of maps, for readers of change streams")
+    ] = 0
     pending_batches: int
     backlog: BacklogStatus
     safe: Annotated[bool, Meta(description="a crash of this member would lose nothing now")]
