@@ -93,6 +93,7 @@ class ConsensusHost:
             self,
             recovered,
             patience_ns=settings.limits.call_timeout_ms * MILLISECOND,
+            log_bytes=settings.replication.tail_bytes,
         )
         self.groups.transfers.bound_flight(settings.partitions.max_in_flight_bytes)
         self.voters = MetastoreVoters(out, settings.metastore, membership, self.groups)

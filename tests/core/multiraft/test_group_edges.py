@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.core.multiraft.group_cluster import ONE, Cluster, given, hosted, led, raft
 
-from holdfast.core.model.ids import METASTORE_GROUP
+from holdfast.core.model.ids import METASTORE_GROUP, GroupNumber
 from holdfast.core.multiraft.group_host import LATE_COUNTS, LATE_TICKS, TICK_NS
 from holdfast.core.multiraft.hosted_group import LeadChanged
 from holdfast.core.raft.raft_messages import RaftKind, RaftMessage
@@ -62,21 +62,21 @@ def test_a_read_waits_until_its_index_is_applied() -> None:
     assert groups.leftovers["reads of groups"] == 2
 
 
-def test_the_log_of_the_metastore_is_cut_after_a_mebibyte() -> None:
-    """That of other groups is not: 1 MiB is a small part of the 16 MiB that they keep."""
-    for number, cut in ((METASTORE_GROUP, True), (ONE, False)):
-        cluster = Cluster(1)
-        cluster.start(number, 1)
-        cluster.go(30)
-        log = cluster[1].groups.hosted[number].group.log
-        base = log.base
-        for _ in range(6):
-            cluster.propose(1, b"x" * (150 << 10), group=number)
-            cluster.go(1)
-        assert log.base == base, "this is less than a mebibyte"
-        cluster.propose(1, b"x" * (150 << 10), group=number)
+@pytest.mark.parametrize(("number", "kept"), [(METASTORE_GROUP, 6 * 150 << 10), (ONE, 2 * 25 << 10)])
+def test_a_log_is_cut_after_a_mebibyte_or_64_kibibytes(number: GroupNumber, kept: int) -> None:
+    """A member has one metastore and hundreds of other groups."""
+    cluster = Cluster(1)
+    cluster.start(number, 1)
+    cluster.go(30)
+    log = cluster[1].groups.hosted[number].group.log
+    base, each = log.base, 150 << 10 if number == METASTORE_GROUP else 25 << 10
+    for _ in range(kept // each):
+        cluster.propose(1, b"x" * each, group=number)
         cluster.go(1)
-        assert (log.base > base) is cut
+    assert log.base == base
+    cluster.propose(1, b"x" * each, group=number)
+    cluster.go(1)
+    assert log.base > base
 
 
 def test_the_step_of_a_replica_that_was_stopped_ends() -> None:

@@ -414,7 +414,7 @@ def test_a_log_is_cut_by_entries_or_bytes_and_keeps_some_for_those_who_lag(
         cluster.quiesce()
     assert (log.applied - log.base, log.base) == (4, 5)
     monkeypatch.setattr(group_host, "LOG_ENTRIES", 400)
-    monkeypatch.setattr(group_host, "LOG_BYTES", 300)
+    cluster[1].groups._log_bytes = 300
     hosted(cluster, 1).bytes_since = 0
     cluster.propose(1, b"x" * 251)
     cluster.quiesce()
@@ -422,6 +422,44 @@ def test_a_log_is_cut_by_entries_or_bytes_and_keeps_some_for_those_who_lag(
     cluster.propose(1, b"x")
     cluster.quiesce()
     assert (log.applied, log.base, hosted(cluster, 1).bytes_since) == (11, 8, 0)
+
+
+def propose_large(cluster: Cluster, count: int) -> None:
+    for _ in range(count):
+        cluster.propose(1, b"x" * 251)
+        cluster.quiesce()
+
+
+def test_a_log_keeps_what_an_active_follower_lacks_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_host, "LOG_BYTES_MOST", 3000)
+    cluster = led()
+    cluster[1].groups._log_bytes = 300
+    propose_large(cluster, 1)
+    cluster.cut.add(cluster[3].info.uuid)
+    log, lacking = hosted(cluster, 1).group.log, hosted(cluster, 3).group.log
+    propose_large(cluster, 5)
+    assert log.base <= lacking.last < log.applied - 3
+    cluster.cut.clear()
+    cluster.go(3)
+    propose_large(cluster, 1)
+    assert log.base > log.applied - 6
+    cluster.cut.add(cluster[3].info.uuid)
+    propose_large(cluster, 20)
+    assert log.base > log.applied - 15
+    cluster.cut.clear()
+    cluster.go(30)
+    assert cluster.applied(3) == cluster.applied(1)
+
+
+def test_a_log_keeps_nothing_for_a_follower_that_is_gone() -> None:
+    cluster = led()
+    cluster[1].groups._log_bytes = 300
+    cluster.cut.add(cluster[3].info.uuid)
+    log, lacking = hosted(cluster, 1).group.log, hosted(cluster, 3).group.log
+    for _ in range(6):
+        propose_large(cluster, 1)
+        cluster.go(10)
+    assert log.base > lacking.last
 
 
 def test_a_member_is_the_node_of_its_files_and_without_any_one_of_its_own() -> None:

@@ -61,10 +61,12 @@ SLEEP_TICKS = 10
 """A group may sleep after so many ticks without an event."""
 LOG_ENTRIES = 4096
 """Applied entries for followers that lack some; a log is compacted when it has twice as many,"""
-LOG_BYTES = 16 << 20
-"""or when about this many bytes were applied since;"""
+LOG_BYTES = 64 * 1024
+"""or when about this many bytes were applied since, if no follower still needs them;"""
+LOG_BYTES_MOST = 16 << 20
+"""above it without regard to followers: one that stays behind is sent the whole state."""
 METASTORE_LOG_BYTES = 1 << 20
-"""less for the metastore, whose whole state is not much larger."""
+"""The same for the metastore, whose whole state is not much larger."""
 
 
 class GroupOpener(Protocol):
@@ -83,11 +85,15 @@ class GroupHost:
         settings: RaftSettings | None = None,
         *,
         patience_ns: int = 60 * SECOND,
+        log_bytes: int = LOG_BYTES,
     ) -> None:
-        """`recovered`: in this member's files. `patience_ns`: how long reads wait for a confirmation."""
+        """`recovered`: in this member's files. `patience_ns`: how long reads wait for a confirmation. `log_bytes`:
+        applied entries that each group keeps for followers that lack some, approximately.
+        """
         self.me: NodeId = node_of(info)
         self._out = out
         self._opener = opener
+        self._log_bytes = log_bytes
         self._settings = replace(settings or RaftSettings(), starts_voted=True)
         self._zone_settings = replace(self._settings, sends_commits=False)
         """For all groups but the metastore's: followers learn the commit index with the next entries."""
@@ -476,12 +482,8 @@ class GroupHost:
         hosted.group.applied(entries)
         self._dirty.add(hosted.number)
         hosted.bytes_since += sum(entry.size for entry in entries)
-        log = hosted.group.log
-        kept = log.applied - log.base
-        most = METASTORE_LOG_BYTES if hosted.number == METASTORE_GROUP else LOG_BYTES
-        if kept >= 2 * LOG_ENTRIES or hosted.bytes_since >= most:
-            hosted.bytes_since = 0
-            log.compact(max(log.base, log.applied - min(LOG_ENTRIES, kept // 2)))
+        metastore = hosted.number == METASTORE_GROUP
+        _compact(hosted, METASTORE_LOG_BYTES if metastore else self._log_bytes)
 
     def _answer_reads(self, hosted: HostedGroup) -> None:
         applied = hosted.group.log.applied
@@ -534,3 +536,21 @@ class GroupHost:
 
 def node_of(info: MemberInfo) -> NodeId:
     return info.node
+
+
+def _compact(hosted: HostedGroup, most: int) -> None:
+    """Remove the older half of a log that has grown long. `most`: bytes.
+
+    With 271 groups each kilobyte that a log keeps is a quarter of a megabyte. But if entry 18 goes while an active
+    follower is at 17, because its acknowledgement is in flight, it needs the whole state instead of one entry.
+    """
+    log = hosted.group.log
+    kept = log.applied - log.base
+    if kept < 2 * LOG_ENTRIES and hosted.bytes_since < most:
+        return
+    end = log.applied - min(LOG_ENTRIES, kept // 2)
+    needed = end > hosted.group.matched_by_active
+    if needed and kept < 2 * LOG_ENTRIES and hosted.bytes_since < LOG_BYTES_MOST:
+        return
+    hosted.bytes_since = 0
+    log.compact(max(log.base, end))

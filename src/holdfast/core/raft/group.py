@@ -131,6 +131,11 @@ class Group:
         return self._state.lead
 
     @property
+    def matched_by_active(self) -> int:
+        """No active follower lacks an entry up to this index. The last index, if this node does not lead."""
+        return self.leading.matched_by_active if self.leading is not None else self.log.last
+
+    @property
     def configuration(self) -> Configuration:
         """The last configuration in the log, committed or not."""
         return self.log.configuration

@@ -76,6 +76,16 @@ class Leader:
         """Whether a read or a leadership transfer is pending."""
         return bool(self._reads or self._early_reads or self.transferee is not None)
 
+    @property
+    def matched_by_active(self) -> int:
+        """Last index that the logs of all active followers have; those that are sent the whole state do not count."""
+        matches = [
+            progress.match
+            for node, progress in self.progress.items()
+            if node != self._state.me and progress.active and progress.flow is not LogFlow.SNAPSHOT
+        ]
+        return min(matches, default=self._log.last)
+
     # -- the log grows
 
     def propose(self, commands: Sequence[bytes]) -> int:
