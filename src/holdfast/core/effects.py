@@ -23,7 +23,7 @@ from holdfast.core.model.timer_name import TimerName
 if TYPE_CHECKING:
     from holdfast.core.messages import Message
     from holdfast.core.model.journal_entries import Entry, Snapshot
-    from holdfast.core.model.operations import EntryEvent
+    from holdfast.core.model.operations import EntryEvent, WrittenEntries
     from holdfast.core.model.partition_events import News
 
 
@@ -137,8 +137,10 @@ class Notify:
     """One event for a subscription, which continues. In the order in which the events happened."""
 
     token: Token
-    what: EntryEvent | int
-    """An event of a map; or the correlation id of a client's request whose writes this member, as a backup, holds."""
+    what: EntryEvent | WrittenEntries | int
+    """An event of a map, or several; or the correlation id of a client's request whose writes this member, as a backup,
+    holds.
+    """
 
 
 @dataclass(frozen=True, slots=True)

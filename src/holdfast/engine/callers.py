@@ -19,7 +19,7 @@ from holdfast.core.events import (
 )
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.ids import Token
-from holdfast.core.model.operations import EntryEvent
+from holdfast.core.model.operations import EntryEvent, WrittenEntries
 from holdfast.core.model.partition_events import News
 from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionOrder
 from holdfast.core.primary_backup.cuts import Taken
@@ -31,6 +31,8 @@ class Callers:
         self._last: Token = 0
         self._waiting: dict[Token, Callable[[Any], None]] = {}
         self._listening: dict[Token, Callable[[Any], None]] = {}
+        self._on_written: dict[Token, Callable[[WrittenEntries], None]] = {}
+        """Callbacks of those that take several events at once."""
         self._watchers: dict[Token, Callable[[], None]] = {}
         self._news_listeners: dict[Token, Callable[[News], None]] = {}
         self.backpressure_changed: Callable[[], None] = lambda: None
@@ -82,9 +84,11 @@ class Callers:
         local_only: bool,
         on_event: Callable[[EntryEvent], None],
         invalidations: bool = False,
+        on_written: Callable[[WrittenEntries], None] | None = None,
     ) -> Callable[[], None]:
+        """`on_written` gets several events at once; None: `on_event` gets each of them."""
         return self._subscribe(
-            on_event, lambda token: ListenerAdded(token, name, key, local_only, invalidations)
+            on_event, lambda token: ListenerAdded(token, name, key, local_only, invalidations), on_written
         )
 
     def destroyed(self, name: str) -> None:
@@ -97,14 +101,20 @@ class Callers:
         return self._subscribe(on_ack, lambda token: CollectorAdded(token, client))
 
     def _subscribe(
-        self, on_event: Callable[[Any], None], event: Callable[[Token], Event]
+        self,
+        on_event: Callable[[Any], None],
+        event: Callable[[Token], Event],
+        on_written: Callable[[WrittenEntries], None] | None = None,
     ) -> Callable[[], None]:
         token = self._token()
         assert token not in self._listening and token not in self._waiting, "a token names one registration"
         self._listening[token] = on_event
+        if on_written is not None:
+            self._on_written[token] = on_written
         self._put(event(token))
 
         def end() -> None:
+            self._on_written.pop(token, None)
             if self._listening.pop(token, None) is not None:
                 self._put(SubscriptionEnded(token))
 
@@ -133,6 +143,8 @@ class Callers:
         match delivery:
             case Complete(token, answer):
                 self.complete(token, answer)
+            case Notify(token, WrittenEntries() as written):
+                self._deliver_written(token, written)
             case Notify(token, what):
                 if (on_event := self._listening.get(token)) is not None:
                     on_event(what)
@@ -146,3 +158,12 @@ class Callers:
                         watcher()
             case BackpressureChanged():
                 self.backpressure_changed()
+
+    def _deliver_written(self, token: Token, written: WrittenEntries) -> None:
+        if (on_written := self._on_written.get(token)) is not None:
+            on_written(written)
+            return
+        for event in written.events():
+            if (on_event := self._listening.get(token)) is None:
+                return
+            on_event(event)

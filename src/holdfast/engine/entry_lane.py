@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from holdfast.core.model.operations import WrittenRow
 from holdfast.core.model.records import Record
-from holdfast.core.primary_backup.lane import WrittenEntry
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import AnyReplica, MapReplica
 
@@ -66,8 +66,8 @@ class EntryLane(Protocol):
 
     def record(self, copy: PartitionCopy, held: AnyReplica, record: Record) -> None: ...
 
-    def report(self, written: list[WrittenEntry]) -> None:
-        """A session that writes entries itself reports those of maps in `listening`, in order: once for each read
+    def report(self, name: str, rows: list[WrittenRow], /) -> None:
+        """A session that writes entries itself reports those of a map in `listening`, in order: once for each read
         buffer, and before it calls `set`, `read` or `remove`. This makes events of listeners and invalidations of near
         caches. Updates for backups, the journal and change streams are packed into `unsent`.
         """

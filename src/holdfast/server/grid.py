@@ -10,7 +10,7 @@ from typing import Protocol
 
 from holdfast.actions.operator_action import ActionDone, OperatorAction
 from holdfast.core.model.changes_since import Asked, ChangesSince
-from holdfast.core.model.operations import Done, EntryEvent, Outcome, Request
+from holdfast.core.model.operations import Done, EntryEvent, Outcome, Request, WrittenEntries
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionOrder
@@ -182,6 +182,7 @@ class Grid(Protocol):
         local_only: bool,
         on_event: Callable[[EntryEvent], None],
         invalidations: bool = False,
+        on_written: Callable[[WrittenEntries], None] | None = None,
     ) -> Callable[[], None]:
         """Subscribe to changes of a map's entries, on this member or on all. Returns the function that
         unsubscribes. `invalidations`: also events that only near caches need.

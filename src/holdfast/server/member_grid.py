@@ -10,7 +10,7 @@ from holdfast.config import Settings
 from holdfast.core.member import Member
 from holdfast.core.model.changes_since import Asked, ChangesSince
 from holdfast.core.model.member_status import MemberCount
-from holdfast.core.model.operations import Done, EntryEvent, Request
+from holdfast.core.model.operations import Done, EntryEvent, Request, WrittenEntries
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionOrder
@@ -272,9 +272,15 @@ class MemberGrid:
         local_only: bool,
         on_event: Callable[[EntryEvent], None],
         invalidations: bool = False,
+        on_written: Callable[[WrittenEntries], None] | None = None,
     ) -> Callable[[], None]:
         return self.driver.callers.listen(
-            name, key=key, local_only=local_only, on_event=on_event, invalidations=invalidations
+            name,
+            key=key,
+            local_only=local_only,
+            on_event=on_event,
+            invalidations=invalidations,
+            on_written=on_written,
         )
 
     def end_listeners(self, name: str) -> None:

@@ -32,6 +32,8 @@ from holdfast.core.model.operations import (
     Request,
     Status,
     Value,
+    WrittenEntries,
+    WrittenRow,
 )
 from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment
@@ -40,7 +42,6 @@ from holdfast.core.model.transaction_orders import TransactionAnswer, Transactio
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.operations.map_operations import version_of
 from holdfast.core.primary_backup.cuts import Cuts, Taken
-from holdfast.core.primary_backup.lane import WrittenEntry
 from holdfast.core.raft_partition.map_homes import ZoneEntries
 from holdfast.core.raft_partition.state_machine import StateMachine
 from holdfast.core.routing.lane_access import LaneAccess
@@ -126,7 +127,7 @@ class OneLane:
     ) -> None:
         held.updates.next()
 
-    def report(self, written: list[WrittenEntry]) -> None:
+    def report(self, name: str, rows: list[WrittenRow]) -> None:
         raise AssertionError("every write is a call")
 
     @property
@@ -353,6 +354,7 @@ class OneMemberGrid:
         local_only: bool,
         on_event: Callable[[EntryEvent], None],
         invalidations: bool = False,
+        on_written: Callable[[WrittenEntries], None] | None = None,
     ) -> Callable[[], None]:
         entry = (name, key, on_event)
         self.listeners.append(entry)

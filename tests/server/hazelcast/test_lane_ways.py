@@ -20,7 +20,7 @@ from tests.server.hazelcast.one_member import OneMemberGrid, int_data, text_data
 from holdfast.config import TRANSACTIONS_MAP, MapSettings, PartitionSettings, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.operations import EntryEvent, EventKind
+from holdfast.core.model.operations import EntryEvent, EventKind, events_of
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record, one_by_one
 from holdfast.core.model.transactions import locks_of_map
@@ -189,6 +189,7 @@ class Primary:
         self.lane.leading[:2] = self.copies[:2]
         self.heard: list[object] = []
         self.lane.heard = self.heard.append  # type: ignore[method-assign]
+        self.lane.report = lambda name, rows: self.heard.extend(events_of(name, ME, rows))  # type: ignore[method-assign]
         if listening:
             self.lane.listening["m"] = 1
         for name in ("m", "alone"):
@@ -613,7 +614,7 @@ def test_observers_are_told_once_for_each_buffer(name: str, monkeypatch: pytest.
     reported: list[int] = []
     report = primary.lane.report
     monkeypatch.setattr(
-        primary.lane, "report", lambda written: (reported.append(len(written)), report(written))
+        primary.lane, "report", lambda name, rows: (reported.append(len(rows)), report(name, rows))
     )
     kinds = (SET, PUT, REMOVE, SET, GET, SET)
     for each, count in ((name, [5] if name == "m" else []), ("alone", [])):

@@ -238,6 +238,32 @@ class EventKind(IntEnum):
     """For members: the listeners of the map get no later events."""
 
 
+WrittenRow = tuple[int, bytes, bytes | None, bytes | None, int, int, int]
+"""One event of `WrittenEntries`: kind, key, value, old value, partition-hash word, sequence and term."""
+
+
+class WrittenEntries:
+    """Events of entries of one map that compiled code has written, in order: without an object for each."""
+
+    __slots__ = ("map", "member", "rows")
+
+    def __init__(self, name: str, member: str) -> None:
+        self.map = name
+        self.member = member
+        """The member on which they happened."""
+        self.rows: list[WrittenRow] = []
+
+    def events(self) -> list[EntryEvent]:
+        return events_of(self.map, self.member, self.rows)
+
+
+def events_of(name: str, member: str, rows: list[WrittenRow]) -> list[EntryEvent]:
+    return [
+        EntryEvent(EventKind(kind), name, member, key, value, old, 1, key_hash, sequence, term)
+        for kind, key, value, old, key_hash, sequence, term in rows
+    ]
+
+
 class EntryEvent(msgspec.Struct, frozen=True, array_like=True):
     """One change of one entry (or of a whole map: `count` entries and no key), for listeners."""
 

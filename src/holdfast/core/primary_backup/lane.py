@@ -23,7 +23,7 @@ from holdfast.config import MOVES_MAP, TRANSACTIONS_MAP, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.model.decisions import Update
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.operations import DEFAULT_TTL, EntryEvent, EventKind, Value
+from holdfast.core.model.operations import DEFAULT_TTL, EntryEvent, EventKind, Value, WrittenRow
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.transactions import locks_of_map
@@ -64,9 +64,6 @@ class Ways(NamedTuple):
 
 PLAIN = Ways()
 
-WrittenEntry = tuple[PartitionCopy, MapReplica, int, bytes, bytes | None, bytes | None]
-"""For observers: copy, replica, counter, key, value (None: removed), old value."""
-
 
 class EventSink(Protocol):
     """Gets the events of entries in maps that have listeners."""
@@ -74,6 +71,9 @@ class EventSink(Protocol):
     listening: dict[str, int]
 
     def hear(self, event: EntryEvent) -> None: ...
+
+    def hear_written(self, name: str, rows: list[WrittenRow]) -> None:
+        """The same for entries that compiled code has written."""
 
 
 class Awaited:
@@ -102,6 +102,8 @@ class NoEvents:
         self.listening: dict[str, int] = {}
 
     def hear(self, event: EntryEvent) -> None: ...
+
+    def hear_written(self, name: str, rows: list[WrittenRow]) -> None: ...
 
 
 class Lane:
@@ -138,6 +140,7 @@ class Lane:
         events = events or NoEvents()
         self.listening = events.listening
         self.heard = events.hear
+        self.report = events.hear_written
         self.wall_ms = out.wall_ms
         self._defaults: dict[str, tuple[int, int]] = {}
         self.awaited: dict[int, Awaited] = {}
@@ -219,16 +222,6 @@ class Lane:
             kind = EventKind.ADDED if old is None else EventKind.UPDATED
             self.emit(kind, held, key, value, old)
         return old
-
-    def report(self, written: list[WrittenEntry]) -> None:
-        """Notify listeners of what compiled code has written (`set` and `remove` do so for one entry)."""
-        for _, held, number, key, value, old in written:
-            kind = EventKind.ADDED if old is None else EventKind.UPDATED
-            if value is None:
-                kind = EventKind.REMOVED
-            word = held.state.hashes.get(key, 0) if held.state.hashes else 0
-            term = held.lineage[-1][0] if held.lineage else 0
-            self.heard(EntryEvent(kind, held.name, self._me, key, value, old, 1, word, number, term))
 
     @property
     def now_ns(self) -> int:

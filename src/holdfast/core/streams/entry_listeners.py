@@ -18,7 +18,7 @@ from holdfast.core.messages import Events, Subscribe
 from holdfast.core.model.ids import MemberId, Token
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.notices import ViewInstalled
-from holdfast.core.model.operations import EntryEvent, EventKind
+from holdfast.core.model.operations import EntryEvent, EventKind, WrittenEntries, WrittenRow, events_of
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.outbox import Outbox
 
@@ -65,6 +65,8 @@ class EntryListeners:
         self._relayed: dict[str, set[MemberId]] = {}
         """Members that get those of streams/E-1."""
         self._pending: dict[MemberId, list[EntryEvent]] = {}
+        self._open: dict[str, WrittenEntries] = {}
+        """By map: the events that its listeners get together, while no other event comes between."""
 
     def add(
         self,
@@ -78,6 +80,7 @@ class EntryListeners:
         """Register the token for events of a map; with `invalidations` also for those of near caches."""
         assert token not in self._by_token, "a token names one registration"
         wide_before, near_before = self._wide(name), self.has_near_caches(name)
+        self._open.pop(name, None)
         listener = self._by_token[token] = Listener(
             token, name, key, local_only=local_only, invalidations=invalidations
         )
@@ -149,6 +152,7 @@ class EntryListeners:
                 self.remove(listener.token)
 
     def on_events(self, message: Events) -> None:
+        self._open.clear()
         for event in message.events:
             if event.kind is EventKind.DESTROYED:
                 self._end(event.map)
@@ -157,7 +161,30 @@ class EntryListeners:
                 if listener.takes_remote(event):
                     self._notify(listener, event)
 
+    def hear_written(self, name: str, rows: list[WrittenRow]) -> None:
+        """Events of entries that compiled code has written, as `hear` gets them one by one. Listeners of the whole map
+        get those of a step together.
+        """
+        together = self._open.get(name)
+        listeners = self._local.get(name, ())
+        if together is None:
+            together = self._open[name] = WrittenEntries(name, self._me)
+            for listener in listeners:
+                if listener.key is None:
+                    self._out.effects.append(Notify(listener.token, together))
+        together.rows += rows
+        for listener in listeners:
+            if listener.key is not None:
+                for event in events_of(name, self._me, [row for row in rows if row[1] == listener.key]):
+                    self._notify(listener, event)
+        subscribers = self._subscribers.get(name)
+        if subscribers:
+            events = events_of(name, self._me, rows)
+            for member in sorted(subscribers):
+                self._pending.setdefault(member, []).extend(events)
+
     def hear(self, event: EntryEvent) -> None:
+        self._open.pop(event.map, None)
         for listener in list(self._local.get(event.map, [])):
             if listener.takes(event):
                 self._notify(listener, event)
@@ -182,6 +209,7 @@ class EntryListeners:
 
     def flush(self) -> None:
         """Send pending events: one message per member and step."""
+        self._open.clear()
         if self._pending:
             pending, self._pending = self._pending, {}
             for member, events in pending.items():

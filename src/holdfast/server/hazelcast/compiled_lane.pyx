@@ -15,6 +15,7 @@ from libc.string cimport memcmp, memcpy, memset
 from slotted cimport MapState, PartitionCopy, Replica, UnsentPuts, UpdateCounter
 
 from holdfast.config import TRANSACTIONS_MAP
+from holdfast.core.model.operations import EventKind
 from holdfast.core.model.records import NO_FORMER, NOTE_BYTES, PACKED_MOST, PAIR_BYTES, Change, Record
 from holdfast.core.operations import conditions
 from holdfast.observe import latency_histogram
@@ -211,6 +212,9 @@ cdef Py_ssize_t GENERAL = reference_lane.GENERAL
 cdef object UNDONE = object()
 """Result of `_store_in_table` when it has done nothing."""
 cdef str LOCKS = TRANSACTIONS_MAP
+cdef object ADDED_NUMBER = int(EventKind.ADDED)
+cdef object UPDATED_NUMBER = int(EventKind.UPDATED)
+cdef object REMOVED_NUMBER = int(EventKind.REMOVED)
 cdef int SET_NUMBER = Change.SET
 cdef int REMOVE_NUMBER = Change.REMOVE
 cdef Py_ssize_t NOTE_SIZE = NOTE_BYTES
@@ -276,6 +280,7 @@ cdef class PrimarySink:
 
     cdef int enter(self, served) except -1:
         """The next requests are for this map."""
+        self.report()
         self.count_reads()
         self.reads_only = type(served) is tuple
         self.name = served[0] if self.reads_only else served
@@ -298,7 +303,7 @@ cdef class PrimarySink:
         """Report writes to observers before anything else is written."""
         if self.written:
             written, self.written = self.written, []
-            self.lane.report(written)
+            self.lane.report(self.name, written)
         return 0
 
     cdef int count_reads(self) except -1:
@@ -528,12 +533,10 @@ cdef class PrimarySink:
         cdef Replica held = (<dict> copy.maps).get(self.name)
         cdef MapState state
         cdef UpdateCounter updates
-        cdef UnsentPuts unsent
+        cdef UnsentPuts unsent = None
         cdef EntryTable table
         cdef long long ttl_ms, max_idle_ms, now_ns = 0
-        cdef bint ending, counted, observed, changes, recorded, expires = False
-        cdef Bytes former = NULL
-        cdef Py_ssize_t former_size = NONE_FORMER
+        cdef bint ending, counted, changes, packs, expires = False
         if held is None:
             return UNDONE
         state, updates = held.state, held.updates
@@ -542,25 +545,22 @@ cdef class PrimarySink:
         table = state.entries
         ttl_ms, max_idle_ms = self.times_of(frame)
         ending = ttl_ms != 0 or max_idle_ms != 0
-        observed = self.listened
         changes = held.changes != 0
-        recorded = held.recorded
-        unsent = held.unsent if recorded and (changes or not ending) else None
-        if recorded and (changes or not ending):
+        packs = held.recorded and (changes or not ending)
+        if packs:
+            unsent = held.unsent
             if unsent is None or frame.value_size >= LONG_VALUE or not may_pack(unsent, changes):
                 return UNDONE
         if ending or table.some_end():
             now_ns = self.lane.now_ns
             if table.has_ended(frame.key, frame.key_size, now_ns, False, &expires):
                 return UNDONE
-        old = table.get(key_of(frame)) if frame.row.answers_value or observed else None
+        old = table.get(key_of(frame)) if frame.row.answers_value or self.listened else None
         counted = note(state, table, frame)
-        if unsent is not None:
-            if changes:
-                former = table.look(frame.key, frame.key_size, &former_size)
-                self.pack_change(frame, held, unsent, SET_NUMBER, former, former_size, ttl_ms, max_idle_ms)
-            else:
-                self.pack(frame, held, unsent)
+        if packs and changes:
+            self.pack_set(frame, held, unsent, table, ttl_ms, max_idle_ms)
+        elif packs:
+            self.pack(frame, held, unsent)
         if ending or expires:
             table.put_ending(
                 frame.key, frame.key_size, frame.value, frame.value_size, ttl_ms, max_idle_ms, now_ns, self.apart,
@@ -570,13 +570,20 @@ cdef class PrimarySink:
             table.put(frame.key, frame.key_size, frame.value, frame.value_size, self.apart, counted)
         number = updates.hwm + 1
         updates.lwm = updates.hwm = number
-        if observed or (ending and recorded and not changes):
+        if held.recorded and not packs:
             key, value = key_of(frame), value_of(frame, self.apart)
-            if ending and recorded and not changes:
-                self.lane.record(copy, held, Record(self.name, number, SET_CHANGE, key, value, ttl_ms, max_idle_ms))
-            if observed:
-                self.written.append((copy, held, number, key, value, old))
+            self.lane.record(copy, held, Record(self.name, number, SET_CHANGE, key, value, ttl_ms, max_idle_ms))
+        if self.listened:
+            self.note_event(frame, held, old, number)
         return old
+
+    cdef int note_event(self, const Frame *frame, Replica held, old, number) except -1:
+        """The event of a stored entry, for `report`."""
+        key = key_of(frame)
+        kind = ADDED_NUMBER if old is None else UPDATED_NUMBER
+        word = hash_in(held.state, key)
+        self.written.append((kind, key, value_of(frame, self.apart), old, word, number, term_of(held)))
+        return 0
 
     cdef Py_ssize_t write_if(self, const Frame *frame, PartitionCopy copy) except -2:
         """As `reference_lane.write_if`: the values are compared in the table."""
@@ -676,6 +683,15 @@ cdef class PrimarySink:
         self.opens(held, unsent)
         return 0
 
+    cdef inline int pack_set(
+        self, const Frame *frame, Replica held, UnsentPuts unsent, EntryTable table, long long ttl_ms,
+        long long max_idle_ms,
+    ) except -1:
+        """Before the entry is stored: its former value is in the table."""
+        cdef Py_ssize_t size = 0
+        cdef Bytes former = table.look(frame.key, frame.key_size, &size)
+        return self.pack_change(frame, held, unsent, SET_NUMBER, former, size, ttl_ms, max_idle_ms)
+
     cdef inline int opens(self, Replica held, UnsentPuts unsent) except -1:
         if not unsent.opened:
             unsent.opened = True
@@ -714,7 +730,7 @@ cdef class PrimarySink:
         elif held.recorded:
             self.lane.record(copy, held, Record(self.name, number, REMOVE_CHANGE, key))
         if self.listened:
-            self.written.append((copy, held, number, key, None, old))
+            self.written.append((REMOVED_NUMBER, key, None, old, 0, number, term_of(held)))
         return old
 
     cdef object remove_by_lane(self, PartitionCopy copy, bytes key):
@@ -760,6 +776,16 @@ cdef inline int hash_of(const Frame *frame) noexcept:
     """The partition-hash word in front of the stored key; the highest byte is the first."""
     cdef Bytes at = frame.key - (DATA_AT - HASH_AT)
     return <int> ((<unsigned int> at[0] << 24) | (<unsigned int> at[1] << 16) | (<unsigned int> at[2] << 8) | at[3])
+
+
+cdef inline object hash_in(MapState state, bytes key):
+    """The stored partition-hash word of a key."""
+    return (<dict> state.hashes).get(key, 0) if state.hashes else 0
+
+
+cdef inline object term_of(Replica held):
+    lineage = <list> held.lineage
+    return lineage[len(lineage) - 1][0] if lineage else 0
 
 
 cdef inline bint may_pack(UnsentPuts unsent, bint changes) except -1:

@@ -5,10 +5,21 @@ from __future__ import annotations
 from struct import Struct
 
 from holdfast.core.model.keys import partition_of
-from holdfast.core.model.operations import EntryEvent
+from holdfast.core.model.operations import EntryEvent, WrittenEntries
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
 from holdfast.server.hazelcast.maps import guarded, reject_other_predicates
-from holdfast.wire.hazelcast.hazelcast_frames import NULL, data, event, message, response, uuid
+from holdfast.wire.hazelcast.hazelcast_frames import (
+    EVENT,
+    INT,
+    IS_FINAL,
+    IS_NULL,
+    NULL,
+    data,
+    event,
+    message,
+    response,
+    uuid,
+)
 from holdfast.wire.hazelcast.layouts import Call, RequestLayout
 
 ADD_TO_KEY_WITH_PREDICATE = 0x011600
@@ -18,6 +29,8 @@ ADD = 0x011900
 REMOVE = 0x011A00
 
 _FIXED = Struct("<i17si")
+PARTITION_AT = EVENT.size - INT.size
+"""Where the partition is in the first frame of an event."""
 
 
 def _add(talk: Conversation, call: Call) -> None:
@@ -29,9 +42,16 @@ def _add(talk: Conversation, call: Call) -> None:
         if call.flags & change.kind:
             talk.send(entry_event(call, change, talk.grid.partition_count))
 
-    told = talk.callback("an entry event", on_event)
+    def on_written(written: WrittenEntries) -> None:
+        events = entry_events(call, written, talk.grid.partition_count)
+        if events:
+            talk.send(events)
+
+    told, told_several = (talk.callback("an entry event", each) for each in (on_event, on_written))
     registration = talk.register(
-        lambda: talk.grid.listen(call.name, key=key, local_only=call.local_only, on_event=told)
+        lambda: talk.grid.listen(
+            call.name, key=key, local_only=call.local_only, on_event=told, on_written=told_several
+        )
     )
     talk.send(message([response(call.kind + 1, call.correlation, registration)]))
 
@@ -50,6 +70,26 @@ def entry_event(call: Call, change: EntryEvent, partition_count: int) -> bytes:
             NULL,  # the value that a merge brought in
         ]
     )
+
+
+def entry_events(call: Call, written: WrittenEntries, partition_count: int) -> bytes:
+    """The same for several events."""
+    with_value, member = call.include_value, uuid(written.member)
+    heads: dict[int, tuple[bytes, bytes]] = {}
+    for kind in sorted({row[0] for row in written.rows}):
+        if call.flags & kind:
+            head = event(call.kind + 2, call.correlation, _FIXED.pack(kind, member, 1), 0)
+            heads[kind] = head[:PARTITION_AT], head[PARTITION_AT + INT.size :]
+    last = NULL[: INT.size] + (IS_NULL | IS_FINAL).to_bytes(2, "little")
+    neither = NULL + NULL + last
+    parts: list[bytes] = []
+    for kind, key, value, old, key_hash, _, _ in written.rows:
+        if kind in heads:
+            begin, fixed = heads[kind]
+            partition = INT.pack(partition_of(key, key_hash, partition_count))
+            parts += (begin, partition, fixed, data(key, key_hash))
+            parts += (data(value), data(old), last) if with_value else (neither,)
+    return b"".join(parts)
 
 
 def _remove(talk: Conversation, call: Call) -> None:

@@ -17,13 +17,14 @@ to the owner's (streams/E-1). It numbers them by its update counter, which follo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
+from functools import lru_cache
 from hashlib import blake2b
-from struct import Struct
+from struct import Struct, pack
 
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.levels import ZONE_NEAR_CACHES
-from holdfast.core.model.operations import EntryEvent, EventKind
+from holdfast.core.model.operations import EntryEvent, EventKind, WrittenEntries, WrittenRow
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
 from holdfast.server.hazelcast.maps import guarded, reject_reserved
 from holdfast.server.hazelcast.objects import stored_text
@@ -47,14 +48,17 @@ ADD_LISTENER = 0x013F00
 BATCH_MAX = 1000
 """Keys per event."""
 
+HISTORIES = 4096
+"""Most UUIDs of partitions that are kept."""
+
 _ONE = Struct("<17s17sq")
 _SEQUENCE = Struct("<iq")
 _PARTITION_UUID = Struct("<i17s")
-_LONG = Struct("<q")
 
 _ALL_CHANGED = frozenset({EventKind.INVALIDATED, EventKind.CLEAR_ALL, EventKind.EVICT_ALL})
 
 
+@lru_cache(maxsize=HISTORIES)
 def history_uuid(cluster: str, partition: int, term: int, group: str = "") -> bytes:
     """The UUID of a partition under one primary, or one leader of its group: the same on every member, and unique."""
     name = f"{cluster}/{partition}/{term}/{group}" if group else f"{cluster}/{partition}/{term}"
@@ -69,20 +73,26 @@ class Invalidations:
         self._count = talk.grid.partition_count
         self._named = partition_of(stored_text(call.name), 0, self._count)
         """The partition of the map's name, to which Java clients attribute "invalidate all"."""
-        self._keys: list[EntryEvent] = []
+        self._changed: list[tuple[str, str, Sequence[WrittenRow]]] = []
+        """Entries to drop: the member and the Raft group whose updates have changed them, and these."""
         self._all = False
         self._debounced = talk.grid.debounce(talk.callback("what near caches forget", self.tell))
 
     def listen(self) -> Callable[[], None]:
         grid, call = self._talk.grid, self._call
         unlisten = grid.listen(
-            call.name, key=None, local_only=call.local_only, on_event=self._on_event, invalidations=True
+            call.name,
+            key=None,
+            local_only=call.local_only,
+            on_event=self._on_event,
+            invalidations=True,
+            on_written=self._on_written,
         )
 
         def end() -> None:
             unlisten()
             self._debounced.end()
-            self._keys.clear()
+            self._changed.clear()
 
         return end
 
@@ -91,7 +101,12 @@ class Invalidations:
             if change.kind in _ALL_CHANGED:
                 self._all = True
         else:
-            self._keys.append(change)
+            row = (change.kind, change.key, None, None, change.key_hash, change.sequence, change.term)
+            self._changed.append((change.member, change.group, (row,)))
+        self._debounced.request()
+
+    def _on_written(self, written: WrittenEntries) -> None:
+        self._changed.append((written.member, "", written.rows))
         self._debounced.request()
 
     def forget_all(self) -> None:
@@ -99,35 +114,44 @@ class Invalidations:
         self.tell()
 
     def tell(self) -> None:
-        talk, keys = self._talk, self._keys
+        talk, changed = self._talk, self._changed
         whole, self._all = self._all, False
-        self._keys = []
+        self._changed = []
         if whole:
-            talk.send(self._one(None))
+            history, sequence = self._stands()
+            talk.send(self._one(NULL, uuid(talk.grid.member_uuid), history, sequence))
+        keys: list[bytes] = []
+        sources: list[bytes] = []
+        histories: list[bytes] = []
+        sequences: list[int] = []
+        for member, group, rows in changed:
+            _, some, _, _, key_hashes, numbers, terms = zip(*rows, strict=True)
+            keys += map(data, some, key_hashes)
+            sources += [uuid(member)] * len(rows)
+            histories += self._histories(some, key_hashes, terms, group)
+            sequences += numbers
         if len(keys) == 1 or not talk.grid.batch_invalidations:
-            for change in keys:
-                talk.send(self._one(change))
+            for one in zip(keys, sources, histories, sequences, strict=True):
+                talk.send(self._one(*one))
         else:
             for begin in range(0, len(keys), BATCH_MAX):
-                talk.send(self._batch(keys[begin : begin + BATCH_MAX]))
+                part = slice(begin, begin + BATCH_MAX)
+                talk.send(self._batch(keys[part], sources[part], histories[part], sequences[part]))
 
-    def _partition(self, change: EntryEvent) -> int:
-        assert change.key is not None, "of the whole map there is no one partition"
-        return partition_of(change.key, change.key_hash, self._count)
+    def _histories(
+        self, keys: Sequence[bytes], key_hashes: Sequence[int], terms: Sequence[int], group: str
+    ) -> list[bytes]:
+        cluster, count = self._talk.grid.cluster_id, self._count
+        return [
+            history_uuid(cluster, partition_of(key, key_hash, count), term, group)
+            for key, key_hash, term in zip(keys, key_hashes, terms, strict=True)
+        ]
 
-    def _one(self, change: EntryEvent | None) -> bytes:
-        call, grid = self._call, self._talk.grid
-        if change is None:
-            history, sequence = self._stands()
-            source, key = grid.member_uuid, NULL
-        else:
-            history, sequence = self._history(change), change.sequence
-            source, key = change.member, data(change.key, change.key_hash)
-        fixed = _ONE.pack(uuid(source), history, sequence)
+    def _one(self, key: bytes, source: bytes, history: bytes, sequence: int) -> bytes:
+        """`key`: its frame; `NULL`: the whole map."""
+        call = self._call
+        fixed = _ONE.pack(source, history, sequence)
         return message([event(call.kind + 2, call.correlation, fixed, self._named), key])
-
-    def _history(self, change: EntryEvent) -> bytes:
-        return history_uuid(self._talk.grid.cluster_id, self._partition(change), change.term, change.group)
 
     def _stands(self) -> tuple[bytes, int]:
         """UUID and update counter of the partition of the map's name. If another member serves it, a UUID that
@@ -141,17 +165,19 @@ class Invalidations:
         history = history_uuid(grid.cluster_id, self._named, found.term, found.group)
         return history, held.counter if held is not None else 0
 
-    def _batch(self, changes: list[EntryEvent]) -> bytes:
+    def _batch(
+        self, keys: list[bytes], sources: list[bytes], histories: list[bytes], sequences: list[int]
+    ) -> bytes:
         call = self._call
         return message(
             [
                 event(call.kind + 3, call.correlation, b"", self._named),
                 BEGIN,
-                *(data(change.key, change.key_hash) for change in changes),
+                *keys,
                 END,
-                frame(b"".join(uuid(change.member) for change in changes)),
-                frame(b"".join(self._history(change) for change in changes)),
-                frame(b"".join(_LONG.pack(change.sequence) for change in changes)),
+                frame(b"".join(sources)),
+                frame(b"".join(histories)),
+                frame(pack(f"<{len(sequences)}q", *sequences)),
             ]
         )
 
