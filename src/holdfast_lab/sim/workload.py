@@ -483,7 +483,10 @@ class _ZoneSession:
     def take(self, request: Request, done: Callable[[Outcome], None]) -> bool:
         entries, partition = self._driver.zone_entries(request.map), request.partitions[0]
         replica = entries.serving[partition] if entries is not None else None
-        if entries is None or replica is None:
+        if entries is None or replica is None or request.max_idle_ms != DEFAULT_TTL:
+            return False
+        held = replica.state.copies[partition].maps.get(request.map)
+        if request.op is Op.GET and held is not None and replica.must_log_use(held, request.key):
             return False
         if request.op is Op.GET:
             self._read.append((request, done, replica.look(partition, request.map, request.key)))
