@@ -136,6 +136,11 @@ def test_what_plan_foretells_of_a_zone_comes_true() -> None:
         scenario = ["--scenario", f"drain:{gone.name}"]
         told = CliRunner().invoke(holdfast, ["plan", "--live", "--zone", "z", *scenario, "--json", *where])
         (plan,) = [json.loads(line) for line in told.stdout.splitlines()]
+        shown = CliRunner().invoke(holdfast, ["zone", "show", "z", "--json", *where])
+        of_file = CliRunner().invoke(
+            holdfast, ["plan", "-", "--zone", "z", *scenario, "--json"], input=shown.stdout
+        )
+        assert of_file.stdout == told.stdout, "the file has all that the cluster knows"
         drained = CliRunner().invoke(holdfast, ["member", "drain", gone.name, *where])
         assert drained.exit_code == 0, drained.output
         wait_until(

@@ -635,3 +635,58 @@ def test_help_has_examples_as_they_are_typed() -> None:
     told = run("--help").output
     assert "\\b" not in told
     assert "\n    holdfast plan --live --scenario join:1 --summary\n" in told
+
+
+# -- a zone in a file
+
+
+def shown_zone(**changed: object) -> dict[str, object]:
+    """As `holdfast zone show z --json` describes a zone of two partitions on three members."""
+    zone = {
+        "id": 1,
+        "name": "z",
+        "settings": {"partitions": 2, "replicas": 2, "filter": "", "scale_up_s": 0, "scale_down_s": 300},
+        "data_nodes": ["a", "b", "c"],
+        "eligible_members": ["one", "two", "three"],
+        "leaderless": 0,
+        "moving": 0,
+        "under_replicated": 0,
+        "lag": 0,
+    }
+    partitions = [
+        {
+            "partition": number,
+            "stable": {"peers": peers, "learners": []},
+            "pending": [],
+            "planned": None,
+            "leader": peers[0],
+            "term": 1,
+            "replicas": [],
+        }
+        for number, peers in enumerate((["a", "b"], ["b", "c"]))
+    ]
+    members = {"a": "one", "b": "two", "c": "three"}
+    return {"zone": zone, "members": members, "partitions": partitions, **changed}
+
+
+def test_a_zone_in_a_file_is_planned() -> None:
+    told = run("-", "--zone", "z", "--scenario", "drain:one", "--json", given=shown_zone())
+    (plan,) = [json.loads(line) for line in told.stdout.splitlines()]
+    assert [move["partition"] for move in plan["moves"]] == [0]
+    assert (plan["copied"], plan["removed"], plan["no_majority"]) == (1, 1, [])
+    assert "one" in run("-", "--zone", "z", "--scenario", "crash:one", given=shown_zone()).stdout
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"partitions": []}, "a zone with 2 partitions"),
+        ({"members": 7}, "must be from holdfast zone show z --json"),
+        ({"zone": {**shown_zone()["zone"], "name": "y"}}, "has the zone y, not z"),  # type: ignore[dict-item]
+        ({"zone": {**shown_zone()["zone"], "settings": {"partitions": "x"}}}, "must be from holdfast zone"),  # type: ignore[dict-item]
+    ],
+)
+def test_a_file_that_describes_no_such_zone_is_rejected(changed: dict[str, object], why: str) -> None:
+    told = run("-", "--zone", "z", given=shown_zone(**changed))
+    assert told.exit_code == 2
+    assert why in " ".join(told.output.split())

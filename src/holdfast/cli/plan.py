@@ -14,14 +14,14 @@ from holdfast.cli.operator_command import Call, operator_command
 from holdfast.cli.option_structs import into
 from holdfast.cli.paths import LocalPath, check_folders
 from holdfast.cli.spark import SparkSettings, optional_spark, show_progress, spark_job
-from holdfast.cli.zone_plan import plan_of_new_zone, plan_of_zone
+from holdfast.cli.zone_plan import KnownZone, plan_of_new_zone, plan_of_zone
 from holdfast.errors import ConfigError
 from holdfast.planning.amounts import Sizes, parse_rate, parse_sizes, parse_time
 from holdfast.planning.forecast import Figures, Forecast, Hazards, Network, as_text, ask, foresee
 from holdfast.planning.live_cluster import LiveCluster, live_sizes, look
 from holdfast.planning.risk import Failures
 from holdfast.planning.strategies import ARRANGE, STRATEGIES
-from holdfast.planning.table_file import EXAMPLE, Tables, parse
+from holdfast.planning.table_file import EXAMPLE, parse
 from holdfast.planning.timeline import Label, PartitionPlan, as_data, timeline
 from holdfast.planning.walk import BLOCK, Question, outlooks
 from holdfast.planning.zone_forecast import ZoneFigures
@@ -94,7 +94,7 @@ SUBJECT = into(
     click.option(
         "--zone",
         metavar="NAME",
-        help="With --live or --members: plan the replicas of this zone instead of the partitions with a primary.",
+        help="Plan the replicas of this zone instead of the partitions with a primary.",
     ),
 )
 NUMBERS = into(
@@ -257,11 +257,11 @@ def plan(
 ) -> Iterator[PartitionPlan | Figures | ZoneFigures]:
     r"""Show what a scenario would do: every step of every partition, or the cost of each step. Moves nothing.
 
-    Steps of a scenario are separated by commas, or joined by + if they happen at once: now, join:N, join:NAME@GROUP,
+    Steps are separated by commas, or joined by + if they happen at once: now, join:N, join:NAME@GROUP,
     drain:N|NAME, crash:N|NAME, crash-zone[:N|NAME], rolling-restart[:N], backups:N, replicas:N, placement:NAME.
 
-    FILE (default: standard input; not with --live, --members) has the table as JSON: `current` rows of member names,
-    the owner first, and the wanted rows as `target`, or `members` and `backups` for them.
+    FILE (default: standard input) has the table as JSON: `current` rows of member names, the owner first, and
+    the wanted rows as `target`, or `members` and `backups`; for --zone what `zone show NAME --json` prints.
 
     \b
       {"current": [["A", "B"]], "members": ["A", "B", "C"], "backups": 1, "leaving": ["B"], "lite": ["C"]}
@@ -277,9 +277,9 @@ def plan(
     if (output.moves or output.to) and not spark:
         raise ConfigError("--moves and --to need --spark")
     if zone is not None:
-        if file is not None or spark or not (live or numbers.members):
-            raise ConfigError("--zone is for --live or --members, without --spark")
-        yield from _of_zone(call, zone, numbers, scenarios, summary=output.summary)
+        if spark:
+            raise ConfigError("--zone is without --spark")
+        yield from _of_zone(call, subject, file, numbers, scenarios, summary=output.summary)
         return
     check_folders(output.to, output.moves)
     network, hazards = model.network(), model.hazards()
@@ -324,10 +324,19 @@ def _steps(given: Input, *, as_json: bool) -> Iterator[PartitionPlan]:
 
 
 def _of_zone(
-    call: Call, zone: str, numbers: Numbers, scenarios: tuple[str, ...], *, summary: bool
+    call: Call,
+    subject: Subject,
+    file: Path | None,
+    numbers: Numbers,
+    scenarios: tuple[str, ...],
+    *,
+    summary: bool,
 ) -> Iterator[ZoneFigures]:
+    zone = subject.zone
+    assert zone is not None, "checked by the caller"
     if numbers.members is None:
-        return plan_of_zone(call, zone, scenarios, summary=summary)
+        known = KnownZone.live(call, zone) if subject.live else KnownZone.of_file(*_data_of(file), zone)
+        return plan_of_zone(call, known, scenarios, summary=summary)
     return plan_of_new_zone(
         call,
         zone,
@@ -384,7 +393,7 @@ def _assumed(cluster: LiveCluster, question: Question) -> str:
 
 
 def _of_file(file: Path | None, scenarios: tuple[str, ...], model: Model, comparison: Comparison) -> Input:
-    tables = _tables(file)
+    tables = parse(*_data_of(file))
     notes = [
         f"{name} is in {count} row{'s' * (count != 1)} of current but not in members: taken as crashed"
         for name, count in tables.gone.items()
@@ -394,19 +403,19 @@ def _of_file(file: Path | None, scenarios: tuple[str, ...], model: Model, compar
     return Input(question, comparison.strategies or (tables.strategy,), notes=tuple(notes))
 
 
-def _tables(file: Path | None) -> Tables:
+def _data_of(file: Path | None) -> tuple[bytes, str]:
+    """The content, and where it is from. Raises ConfigError."""
     if file is None or str(file) == "-":
         stream = sys.stdin
         if stream is None or (file is None and stream.isatty()):
             raise ConfigError(
                 f"give --live, --members, a FILE, or pipe JSON such as {EXAMPLE} in; see holdfast plan --help"
             )
-        return parse(stream.buffer.read(), "standard input")
+        return stream.buffer.read(), "standard input"
     try:
-        data = file.read_bytes()
+        return file.read_bytes(), str(file)
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from error
-    return parse(data, str(file))
 
 
 def _on_spark(

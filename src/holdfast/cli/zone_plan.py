@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -23,15 +24,38 @@ SHOWN = 10
 """Partitions that are named in a line."""
 
 
-class LiveZone:
-    """A zone of a running cluster. The cluster is only read."""
+class KnownZone:
+    """A zone as `holdfast zone show` describes it."""
 
-    def __init__(self, call: Call, name: str) -> None:
+    def __init__(self, details: ZoneDetails, groups: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`groups`: the failure group of each member, by name."""
+        self._details = details
+        self._groups = groups
+
+    @classmethod
+    def live(cls, call: Call, name: str) -> KnownZone:
+        """Of a running cluster, which is only read."""
         zones: ZoneList = call.ask(ListZones())
         if name not in (known := [one.name for one in zones.zones]):
             raise ConfigError(f"there is no zone {name}; zones are: {', '.join(known) or 'none'}")
-        self._details: ZoneDetails = call.ask(ShowZone(name))
-        self._groups = {row.name: row.group for row in call.status().members}
+        details: ZoneDetails = call.ask(ShowZone(name))
+        return cls(details, {row.name: row.group for row in call.status().members})
+
+    @classmethod
+    def of_file(cls, data: bytes, origin: str, name: str) -> KnownZone:
+        """From the output of `holdfast zone show NAME --json`. Raises ConfigError."""
+        try:
+            details = msgspec.json.decode(data, type=ZoneDetails)
+            settings = settings_of(details.zone)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as wrong:
+            raise ConfigError(
+                f"{origin}: {wrong}; it must be from holdfast zone show {name} --json"
+            ) from wrong
+        if settings.name != name:
+            raise ConfigError(f"{origin} has the zone {settings.name}, not {name}")
+        if [one.partition for one in details.partitions] != list(range(settings.partitions)):
+            raise ConfigError(f"{origin}: a zone with {settings.partitions} partitions has each of them once")
+        return cls(details)
 
     @property
     def zone(self) -> PresentZone:
@@ -74,11 +98,12 @@ def settings_of(status: ZoneStatus) -> ZoneSettings:
     return msgspec.structs.replace(found, quorum=None if found.quorum == usual else found.quorum)
 
 
-def plan_of_zone(call: Call, name: str, scenarios: Sequence[str], *, summary: bool) -> Iterator[ZoneFigures]:
-    """Plan a zone of the running cluster. Prints the figures, or yields them for JSON. `summary`: no partitions."""
-    live = LiveZone(call, name)
-    given = [live.scenario(text) for text in scenarios or ("now",)]
-    return _planned(call, live.zone, given, live.label, summary=summary)
+def plan_of_zone(
+    call: Call, known: KnownZone, scenarios: Sequence[str], *, summary: bool
+) -> Iterator[ZoneFigures]:
+    """Plan a zone that there is. Prints the figures, or yields them for JSON. `summary`: no partitions."""
+    given = [known.scenario(text) for text in scenarios or ("now",)]
+    return _planned(call, known.zone, given, known.label, summary=summary)
 
 
 def plan_of_new_zone(
@@ -92,7 +117,7 @@ def plan_of_new_zone(
     replicas: int,
     summary: bool,
 ) -> Iterator[ZoneFigures]:
-    """The same for a zone that is created on so many members."""
+    """Plan a zone that is created on so many members, likewise."""
     if partitions > PARTITIONS_MOST:
         raise ConfigError(f"a zone has at most {PARTITIONS_MOST} partitions: give --partitions")
     settings = ZoneSettings(name, partitions, replicas)
