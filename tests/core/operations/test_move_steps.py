@@ -25,6 +25,7 @@ from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.operations.move_steps import LOCKED, NOT_FORGOTTEN, SUPERSEDED, decide_move
 from holdfast.core.store.move_marks import is_closed, kept_switch, mark_in, switch_in
 from holdfast.core.store.partition_copy import PartitionCopy
+from holdfast.core.store.request_ids import mark_of
 from holdfast_lab.sim.ablations.switching import ablated
 
 NAME = "m"
@@ -232,3 +233,21 @@ def test_a_map_that_was_here_before_is_forgotten_first() -> None:
     assert [update.change for update in decision.updates] == [Change.CLEAR]
     one.copy.forget(NAME)
     assert not decode_move_answer(decide_move(one.copy.maps, NAME, step, 0, 0).answer).refused  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_requests_of_the_source_come_with_the_last_fill_and_go_with_the_entries(keep: bool) -> None:
+    source, one = PartitionCopy(0, 0), One()
+    source.requests.note(mark_of(b"first", b"answer"))
+    one.copy.requests.note(mark_of(b"own", None))
+    one.step(FillMap(NUMBER, 1, 0, [b"a"], [b"1"], round=1, requests=source.requests_of(NAME)))
+    known = one.copy.applied(b"first", NAME)
+    assert known is not None
+    assert known.answer(b"first") == b"answer"
+    assert one.copy.applied(b"first", "another") is None
+    assert one.copy.applied(b"own", "another") is one.copy.requests
+    later = PartitionCopy(0, 0)
+    later.requests.merge(one.copy.requests_of(NAME))
+    assert later.requests.knows(b"first") and later.requests.knows(b"own")
+    one.step(EndMove(NUMBER, keep))
+    assert (one.copy.applied(b"first", NAME) is not None) is keep

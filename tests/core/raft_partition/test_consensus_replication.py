@@ -45,6 +45,9 @@ class Sink:
     def hear(self, event: EntryEvent) -> None:
         self.heard.append((event.kind, event.key, event.value))
 
+    def is_home(self, name: str, number: GroupNumber) -> bool:
+        return True
+
     def on_marked(self, number: GroupNumber) -> None: ...
 
     def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:

@@ -50,11 +50,13 @@ class MoveStage(ZoneStage):
         self.order(name, zone)
         self.until(lambda: self.homes(name) == {zone} and self.ended(), what="the map is not moved")
 
-    def of(self, name: str, op: Op, key: str, value: str = "", member: int = 0) -> list[Outcome]:
+    def of(
+        self, name: str, op: Op, key: str, value: str = "", member: int = 0, request_id: bytes = b""
+    ) -> list[Outcome]:
         raw = wire_key(key)
         partition = partition_of(raw, 0, self.settings.partitions.count)
         answers: list[Outcome] = []
-        asked = Request(op, name, [partition], raw, value.encode())
+        asked = Request(op, name, [partition], raw, value.encode(), id=request_id)
         process = self.living()[member % len(self.living())]
         process.step(partial(process.driver.execute, asked, answers.append))
         return answers
@@ -125,6 +127,37 @@ def test_a_map_moves_into_a_zone_and_out_again() -> None:
     assert stage.size(PLAIN) == len(KEYS)
     assert stage.marks() == []
     assert stage.left_behind(PLAIN) == 0
+    stage.same()
+
+
+@pytest.mark.rule("model/M-5")
+def test_a_request_that_is_repeated_after_moves_is_applied_once() -> None:
+    """Its client did not get the answer, and asks again with the same id while others have written."""
+    stage = begun()
+
+    def put(value: str, number: int) -> Outcome:
+        answers = stage.of(PLAIN, Op.PUT, KEYS[0], value, request_id=b"client-%d" % number)
+        stage.until(lambda: bool(answers), what="no answer")
+        return answers[0]
+
+    def now() -> object:
+        answers = stage.of(PLAIN, Op.GET, KEYS[0])
+        stage.until(lambda: bool(answers), what="no answer")
+        return answers[0].value
+
+    assert put("a", 1).value is None
+    assert put("b", 2).value == b"a"
+    stage.move(PLAIN, "z")
+    assert put("a", 1) == Outcome(Status.OK, None)
+    assert now() == b"b"
+    assert put("c", 3).value == b"b"
+    stage.move(PLAIN)
+    for number, value, former in ((1, "a", None), (2, "b", b"a"), (3, "c", b"b")):
+        assert put(value, number).value == former
+    assert now() == b"c"
+    stage.move(PLAIN, "z")
+    assert put("b", 2).value == b"a"
+    assert now() == b"c"
     stage.same()
 
 

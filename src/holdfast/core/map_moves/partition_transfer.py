@@ -140,7 +140,7 @@ class PartitionTransfer:
         if self.stage is Stage.FILLED:
             return None
         if self.stage is Stage.PAUSED:
-            return self._next_fill(move, times, self._switch(copy))
+            return self._next_fill(move, times, copy)
         changed = self._fold()
         if self.stage is Stage.CLOSE:
             if move.phase is MovePhase.SWITCHING:
@@ -168,8 +168,8 @@ class PartitionTransfer:
             self._state.fold()
         return len(self._changed)
 
-    def _next_fill(self, move: MapMove, times: Times, switch: StreamSwitch | None = None) -> FillMap:
-        """The next fill. `switch`: the source is paused, and this may be the last one."""
+    def _next_fill(self, move: MapMove, times: Times, paused: PartitionCopy | None = None) -> FillMap:
+        """The next fill. `paused`: the copy of the source; this may be the last fill."""
         self._fold()
         fill = FillMap(
             move.number, self._attempt, self._place, [], [], time_ms=times.wall_ms, above=self._above
@@ -177,8 +177,9 @@ class PartitionTransfer:
         size = 0
         while size < FILL_BYTES and len(fill.keys) < FILL_KEYS and (key := self._next_key()) is not None:
             size += self._add(fill, key, times.now_ns)
-        if switch is not None and not self._keys and not self._changed:
-            fill = replace(fill, round=move.round, switch=switch if self.streamed else None)
+        if paused is not None and not self._keys and not self._changed:
+            switch = self._switch(paused) if self.streamed else None
+            fill = replace(fill, round=move.round, switch=switch, requests=paused.requests_of(self.name))
         if not any(fill.ttls_ms):
             fill.ttls_ms.clear()
         if not any(fill.max_idles_ms):

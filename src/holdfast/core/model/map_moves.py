@@ -17,6 +17,10 @@ view, so all members agree on it.
   history that leads to it. The target keeps it, with the number of its own last update by then, in the map
   `SWITCHES_MAP` of the partition. So a reader who has read the last update of the source goes on after the fills, which
   repeat what it has read. Without a switch its position is rejected, and it begins again with a snapshot.
+- model/M-5: The last fill has the ids of the requests that the paused source has applied, with their answers. The
+  target keeps them for `REQUESTS_KEPT_MS` in the map `REQUESTS_MAP` of the partition. Example: a client puts a, the
+  member that it asked ends before it answers, and the map moves. When the client repeats the put with the same id, the
+  target must not apply it: others may have changed a meanwhile.
 
 Example: `orders` moves into zone `z`. Partition 7 has the mark `FILLING` in its group of `z` while its entries arrive,
 then the mark `PAUSED` in its copies with a primary, and `FILLED` in the group when the last changes have come.
@@ -37,6 +41,8 @@ NOT_DUE = Outcome(Status.FAILED, None, "the move of the map is in another phase"
 
 COUNTERS = 1 << 40
 """A source makes fewer updates than this during a move (model/M-3)."""
+REQUESTS_KEPT_MS = 600_000
+"""Clients repeat a request for at most their own timeout (model/M-5)."""
 LINEAGE_MAX = 64
 """Most terms in a switch. Older positions are rejected."""
 
@@ -139,6 +145,8 @@ class FillMap(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """The target numbers its updates above this (model/M-3)."""
     switch: StreamSwitch | None = None
     """In the last fill of a map with a change stream (model/M-4)."""
+    requests: bytes = b""
+    """In the last fill: requests that the source has applied (`store.request_ids.Remembered.encode`; model/M-5)."""
 
 
 class AskFill(msgspec.Struct, frozen=True, array_like=True, tag=4):

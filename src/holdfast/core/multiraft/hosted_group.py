@@ -75,6 +75,7 @@ class HostedGroup:
         "client",
         "group",
         "halted",
+        "known_to",
         "number",
         "quiet",
         "reads",
@@ -102,6 +103,8 @@ class HostedGroup:
         self.bytes_since = 0
         """Approximate, of entries applied since the log was last compacted."""
         self.term_seen = group.term
+        self.known_to = group.log.last
+        """Entries up to this index were in the files, or are applied again: they are not news (raft_partition/Z-10)."""
 
     def rebuild(self, snapshot: RaftSnapshot, pieces: Sequence[bytes]) -> None:
         """Replace the state by the leader's at an applied index, and apply later entries again (multiraft/H-9). Does
@@ -109,6 +112,7 @@ class HostedGroup:
         """
         log, index = self.group.log, snapshot.index
         assert index <= log.applied, "a newer state is installed as any"
+        self.known_to = max(self.known_to, log.applied)
         if index < log.base or log.term(index) != snapshot.term or log.snapshot is not None:
             return
         self.client.restore(pieces)

@@ -20,10 +20,11 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from holdfast.config import MOVES_MAP, SWITCHES_MAP
+from holdfast.config import MOVES_MAP, REQUESTS_MAP, SWITCHES_MAP
 from holdfast.core.model.decisions import Decision, Update
 from holdfast.core.model.map_moves import (
     COUNTERS,
+    REQUESTS_KEPT_MS,
     AskFill,
     EndMove,
     FillMap,
@@ -38,7 +39,7 @@ from holdfast.core.model.map_moves import (
 )
 from holdfast.core.model.records import Change
 from holdfast.core.operations.transaction_branches import TransactionBranches
-from holdfast.core.store.move_marks import kept_switch, mark_in
+from holdfast.core.store.move_marks import mark_in
 from holdfast.core.store.replica import MapReplica
 
 LOCKED = "a transaction has locked an entry"
@@ -106,6 +107,9 @@ def _fill(
     updates += _entries(maps, name, step, wall_ms)
     if step.switch is not None:
         updates += _switching(maps, name, step.switch, updates, opened_at)
+    if step.requests:
+        # model/M-5
+        updates.append(Update(Change.SET, name.encode(), step.requests, REQUESTS_KEPT_MS, map=REQUESTS_MAP))
     return Decision(encode_move(MoveAnswer(new)), updates)
 
 
@@ -158,8 +162,12 @@ def _end(maps: Mapping[str, MapReplica], name: str, mark: MoveMark | None, step:
     if mark is None:
         return _answer(None)
     updates = [] if step.keep else _emptying(maps, name)
-    if not step.keep and kept_switch(maps, name) is not None:
-        updates.append(Update(Change.REMOVE, name.encode(), map=SWITCHES_MAP))
+    if not step.keep:
+        updates += [
+            Update(Change.REMOVE, name.encode(), map=kept)
+            for kept in (SWITCHES_MAP, REQUESTS_MAP)
+            if kept in maps and name.encode() in maps[kept].state.entries
+        ]
     return Decision(encode_move(MoveAnswer()), [*updates, _removal(name)])
 
 

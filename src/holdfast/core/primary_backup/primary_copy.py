@@ -138,8 +138,8 @@ class PrimaryCopy:
             else:
                 self._answer_read(copy, request, done)
             return
-        if request.id and copy.requests.knows(request.id):
-            known_value = copy.requests.answer(request.id)
+        if request.id and (applied := copy.applied(request.id, request.map)) is not None:
+            known_value = applied.answer(request.id)
             place = self._position(copy, request)
             lane.when_held(partition, request.id, lambda known: done(self._told(known, known_value, place)))
             return

@@ -86,7 +86,9 @@ class ConsensusReplication:
             due = self._zone.moves.is_due(request.map, decode_move_step(request.value))
             return None if due else NOT_DUE
         copy = found.state.copies[request.partitions[0]]
-        if not is_closed(copy.maps, request.map) or (request.id and copy.requests.knows(request.id)):
+        if not is_closed(copy.maps, request.map) or (
+            request.id and copy.applied(request.id, request.map) is not None
+        ):
             return None
         return CLOSED
 

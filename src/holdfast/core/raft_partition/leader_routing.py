@@ -348,6 +348,9 @@ class LeaderRouting:
 
     # -- leaders
 
+    def is_home(self, name: str, number: GroupNumber) -> bool:
+        return self.homes.zone_of(name) == place_of(number)[0]
+
     def hear(self, event: EntryEvent) -> None:
         """Only the leader notifies listeners."""
         self._event_sink.hear(msgspec.structs.replace(event, member=self._me))

@@ -103,8 +103,8 @@ class StateMachine:
     def carry_out(self, request: Request, term: int, on_event: EventCallback | None) -> Applied:
         """`term`: of its log entry; `on_event` gets the events."""
         copy = self.copies[request.partitions[0]]
-        if request.id and copy.requests.knows(request.id):
-            return copy.requests.answer(request.id)
+        if request.id and (applied := copy.applied(request.id, request.map)) is not None:
+            return applied.answer(request.id)
         if self._rejects(copy, request):
             return Unapplied.CLOSED
         if request.op is Op.PIN:

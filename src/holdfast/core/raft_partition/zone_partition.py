@@ -1,4 +1,9 @@
-"""Replica of one partition on this member, as the client of its Raft group."""
+"""Replica of one partition on this member, as the client of its Raft group.
+
+- raft_partition/Z-10: The leader notifies listeners of the entries of the log that are applied for the first time here,
+  and only of maps that live in the zone. Example: a member comes back, leads, and applies again what its files hold.
+  Listeners have had these events, and the map may have moved to the other engine since, with newer ones.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +82,8 @@ class ZonePartition:
         state.time_ms = max(state.time_ms, command.time_ms)
         state.counted = state.counted or command.counted  # raft_partition/Z-6
         term = entry.term
-        on_event = self._on_event if self.term and self._zone.sink.listening else None
+        news = entry.index > self._zone.groups.hosted[self.number].known_to
+        on_event = self._on_event if news and self.term and self._zone.sink.listening else None
         answers: list[Applied] = []
         for part in command.parts:
             if isinstance(part, ZoneWrites):
@@ -103,7 +109,7 @@ class ZonePartition:
         return [member.encode() for node in nodes if (member := groups.member(node)) is not None]
 
     def _on_event(self, event: EntryEvent) -> None:
-        if event.map in self._zone.sink.listening:
+        if event.map in self._zone.sink.listening and self._zone.sink.is_home(event.map, self.number):
             self._zone.sink.hear(msgspec.structs.replace(event, term=self.term, group=self.group))
 
     @property

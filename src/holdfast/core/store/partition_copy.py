@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
+from holdfast.config import REQUESTS_MAP
 from holdfast.core.model.journal_entries import MapSnapshot
 from holdfast.core.model.object_names import is_service
 from holdfast.core.model.records import Change, Record
@@ -16,7 +17,9 @@ from holdfast.core.store.service_state import WrittenState
 
 
 class PartitionCopy:
-    __slots__ = ("_entries", "epoch", "forgotten_to", "maps", "partition", "requests", "services", "term")
+    __slots__ = (
+        "_entries", "_moved", "epoch", "forgotten_to", "maps", "partition", "requests", "services", "term",
+    )  # fmt: skip
 
     def __init__(
         self, partition: int, epoch: int, request_ids: int = KEPT, entries: NewEntries = dict
@@ -32,6 +35,8 @@ class PartitionCopy:
         self.services: dict[str, ServiceReplica] = {}
         """Apart from the maps, so that no client's map can have the name of a service."""
         self.requests = Remembered(request_ids)
+        self._moved: dict[str, tuple[int, Remembered]] = {}
+        """Decoded entries of `REQUESTS_MAP`, with the update counter by which they were read."""
         self.forgotten_to = 0
         """Highest update counter of any map that was forgotten here; new maps begin above it (store/R-1)."""
 
@@ -66,6 +71,35 @@ class PartitionCopy:
         """When the map is opened again, its updates are numbered from where this one ended."""
         held = self.maps.pop(name)
         self.forgotten_to = max(self.forgotten_to, held.updates.highest_applied)
+
+    def applied(self, request_id: bytes, name: str) -> Remembered | None:
+        """Where the request on the map is remembered, here or by the source of a move (model/M-5); None: nowhere."""
+        if self.requests.knows(request_id):
+            return self.requests
+        moved = self._moved_here(name)
+        return moved if moved is not None and moved.knows(request_id) else None
+
+    def _moved_here(self, name: str) -> Remembered | None:
+        held = self.maps.get(REQUESTS_MAP)
+        if held is None or (kept := held.state.entries.get(name.encode())) is None:
+            self._moved.pop(name, None)
+            return None
+        counter, found = self._moved.get(name, (0, self.requests))
+        if counter != held.updates.highest_applied:
+            found = Remembered(self.requests.most)
+            found.merge(kept)
+            self._moved[name] = (held.updates.highest_applied, found)
+        return found
+
+    def requests_of(self, name: str) -> bytes:
+        """Applied requests for the next place of the map (`Remembered.encode`)."""
+        moved = self._moved_here(name)
+        if moved is None:
+            return self.requests.encode()
+        both = Remembered(self.requests.most)
+        both.merge(self.requests.encode())
+        both.merge(moved.encode())
+        return both.encode()
 
     def counters(self) -> list[tuple[str, int, int]]:
         """Name, low watermark and its term of each map and service with updates, by name."""
