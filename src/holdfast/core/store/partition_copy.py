@@ -84,7 +84,7 @@ class PartitionCopy:
         if held is None or (kept := held.state.entries.get(name.encode())) is None:
             self._moved.pop(name, None)
             return None
-        counter, found = self._moved.get(name, (0, self.requests))
+        counter, found = self._moved.get(name, (-1, self.requests))
         if counter != held.updates.highest_applied:
             found = Remembered(self.requests.most)
             found.merge(kept)
