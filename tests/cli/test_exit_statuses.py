@@ -298,7 +298,6 @@ ELSEWHERE = {
         DONE,
     ): "tests/cluster/test_commands_live.py::test_the_metastore_goes_on_with_one_of_three",
     ("help", DONE): "tests/cli/test_commands.py::test_help_explains_topics_and_commands",
-    ("zone explain", DONE): "tests/core/zones/test_transitions.py",
     ("journal list", DONE): "tests/cli/test_journal.py::test_list",
     ("journal list", FAILED): "tests/cli/test_journal.py::test_list_tells_of_what_it_cannot_read",
     ("journal verify", DONE): "tests/cli/test_journal.py::test_verify_finds_nothing_in_a_sound_directory",

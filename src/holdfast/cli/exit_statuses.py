@@ -115,7 +115,6 @@ STATUSES: Table = {
     "zone show": {**SHOWS, FAILED: "no such zone, or rejected"},
     "map list": SHOWS,
     "map show": SHOWS,
-    "zone explain": _LOCAL,
     "metastore get": _KEY,
     "metastore scan": SHOWS,
     "metastore history": SHOWS,

@@ -15,13 +15,14 @@ from holdfast.cli.option_structs import into
 from holdfast.cli.paths import LocalPath, check_folders
 from holdfast.cli.spark import SparkSettings, optional_spark, show_progress, spark_job
 from holdfast.cli.zone_plan import KnownZone, plan_of_new_zone, plan_of_zone
+from holdfast.cli.zone_steps import Explained, are_zone_steps, explained_steps
 from holdfast.errors import ConfigError
 from holdfast.planning.amounts import Sizes, parse_rate, parse_sizes, parse_time
 from holdfast.planning.forecast import Figures, Forecast, Hazards, Network, as_text, ask, foresee
 from holdfast.planning.live_cluster import LiveCluster, live_sizes, look
 from holdfast.planning.risk import Failures
 from holdfast.planning.strategies import ARRANGE, STRATEGIES
-from holdfast.planning.table_file import EXAMPLE, parse
+from holdfast.planning.table_file import EXAMPLE, Tables, parse
 from holdfast.planning.timeline import Label, PartitionPlan, as_data, timeline
 from holdfast.planning.walk import BLOCK, Question, outlooks
 from holdfast.planning.zone_forecast import ZoneFigures
@@ -254,14 +255,15 @@ def plan(
     comparison: Comparison,
     output: Output,
     spark: SparkSettings | None,
-) -> Iterator[PartitionPlan | Figures | ZoneFigures]:
+) -> Iterator[PartitionPlan | Figures | ZoneFigures | Explained]:
     r"""Show what a scenario would do: every step of every partition, or the cost of each step. Moves nothing.
 
     Steps are separated by commas, or joined by + if they happen at once: now, join:N, join:NAME@GROUP,
     drain:N|NAME, crash:N|NAME, crash-zone[:N|NAME], rolling-restart[:N], backups:N, replicas:N, placement:NAME.
 
     FILE (default: standard input) has the table as JSON: `current` rows of member names, the owner first, and
-    the wanted rows as `target`, or `members` and `backups`; for --zone what `zone show NAME --json` prints.
+    the wanted rows as `target`, or `members` and `backups`; for --zone what `zone show NAME --json` prints; or
+    events of one partition of a zone (docs/zones.md).
 
     \b
       {"current": [["A", "B"]], "members": ["A", "B", "C"], "backups": 1, "leaving": ["B"], "lite": ["C"]}
@@ -281,6 +283,12 @@ def plan(
             raise ConfigError("--zone is without --spark")
         yield from _of_zone(call, subject, file, numbers, scenarios, summary=output.summary)
         return
+    content = _data_of(file) if not live and numbers.members is None else (b"", "")
+    if are_zone_steps(content[0]):
+        if spark or scenarios:
+            raise ConfigError(f"{content[1]} has steps of a zone's partition: without --scenario and --spark")
+        yield from explained_steps(*content)
+        return
     check_folders(output.to, output.moves)
     network, hazards = model.network(), model.hazards()
     if live:
@@ -288,7 +296,7 @@ def plan(
     elif numbers.members is not None:
         given = _of_numbers(numbers, scenarios, model, comparison)
     else:
-        given = _of_file(file, scenarios, model, comparison)
+        given = _of_tables(parse(*content), scenarios, model, comparison)
     for note in given.notes:
         click.echo(f"Note: {note}", err=True)
     if spark or output.summary or numbers.members is not None:
@@ -392,8 +400,7 @@ def _assumed(cluster: LiveCluster, question: Question) -> str:
     return ", ".join(words) or "no change"
 
 
-def _of_file(file: Path | None, scenarios: tuple[str, ...], model: Model, comparison: Comparison) -> Input:
-    tables = parse(*_data_of(file))
+def _of_tables(tables: Tables, scenarios: tuple[str, ...], model: Model, comparison: Comparison) -> Input:
     notes = [
         f"{name} is in {count} row{'s' * (count != 1)} of current but not in members: taken as crashed"
         for name, count in tables.gone.items()

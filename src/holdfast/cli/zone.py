@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from typing import Annotated
 
 import click
@@ -11,18 +11,13 @@ import msgspec
 from holdfast.actions.show_zones import ListZones, ShowZone
 from holdfast.cli.action_commands import action_command, add_actions
 from holdfast.cli.answers import Answer
-from holdfast.cli.operator_command import Call, operator_command
-from holdfast.cli.paths import LocalPath
+from holdfast.cli.operator_command import Call
 from holdfast.cli.rendering import Shown, table_of
+from holdfast.cli.zone_steps import shown_assignments
 from holdfast.core.model.member_status import ZoneStatus
 from holdfast.core.model.result_columns import column
 from holdfast.core.model.zone_answers import AssignmentsTold, ZoneDetails, ZonePartitionTold
-from holdfast.core.zones.assignments import Assignments, PartitionKeys
-from holdfast.core.zones.explain import ExplainStep, NotAStep, explain
-from holdfast.core.zones.transitions import Result
-from holdfast.errors import ConfigError
 
-EXAMPLE = '{"op": "update_pending", "before": {"stable": {"peers": ["A"]}}, "event": {...}}'
 NAMES_PER_NODE = 8
 """Characters of a node whose name is unknown."""
 
@@ -106,7 +101,7 @@ def _row(one: ZonePartitionTold, members: dict[str, str]) -> PartitionRow:
         return members.get(node, node[:NAMES_PER_NODE])
 
     def held(replicas: AssignmentsTold | None) -> str:
-        return "" if replicas is None else _shown(replicas, called)
+        return "" if replicas is None else shown_assignments(replicas, called)
 
     index = next((str(replica.index) for replica in one.replicas if replica.node == one.leader), "")
     followers = [replica for replica in one.replicas if replica.node != one.leader]
@@ -124,76 +119,3 @@ def _row(one: ZonePartitionTold, members: dict[str, str]) -> PartitionRow:
         " ".join(f"{called(replica.node)} {replica.lag}" for replica in followers) if index else "",
         ", ".join(unwell),
     )
-
-
-class Explained(Answer):
-    """The result of a step, and the assignments after it."""
-
-    result: Result
-    after: PartitionKeys
-    number: int
-    op: str
-
-    def view(self) -> Iterable[Shown]:
-        after = self.after
-        yield f"{self.number}: {self.op}: {self.result.value}"
-        rows: list[tuple[str, Assignments | None]] = [("stable", after.stable)]
-        rows += [("pending" if not at else "", one) for at, one in enumerate(after.pending)]
-        rows += [
-            ("planned", after.planned),
-            ("to take out", after.switch_reduce),
-            ("to put back", after.switch_append),
-        ]
-        for name, assignments in rows:
-            if assignments is not None:
-                yield f"   {name:<12} {_shown(assignments)}"
-        if after.trigger is not None:
-            yield f"   {'trigger':<12} {after.trigger}"
-        for at, link in enumerate(after.chain):
-            name = "" if at else "chain"
-            yield f"   {name:<12} {_shown(link.assignments)} (term {link.term}, index {link.index})"
-
-
-@operator_command(
-    zone,
-    "explain",
-    connects=False,
-    short_help="Show the effect of an event on the assignments of a partition, without a cluster.",
-)
-@click.argument("file", type=LocalPath(exists=True, dir_okay=False, allow_dash=True))
-def explain_command(_: Call, file: str) -> Iterator[Explained]:
-    r"""Show the effect of an event on the assignments of a partition. Contacts no cluster.
-
-    FILE (-: standard input) has one step, or a list of steps that are applied one after the other. `op` is
-    update_pending, conf_applied, reduce_changed or reset. A later step may omit `before`: it then starts from the
-    result of the previous step. docs/zones.md explains the keys.
-
-    \b
-      echo '{"op": "conf_applied", "before": {"stable": {"peers": ["A"]}},
-             "event": {"applied": {"peers": ["A"]}}}' | holdfast zone explain -
-    """
-    with click.open_file(file, "rb") as opened:
-        given = _read(opened.read(), file)
-    try:
-        found = list(explain(given))
-    except NotAStep as error:
-        raise ConfigError(f"{file}: {error}") from error
-    for number, (step, (result, after)) in enumerate(zip(given, found, strict=True)):
-        yield Explained(result=result, after=after, number=number, op=step.op)
-
-
-def _read(data: bytes, name: str) -> list[ExplainStep]:
-    """The steps of a file. Raises ConfigError."""
-    try:
-        found = msgspec.json.decode(data, type=list[ExplainStep] | ExplainStep)
-    except msgspec.MsgspecError as error:
-        raise ConfigError(f"{name}: {error}; a step looks like {EXAMPLE}") from error
-    return [found] if isinstance(found, ExplainStep) else found
-
-
-def _shown(assignments: Assignments | AssignmentsTold, called: Callable[[str], str] = str) -> str:
-    words = sorted(map(called, assignments.peers))
-    words += sorted(f"{called(node)} (learner)" for node in assignments.learners)
-    words += ["by force"] if assignments.force else []
-    words += ["after a reset"] if assignments.from_reset else []
-    return " ".join(words) or "none"

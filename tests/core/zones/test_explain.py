@@ -1,4 +1,4 @@
-"""Steps as data, for `zone explain`: what a file may leave out, and that nothing it says is ignored."""
+"""Steps as data, for `holdfast plan`: what a file may leave out, and that nothing it says is ignored."""
 
 from __future__ import annotations
 

@@ -308,7 +308,7 @@ def test_a_file_of_steps_is_explained_one_after_the_other() -> None:
         {"op": "conf_applied", "event": {"applied": {"peers": ["B", "A"]}, "term": 1, "index": 5}},
     ]
     run = CliRunner()
-    told = run.invoke(holdfast, ["zone", "explain", "--json", "-"], input=json.dumps(steps))
+    told = run.invoke(holdfast, ["plan", "--json", "-"], input=json.dumps(steps))
     assert list(map(json.loads, told.stdout.splitlines())) == [
         {
             "number": 0,
@@ -323,16 +323,16 @@ def test_a_file_of_steps_is_explained_one_after_the_other() -> None:
             "after": {"stable": {"peers": ["A", "B"]}, "trigger": 7},
         },
     ]
-    single = run.invoke(holdfast, ["zone", "explain", "--json", "-"], input=json.dumps(steps[0]))
+    single = run.invoke(holdfast, ["plan", "--json", "-"], input=json.dumps(steps[0]))
     assert json.loads(single.output)["result"] == "PENDING_KEY_UPDATED"
-    people = run.invoke(holdfast, ["zone", "explain", "-"], input=json.dumps(steps))
+    people = run.invoke(holdfast, ["plan", "-"], input=json.dumps(steps))
     assert "pending      A B" in people.output
 
 
 @pytest.mark.parametrize(
     ("given_", "why"),
     [
-        ("nonsense", "JSON is malformed"),
+        ("nonsense", "is not JSON"),
         ('{"op": "move", "event": {}}', "op 'move' is none of update_pending"),
         ('{"op": "reset", "event": {"quorum": "a"}}', "Expected `int`, got `str` - at `event.quorum`"),
         ('{"op": "reset", "evnt": {}}', "unknown field `evnt`"),
@@ -343,6 +343,6 @@ def test_a_file_of_steps_is_explained_one_after_the_other() -> None:
     ],
 )
 def test_a_file_that_is_wrong_is_told_where(given_: str, why: str) -> None:
-    told = CliRunner().invoke(holdfast, ["zone", "explain", "-"], input=given_)
+    told = CliRunner().invoke(holdfast, ["plan", "-"], input=given_)
     assert told.exit_code == 2
     assert why in told.output
