@@ -34,7 +34,7 @@ class KnownZone:
 
     @classmethod
     def live(cls, call: Call, name: str) -> KnownZone:
-        """Of a running cluster, which is only read."""
+        """A zone of a running cluster, which is only read."""
         zones: ZoneList = call.ask(ListZones())
         if name not in (known := [one.name for one in zones.zones]):
             raise ConfigError(f"there is no zone {name}; zones are: {', '.join(known) or 'none'}")
