@@ -19,10 +19,11 @@ from holdfast.core.model.journal_entries import (
     TableAssignments,
     Wrote,
     WrotePuts,
+    level_of,
     seen,
 )
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.records import pack_puts
+from holdfast.core.model.records import Puts, pack_puts
 from holdfast.core.model.views import View
 
 MADE: list[tuple[Entry, list[object]]] = [
@@ -65,11 +66,20 @@ def test_a_view_without_a_baseline_is_written_as_before_there_were_any() -> None
     assert msgspec.msgpack.encode(again) == written
 
 
+def test_the_level_of_a_block_is_the_highest_of_its_views() -> None:
+    first, second, third = (seen(View(7, "id", [], level=level)) for level in (1, 2, 3))
+    assert level_of([Began(0, 0)]) == level_of([]) == level_of([first]) == 1
+    assert level_of([first, third, Began(0, 0), second]) == 3
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(second), type=Entry) == second
+    assert second.view.level == 2, "a later level has no older form"
+
+
 def test_what_later_versions_add_may_be_missing() -> None:
     for form, entry in (
         ([1, 3, 4, []], Wrote(3, 4, [], 0)),
         ([2, [[0, [5, ["a"], 2, []]]]], TableAssignments([(0, Assignment(5, (MemberId("a"),), 2))])),
         ([5, 3], Dropped(3, "")),
+        ([9, 3, 4, ["m", 7, b"", b""]], WrotePuts(3, 4, Puts("m", 7, b"", b""), 0)),
         ([7, "s", 1, "id"], Meta("s", 1, "id", {})),
     ):
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(form), type=Entry) == entry

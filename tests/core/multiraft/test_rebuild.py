@@ -69,9 +69,11 @@ def test_what_was_applied_after_the_state_was_taken_is_applied_again() -> None:
 
 def test_a_restart_after_a_rebuild_has_the_new_state() -> None:
     cluster = wrong()
+    assert ONE not in cluster[2].checkpoint
     rebuild(cluster, 2)
     cluster.quiesce()
     cluster.go(2)
+    assert ONE in cluster[2].checkpoint, "the wrong state is in none"
     cluster.restart(2)
     cluster.quiesce()
     cluster.go(2)
@@ -97,14 +99,14 @@ def test_a_state_from_before_the_log_here_begins_changes_nothing(monkeypatch: py
 
 def test_a_leader_lets_another_voter_lead_first() -> None:
     cluster = wrong()
-    cluster.cut.add(cluster[2].info.uuid)
+    cluster.cut.add(cluster[3].info.uuid)
     cluster.propose(1, b"three")
     cluster.quiesce()
     cluster.cut.clear()
     assert rebuild(cluster, 1) == "it leads: another member has to lead first"
     cluster.quiesce()
     cluster.go(3)
-    assert cluster.leader() is cluster[3], "it has more of the log than the second"
+    assert cluster.leader() is cluster[2], "it has more of the log than the third"
     assert rebuild(cluster, 1) == ""
     alone = wrong()
     alone.install([alone[1].info.uuid])

@@ -185,7 +185,7 @@ def test_parts_that_do_not_follow_each_other_are_not_taken() -> None:
     for index, term, at in ((first.snapshot.snapshot.index, 0, 2), (0, 0, 2)):  # type: ignore[union-attr]
         other = RaftSnapshot(index, term, Configuration())
         moved = RaftMessage(kind=K.SNAPSHOT, to="f4", sender="f1", term=1, snapshot=other)
-        wrong.groups.on_state(sender, GroupState(ONE, moved, at, [b"x"], False))
+        wrong.groups.on_state(sender, GroupState(ONE, moved, at, [b"x"], True))
         wrong.end_step()
     assert cluster.network == type(cluster.network)(), "nothing was begun"
     wrong.groups.on_state(sender, first)
@@ -196,24 +196,25 @@ def test_parts_that_do_not_follow_each_other_are_not_taken() -> None:
     ]
     count = len(cluster.network)
     for message in (
-        GroupState(ONE, first.snapshot, 4, [b"x"], False),
-        GroupState(ONE, first.snapshot, 1, [b"x"], False),
-        GroupState(ONE, state_of(99, first.snapshot.snapshot.term), 3, [b"x"], False),  # type: ignore[union-attr]
-        GroupState(ONE, state_of(first.snapshot.snapshot.index, 99), 3, [b"x"], False),  # type: ignore[union-attr]
+        GroupState(ONE, first.snapshot, 4, [b"x"], True),
+        GroupState(ONE, first.snapshot, 1, [b"x"], True),
+        GroupState(ONE, state_of(99, first.snapshot.snapshot.term), 3, [b"x"], True),  # type: ignore[union-attr]
+        GroupState(ONE, state_of(first.snapshot.snapshot.index, 99), 3, [b"x"], True),  # type: ignore[union-attr]
         GroupState(
             ONE,
             RaftMessage(kind=K.SNAPSHOT, to="f9", sender="f1", snapshot=first.snapshot.snapshot),
             0,
             [],
-            False,
+            True,
         ),
-        GroupState(ONE, RaftMessage(kind=K.SNAPSHOT, to="f4", sender="f1"), 2, [b"x"], False),
+        GroupState(ONE, RaftMessage(kind=K.SNAPSHOT, to="f4", sender="f1"), 2, [b"x"], True),
     ):
         wrong.groups.on_state(sender, message)
         wrong.end_step()
     assert len(cluster.network) == count
     arriving = hosted(cluster, 4).arriving
     assert arriving is not None and arriving.pieces == first.pieces
+    assert hosted(cluster, 4).group.log.snapshot is None, "nothing is installed"
     # The first part once more begins it once more.
     wrong.groups.on_state(sender, first)
     assert hosted(cluster, 4).arriving.pieces == first.pieces  # type: ignore[union-attr]
@@ -286,3 +287,29 @@ def test_a_state_for_a_member_outside_the_view_is_not_sent() -> None:
     assert not cluster.network
     [state] = transfers._outgoing.values()
     assert state.sent == 0
+
+
+@pytest.mark.rule("multiraft/H-8")
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("how", ["sent", "waiting", "deposed"])
+def test_a_group_that_ends_here_makes_room_for_the_states_of_others(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_transfer, "IN_FLIGHT_BYTES", 9)
+    cluster = many_feeding(3)
+    (sent,) = [message for _, _, data in cluster.network if isinstance(message := decode(data), GroupState)]
+    assert cluster[1].groups.leftovers[ON_THEIR_WAY] == 3
+    cluster.network.clear()
+    groups = cluster[1].groups
+    others = [number for number in groups.hosted if number != sent.group]
+    ended = sent.group if how == "sent" else others[0]
+    if how == "deposed":
+        groups.hosted[ended].group._become_follower(99)
+    else:
+        groups.stop(ended)
+    if how != "sent":
+        groups.stop(sent.group)
+    cluster[1].end_step()
+    found = [message for _, _, data in cluster.network if isinstance(message := decode(data), GroupState)]
+    assert [message.group for message in found] == ([others[0]] if how == "sent" else [others[1]])
+    assert groups.leftovers[ON_THEIR_WAY] == (2 if how == "sent" else 1)

@@ -11,7 +11,7 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.outbox import Outbox
-from holdfast.core.routing.pending import FULL, REQUEST_BYTES, Parked, Peer, Waiting, answer, size_of
+from holdfast.core.routing.pending import FULL, REQUEST_BYTES, Parked, Peer, Waiting, Within, answer, size_of
 
 A, B = MemberId("a"), MemberId("b")
 
@@ -85,6 +85,25 @@ def test_who_asked_is_told_as_it_asked(out: Outbox) -> None:
     assert out.take() == [Complete(7, done), Send(B, Answer(9, done, []))]
 
 
+def test_a_machine_of_this_member_is_answered_at_once(out: Outbox) -> None:
+    class Receiver:
+        def __init__(self) -> None:
+            self.answers: list[tuple[int, Outcome]] = []
+
+        def answered(self, ticket: int, outcome: Outcome) -> None:
+            self.answers.append((ticket, outcome))
+
+    receiver, done = Receiver(), Outcome(Status.OK, b"v")
+    answer(out, Within(receiver, 4), done)
+    assert receiver.answers == [(4, done)]
+    assert out.take() == []
+
+
+def test_requests_with_an_id_are_numbered(out: Outbox) -> None:
+    some = waiting(out)
+    assert [some.number() for _ in range(3)] == [1, 2, 3]
+
+
 def test_what_a_member_has_sent_is_told_from_what_a_session_has() -> None:
     request = Request(Op.GET, "m", [1], b"k")
     assert Parked(request, Peer(B, 1), 100).comes_from({B})
@@ -93,3 +112,4 @@ def test_what_a_member_has_sent_is_told_from_what_a_session_has() -> None:
     assert not fresh.comes_from({A, B})
     assert fresh.request is request
     assert (fresh.deadline_ns, fresh.doubt, fresh.why, fresh.until_ns, fresh.size) == (100, "", "", 0, 0)
+    assert (fresh.wait, fresh.since_ns) == (None, 0)

@@ -12,7 +12,7 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import MemberInfo, Room
-from holdfast.core.routing.request_refusals import CROWDED, NO_DATA_MEMBER, PASSIVE, RequestRefusals
+from holdfast.core.routing.request_refusals import CROWDED, NO_DATA_MEMBER, PASSIVE, RequestRefusals, changes
 
 A, B, C = (MemberId(name) for name in "abc")
 MEMBERS = [MemberInfo(uuid, 1, "host", 1, "host", 1, f"member {uuid}") for uuid in (A, B, C)]
@@ -131,3 +131,48 @@ def test_what_is_the_clusters_own_and_services_may_take_the_reserve(refusals: Re
         for request in (asks(WRITE, of=f"{INTERNAL}names"), asks(Op.CALL, of="queue")):
             assert (refusals.rejection(request) is not None) == refused
         assert refusals.rejection(asks(WRITE)) is not None
+
+
+def test_a_passive_cluster_rejects_transactions_and_reads_go_on() -> None:
+    for op, changed in (
+        (Op.TRANSACT, True),
+        (Op.SETTLE, True),
+        (Op.PIN, False),
+        (READ, False),
+        (WRITE, True),
+        (DELETE, True),
+    ):
+        assert changes(asks(op)) is changed
+    assert changes(asks(Op.TRANSACT, of=f"{INTERNAL}own")) is True
+    assert changes(asks(WRITE, of=f"{INTERNAL}own")) is False
+
+
+def test_a_full_disk_ends_no_transaction_and_counts_for_maps_of_zones(sending: Sending) -> None:
+    settings = Settings(
+        maps={
+            "default": MapSettings(backups=1),
+            "kept": MapSettings(backups=1, journal="sync"),
+            "zoned": MapSettings(raft_zone="z"),
+        },
+        services={"queue": ServiceSettings(backups=1)},
+    )
+    refusals = RequestRefusals(settings, ROWS, sending)  # type: ignore[arg-type]
+    refusals.know(MEMBERS, {A}, {})
+    for of, refused in (("kept", True), ("zoned", True), ("m", False)):
+        assert (refusals.rejection(asks(WRITE, of=of)) is not None) is refused
+    assert refusals.rejection(Request(Op.CALL, "queue", [0])) is None
+    assert refusals.rejection(asks(Op.SETTLE, of="kept")) is None, "it makes room"
+
+
+def test_refusals_of_zones_follow_those_of_the_member(refusals: RequestRefusals, sending: Sending) -> None:
+    other = RequestRefusals(Settings(), ROWS, sending)  # type: ignore[arg-type]
+    refusals.know(MEMBERS, {A}, {B: Room.NONE})
+    refusals.passive = refusals.dataless = True
+    assert not other.any
+    other.follow(refusals)
+    assert (other.passive, other.dataless) == (True, True)
+    assert (other.full, other.short) == ({A: "member a"}, {B: Room.NONE})
+    other.passive = other.dataless = False
+    rejected = other.rejection(asks(WRITE))
+    assert rejected is not None
+    assert "member b" in rejected.detail

@@ -250,8 +250,7 @@ class LocalReplicas:
                 if record.change is Change.BEGIN and (held is None or held.is_before(section.term, record)):
                     before = counter - 1
                 elif held is None and (
-                    not self.wanted(name, index)
-                    or (counter > 1 and _is_unfilled(self._settings, self._proven, name, index, copy))
+                    not self.wanted(name, index) or (counter > 1 and _is_unfilled(self._proven, name, index))
                 ):
                     # At the destination of a migration to a hotter index only the staging replica takes this map.
                     # Repeated records leave out what all others have acknowledged, so their counters may jump.
@@ -264,7 +263,7 @@ class LocalReplicas:
             if before is None:
                 mine = copy.maps.get(each.map)
                 skipped = not self.wanted(each.map, index) or (
-                    each.start > 0 and _is_unfilled(self._settings, self._proven, each.map, index, copy)
+                    each.start > 0 and _is_unfilled(self._proven, each.map, index)
                 )
                 before = mine.counter if mine is not None else NEVER if skipped else 0
             if each.start > before:
@@ -285,7 +284,7 @@ class LocalReplicas:
             index = self._rows[section.partition].index_of(self._me)
             if not self.wanted(puts.map, index):
                 return
-            if puts.start > 0 and _is_unfilled(self._settings, self._proven, puts.map, index, copy):
+            if puts.start > 0 and _is_unfilled(self._proven, puts.map, index):
                 return
             held = self.open(copy, puts.map)
         if not held.apply_puts(section.term, puts, self._out.now_ns, held.changes or self._tail_bytes):
@@ -307,7 +306,7 @@ class LocalReplicas:
                 if record.change is Change.CALL or not self.wanted(record.map, index):
                     continue
                 first = record.counter == 1 or record.change is Change.BEGIN
-                if not first and _is_unfilled(self._settings, self._proven, record.map, index, copy):
+                if not first and _is_unfilled(self._proven, record.map, index):
                     continue
                 held = self.open(copy, record.map)
             if record.change is Change.BEGIN and held.is_before(section.term, record):
@@ -544,9 +543,9 @@ class LocalReplicas:
         self._in_exile.clear()
 
 
-def _is_unfilled(settings: Settings, proven: Settings, name: str, index: int, copy: PartitionCopy) -> bool:
-    """Whether a replica with this index still has to be filled with the map, because the map has got more
-    copies (model/C-1): only a staging replica takes its records. Otherwise the first record would leave a
-    gap, and records of other maps would wait behind it.
+def _is_unfilled(proven: Settings, name: str, index: int) -> bool:
+    """Whether a replica with this index, which has no such map but is to hold it, still has to be filled with it,
+    because the map has got more copies (model/C-1): only a staging replica takes its records. Otherwise the first
+    record would leave a gap, and records of other maps would wait behind it.
     """
-    return name not in copy.maps and proven.object(name).copies <= index < settings.object(name).copies
+    return proven.object(name).copies <= index
