@@ -21,7 +21,10 @@ from holdfast.core.model.journal_entries import (
     Wrote,
     WrotePuts,
 )
+from holdfast.engine.segments import partitions_of
 
+_LIVES = frozenset({Began, Dropped})
+"""A copy begins or ends with them: their order among the others counts."""
 KEPT = 2
 """Per partition: the newest, and the previous one while the journal goes back that far."""
 
@@ -70,12 +73,15 @@ class Checkpoints:
 
     def wrote(self, lsn: int, at: int, entries: list[Entry]) -> None:
         """A new block has these entries. `at`: bytes of the journal before it."""
+        if _LIVES.isdisjoint(map(type, entries)):
+            # Nearly always, and then many entries are of few partitions.
+            for partition in partitions_of(entries):
+                self._wrote(partition, lsn, at)
+            return
         for entry in entries:
             kind = type(entry)
             if kind is Wrote or kind is WrotePuts or kind is GroupWrote:
-                kept = self.kept.get(entry.partition)  # type: ignore[union-attr]
-                if kept is None or kept.dirty is None or kept.dropped or self.under_way:
-                    self._touched(entry.partition, lsn, at)  # type: ignore[union-attr]
+                self._wrote(entry.partition, lsn, at)  # type: ignore[union-attr]
             elif isinstance(entry, Began | Dropped):
                 kept = self._touched(entry.partition, lsn, at)
                 if lsn <= kept.clean_lsn:
@@ -86,6 +92,11 @@ class Checkpoints:
                 elif not entry.map:
                     kept.dropped = lsn
                     self._ending.add(entry.partition)
+
+    def _wrote(self, partition: int, lsn: int, at: int) -> None:
+        kept = self.kept.get(partition)
+        if kept is None or kept.dirty is None or kept.dropped or self.under_way:
+            self._touched(partition, lsn, at)
 
     def _touched(self, partition: int, lsn: int, at: int) -> PartitionFiles:
         kept = self.kept.get(partition)

@@ -34,7 +34,7 @@ from holdfast.engine.journal_history import JournalHistory
 from holdfast.engine.ports import Deed, Disk, DiskFull, Put, Remove, Sync
 from holdfast.engine.restore import Found, IdentityFile, Restoring, restore
 from holdfast.engine.retention import Retention
-from holdfast.engine.segments import partitions_of
+from holdfast.engine.segments import changes_content
 from holdfast.engine.store_identity import StoreIdentity
 from holdfast.engine.write_progress import WriteProgress
 from holdfast.errors import JournalBroken
@@ -308,7 +308,7 @@ class Journal:
         for group in groups:
             for question in group.questions:
                 self._histories.ask(question, lsn)
-        if partitions_of(entries):
+        if changes_content(entries):
             progress.content_lsn = lsn
         assert lsn > progress.durable_lsn, "what is written now is not durable yet"
         self._sealed = not entries

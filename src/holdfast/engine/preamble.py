@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.journal_entries import Entry, Meta, Seen, TableAssignments, seen
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.views import View
 from holdfast.engine.restore import IdentityFile
+
+_NOTED = frozenset({Seen, TableAssignments})
 
 
 class Preamble:
@@ -17,7 +19,9 @@ class Preamble:
         self._view = view
         self._stores = dict(stores)
 
-    def note(self, entries: Iterable[Entry]) -> None:
+    def note(self, entries: Sequence[Entry]) -> None:
+        if _NOTED.isdisjoint(map(type, entries)):
+            return
         for entry in entries:
             if isinstance(entry, TableAssignments):
                 self._rows.update(entry.rows)

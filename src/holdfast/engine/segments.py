@@ -12,8 +12,14 @@ _TELLING = frozenset({Wrote, WrotePuts, Began, Dropped, GroupWrote})
 
 
 def partitions_of(entries: Iterable[Entry]) -> list[int]:
-    """Partitions whose content these entries change, in order, possibly repeated."""
-    return [entry.partition for entry in entries if type(entry) in _TELLING]  # type: ignore[union-attr]
+    """Partitions whose content these entries change, each once, in order."""
+    of_entries = [entry.partition for entry in entries if type(entry) in _TELLING]  # type: ignore[union-attr]
+    return list(dict.fromkeys(of_entries))
+
+
+def changes_content(entries: Iterable[Entry]) -> bool:
+    """Whether `partitions_of` has any."""
+    return not _TELLING.isdisjoint(map(type, entries))
 
 
 class Segment:

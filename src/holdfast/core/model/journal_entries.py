@@ -6,7 +6,7 @@ is its *lsn*. Earlier entries are durable before later ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import cast
 
 import msgspec
@@ -58,8 +58,10 @@ def seen(view: PlainView) -> Seen:
     return Seen(cast("View", view))
 
 
-def level_of(entries: Iterable[Entry]) -> int:
+def level_of(entries: Sequence[Entry]) -> int:
     """Later entries may be of this feature level."""
+    if Seen not in map(type, entries):
+        return LOWEST
     views: list[PlainView] = [entry.view for entry in entries if type(entry) is Seen]
     # A view of the first level is written as a PlainView.
     return max((view.level for view in views if isinstance(view, View)), default=LOWEST)
