@@ -519,3 +519,37 @@ def test_who_holds_nothing_may_be_lite_unless_nobody_else_holds_data() -> None:
     alone = Lead(Assignment(5, (B, None)))
     alone.enter(View(1, "id", [info(A), info(B, lite=True)]))
     assert not alone.migrations.may_demote(A)
+
+
+# -- more replicas than before
+
+
+@pytest.mark.rule("model/C-1")
+def test_partitions_get_the_indices_that_further_copies_need() -> None:
+    rows = [Assignment(5, (A, B)), Assignment(5, (B, A))]
+    lead = Lead(*rows, chosen=settings(2, backups=1)).enter()
+    assert [row.replicas for row in lead.table_replication.head] == [(A, B), (B, A)]
+    lead.migrations.resize(3)
+    lead.migrations.control()
+    lead.settle()
+    assert [row.replicas for row in lead.table_replication.head] == [(A, B, None), (B, A, None)]
+    lead.migrations.resize(2)
+    lead.migrations.control()
+    lead.settle()
+    assert [len(row.replicas) for row in lead.table_replication.head] == [3, 3], "indices are not taken away"
+
+
+@pytest.mark.rule("model/C-1")
+def test_a_partition_that_moves_gets_its_further_indices_later() -> None:
+    lead = Lead(*[Assignment(5, (A, B))] * 2, chosen=settings(2, backups=1))
+    lead.wanted = [(C, B), (A, B)]
+    lead.enter()
+    assert [partition for _, partition, *_ in lead.requests()] == [0]
+    lead.wanted = None
+    lead.migrations.resize(3)
+    lead.migrations.control()
+    lead.settle()
+    assert [len(row.replicas) for row in lead.table_replication.head] == [2, 3]
+    lead.ready(0)
+    lead.settle()
+    assert [len(row.replicas) for row in lead.table_replication.head] == [3, 3]
