@@ -9,7 +9,7 @@ import pytest
 from tests.core.multiraft.group_cluster import Cluster, Process
 
 from holdfast.config import MapSettings, Settings
-from holdfast.core.model.ids import MILLISECOND, GroupNumber, group_of
+from holdfast.core.model.ids import MILLISECOND, GroupNumber, group_of, place_of
 from holdfast.core.model.map_moves import NoMoves
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status
 from holdfast.core.model.records import Change
@@ -45,8 +45,8 @@ class Sink:
     def hear(self, event: EntryEvent) -> None:
         self.heard.append((event.kind, event.key, event.value))
 
-    def is_home(self, name: str, number: GroupNumber) -> bool:
-        return True
+    def zone_of(self, name: str) -> int:
+        return place_of(NUMBER)[0]
 
     def on_marked(self, number: GroupNumber) -> None: ...
 

@@ -117,6 +117,7 @@ class LeaderRouting:
         self._groups = groups
         self._replicas = ZoneReplicas(settings, out, groups, self, shared)
         self.homes = MapHomes(settings, out, other, self)
+        self.zone_of = self.homes.zone_of
         self._zones = self.homes.zones
         self._by_name = self.homes.by_name
         self._clients: dict[GroupNumber, tuple[int, ZonePartition]] = {}
@@ -347,9 +348,6 @@ class LeaderRouting:
         return False
 
     # -- leaders
-
-    def is_home(self, name: str, number: GroupNumber) -> bool:
-        return self.homes.zone_of(name) == place_of(number)[0]
 
     def hear(self, event: EntryEvent) -> None:
         """Only the leader notifies listeners."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from holdfast.core.model.ids import GroupNumber
+from holdfast.core.model.ids import GroupNumber, place_of
 from holdfast.core.model.operations import MOVING, EntryEvent, Op
 from holdfast.core.multiraft.hosted_group import LeadChanged, ReplicaNotice
 from holdfast.core.raft.raft_messages import RaftEntry
@@ -109,7 +109,8 @@ class ZonePartition:
         return [member.encode() for node in nodes if (member := groups.member(node)) is not None]
 
     def _on_event(self, event: EntryEvent) -> None:
-        if event.map in self._zone.sink.listening and self._zone.sink.is_home(event.map, self.number):
+        sink = self._zone.sink
+        if event.map in sink.listening and sink.zone_of(event.map) == place_of(self.number)[0]:
             self._zone.sink.hear(msgspec.structs.replace(event, term=self.term, group=self.group))
 
     @property

@@ -91,8 +91,9 @@ class ZoneSink(Protocol):
 
     def hear(self, event: EntryEvent) -> None: ...
 
-    def is_home(self, name: str, number: GroupNumber) -> bool:
-        """Whether the map lives in the zone of this group."""
+    @property
+    def zone_of(self) -> Callable[[str], int | None]:
+        """The zone in which a map lives; None: in none."""
 
     def on_marked(self, number: GroupNumber) -> None:
         """The marks of a partition of the group have changed (model/M-2)."""
