@@ -6,12 +6,13 @@ import msgspec
 import pytest
 
 from holdfast.core.model.baseline import Baseline
-from holdfast.core.model.ids import MemberId
+from holdfast.core.model.ids import GROUPS_FROM, MemberId
 from holdfast.core.model.journal_entries import (
     Began,
     Checkpointed,
     Dropped,
     Entry,
+    GroupWrote,
     MapSnapshot,
     Meta,
     Seen,
@@ -44,6 +45,7 @@ MADE: list[tuple[Entry, list[object]]] = [
     (Dropped(3), [5, 3, ""]),
     (Dropped(3, "m"), [5, 3, "m"]),
     (Checkpointed(3, 8, "file"), [6, 3, 8, "file"]),
+    (GroupWrote(GROUPS_FROM, b"write"), [8, GROUPS_FROM, b"write"]),
     (Meta("s", 1, "id", {MemberId("a"): "t"}), [7, "s", 1, "id", {"a": "t"}]),
 ]
 
