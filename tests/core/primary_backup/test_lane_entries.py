@@ -674,6 +674,9 @@ def test_events_go_to_the_sink_that_was_given() -> None:
             self.listening = {"m": 1}
             self.heard: list[EntryEvent] = []
 
+        def hear_written(self, name: str, rows: object) -> None:
+            raise AssertionError(name)
+
         def hear(self, event: EntryEvent) -> None:
             self.heard.append(event)
 
