@@ -29,6 +29,7 @@ ALLOWED = {
     ("server/member_grid.py", "router"): "which maps sessions may serve directly, asked for each buffer",
     ("holdfast_lab/check/leader_tables.py", "copies"): "the tables of leaders that clients get",
     ("server/member_grid.py", "copies"): "cuts for sessions: who reads one goes on with its lease",
+    ("engine/driver.py", "serving"): "which requests the data lane forwards, asked for each of them",
     (
         "holdfast_lab/sim/cluster.py",
         "lane",

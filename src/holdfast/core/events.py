@@ -16,6 +16,7 @@ from holdfast.core.model.views import Room
 if TYPE_CHECKING:
     from holdfast.core.messages import Message
     from holdfast.core.model.changes_since import Asked
+    from holdfast.core.model.forwarded_frames import ForwardedPart
     from holdfast.core.model.operations import Request
     from holdfast.core.model.records import Record
     from holdfast.core.model.transaction_orders import TransactionOrder
@@ -160,6 +161,8 @@ class ClientRequest:
 
     token: Token
     request: Request
+    doubt: str = ""
+    """Why it may have been applied already, by another member; empty: it has not been."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +170,13 @@ class ZoneBatches:
     """Requests on maps of zones, of all buffers read in this turn. Each batch is answered by one `ZoneBatchDone`."""
 
     batches: tuple[tuple[Token, ZoneBatch], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FramesForwarded:
+    """Requests for other members, of all buffers read in this turn. Each part is answered by one `ForwardedDone`."""
+
+    parts: list[tuple[Token, ForwardedPart]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +280,7 @@ Event = (
     | TurnEnded
     | ClientRequest
     | ZoneBatches
+    | FramesForwarded
     | CutRequested
     | CutLeased
     | ChangesAsked

@@ -168,6 +168,7 @@ class Member:
             self.activation,
             self.router,
         )
+        self.serving.forward_frames(ways.frames)
         replicas = 1 + settings.replica_backups()
         self.migrations = MigrationMaster(
             self.membership.maps.proven, self.out, self.membership, self.table_replication, replicas
@@ -291,7 +292,7 @@ class Member:
         if self.membership.has_left:
             self.out.complete(event.token, HAS_LEFT)
         else:
-            self.agreed.zones.homes.submit(event.request, event.token)
+            self.agreed.zones.homes.submit(event.request, event.token, event.doubt)
 
     def on_zone_batches(self, event: e.ZoneBatches) -> None:
         for token, batch in event.batches:
@@ -307,6 +308,7 @@ class Member:
 
     def on_route(self) -> None:
         self.router.on_timer()
+        self.serving.forwarding.on_timer()
         self.agreed.zones.on_timer()
 
     def on_gather(self) -> None:
@@ -454,6 +456,8 @@ MESSAGES: dict[type[m.Message], Callable[[Member, MemberId, Any], object]] = {
     m.MigrationRequest: lambda member, sender, message: member.source.on_request(sender, message),
     m.MigrationReady: lambda member, sender, message: member.migrations.on_ready(sender, message),
     m.MigrationRefused: lambda member, sender, message: member.migrations.on_refused(sender, message),
+    m.ForwardFrames: lambda member, sender, message: member.serving.forwarding.on_frames(sender, message),
+    m.FramesAnswer: lambda member, sender, message: member.serving.forwarding.on_answer(sender, message),
     m.Subscribe: lambda member, sender, message: member.listeners.on_subscribe(sender, message),
     m.Events: lambda member, _, message: member.listeners.on_events(message),
     m.Collecting: lambda member, sender, message: member.ack_clients.on_collecting(sender, message),
@@ -552,6 +556,7 @@ EVENTS: dict[type[e.Event], Callable[[Member, Any], object]] = {
     e.TimerFired: lambda member, event: member.on_timer(event.name),
     e.ClientRequest: Member.on_request,
     e.ZoneBatches: Member.on_zone_batches,
+    e.FramesForwarded: lambda member, event: member.serving.forwarding.take(event.parts),
     e.LaneUsed: lambda member, event: None,
     e.TurnEnded: lambda member, event: member.agreed.on_turn_ended(),
     e.Durable: lambda member, event: member.on_durable(event),
@@ -612,6 +617,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
         lambda member, it: member.last_holder.on_view(it.new),
         lambda member, it: member.agreed.on_view(it),
         lambda member, it: member.router.askers_gone(set(it.gone)),
+        lambda member, it: member.serving.forwarding.askers_gone(set(it.gone)),
         lambda member, it: member.migrations.on_view(it),
         lambda member, it: member.serving.on_view(it),
         lambda member, it: member.agreed.zones.restrict(),
@@ -625,6 +631,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
         lambda member, it: member.listeners.on_view(it),
         lambda member, it: member.ack_clients.on_view(it),
         lambda member, it: member.router.members_gone(set(it.gone)),
+        lambda member, it: member.serving.forwarding.members_gone(set(it.gone)),
         lambda member, it: member.transactions.on_view(it),
         lambda member, it: member.migrations.note_departing(),
         lambda member, it: member.moves.on_view(it),
@@ -660,6 +667,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
         lambda member, it: member.serving.on_assignment(it),
         lambda member, it: member.destination.retry(it.partition),
         lambda member, it: member.copies.retry(it.partition),
+        lambda member, it: member.serving.forwarding.look(it.partition),
         lambda member, it: member.router.served(it.partition),
     ),
     n.TableCurrent: (

@@ -613,6 +613,30 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag=41):
     missed: list[int]
 
 
+class ForwardFrames(msgspec.Struct, frozen=True, array_like=True, tag=64):
+    """Requests for entries of partitions that the receiver should serve, as clients sent them."""
+
+    ticket: int
+    first: int
+    """Number in the id of the first request; the others follow. 0: they have no ids."""
+    parts: list[tuple[int, bytes]]
+    """For each read buffer the number of requests, and their frames."""
+    heard: int = 0
+    """Number of the last `FramesAnswer` that the sender has received from the receiver (routing/R-16)."""
+
+
+class FramesAnswer(msgspec.Struct, frozen=True, array_like=True, tag=65):
+    """Responses to some parts of a `ForwardFrames`; another message may answer the others later."""
+
+    ticket: int
+    number: int
+    """The sender counts its answers."""
+    parts: list[tuple[int, bytes, bytes, list[int]]]
+    """Place of the part, its responses, withheld responses, and the places of requests that were not executed."""
+    unknown: str = ""
+    """Why the outcome of the requests with withheld responses is unknown."""
+
+
 class Subscribe(msgspec.Struct, frozen=True, array_like=True, tag=42):
     """Begin, or stop, sending the entry events of this map to the sender."""
 
@@ -787,6 +811,8 @@ Message = (
     | ForgetMaps
     | Forward
     | Answer
+    | ForwardFrames
+    | FramesAnswer
     | Subscribe
     | Events
     | Collecting

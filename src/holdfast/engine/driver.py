@@ -35,6 +35,7 @@ from holdfast.core.events import (
     ClientRequest,
     ClockSet,
     Event,
+    FramesForwarded,
     Heard,
     LaneUsed,
     MemberAction,
@@ -46,6 +47,7 @@ from holdfast.core.events import (
 )
 from holdfast.core.member import Member
 from holdfast.core.messages import Message
+from holdfast.core.model.forwarded_frames import ForwardedDone, ForwardedPart, OutgoingFrames
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId, Token
 from holdfast.core.model.operations import Done, Outcome, Request, Status
 from holdfast.core.model.timer_name import TimerName
@@ -68,6 +70,8 @@ TURN_MESSAGES = 200
 missing one; when that arrives, all are due at once.
 """
 STOPPED = Outcome(Status.CLOSING, None, "this member has stopped")
+FRAMES_BYTES = 256 * 1024
+"""An event gets no more frames for other members when it has this many, so that serving them takes a few ms."""
 DELIVERIES = frozenset({Complete, Notify, Announce, ClusterChanged, BackpressureChanged})
 LINKS = "links"
 
@@ -95,6 +99,10 @@ class Driver:
         """Whether `TurnEnded` is due, and at the end of a read buffer already."""
         self._rests = False
         self._batches: list[tuple[Token, ZoneBatch]] = []
+        self._frames: FramesForwarded | None = None
+        """In the inbox; the last one,"""
+        self._frames_bytes = 0
+        """and the bytes of its requests."""
         self.stopped = False
 
     def record(self, record: LifeRecorder) -> None:
@@ -218,11 +226,12 @@ class Driver:
             for packet in link.repeat(self.world.now_ns()):
                 self.world.carry(member, packet)
 
-    def execute(self, request: Request, done: Done) -> None:
+    def execute(self, request: Request, done: Done, doubt: str = "") -> None:
+        """`doubt`: see `ClientRequest`."""
         if self.stopped:
             done(HAS_LEFT if self.member.picture.has_left else STOPPED)
         else:
-            self._inbox.append(ClientRequest(self.callers.expect(done), request))
+            self._inbox.append(ClientRequest(self.callers.expect(done), request, doubt))
             if not self._busy:
                 self._run()
 
@@ -237,6 +246,22 @@ class Driver:
         if not self._batches:
             self.world.soon(self._run)
         self._batches.append((self.callers.expect(done), batch))
+
+    def forward(self, part: ForwardedPart, done: Callable[[ForwardedDone], None]) -> None:
+        """Forward one read buffer's requests for another member, with those of all other buffers of this turn, at its
+        end or before the next step. `done` is called once, unless this member stops before.
+        """
+        if self.stopped:
+            done(ForwardedDone(again=range(part.count)))
+            return
+        frames, inbox = self._frames, self._inbox
+        if frames is None or not inbox or inbox[-1] is not frames or self._frames_bytes >= FRAMES_BYTES:
+            frames = self._frames = FramesForwarded([])
+            self._frames_bytes = 0
+            inbox.append(frames)
+            self.world.soon(self._run)
+        frames.parts.append((self.callers.expect(done), part))
+        self._frames_bytes += len(part.frames)
 
     def act(self, action: MemberAction, answered: Callable[[object], None]) -> None:
         """`answered` is called once, with the action's answer or a RequestError."""
@@ -446,3 +471,17 @@ class Driver:
     def _wake(self) -> None:
         if self._timers:
             self.world.wake_at(min(self._timers.values()))
+
+
+class DriverForwards:
+    """Implements `server.frame_forwards.FrameForwards`."""
+
+    def __init__(self, driver: Driver) -> None:
+        forwarding = driver.member.serving.forwarding
+        self.away: list[OutgoingFrames | None] = forwarding.away
+        self.expected_bytes = forwarding.expected_bytes
+        self.stays: Callable[[str], bool] = forwarding.stays
+        self._driver = driver
+
+    def forward(self, part: ForwardedPart, done: Callable[[ForwardedDone], None]) -> None:
+        self._driver.forward(part, done)

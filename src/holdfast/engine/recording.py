@@ -28,6 +28,7 @@ from holdfast.core.journal.recovery import Recovered, Recovery
 from holdfast.core.membership.identity import Identity
 from holdfast.core.model import (
     changes_since,
+    forwarded_frames,
     ids,
     operations,
     records,
@@ -52,6 +53,7 @@ _NAMES = {
     name: value
     for module in (
         changes_since,
+        forwarded_frames,
         ids,
         messages,
         operations,

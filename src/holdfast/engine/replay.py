@@ -12,6 +12,7 @@ from holdfast.core.effects import Effect
 from holdfast.core.events import Event
 from holdfast.core.hosted_services import Service
 from holdfast.core.member import Member
+from holdfast.core.primary_backup.lane import PLAIN, Ways
 from holdfast.engine import recording
 from holdfast.engine.recording import (
     Begun,
@@ -68,13 +69,16 @@ class Replay:
         pieces: Iterator[Piece],
         services: Callable[[Sequence[str], Settings], Sequence[Service]],
         outside: Callable[[Member, str, bytes], None],
+        ways: Ways = PLAIN,
     ) -> None:
         """`services` makes the services with these names; `outside` repeats changes from outside the model.
+        `ways`: of the members.
         Raises RecordBroken, here and in `run`, for an unreadable recording.
         """
         self._pieces = pieces
         self._services = services
         self._outside = outside
+        self._ways = ways
         self._lives: dict[int, _Life] = {}
         self.steps = 0
         self._at = "the beginning"
@@ -113,6 +117,7 @@ class Replay:
             settings,
             self._services(piece.services, settings),
             recovered,
+            self._ways,
         )
         self._lives[piece.life] = _Life(piece, member)
         return Happened(self.steps, piece.life, piece.name, member, piece.at_ns, None, ())

@@ -6,19 +6,21 @@ import platform
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, cast
 
 from holdfast.config.schema import LaneChoice
 from holdfast.core.operations import conditions
 from holdfast.core.primary_backup import packed_puts_cy
-from holdfast.core.primary_backup.lane import PLAIN, Ways
+from holdfast.core.primary_backup.lane import Ways
 from holdfast.core.primary_backup.packed_puts_cy import PackedPuts
 from holdfast.core.store import entry_mapping
 from holdfast.core.store.entry_mapping import FreesLater
 from holdfast.runtime.compiled import compiled_from
 from holdfast.runtime.freeing import Freeing
 from holdfast.server.hazelcast import frame_parser, lane_tally, reference_lane
+from holdfast.server.hazelcast.frame_serving import PLAIN_WAYS, FrameServing
 from holdfast.server.hazelcast.reference_lane import LaneCode
 from holdfast.version import __version__
 
@@ -31,7 +33,7 @@ PUTS = "holdfast.core.primary_backup.packed_puts_compiled"
 class DataLane:
     kind: Literal["compiled", "python"]
     code: LaneCode
-    ways: Ways = PLAIN
+    ways: Ways = PLAIN_WAYS
     why: str = ""
     frees: FreesLater | None = None
     """Frees entries of dropped tables; None without compiled tables."""
@@ -55,8 +57,9 @@ def data_lane(choice: LaneChoice = "auto") -> DataLane:
     puts, puts_problem = compiled_from(PUTS, Path(packed_puts_cy.__file__))
     if compiled is None or table is None or puts is None:
         return DataLane("python", reference_lane, why=why or table_problem or puts_problem)
-    ways = Ways(table.EntryTable, cast("PackedPuts", puts))
-    return DataLane("compiled", cast("LaneCode", compiled), ways, frees=cast("FreesLater", table))
+    code = cast("LaneCode", compiled)
+    ways = Ways(table.EntryTable, cast("PackedPuts", puts), partial(FrameServing, code))
+    return DataLane("compiled", code, ways, frees=cast("FreesLater", table))
 
 
 def lane_sources() -> tuple[Path, ...]:

@@ -23,7 +23,7 @@ from holdfast.core.model.ids import Address, MemberId
 from holdfast.core.model.operations import GROWING, Outcome, Request, Status
 from holdfast.core.model.transaction_orders import TransactionAnswer
 from holdfast.core.model.views import MemberInfo, Room, built
-from holdfast.engine.driver import Driver
+from holdfast.engine.driver import Driver, DriverForwards
 from holdfast.errors import (
     Closing,
     ConfigError,
@@ -181,6 +181,7 @@ class Node(MemberGrid):
                 self.failed,
                 self.memory.came,
                 self.member.picture.backlog,
+                forwards=DriverForwards(self.driver),
             ),
             self.connection_log,
             DoorOptions(

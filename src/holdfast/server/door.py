@@ -24,10 +24,12 @@ from typing import Protocol
 from holdfast.actions.member_process import ClientConnection as ClientOfMember
 from holdfast.config import LimitSettings
 from holdfast.core.member_view import ReplicationBacklog
+from holdfast.core.model.forwarded_frames import OutgoingFrames
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.primary_backup.backlog import Backlog
 from holdfast.server.fast_path import FastPath, ServedMaps
 from holdfast.server.flow import Flow, Pressure
+from holdfast.server.frame_forwards import FrameForwards
 from holdfast.server.grid import Grid
 from holdfast.server.handshake import Capabilities
 from holdfast.server.hazelcast import reference_lane
@@ -122,6 +124,9 @@ class Session(Protocol):
         writes (`unsealed`) wait for backups.
         """
 
+    def forward(self, departing: list[OutgoingFrames]) -> None:
+        """Forward these requests, which the data lane took from a read buffer."""
+
     def unknown(self, answers: bytes) -> None:
         """The outcomes of writes that the data lane served, and whose responses were held back, will never be
         known.
@@ -167,6 +172,8 @@ class DoorMember:
     """Takes the number of bytes received."""
     backlog: ReplicationBacklog | None = None
     """The records kept for backups: while they are too many, clients are not read."""
+    forwards: FrameForwards | None = None
+    """Takes requests that other members serve; None: the data lane forwards none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +227,7 @@ class Door:
         """Oldest first."""
         self.unwritten: list[ClientConnection] = []
         """Connections with responses to write."""
-        self.sessions = _sessions(grid, limits, options)
+        self.sessions = _sessions(grid, limits, options, member.forwards)
         self._half_open: Quota[ClientConnection] = Quota(limits.unauthenticated_connections)
         self._clients: Quota[ClientConnection] = Quota(limits.connections)
         self._operators: Quota[ClientConnection] = Quota(limits.operator_connections)
@@ -445,9 +452,11 @@ class Door:
             connection.retry()
 
 
-def _sessions(grid: Grid, limits: LimitSettings, options: DoorOptions) -> dict[bytes, Make]:
+def _sessions(
+    grid: Grid, limits: LimitSettings, options: DoorOptions, forwards: FrameForwards | None
+) -> dict[bytes, Make]:
     """Session factories by the preamble of their protocol."""
-    served_maps = ServedMaps(grid.lane_access)
+    served_maps = ServedMaps(grid.lane_access, forwards)
     capabilities = Capabilities(options.request_ids, options.release)
     return {
         doors.HAZELCAST_CLIENT: lambda send, close, flow, admit, peer: HazelcastSession(
@@ -583,6 +592,11 @@ class ClientConnection:
         session = self._session
         assert session is not None, "the session allowed the data lane"
         self._serve(lambda data: session.served(data, at, out, unsealed), data)
+
+    def forward(self, departing: list[OutgoingFrames]) -> None:
+        """See `Session.forward`."""
+        if self._session is not None:
+            self._session.forward(departing)
 
     def unknown(self, answers: bytes) -> None:
         """See `Session.unknown`."""

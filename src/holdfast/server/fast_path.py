@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from holdfast.core.routing.lane_access import LaneAccess
 from holdfast.server.flow import Flow
+from holdfast.server.frame_forwards import FrameForwards
 from holdfast.server.grid import EntryLane
 from holdfast.server.hazelcast.reference_lane import Served
 
@@ -25,6 +26,8 @@ class FastPath(NamedTuple):
     """Whether the client itself waits for acknowledgements of backups; the session must then learn of each
     write.
     """
+    forwards: FrameForwards | None = None
+    """For requests that other members serve."""
 
 
 class ServedMaps:
@@ -32,7 +35,9 @@ class ServedMaps:
     first request for a map needs a session.
     """
 
-    def __init__(self, access: LaneAccess) -> None:
+    def __init__(self, access: LaneAccess, forwards: FrameForwards | None = None) -> None:
+        """`forwards`: for requests of these maps that other members serve; None: the lane forwards none."""
+        self.forwards = forwards
         self._access = access
         self._access_seen = access.changes
         self._names: dict[bytes, Served] = {}

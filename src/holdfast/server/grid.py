@@ -118,7 +118,8 @@ class Grid(Protocol):
     def wall_ms(self) -> int:
         """Milliseconds since 1970, for people and clients only."""
 
-    def execute(self, request: Request, done: Done) -> None: ...
+    def execute(self, request: Request, done: Done, doubt: str = "") -> None:
+        """`doubt`: why it may have been applied already; empty: it has not been."""
 
     def take_cut(
         self,

@@ -155,8 +155,8 @@ class MemberGrid:
     def losses(self) -> LostPartitions:
         return self.member.picture.losses
 
-    def execute(self, request: Request, done: Done) -> None:
-        self.driver.execute(request, self.times.timed(request, done))
+    def execute(self, request: Request, done: Done, doubt: str = "") -> None:
+        self.driver.execute(request, self.times.timed(request, done), doubt)
 
     def take_cut(
         self,

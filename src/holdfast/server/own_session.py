@@ -16,6 +16,7 @@ from holdfast.actions.operator_action import OperatorQuery
 from holdfast.actions.registry import read_action
 from holdfast.config import LimitSettings
 from holdfast.config.engine_features import KEY_RANGES
+from holdfast.core.model.forwarded_frames import OutgoingFrames
 from holdfast.core.model.operations import Outcome
 from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
 from holdfast.server import action_requests
@@ -92,6 +93,10 @@ class OwnSession:
         """The data lane does not serve this protocol."""
 
     def served(self, data: bytes, at: int, out: bytes, unsealed: bytes) -> None:
+        """Never called: see `fast_path`."""
+        raise InvariantBroken("the data lane speaks another protocol")
+
+    def forward(self, departing: list[OutgoingFrames]) -> None:
         """Never called: see `fast_path`."""
         raise InvariantBroken("the data lane speaks another protocol")
 

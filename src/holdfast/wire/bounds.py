@@ -538,6 +538,19 @@ def _answer(message: m.Answer, count: int) -> None:
     _numbers(*message.outcome.position)
 
 
+def _forward_frames(message: m.ForwardFrames, _: int) -> None:
+    _numbers(message.ticket, message.first, message.heard)
+    for count, frames in message.parts:
+        # A frame has more than one byte.
+        _numbers(count, most=len(frames))
+
+
+def _frames_answer(message: m.FramesAnswer, _: int) -> None:
+    _numbers(message.ticket, message.number)
+    for place, _answers, _withheld, skipped in message.parts:
+        _numbers(place, *skipped)
+
+
 def _events(message: m.Events, _: int) -> None:
     for event in message.events:
         _event(event)
@@ -676,6 +689,8 @@ _CHECKS: dict[type, Callable[[Any, int], None]] = {
     m.Forward: lambda message, count: _request(message.request, count),
     m.ZoneForward: _zone_forward,
     m.Answer: _answer,
+    m.ForwardFrames: _forward_frames,
+    m.FramesAnswer: _frames_answer,
     m.Events: _events,
     m.GroupMessages: _group_messages,
     m.GroupState: _group_state,

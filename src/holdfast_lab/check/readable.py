@@ -15,6 +15,8 @@ from holdfast.core.messages import (
     Fill,
     ForgetMaps,
     Forward,
+    ForwardFrames,
+    FramesAnswer,
     GroupStateWanted,
     Message,
     MetastoreWanted,
@@ -27,6 +29,7 @@ from holdfast.core.model.levels import (
     EVICTS,
     EXCHANGES,
     FORGETS,
+    FORWARDS_FRAMES,
     LOWEST,
     PACKED,
     STARTS_METASTORE,
@@ -44,6 +47,8 @@ def _begins(records: Iterable[Record]) -> bool:
 
 
 def level_of_message(message: Message) -> int:
+    if isinstance(message, ForwardFrames | FramesAnswer):
+        return FORWARDS_FRAMES
     if isinstance(message, MigrationRequest) and message.migration.kind is MigrationKind.EXCHANGE:
         return EXCHANGES
     if isinstance(message, ZoneForward) and message.request.op is Op.PIN:

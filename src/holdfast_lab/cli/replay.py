@@ -86,6 +86,7 @@ def replay(*, record: Path, member: str | None, partition: int | None, as_json: 
     """
     from holdfast.engine import recording
     from holdfast.engine.replay import Differs, Replay
+    from holdfast.server.hazelcast.frame_serving import PLAIN_WAYS
     from holdfast_lab.sim.damage import harm_again
     from holdfast_lab.sim.run import as_recorded
 
@@ -94,7 +95,7 @@ def replay(*, record: Path, member: str | None, partition: int | None, as_json: 
     tells = (member is not None or partition is not None) and not as_json
     with record.open("rb") as file:
         try:
-            run = Replay(recording.read(file.read), _services, harm_again)
+            run = Replay(recording.read(file.read), _services, harm_again, PLAIN_WAYS)
             for what, how in run.told.items():
                 tell(f"{what}: {how}")
             with as_recorded(run.told):

@@ -94,8 +94,8 @@ def simulate_seed(
     record: Callable[[bytes], object] | None = None,
 ) -> Verdict:
     """Run one seed. It imports the simulator here, so that other commands do not."""
-    from holdfast.core.primary_backup.lane import PLAIN
     from holdfast.runtime.data_lane import data_lane
+    from holdfast.server.hazelcast.frame_serving import PLAIN_WAYS
     from holdfast_lab.sim.run import simulate
 
     return simulate(
@@ -109,7 +109,7 @@ def simulate_seed(
         zones=terms.zones,
         transactions=terms.transactions,
         record=record,
-        ways=data_lane().ways if terms.compiled else PLAIN,
+        ways=data_lane().ways if terms.compiled else PLAIN_WAYS,
     )
 
 

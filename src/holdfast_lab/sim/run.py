@@ -11,7 +11,7 @@ from functools import partial
 
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.sync_request import How
-from holdfast.core.primary_backup.lane import PLAIN, Ways
+from holdfast.core.primary_backup.lane import Ways
 from holdfast.engine.recording import RecordBroken, Recorder
 from holdfast.version import __version__
 from holdfast_lab.check import convergence, ranked_placement
@@ -108,7 +108,7 @@ def simulate(
     transactions: bool = False,
     asked: Counter[str] | None = None,
     record: Callable[[bytes], object] | None = None,
-    ways: Ways = PLAIN,
+    ways: Ways | None = None,
 ) -> Verdict:
     """Run one seed.
 
@@ -143,10 +143,11 @@ def _run(
     *,
     power_cuts: bool,
     recorder: Callable[[World], Recorder] | None,
-    ways: Ways,
+    ways: Ways | None,
 ) -> tuple[Verdict, Marks]:
     world = World(seed, story)
-    world.ways = ways
+    if ways is not None:
+        world.ways = ways
     if recorder is not None:
         world.recorder = recorder(world)
     cluster = _cluster(world, shape)

@@ -17,10 +17,11 @@ from holdfast.core.effects import Note
 from holdfast.core.events import PeerSilent, SeedAbsent
 from holdfast.core.member_view import MemberView
 from holdfast.core.model.ids import MILLISECOND, Address, MemberId
-from holdfast.core.primary_backup.lane import PLAIN, Ways
+from holdfast.core.primary_backup.lane import Ways
 from holdfast.engine.driver import Driver
 from holdfast.engine.ports import Disk
 from holdfast.engine.recording import Recorder
+from holdfast.server.hazelcast.frame_serving import PLAIN_WAYS
 from holdfast_lab.sim.clocks import Clocks
 from holdfast_lab.sim.marks import Marks
 
@@ -63,7 +64,7 @@ class World:
         self.failures: list[str] = []
         self.overhearing: list[Overhear] = []
         self.recorder: Recorder | None = None
-        self.ways: Ways = PLAIN
+        self.ways: Ways = PLAIN_WAYS
         self.tap: Tap | None = None
 
     def at(self, time_ns: int, deed: Callable[[], None]) -> None:

@@ -31,6 +31,7 @@ from holdfast.engine.recording import (
     Stepped,
 )
 from holdfast.engine.replay import Differs, Replay
+from holdfast.server.hazelcast.frame_serving import PLAIN_WAYS
 from holdfast_lab.cli.main import holdfast_lab
 from holdfast_lab.cli.replay import _services
 from holdfast_lab.sim.cluster import Cluster, simulated_settings
@@ -59,7 +60,7 @@ def pieces(record: bytes) -> list[Piece]:
 
 
 def replay(found: Iterator[Piece]) -> Replay:
-    run = Replay(found, _services, harm_again)
+    run = Replay(found, _services, harm_again, PLAIN_WAYS)
     for _ in run.run():
         pass
     return run

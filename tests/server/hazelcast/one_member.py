@@ -230,6 +230,7 @@ class OneMemberGrid:
         self.answer_with: Outcome | None = None
         self.refuse_with: Outcome | None = None
         self.requests: list[Request] = []
+        self.doubts: list[str] = []
         self.timed: list[str] = []
         """What has ended that is no request."""
         self.reads: Counter[str] = Counter()
@@ -478,8 +479,9 @@ class OneMemberGrid:
 
         return remove
 
-    def execute(self, request: Request, done: Done) -> None:
+    def execute(self, request: Request, done: Done, doubt: str = "") -> None:
         self.requests.append(request)
+        self.doubts.append(doubt)
         if self.answer_with is not None:
             done(self.answer_with)
         elif request.op in WHOLE:

@@ -25,7 +25,7 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record, one_by_one
 from holdfast.core.model.transactions import locks_of_map
 from holdfast.core.outbox import Outbox
-from holdfast.core.primary_backup.lane import PLAIN, Lane
+from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.store.entry_mapping import Entries, NewEntries
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.runtime.data_lane import COMPILED, data_lane
@@ -33,6 +33,7 @@ from holdfast.runtime.data_lane import PUTS as PUTS_MODULE
 from holdfast.runtime.data_lane import TABLE as TABLE_MODULE
 from holdfast.server.hazelcast import frame_parser, reference_lane
 from holdfast.server.hazelcast.frame_parser import BATCH_KEYS, value_to_come
+from holdfast.server.hazelcast.frame_serving import PLAIN_WAYS
 from holdfast.server.hazelcast.keyed_requests import LANE_ROWS
 from holdfast.server.hazelcast.reference_lane import BULK_BYTES, Bulk, LaneCode, Served
 
@@ -687,5 +688,5 @@ def test_what_is_of_another_source_is_not_used(monkeypatch: pytest.MonkeyPatch) 
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, name, old)
             lane = data_lane()
-        assert (lane.kind, lane.code, lane.ways) == ("python", reference_lane, PLAIN)
+        assert (lane.kind, lane.code, lane.ways) == ("python", reference_lane, PLAIN_WAYS)
         assert "make install" in lane.why

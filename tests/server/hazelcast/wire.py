@@ -16,6 +16,8 @@ from hazelcast.serialization.data import Data
 from tests.server.hazelcast.one_member import OneMemberGrid
 
 from holdfast.config import LimitSettings
+from holdfast.server.fast_path import ServedMaps
+from holdfast.server.frame_forwards import FrameForwards
 from holdfast.server.hazelcast import reference_lane
 from holdfast.server.hazelcast.hazelcast_session import HazelcastSession
 from holdfast.server.hazelcast.reference_lane import LaneCode
@@ -73,12 +75,18 @@ class Wire:
         *,
         limits: LimitSettings | None = None,
         lane_code: LaneCode = reference_lane,
+        forwards: FrameForwards | None = None,
     ) -> None:
         self.grid = grid
         self.sent: list[bytes] = []
         self.closed: list[str] = []
         self.session = HazelcastSession(
-            grid, self.sent.append, self.closed.append, limits=limits, lane_code=lane_code
+            grid,
+            self.sent.append,
+            self.closed.append,
+            limits=limits,
+            lane_code=lane_code,
+            served_maps=ServedMaps(grid.lane_access, forwards),
         )
         self._correlation = 0
 

@@ -20,6 +20,7 @@ has the one in force. A member sends and writes at that level, and reads any lev
 | 7 | the same build | changed settings of maps are reset (model/C-2) |
 | 7 | the same build | maximum idle times in zones (raft_partition/Z-9) |
 | 7 | the same build | leaders of zones send invalidations for near caches (streams/E-1) |
+| 8 | the first build that forwards frames | requests of clients are forwarded as they came (routing/R-14) |
 
 To add a level: add a line here and in `SEGMENT_FORMATS`, raise `HIGHEST`, and check `Outbox.level` where the new thing
 is sent or written (`docs/upgrading.md`).
@@ -33,7 +34,7 @@ from typing import Final
 import msgspec
 
 LOWEST: Final = 1
-HIGHEST: Final = 7
+HIGHEST: Final = 8
 PACKED: Final = 2
 EVICTS: Final = 2
 FORGETS: Final = 3
@@ -51,8 +52,9 @@ MOVES_MAPS: Final = 7
 RESETS_MAPS: Final = 7
 ZONE_NEAR_CACHES: Final = 7
 ZONE_IDLE_TIMES: Final = 7
+FORWARDS_FRAMES: Final = 8
 
-SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3, 4: 3, 5: 4, 6: 4, 7: 4}
+SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3, 4: 3, 5: 4, 6: 4, 7: 4, 8: 4}
 """Level -> format of journal segments."""
 
 

@@ -22,6 +22,7 @@ import msgspec
 from holdfast.config import MOVES_MAP, TRANSACTIONS_MAP, Settings
 from holdfast.core.journal.log import Log
 from holdfast.core.model.decisions import Update
+from holdfast.core.model.forwarded_frames import FrameServer, MapAccess
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import DEFAULT_TTL, EntryEvent, EventKind, Value, WrittenRow
 from holdfast.core.model.partition_table import Assignment
@@ -55,11 +56,17 @@ class Swept(IntEnum):
     SOME_MAPS = 2
 
 
+class NewFrameServer(Protocol):
+    def __call__(self, lane: Lane, access: MapAccess, settings: Settings, /) -> FrameServer: ...
+
+
 class Ways(NamedTuple):
     """Parts of a member that exist as plain Python and compiled."""
 
     entries: NewEntries = dict
     puts: PackedPuts = packed_puts_cy
+    frames: NewFrameServer | None = None
+    """Serves forwarded frames with the data lane, which is in `server`; None: the member forwards and serves none."""
 
 
 PLAIN = Ways()

@@ -14,7 +14,7 @@ from holdfast.core.outbox import Outbox
 from holdfast.core.raft_partition.consensus_replication import ConsensusReplication
 from holdfast.core.raft_partition.zone_partition import ZonePartition
 from holdfast.core.routing.gatherings import Gathering, Gatherings, Rehoming
-from holdfast.core.routing.pending import Asker, Parked, Peer, Waiting
+from holdfast.core.routing.pending import Asker, Parked, Peer, Waiting, answer
 from holdfast.core.routing.request_refusals import RequestRefusals
 from holdfast.core.routing.router import Router
 
@@ -38,7 +38,7 @@ class OtherRouter(Protocol):
 
     def pass_on(self) -> None: ...
 
-    def execute(self, request: Request, asker: Asker) -> None: ...
+    def execute(self, request: Request, asker: Asker, doubt: str = "") -> None: ...
 
     def adopt(self, parked: Parked) -> None: ...
 
@@ -165,9 +165,17 @@ class MapHomes:
         zone = self.zones[number]
         return "" if zone.serves_maps(self._out.level) else unserved_reason(zone)
 
-    def submit(self, request: Request, asker: Asker) -> None:
-        """Carry out a request wherever its map lives, in a zone or not; the asker is answered once."""
-        (self._zones if self.holds(request) else self._other).execute(request, asker)
+    def submit(self, request: Request, asker: Asker, doubt: str = "") -> None:
+        """Carry out a request wherever its map lives, in a zone or not; the asker is answered once. `doubt`: why it may
+        have been applied already, outside zones.
+        """
+        if not self.holds(request):
+            self._other.execute(request, asker, doubt)
+        elif doubt:
+            # The zone does not know its id (routing/R-13).
+            answer(self._out, asker, Outcome(Status.UNKNOWN, None, f"{doubt}; its map was moved meanwhile"))
+        else:
+            self._zones.execute(request, asker)
 
     def find(self, request: Request) -> RoutedZone | Outcome:
         """Or the response to a request that none can serve."""

@@ -106,11 +106,11 @@ class Waiting:
     def full(self) -> bool:
         return self._requests >= self._requests_most
 
-    def enter(self, size: int) -> bool:
-        """Count another waiting request; returns False if there is no room."""
-        if self.full or self._bytes + size > self._bytes_most:
+    def enter(self, size: int, count: int = 1) -> bool:
+        """Count `count` more waiting requests; returns False if there is no room."""
+        if self._requests + count > self._requests_most or self._bytes + size > self._bytes_most:
             return False
-        self._requests += 1
+        self._requests += count
         self._bytes += size
         assert self._requests <= self._requests_most, (
             "the number of waiting requests is bounded (routing/R-6)"
@@ -118,9 +118,9 @@ class Waiting:
         assert self._bytes <= self._bytes_most, "the bytes of waiting requests are bounded (routing/R-6)"
         return True
 
-    def leave(self, size: int) -> None:
-        assert self._requests > 0 and self._bytes >= size, "only a counted request leaves"
-        self._requests -= 1
+    def leave(self, size: int, count: int = 1) -> None:
+        assert self._requests >= count and self._bytes >= size, "only a counted request leaves"
+        self._requests -= count
         self._bytes -= size
         assert self._requests or not self._bytes, "without requests no bytes are counted"
 
@@ -128,10 +128,11 @@ class Waiting:
         self.tickets += 1
         return self.tickets
 
-    def number(self) -> int:
-        """For another request that gets an id: unique among all routers (routing/R-13)."""
-        self._numbered += 1
-        return self._numbered
+    def number(self, count: int = 1) -> int:
+        """For the next requests that get an id, the first number: unique among all routers (routing/R-13)."""
+        first = self._numbered + 1
+        self._numbered += count
+        return first
 
     def look_in(self, after_ns: int) -> None:
         """Look at what waits after this time at the latest."""

@@ -59,7 +59,12 @@ class RequestRefusals:
 
     @property
     def any(self) -> bool:
-        return self.dataless or self.passive or bool(self.full) or bool(self.short) or self.losses.any
+        return self.restricts or self.losses.any
+
+    @property
+    def restricts(self) -> bool:
+        """Whether some requests are rejected now, in maps that have lost nothing."""
+        return self.dataless or self.passive or bool(self.full) or bool(self.short)
 
     def rejection(self, request: Request) -> Outcome | None:
         if self.dataless:

@@ -74,6 +74,15 @@ class Offers(Protocol):
     def stored_assignment(self, partition: int) -> Assignment | None: ...
 
 
+class ForwardedFrames(Protocol):
+    """See `frame_forwarding`."""
+
+    @property
+    def leftovers(self) -> dict[str, int]: ...
+
+    def open_since(self, before_ns: int) -> Iterator[OpenOperation]: ...
+
+
 class Router:
     def __init__(
         self,
@@ -125,21 +134,25 @@ class Router:
         self._sent: dict[int, tuple[MemberId, Parked]] = {}
         self._delayed: dict[int, list[Parked]] = {}
         """Requests that wait for a change of their partition, in the order of arrival (routing/R-11)."""
+        self.frames: ForwardedFrames | None = None
+        """Requests that are forwarded without this router; None: there are none."""
         replication.serve(self)
 
     # -- requests of sessions
 
-    def execute(self, request: Request, asker: Asker) -> None:
-        """Wherever its partition lives; the asker is answered once."""
+    def execute(self, request: Request, asker: Asker, doubt: str = "") -> None:
+        """Wherever its partition lives; the asker is answered once. `doubt`: why it may have been applied already."""
         problem = self._too_large(request)
+        parked = Parked(request, asker, self._out.now_ns + self._timeout_ns)
+        parked.doubt = doubt
         if problem:
-            answer(self._out, asker, Outcome(Status.TOO_LARGE, None, problem))
+            self._answer(parked, Outcome(Status.TOO_LARGE, None, problem))
         elif request.op is Op.PIN and not self._of_terms:
             answer(self._out, asker, NOT_IN_A_ZONE)
         elif request.op in WHOLE:
             self.gatherings.begin(request, asker)
         else:
-            self._dispatch(Parked(request, asker, self._out.now_ns + self._timeout_ns))
+            self._dispatch(parked)
 
     def _too_large(self, request: Request) -> str:
         key, value, limits = request.key, request.value, self._limits
@@ -350,6 +363,8 @@ class Router:
             yield from parked_since(
                 before_ns, self._timeout_ns, parked.values(), sent.values(), delayed.values()
             )
+        if self.frames is not None:
+            yield from self.frames.open_since(before_ns)
         yield from self.gatherings.open_since(before_ns)
 
     def waits(self) -> Iterator[Parked]:
@@ -363,6 +378,7 @@ class Router:
             "requests that wait for a change": sum(len(parked) for parked in self._delayed.values()),
             "forwarded requests": len(self._sent) + self.gatherings.asked,
             "clearings": self._replication.running,
+            **(self.frames.leftovers if self.frames is not None else {}),
         }
 
     @property
@@ -381,6 +397,10 @@ class Router:
             self._unread.add(member)
         else:
             self._unread.discard(member)
+
+    def is_unread(self, member: MemberId) -> bool:
+        """See routing/R-8."""
+        return member in self._unread
 
     def served(self, partition: int) -> None:
         """The partition is served here, or its assignment changed: dispatch its waiting requests."""

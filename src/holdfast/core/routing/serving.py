@@ -23,9 +23,10 @@ from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import Room
 from holdfast.core.outbox import Outbox
 from holdfast.core.partition_table.table_replication import TableReplication
-from holdfast.core.primary_backup.lane import Lane, Swept
+from holdfast.core.primary_backup.lane import Lane, NewFrameServer, Swept
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.primary_backup.primary_activation import PrimaryActivation
+from holdfast.core.routing.frame_forwarding import FrameForwarding
 from holdfast.core.routing.router import Router
 
 SWEEP_LIMIT = 200
@@ -64,6 +65,12 @@ class Serving:
         self._activation = activation
         self._router = router
         self._access = router.access
+        self.forwarding = router.frames = FrameForwarding(me, settings, out, rows, router, lane, membership)
+
+    def forward_frames(self, server: NewFrameServer | None) -> None:
+        """None: this member forwards no frames, and serves none."""
+        if server is not None:
+            self.forwarding.serve_with(server(self._lane, self._access, self._settings))
 
     # -- the primary of a partition
 
@@ -198,6 +205,7 @@ class Serving:
     def _show(self) -> None:
         for partition, copy in enumerate(self._lane.leading):
             self._lane.serving[partition] = None if self._hides(partition) else copy
+        self.forwarding.look_at_all()
 
     def _hides(self, partition: int) -> bool:
         """Whether sessions must not write to the partition through the data lane, because some writes are

@@ -27,6 +27,7 @@ from functools import partial
 from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, epoll
 from typing import Any, Protocol
 
+from holdfast.core.model.forwarded_frames import OutgoingFrames
 from holdfast.core.routing.lane_access import LaneAccess
 from holdfast.core.store import uncompiled as cython
 from holdfast.runtime.doors.system_calls import (
@@ -340,6 +341,7 @@ class Poll:
     _room: bytearray
     _out: bytearray
     _bulk: list[Bulk]
+    _departing: list[OutgoingFrames]
     _unsealed: bytearray
     _answered: list[Wire]
     _come: cython.Py_ssize_t
@@ -371,6 +373,8 @@ class Poll:
         """Responses that are sent at the end of this call."""
         self._bulk = []
         """Large values inside the last responses, by offset; they are not copied."""
+        self._departing = []
+        """Requests of the last buffer that other members serve."""
         self._unsealed = bytearray()
         self._answered = []
         """Their connections."""
@@ -619,6 +623,8 @@ class Poll:
         first: cython.Py_ssize_t = len(bulk)
         at: cython.Py_ssize_t = self._serve(data, 0, self._sink, wire.names, wire.longest, room, apart)
         wire.took = True
+        if self._departing:
+            wire.connection.forward(self._departing)
         settled: cython.bint = True
         if unsealed:
             self._wrote = True
@@ -708,8 +714,9 @@ class Poll:
         if path is not None:
             if self._sink is None:
                 self._sink = self._lane_code.PrimarySink(
-                    path.lane, self._out, self._unsealed, self._tally, self._bulk
+                    path.lane, self._out, self._unsealed, self._tally, self._bulk, path.forwards
                 )
+                self._departing = self._sink.departing
             wire.lane = path.lane
             wire.names = path.names
             wire.longest = path.longest

@@ -46,6 +46,7 @@ cdef struct RowFields:
     bint ttl
     bint ttl_first
     bint answers_value
+    bint shows
 
 ctypedef const RowFields *Row
 ctypedef (Py_ssize_t, Row, int, long long, long long, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t) Parsed
@@ -138,6 +139,7 @@ cdef int SIZE_AT = 19
 cdef int VALUE_AT = 29
 cdef Py_ssize_t SMALL = reference_lane.SMALL
 cdef Py_ssize_t BULK_BYTES = reference_lane.BULK_BYTES
+cdef Py_ssize_t EXPECTED_BYTES = reference_lane.EXPECTED_BYTES
 cdef Py_ssize_t BATCH_ANSWER_BYTES = reference_lane.BATCH_ANSWER_BYTES
 cdef bytes ENDS_LIST = END_FRAME
 cdef bytes VIEW_BEGINS = VIEWS.first + bytes(8)
@@ -233,6 +235,13 @@ cdef class PrimarySink:
     cdef bytearray unsealed
     cdef list bulk
     cdef LaneTally tally
+    # of requests for other members, and from them
+    cdef object forwards
+    cdef list away
+    cdef Py_ssize_t expected_bytes
+    cdef readonly list departing
+    cdef public object ids
+    cdef public long long served
     # of the buffer
     cdef list serving
     cdef list puts
@@ -241,19 +250,29 @@ cdef class PrimarySink:
     cdef bint locks_entries
     cdef dict listening
     cdef list written
+    cdef list leading
     cdef bytes apart
     cdef long long counts[MOST_OPERATIONS]
     cdef long long wall_ms
     # of the map
     cdef str name
     cdef bint reads_only
+    cdef bint leaves
     cdef bint listened
     cdef bint times_known
     cdef long long ttl_ms
     cdef long long max_idle_ms
     cdef long long reads
 
-    def __init__(self, lane, bytearray out not None, bytearray unsealed not None, LaneTally tally=None, list bulk=None):
+    def __init__(
+        self,
+        lane,
+        bytearray out not None,
+        bytearray unsealed not None,
+        LaneTally tally=None,
+        list bulk=None,
+        forwards=None,
+    ):
         self.lane = lane
         self.out = out
         self.unsealed = unsealed
@@ -261,11 +280,18 @@ cdef class PrimarySink:
         self.bulk = bulk
         self.written = []
         self.name = ""
+        self.forwards = forwards
+        self.departing = []
+        self.served = 0
+        if forwards is not None:
+            self.away = forwards.away
+            self.expected_bytes = forwards.expected_bytes
 
     cdef int begin(self, bytes apart) except -1:
         lane = self.lane
         cdef int number
         self.serving = lane.serving
+        self.leading = lane.leading
         self.puts = lane.open_puts
         self.direct = self.puts is not None
         self.listening = lane.listening
@@ -285,6 +311,7 @@ cdef class PrimarySink:
         self.reads_only = type(served) is tuple
         self.name = served[0] if self.reads_only else served
         self.listened = len(self.listening) and self.name in self.listening
+        self.leaves = self.away is not None and not self.forwards.stays(self.name)
         self.times_known = False
         return 0
 
@@ -312,6 +339,37 @@ cdef class PrimarySink:
         self.reads = 0
         return 0
 
+    cdef Py_ssize_t serve(self, const Frame *frame, Py_ssize_t size) except -2:
+        """Carry the message of this size out, or forward it."""
+        cdef Py_ssize_t taken = self.take(frame)
+        if taken < 0 and self.apart is None:
+            taken = self.forward(frame, size, 1)
+        if taken >= 0:
+            self.served += 1
+        return taken
+
+    cdef Py_ssize_t forward(self, const Frame *frame, Py_ssize_t size, Py_ssize_t keys) except -2:
+        """As `reference_lane.PrimarySink.forward`. `size`: of the message."""
+        cdef bytearray frames, kinds
+        cdef unsigned char *to
+        cdef Py_ssize_t expected
+        if not self.leaves or frame.partition >= len(self.away) or self.leading[frame.partition] is not None:
+            return GENERAL
+        outgoing = self.away[frame.partition]
+        if outgoing is None or (self.reads_only and not frame.row.reads):
+            return GENERAL
+        frames, kinds = outgoing.frames, outgoing.kinds
+        if not len(frames):
+            self.departing.append(outgoing)
+        memcpy(longer(frames, size), frame.message, size)
+        to = longer(kinds, 1)
+        to[0] = <unsigned char> frame.row.counter
+        expected = self.expected_bytes if frame.row.shows else EXPECTED_BYTES
+        outgoing.expected += expected
+        if frame.row.reads:
+            self.reads += keys
+        return expected
+
     cdef Py_ssize_t take(self, const Frame *frame) except -2:
         cdef PartitionCopy copy
         if frame.partition >= len(self.serving):
@@ -330,6 +388,15 @@ cdef class PrimarySink:
         if self.locks_entries and LOCKS in <dict> copy.maps and self.lane.locked(copy, self.name, key_of(frame)):
             return GENERAL
         self.counts[frame.row.counter] += 1
+        if self.ids is not None:
+            self.report()
+            write = write_of(frame, self.apart)
+            return self.answer(
+                frame,
+                self.ids.write(
+                    self.served, LANE_ROWS[frame.row.number], copy, self.name, key_of(frame), write
+                ),
+            )
         if frame.row.looks:
             return self.write_if(frame, copy)
         return self.answer(frame, self.store(frame, copy) if frame.row.stores else self.remove(frame, copy))
@@ -445,9 +512,17 @@ cdef class PrimarySink:
                 each = step_entry(frame, each)
                 if self.lane.locked(copy, self.name, key_of(frame)):
                     return GENERAL
-        for number in range(count):
-            at = step_entry(frame, at)
-            self.store(frame, copy)
+        if self.ids is not None:
+            self.report()
+            entries = []
+            for number in range(count):
+                at = step_entry(frame, at)
+                entries.append((key_of(frame), value_of(frame, None), hash_of(frame)))
+            self.ids.write_batch(self.served, copy, self.name, entries)
+        else:
+            for number in range(count):
+                at = step_entry(frame, at)
+                self.store(frame, copy)
         self.counts[frame.row.counter] += 1
         answer_plainly(self.unsealed, <bytes> FOUND[frame.row.number], frame.message)
         return 0
@@ -829,7 +904,7 @@ cdef Py_ssize_t serve_batch(
     """As `reference_lane.serve_batch`. `after`: where the next message begins."""
     cdef PrimarySink primary = sink if type(sink) is PrimarySink else None
     cdef Bytes raw = <Bytes> PyBytes_AS_STRING(data)
-    cdef Py_ssize_t name_at, list_at, count
+    cdef Py_ssize_t name_at, list_at, count, taken
     cdef Frame frame
     if primary is None:
         after[0], taken = reference_lane.serve_batch(data, at, sink, names, longest)
@@ -845,7 +920,12 @@ cdef Py_ssize_t serve_batch(
     primary.enter(served)
     frame.message = raw + at
     frame.ttl_ms = frame.max_idle_ms = DEFAULT_TIME
-    return primary.take_batch(&frame, raw + list_at + NAME_HEADER, count)
+    taken = primary.take_batch(&frame, raw + list_at + NAME_HEADER, count)
+    if taken < 0:
+        taken = primary.forward(&frame, after[0] - at, count)
+    if taken >= 0:
+        primary.served += 1
+    return taken
 
 
 def serve_entries(
@@ -895,7 +975,10 @@ def serve_entries(
         frame.expected, frame.expected_size = raw + key_end + DATA_AT, 0
         if frame.row.expects:
             frame.expected_size = expected_end - key_end - DATA_AT
-        taken = primary.take(&frame) if primary is not None else hand_over(sink, served, &frame, apart)
+        if primary is not None:
+            taken = primary.serve(&frame, after - at)
+        else:
+            taken = hand_over(sink, served, &frame, apart)
         if taken < 0:
             break
         room -= taken
@@ -919,6 +1002,7 @@ cdef int learn_rows() except -1:
         to.views = row.views
         to.key_flags, to.expects, to.expected_flags = row.key_flags, row.expects, row.expected_flags
         to.ttl, to.ttl_first, to.answers_value = row.ttl, row.ttl_first, row.answers_value
+        to.shows = row.shows
     return 0
 
 

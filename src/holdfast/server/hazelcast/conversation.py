@@ -6,6 +6,8 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from functools import partial
 
+from msgspec.structs import replace
+
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import READS, Op, Outcome, Request, Status, Value, too_long
 from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionOrder
@@ -103,6 +105,8 @@ class Conversation:
         self._waiting = 0
         self.handed_over = False
         """Whether the current request has changed anything in the member: see `handle_error`."""
+        self.doubtful: tuple[bytes, str] | None = None
+        """Id of the current request, which another member may have applied, and why; None: no member has."""
 
     # -- output
 
@@ -268,9 +272,17 @@ class Conversation:
                 self.reject(call.correlation, *refusal(outcome))
 
         self.handed_over = True
-        self.grid.execute(
-            request, self.callback(f"the answer to {name_of(call.kind)}", done, call.correlation)
-        )
+        told = self.callback(f"the answer to {name_of(call.kind)}", done, call.correlation)
+        self._hand_over(request, told, self.doubtful)
+
+    def _hand_over(
+        self, request: Request, done: Callable[[Outcome], None], doubtful: tuple[bytes, str] | None
+    ) -> None:
+        if doubtful is None:
+            self.grid.execute(request, done)
+        else:
+            request_id, doubt = doubtful
+            self.grid.execute(replace(request, id=request_id), done, doubt)
 
     def transact(
         self,
@@ -363,6 +375,8 @@ class Conversation:
             over()
 
         told = self.callback(f"the answer to {name_of(call.kind)}", done, call.correlation)
+        # A later slice may run during another request.
+        doubtful = self.doubtful
         items = taken = 0
         for request in requests:
             if request is None:
@@ -380,14 +394,23 @@ class Conversation:
                 self._expect(0, expected)
             place = len(outcomes)
             outcomes.append(None)
-            if self._waiting >= WAITING_MAX:
-                outcomes[place] = Outcome(Status.NOT_READY, None, f"{self._waiting} {WAITING}")
+            outcomes[place] = self._unstarted(place, doubtful)
+            if outcomes[place] is not None:
                 continue
             missing += 1
             self._expect(1, 0)
             self.handed_over = True
-            self.grid.execute(request, partial(told, place))
+            self._hand_over(request, partial(told, place), doubtful)
         over()
+
+    def _unstarted(self, place: int, doubtful: tuple[bytes, str] | None) -> Outcome | None:
+        """Why the request at this place of several cannot be started; None: it can."""
+        if doubtful is not None and place:
+            # The id names the first alone.
+            return Outcome(Status.UNKNOWN, None, doubtful[1])
+        if self._waiting >= WAITING_MAX:
+            return Outcome(Status.NOT_READY, None, f"{self._waiting} {WAITING}")
+        return None
 
     def _expect(self, requests: int, size: int) -> None:
         self._waiting += requests

@@ -14,6 +14,7 @@ from functools import partial
 from io import BytesIO
 
 from holdfast.config import INTERNAL, LimitSettings
+from holdfast.core.model.forwarded_frames import OutgoingFrames
 from holdfast.core.model.operations import MAP_NAME_MAX
 from holdfast.core.model.zone_batches import ZoneBatchDone
 from holdfast.errors import InvariantBroken, ProtocolError, TooLarge
@@ -36,9 +37,9 @@ from holdfast.server.hazelcast import cluster_views as views
 from holdfast.server.hazelcast import entry_events as listeners
 from holdfast.server.hazelcast import schema_requests as schemas
 from holdfast.server.hazelcast.conversation import Conversation, RequestKind
+from holdfast.server.hazelcast.forwarded_requests import ForwardedRequests, unknown_response
 from holdfast.server.hazelcast.fragments import Fragments, RequestTooLarge
 from holdfast.server.hazelcast.frame_parser import DATA_AT
-from holdfast.server.hazelcast.keyed_requests import changed_nothing
 from holdfast.server.hazelcast.lane_tally import LaneTally
 from holdfast.server.hazelcast.names import name_of
 from holdfast.server.hazelcast.reference_lane import LaneCode, Served
@@ -60,14 +61,10 @@ from holdfast.wire.hazelcast.hazelcast_frames import (
 from holdfast.wire.hazelcast.layouts import Call, RequestLayout
 from holdfast.wire.hazelcast.refusals import (
     ACCESS_CONTROL,
-    AGAIN,
     BAD_ARGUMENT,
-    INDETERMINATE,
     NOT_AUTHENTICATED,
-    UNKNOWN_OUTCOME,
     UNSUPPORTED,
     CallRefused,
-    error,
 )
 
 _MOST_NAMES = 1000
@@ -100,14 +97,6 @@ def _backup_listener(talk: Conversation, call: Call) -> None:
 
 def _nothing_to_undo() -> None:
     return None
-
-
-def _unknown(answer: bytes, why: str) -> bytes:
-    """The error instead of a withheld response. A request that changed nothing may be repeated."""
-    correlation = RESPONSE.unpack_from(answer)[3]
-    if changed_nothing(answer):
-        return error(correlation, AGAIN, f"nothing was changed; ask again: {why}")
-    return error(correlation, INDETERMINATE, f"{UNKNOWN_OUTCOME} ({why})")
 
 
 MESSAGES: dict[int, RequestKind] = {
@@ -156,14 +145,12 @@ class HazelcastSession:
         """
         self._send = send
         self._grid = grid
+        self._served_maps = served_maps or ServedMaps(grid.lane_access)
         self._lane = grid.lane
         self._serve_lane = lane_code.serve_entries
         self._tally = tally
         self._limits = limits or LimitSettings()
-        self._longest = (
-            self._limits.key_bytes + DATA_AT,
-            self._limits.value_bytes + DATA_AT,
-        )
+        self._longest = (self._limits.key_bytes + DATA_AT, self._limits.value_bytes + DATA_AT)
         self._flow = flow or Flow()
         self._talk = Conversation(
             grid,
@@ -175,7 +162,6 @@ class HazelcastSession:
             admit=lambda: admit(False),
             peer=peer,
         )
-        self._served_maps = served_maps or ServedMaps(grid.lane_access)
         self._names: dict[bytes, Served] = {}
         """Maps for the data lane: none before authentication, then the shared ones or the connection's own."""
         self._access = grid.lane_access
@@ -184,7 +170,12 @@ class HazelcastSession:
         self._zone_maps: dict[bytes, ZoneMap] = {}
         """Maps in zones, for their data lane."""
         self._unsealed = bytearray()
-        self._sink = lane_code.PrimarySink(self._lane, self._talk.out, self._unsealed, tally)
+        self._sink = lane_code.PrimarySink(
+            self._lane, self._talk.out, self._unsealed, tally, None, self._served_maps.forwards
+        )
+        self._forwarded = ForwardedRequests(
+            self._talk, MESSAGES, self._served_maps.forwards, tally, self._answer
+        )
         self._held: BytesIO | None = None
         """An incomplete message. It grows in place, because joining 16 MB at its end would take 12 ms."""
         self._unseen = b""
@@ -225,6 +216,8 @@ class HazelcastSession:
         if self._access.changes != self._access_seen:
             self._look_maps_up_again()
         at = self._serve_lane(data, 0, self._sink, self._names, self._longest, room)
+        if self._sink.departing:
+            self.forward(self._sink.departing)
         if self._unsealed or at < len(data):
             self._go_on_from(data, at)
         elif (out := talk.out) and not talk.gone:
@@ -248,7 +241,14 @@ class HazelcastSession:
         if not self._names and talk.rights.everything:
             self._names = self._served_maps.now()
         return FastPath(
-            self._lane, self._names, self._longest, flow, access, self._access_seen, talk.collects_acks
+            self._lane,
+            self._names,
+            self._longest,
+            flow,
+            access,
+            self._access_seen,
+            talk.collects_acks,
+            self._served_maps.forwards,
         )
 
     def served(self, data: bytes, at: int, out: bytes, unsealed: bytes) -> None:
@@ -432,6 +432,8 @@ class HazelcastSession:
         if self._access.changes != self._access_seen:
             self._look_maps_up_again()
         at = self._serve_lane(data, at, self._sink, self._names, self._longest, self._flow.left)
+        if self._sink.departing:
+            self.forward(self._sink.departing)
         self._seal()
         if at < len(data) and self._zone_maps:
             at = self._serve_zones(data, at)
@@ -469,6 +471,9 @@ class HazelcastSession:
         if not talk.busy:
             talk.flush()
 
+    def forward(self, departing: list[OutgoingFrames]) -> None:
+        self._forwarded.send(departing)
+
     def _seal(self) -> None:
         if not self._unsealed:
             return
@@ -505,7 +510,7 @@ class HazelcastSession:
         elif safe:
             talk.out += answers
         else:
-            self._say_unknown(answers)
+            self._say_unknown(answers, self._lane.unknown_because)
         if not talk.busy:
             talk.flush()
 
@@ -513,14 +518,13 @@ class HazelcastSession:
         """The outcome of writes that were served without this session will never be known."""
         talk = self._talk
         if not talk.gone:
-            self._say_unknown(answers)
+            self._say_unknown(answers, self._lane.unknown_because)
             if not talk.busy:
                 talk.flush()
 
-    def _say_unknown(self, answers: bytes) -> None:
-        why = self._lane.unknown_because
+    def _say_unknown(self, answers: bytes, why: str) -> None:
         for answer in messages_in(answers):
-            self._talk.out += _unknown(answer, why)
+            self._talk.out += unknown_response(answer, why)
 
     # -- all other requests
 

@@ -137,6 +137,7 @@ class LaneRow:
         "missing",
         "number",
         "reads",
+        "shows",
         "stores",
         "ttl",
         "ttl_first",
@@ -171,6 +172,8 @@ class LaneRow:
         self.counter = COUNTED.index(request.op)
         self.answers_value = request.form is Form.VALUE
         self.views = request.form is Form.VIEW
+        self.shows = self.answers_value or self.views or request.form is Form.ENTRIES
+        """Whether the response has values."""
         ends = request.form in (Form.NOTHING, Form.TRUTH, Form.TRUE)
         fixed_bytes = 1 if request.form in (Form.TRUTH, Form.TRUE) else LONG_BYTES if self.views else 0
         self.first = _FIRST.pack(19 + fixed_bytes, 0xE000 if ends else 0xC000, request.kind + 1)

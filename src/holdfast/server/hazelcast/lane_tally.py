@@ -68,6 +68,16 @@ class LaneTally:
         self.counts = taken[:READS_COUNTED] + [0] * (len(taken) - READS_COUNTED)
         return taken
 
+    def settle_forwarded(self, kinds: bytes, took_ns: cython.longlong, unknown: cython.longlong) -> None:
+        """Another member has carried out these operations (places in `COUNTED`). `unknown`: writes among them whose
+        outcome will never be known.
+        """
+        counts = [0] * len(self._sums)
+        for kind in kinds:
+            counts[kind] += 1
+        self._unknown += unknown
+        self._add(counts, 0, took_ns)
+
     def settle(self, taken: list[int], took_ns: cython.longlong, safe: bool) -> None:
         """Their responses leave now, after `took_ns`, or their outcome will never be known."""
         if not safe:

@@ -11,9 +11,11 @@ from struct import Struct
 from typing import Protocol, TypeVar
 
 from holdfast.config import TRANSACTIONS_MAP
+from holdfast.core.model.forwarded_frames import OutgoingFrames
 from holdfast.core.operations.conditions import takes_effect
 from holdfast.core.operations.map_operations import view_of
 from holdfast.core.store.partition_copy import PartitionCopy
+from holdfast.server.frame_forwards import FrameForwards
 from holdfast.server.grid import EntryLane
 from holdfast.server.hazelcast.entry_views import NO_VIEW, view_response
 from holdfast.server.hazelcast.frame_parser import (
@@ -58,6 +60,8 @@ BULK_BYTES = 32 * 1024
 """Values from this size on are not copied into a response, if `bulk` takes them: one more piece to send costs
 less.
 """
+EXPECTED_BYTES = 64
+"""Estimated size of a response without values."""
 BATCH_ANSWER_BYTES = 64 * 1024
 """A batch with more keys and values in its response is left to the session, which makes it in slices. Not above the
 lowest `limits.answer_bytes`.
@@ -70,6 +74,14 @@ class Sink(Protocol[T_contra]):
     """Carries out the requests of a read buffer. `T_contra`: its knowledge of a map. `read` and `write`
     return the room that the response takes, or `GENERAL`; then nothing was done.
     """
+
+    served: int
+    """Requests carried out, or forwarded."""
+
+    def forward(self, row: LaneRow, partition: int, served: T_contra, whole: bytes, keys: int, /) -> int:
+        """Send a request to the owner of its partition, if that is another member and nothing was done here.
+        `whole`: the message. `keys`: their number.
+        """
 
     def read(
         self, row: LaneRow, partition: int, served: T_contra, key: bytes, correlation: bytes, /
@@ -109,6 +121,26 @@ class Sink(Protocol[T_contra]):
         """No more requests of this buffer follow."""
 
 
+class RequestIds(Protocol):
+    """Ids of requests that another member has forwarded."""
+
+    def write(
+        self,
+        number: int,
+        row: LaneRow,
+        copy: PartitionCopy,
+        name: str,
+        key: bytes,
+        write: EntryWrite,
+        /,
+    ) -> bytes | None:
+        """As `carry_out`, and the copy remembers the response. `number`: of the request, from 0."""
+
+    def write_batch(
+        self, number: int, copy: PartitionCopy, name: str, entries: list[BatchEntry], /
+    ) -> None: ...
+
+
 class PrimarySink:
     """Requests for maps whose primary may be this member."""
 
@@ -119,15 +151,43 @@ class PrimarySink:
         unsealed: bytearray,
         tally: LaneTally | None = None,
         bulk: list[Bulk] | None = None,
+        forwards: FrameForwards | None = None,
     ) -> None:
         """Responses are added to `out`; those that wait for other members to `unsealed`, until the lane's
-        batch is closed. `bulk` gets large values.
+        batch is closed. `bulk` gets large values. `forwards`: None if no requests are for other members.
         """
         self.lane = lane
         self.out = out
         self.unsealed = unsealed
         self.bulk = bulk
         self.tally = tally
+        self.forwards = forwards
+        self.departing: list[OutgoingFrames] = []
+        """With requests of this buffer. The caller empties it."""
+        self.ids: RequestIds | None = None
+        """Ids of the requests; None: they have none."""
+        self.served = 0
+        """Requests carried out or skipped since `ids` was set."""
+
+    def forward(self, row: LaneRow, partition: int, served: Served, whole: bytes, keys: int) -> int:
+        forwards = self.forwards
+        if forwards is None or partition >= len(forwards.away):
+            return GENERAL
+        away = forwards.away[partition]
+        if away is None or self.lane.leading[partition] is not None:
+            return GENERAL
+        name, reads_only = (served, False) if type(served) is str else (served[0], True)
+        if (reads_only and not row.reads) or forwards.stays(name):
+            return GENERAL
+        if not away.frames:
+            self.departing.append(away)
+        away.frames += whole
+        away.kinds.append(row.counter)
+        expected = forwards.expected_bytes if row.shows else EXPECTED_BYTES
+        away.expected += expected
+        if row.reads and self.tally is not None:
+            self.tally.read(name, keys)
+        return expected
 
     def read(self, row: LaneRow, partition: int, served: Served, key: bytes, correlation: bytes) -> int:
         lane, out = self.lane, self.out
@@ -192,13 +252,10 @@ class PrimarySink:
             return GENERAL
         if lane.locks_entries and TRANSACTIONS_MAP in copy.maps and lane.locked(copy, served, key):
             return GENERAL
-        value, ttl_ms, max_idle_ms, key_hash, _ = write
-        if row.looks:
-            old = write_if(lane, row, copy, served, key, write)
-        elif value is not None:
-            old = lane.set(copy, served, key, value, ttl_ms, max_idle_ms, key_hash)
+        if self.ids is not None:
+            old = self.ids.write(self.served, row, copy, served, key, write)
         else:
-            old = lane.remove(copy, served, key)
+            old = carry_out(lane, row, copy, served, key, write)
         if self.tally is not None:
             self.tally.counts[row.counter] += 1
         self.unsealed += respond(row, correlation, old)
@@ -251,8 +308,11 @@ class PrimarySink:
         may_be_locked = lane.locks_entries and TRANSACTIONS_MAP in copy.maps
         if may_be_locked and any(lane.locked(copy, served, key) for key, _, _ in entries):
             return GENERAL
-        for key, value, key_hash in entries:
-            lane.set(copy, served, key, value, -1, -1, key_hash)
+        if self.ids is not None:
+            self.ids.write_batch(self.served, copy, served, entries)
+        else:
+            for key, value, key_hash in entries:
+                lane.set(copy, served, key, value, -1, -1, key_hash)
         if self.tally is not None:
             self.tally.counts[row.counter] += 1
         self.unsealed += respond(row, correlation, None)
@@ -278,6 +338,18 @@ def entry_view(
         return NO_VIEW, waits
     view = view_of(held.state, key, found, lane.now_ns, used=True)
     return view_response(key, hash_word, view, lane.wall_ms()), waits
+
+
+def carry_out(
+    lane: EntryLane, row: LaneRow, copy: PartitionCopy, name: str, key: bytes, write: EntryWrite
+) -> bytes | None:
+    """Write an entry. Returns the value that was found, or, for a conditional write, as `write_if`."""
+    value, ttl_ms, max_idle_ms, key_hash, _ = write
+    if row.looks:
+        return write_if(lane, row, copy, name, key, write)
+    if value is not None:
+        return lane.set(copy, name, key, value, ttl_ms, max_idle_ms, key_hash)
+    return lane.remove(copy, name, key)
 
 
 def write_if(
@@ -340,12 +412,17 @@ def serve_batch(
     correlation = data[at + CORRELATION_AT : at + CORRELATION_AT + 8]
     if row.reads:
         keys = [key for key, _ in parts_of(data, list_at + NAME_HEADER, count)]
-        return after, sink.read_batch(row, partition, served, keys, correlation)
-    parts = parts_of(data, list_at + NAME_HEADER, 2 * count)
-    entries = [
-        (key, value, key_hash) for (key, key_hash), (value, _) in zip(parts[::2], parts[1::2], strict=True)
-    ]
-    return after, sink.write_batch(row, partition, served, entries, correlation)
+        taken = sink.read_batch(row, partition, served, keys, correlation)
+    else:
+        parts = parts_of(data, list_at + NAME_HEADER, 2 * count)
+        entries = [
+            (key, value, key_hash)
+            for (key, key_hash), (value, _) in zip(parts[::2], parts[1::2], strict=True)
+        ]
+        taken = sink.write_batch(row, partition, served, entries, correlation)
+    if taken < 0:
+        taken = sink.forward(row, partition, served, data[at:after], count)
+    return after, taken
 
 
 def serve_entries(
@@ -375,6 +452,7 @@ def serve_entries(
                 break
             room -= taken
             at = after
+            sink.served += 1
             continue
         served = names.get(data[name_at:key_at])
         if served is None:
@@ -394,10 +472,13 @@ def serve_entries(
             expected = data[key_end + DATA_AT : expected_end]
             write = (value, ttl_ms, max_idle_ms, key_hash, expected)
             taken = sink.write(row, partition, served, key, write, correlation)
+        if taken < 0 and apart is None:
+            taken = sink.forward(row, partition, served, data[at:after], 1)
         if taken < 0:
             break
         room -= taken
         at = after
+        sink.served += 1
     sink.end()
     return at
 

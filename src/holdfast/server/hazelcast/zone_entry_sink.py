@@ -61,7 +61,7 @@ class ZoneEntrySink:
 
     __slots__ = (
         "_begin", "_chosen", "_count_read", "_found", "_found_bytes", "_out", "_read", "_writes",
-        "_written", "batch", "data", "end_at", "size",
+        "_written", "batch", "data", "end_at", "served", "size",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +87,7 @@ class ZoneEntrySink:
         """Rows and correlation ids of the writes, by partition."""
         self.size = 0
         """Estimated bytes of the responses."""
+        self.served = 0
 
     def _replica(self, served: ZoneMap, partition: int) -> ZonePartition | None:
         """The replica that serves the request here, if the request fits the others."""
@@ -97,6 +98,10 @@ class ZoneEntrySink:
         if chosen.entries is not entries or chosen.local is not served.local:
             return None
         return entries.serving[partition] if partition < len(entries.serving) else None
+
+    def forward(self, row: LaneRow, partition: int, served: ZoneMap, whole: bytes, keys: int) -> int:
+        """Requests for zones are forwarded by the router."""
+        return GENERAL
 
     def read(self, row: LaneRow, partition: int, served: ZoneMap, key: bytes, correlation: bytes) -> int:
         replica = self._replica(served, partition)

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from functools import partial
 
 from holdfast.actions.operator_action import ActionDone, OperatorAction
+from holdfast.core.model.forwarded_frames import ForwardedDone, ForwardedPart
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.operations import Outcome, Request
+from holdfast.engine.driver import DriverForwards
 from holdfast.server.door import ClientConnection, Door, DoorMember, DoorOptions
 from holdfast.server.member_grid import MemberGrid
 from holdfast.wire import own
@@ -76,6 +78,25 @@ class ConnectionCounts:
 
     def closed(self, why: str, /) -> None:
         self._connection_counts["connections closed by members"] += 1
+
+
+class MarkedForwards(DriverForwards):
+    def __init__(self, process: Process) -> None:
+        super().__init__(process.driver)
+        self._marks = process.world.marks
+
+    def forward(self, part: ForwardedPart, done: Callable[[ForwardedDone], None]) -> None:
+        marks = self._marks
+        marks.hit("forwarded frames")
+
+        def told(result: ForwardedDone) -> None:
+            if result.doubtful:
+                marks.hit("frames in doubt")
+            elif result.again:
+                marks.hit("frames skipped")
+            done(result)
+
+        super().forward(part, told)
 
 
 class ProcessGrid(MemberGrid):
@@ -177,7 +198,13 @@ class Doors:
             grid.clients_loop,
             clock,
             ConnectionCounts(self.counts),
-            DoorMember(driver.enter, driver.leave_lane, _raise, backlog=driver.member.picture.backlog),
+            DoorMember(
+                driver.enter,
+                driver.leave_lane,
+                _raise,
+                backlog=driver.member.picture.backlog,
+                forwards=MarkedForwards(process),
+            ),
             DoorOptions(
                 request_ids=settings.replication.request_ids,
                 client_acks=settings.replication.backup_acks == "client",
