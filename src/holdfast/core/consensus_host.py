@@ -25,7 +25,7 @@ from holdfast.core.model.metastore_answers import MetastoreRevision
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.zone_answers import KnownLeaders
-from holdfast.core.multiraft.group_host import GroupHost
+from holdfast.core.multiraft.group_host import LOG_BYTES, GroupHost
 from holdfast.core.multiraft.hosted_group import GroupClient, ReplicaNotice
 from holdfast.core.outbox import Outbox, ReplyTarget
 from holdfast.core.primary_backup.lane import EventSink
@@ -93,7 +93,7 @@ class ConsensusHost:
             self,
             recovered,
             patience_ns=settings.limits.call_timeout_ms * MILLISECOND,
-            log_bytes=settings.replication.tail_bytes,
+            log_bytes=max(LOG_BYTES, settings.replication.tail_bytes),
         )
         self.groups.transfers.bound_flight(settings.partitions.max_in_flight_bytes)
         self.voters = MetastoreVoters(out, settings.metastore, membership, self.groups)

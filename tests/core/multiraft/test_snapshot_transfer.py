@@ -56,6 +56,17 @@ def test_a_member_without_files_gets_a_state_and_acknowledges_it_at_once() -> No
     assert cluster[4].groups.leftovers["groups not written"] == 0
 
 
+@pytest.mark.usefixtures("small")
+def test_a_leader_that_is_deposed_keeps_no_state_for_a_node_that_does_not_respond() -> None:
+    cluster = feeding()
+    next(parts(cluster))
+    assert cluster[1].groups.leftovers[ON_THEIR_WAY] == 1
+    cluster[1].groups.running(ONE)._become_follower(99)
+    cluster[1].groups._dirty.add(ONE)
+    cluster[1].end_step()
+    assert cluster[1].groups.leftovers[ON_THEIR_WAY] == 0
+
+
 def many_feeding(groups: int) -> Cluster:
     """The first member leads groups of two members, and the third one is to get the states of all."""
     cluster = Cluster(3, files=False)

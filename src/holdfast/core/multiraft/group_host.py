@@ -340,6 +340,8 @@ class GroupHost:
     def _fall_asleep(self, hosted: HostedGroup) -> None:
         group = hosted.group
         hosted.asleep = True
+        # Its followers have everything: a state that one of them did not answer is not needed.
+        self.transfers.abort(hosted.number)
         for node in sorted(group.configuration.members - {self.me}):
             self._asleep.setdefault(node, []).append((hosted.number, group.term, group.log.last))
 
@@ -442,6 +444,7 @@ class GroupHost:
         if ready.leadership_changed:
             if hosted.group.leading is None:
                 self.rounds.lead_lost(hosted.number)
+                self.transfers.abort(hosted.number)
             hosted.client.on_group(LeadChanged(ready.lead, ready.role, hosted.group.term))
         if ready.abandoned:
             hosted.client.restore(())
