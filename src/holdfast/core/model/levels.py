@@ -18,9 +18,9 @@ has the one in force. A member sends and writes at that level, and reads any lev
 | 6 | the first build that starts a metastore in use | the founding of the metastore is part of the view (model/F-1) |
 | 7 | the first build that moves maps between engines | moves of maps are part of the view (model/M-1) |
 | 7 | the same build | changed settings of maps are reset (model/C-2) |
-| 7 | the same build | maximum idle times in zones (raft_partition/Z-9) |
-| 7 | the same build | leaders of zones send invalidations for near caches (streams/E-1) |
 | 8 | the first build that forwards frames | requests of clients are forwarded as they came (routing/R-14) |
+| 8 | the same build | maximum idle times in zones (raft_partition/Z-9) |
+| 8 | the same build | leaders of zones send invalidations for near caches (streams/E-1) |
 
 To add a level: add a line here and in `SEGMENT_FORMATS`, raise `HIGHEST`, and check `Outbox.level` where the new thing
 is sent or written (`docs/upgrading.md`).
@@ -48,10 +48,10 @@ SHARED_GROUPS: Final = 5
 """Maps can live in zones with fewer partitions than the cluster."""
 STARTS_METASTORE: Final = 6
 """The founding of the metastore is part of the view."""
-MOVES_MAPS: Final = 7
+MOVES_MAPS: Final = 8
 RESETS_MAPS: Final = 7
-ZONE_NEAR_CACHES: Final = 7
-ZONE_IDLE_TIMES: Final = 7
+ZONE_NEAR_CACHES: Final = 8
+ZONE_IDLE_TIMES: Final = 8
 FORWARDS_FRAMES: Final = 8
 
 SEGMENT_FORMATS: Final = {1: 1, 2: 2, 3: 3, 4: 3, 5: 4, 6: 4, 7: 4, 8: 4}
