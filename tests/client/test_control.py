@@ -18,7 +18,7 @@ from holdfast.actions.set_state import SetState
 from holdfast.actions.shut_down import ShutDown
 from holdfast.actions.upgrade import Upgrade
 from holdfast.client import operator as control
-from holdfast.client.connection import Credentials
+from holdfast.client.connection import Connection, Credentials
 from holdfast.client.operator import Gap, Listening, Silence, Watcher, act, act_at_any
 from holdfast.core.model.ids import Address
 from holdfast.core.model.member_status import MemberStatus
@@ -130,6 +130,33 @@ def test_the_last_answer_of_a_member_that_ends_is_heard(cluster: MemoryCluster) 
 
     thread = when_ordered(cluster, member, end)
     assert act(door(member), NOBODY, Drain(), timeout_s=7) == "left the cluster"
+    thread.join()
+
+
+def test_an_answer_counts_that_came_before_a_question_could_not_be_sent(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The member has answered and ended, and this side has not read the answer when it writes again."""
+    member, ended = cluster.members[0], threading.Event()
+
+    def end(done: Callable[[own.Fate, str], None]) -> None:
+        done(own.Fate.DONE, "left the cluster")
+        for writer in list(member.writers):
+            writer.close()
+        ended.set()
+
+    def ask(connection: object) -> MemberStatus:
+        assert isinstance(connection, Connection)
+        ended.wait(10)
+        # The first one makes the other side reset the connection.
+        for number in (91, 92):
+            connection.post(own.AskTable(number))
+            time.sleep(0.1)
+        raise AssertionError("the second question was sent")
+
+    monkeypatch.setattr(control, "ask_status", ask)
+    thread = when_ordered(cluster, member, end)
+    assert act(door(member), NOBODY, Drain(), timeout_s=7, progress=print) == "left the cluster"
     thread.join()
 
 

@@ -36,7 +36,8 @@ backups = 1
 [maps.near]
 backups = 1
 """
-ENTRIES = 200
+PARTITIONS = 271
+ENTRIES = 400
 
 
 @pytest.fixture
@@ -132,7 +133,9 @@ def test_a_used_map_moves_into_a_zone_and_out_again(cluster: LocalCluster) -> No
         assert all(orders.get(key) == turn for key, turn in writer.last.items())
         shown = json.loads(run(cluster, "map", "show", "orders", "--json").output.splitlines()[0])
         assert "z" in json.dumps(shown)
-        until(lambda: entries(cluster) == before_moves, "copies are left behind", 20)
+        # The ids of requests that have moved along stay for some minutes: at most one entry in each partition.
+        most = before_moves + PARTITIONS
+        until(lambda: before_moves <= entries(cluster) <= most, "copies are left behind", 20)
         assert run(cluster, "verify").exit_code == 0
 
 

@@ -42,9 +42,9 @@ def test_what_it_shows_cannot_be_changed_or_is_made_for_who_asks(stage: Stage) -
             assert first is not second, name
         elif not _is_value(first):
             own.add(name)
-    # Sessions look at the backlog and at losses with every buffer; the judges of zones look at every group and key of
-    # the metastore.
-    assert own == {"backlog", "consensus", "losses", "maps"}
+    # Sessions look at the backlog and at losses with every buffer, and read streams; the judges of zones look at every
+    # group and key of the metastore.
+    assert own == {"backlog", "change_streams", "consensus", "losses", "maps"}
 
 
 def _is_value(what: object) -> bool:

@@ -67,7 +67,9 @@ Maps:
   event for the removed entries. Near caches continue to work.
 * An iterator of the Java client returns exactly once each entry that exists during the whole iteration.
 * A map name has at most 1,024 characters. The map with the empty name is listed as `(unnamed)`.
-* Raft maps (in a zone) have no near caches: see [zones.md](zones.md).
+* A Java client compares the histories of near caches by partition, not by map. If it has near caches for maps in a
+  zone and for others, and another member leads the partition in the zone than owns it, each comparison (by default once
+  a minute) makes it read the entries of that partition again.
 
 Clients:
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 QUICK, QUICKER = 13, 3
 """Seeds whose runs are short, and good also without `all-ack`."""
-BROKEN = 11
+BROKEN = 12
 """A seed that shows the harm of not waiting for all backups."""
 
 

@@ -198,8 +198,15 @@ class Connection:
         try:
             self._socket.sendall(data)
         except OSError as failed:
+            self._read_arrived()
             self.close()
             raise Broken(f"the connection to {self.address} broke: {failed}") from failed
+
+    def _read_arrived(self) -> None:
+        """Read the answers that came before the connection broke."""
+        with suppress(HoldfastError, OSError):
+            while self._undecoded() or select.select([self._socket], [], [], 0)[0]:
+                self._read_answer()
 
     def _read_frame(self) -> bytearray:
         first = self._read(own.LENGTH_BYTES)

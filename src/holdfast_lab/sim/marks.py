@@ -41,9 +41,6 @@ FEATURES: dict[str, str] = {
     "maps of several depths": "maps with different backup counts",
     "change streams": "a map with changes_bytes",
     "unknown is told at once": "replication.unknown_writes is fail",
-    "forwarded frames": "a member forwards requests as clients sent them",
-    "frames skipped": "the owner leaves some of them to the member that has forwarded them",
-    "frames in doubt": "the owner leaves before it answers them",
     "tiny backlog": "records for backups fill what may be kept of them",
     "tiny room for waiting requests": "few requests may wait for other members",
     "small values only": "longer ones are refused",
@@ -55,6 +52,11 @@ FEATURES: dict[str, str] = {
     "more losses than backups": "more members die than is promised to be survived",
     "journal sync": "every write is durable before it is acknowledged",
     "journal lazy": "writes are durable later",
+}
+FORWARDING: dict[str, str] = {
+    "forwarded frames": "a member forwards requests as clients sent them",
+    "frames skipped": "the owner leaves some of them to the member that has forwarded them",
+    "frames in doubt": "the owner leaves before it answers them",
 }
 BUILDS: dict[str, str] = {
     "level raised": "the operator has raised the feature level, after all could do it",
@@ -163,6 +165,7 @@ PHASES: dict[str, str] = {
 RULES_ASKED: dict[str, str] = {RULE + name: meaning for name, meaning in RULES.items()}
 MARKS: dict[str, str] = (
     FEATURES
+    | FORWARDING
     | BUILDS
     | ZONES
     | RESTARTS

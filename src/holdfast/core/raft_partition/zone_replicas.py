@@ -91,8 +91,7 @@ class ZoneSink(Protocol):
 
     def hear(self, event: EntryEvent) -> None: ...
 
-    @property
-    def zone_of(self) -> Callable[[str], int | None]:
+    def zone_of(self, name: str) -> int | None:
         """The zone in which a map lives; None: in none."""
 
     def on_marked(self, number: GroupNumber) -> None:
