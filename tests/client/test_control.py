@@ -14,9 +14,12 @@ from tests.server.memory_cluster import MemoryCluster, MemoryMember
 
 from holdfast.actions.drain import Drain
 from holdfast.actions.list_clients import ClientList, ListClients
+from holdfast.actions.operator_action import OperatorAction
 from holdfast.actions.set_state import SetState
 from holdfast.actions.shut_down import ShutDown
 from holdfast.actions.upgrade import Upgrade
+from holdfast.cli.action_commands import _Sending
+from holdfast.cli.operator_command import Call
 from holdfast.client import operator as control
 from holdfast.client.connection import Connection, Credentials
 from holdfast.client.operator import Gap, Listening, Silence, Watcher, act, act_at_any
@@ -157,6 +160,21 @@ def test_an_answer_counts_that_came_before_a_question_could_not_be_sent(
     monkeypatch.setattr(control, "ask_status", ask)
     thread = when_ordered(cluster, member, end)
     assert act(door(member), NOBODY, Drain(), timeout_s=7, progress=print) == "left the cluster"
+    thread.join()
+
+
+@pytest.mark.parametrize(("kind", "ends"), [(ShutDown, True), (Drain, False)])
+def test_a_member_that_is_gone_without_an_answer_has_ended_if_all_are_to_end(
+    cluster: MemoryCluster, kind: type[OperatorAction], ends: bool
+) -> None:
+    member = cluster.members[0]
+    sending = _Sending(kind, Call(timeout_s=7))
+    thread = when_ordered(cluster, member, lambda done: cluster.kill(member))
+    if ends:
+        assert "has ended" in sending._carry_out(kind(), door(member), progress=print)
+    else:
+        with pytest.raises(Unknown, match="there was no response"):
+            sending._carry_out(kind(), door(member), progress=print)
     thread.join()
 
 

@@ -23,14 +23,14 @@ from holdfast.cli.query_commands import add_query
 from holdfast.cli.settings import pairs
 from holdfast.cli.status import doors_of, find_member
 from holdfast.cli.unit_types import Seconds
-from holdfast.client.operator import act, act_at_any
+from holdfast.client.operator import act, act_at_any, is_gone
 from holdfast.config.loading import live_text
 from holdfast.core.model.baseline import FIXED
 from holdfast.core.model.ids import Address
 from holdfast.core.model.member_status import ListedMember, MemberStatus
 from holdfast.core.model.zone_answers import NEVER
 from holdfast.core.zones.descriptors import NEVER as NEVER_S
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import ConfigError, HoldfastError, Unknown
 
 WHOLE_MAX = 1 << 53
 """A limit from here on only keeps numbers exact in JSON."""
@@ -300,6 +300,8 @@ READERS: dict[str, Callable[[Any], Any]] = {
 
 # -- sending
 
+ENDED = "has ended without an answer: its log says more"
+
 
 class _Sending:
     """One call of an action's command."""
@@ -381,10 +383,23 @@ class _Sending:
         for warning in action.warnings(self._statuses(action, list(doors.values()))):
             print(f"Warning: {warning}", file=sys.stderr, flush=True)
         gives: dict[str, Give] = {
-            name: partial(act, door, self._known, action, timeout_s=self._call.timeout_s)
-            for name, door in doors.items()
+            name: partial(self._carry_out, action, door) for name, door in doors.items()
         }
         return together(gives, "done", self._progress)
+
+    def _carry_out(
+        self, action: OperatorAction, door: Address, *, progress: Callable[[MemberStatus], None]
+    ) -> str:
+        """The remark of one member. When all members end, one may be gone before it reads the command: another one has
+        passed it on.
+        """
+        declared = self._kind.declared
+        try:
+            return act(door, self._known, action, timeout_s=self._call.timeout_s, progress=progress)
+        except Unknown:
+            if declared.target is Target.EACH and declared.ends_member and is_gone(door, self._known):
+                return ENDED
+            raise
 
     def _statuses(self, action: OperatorAction, doors: list[Address]) -> list[MemberStatus]:
         found: list[MemberStatus] = []

@@ -92,6 +92,15 @@ def carry_out(
     return CarriedOut(answer.message, value_of(action, answer))
 
 
+def is_gone(address: Address, credentials: Credentials) -> bool:
+    """Whether no member can be reached there."""
+    try:
+        Connection(address, credentials, ANSWER_S).close()
+    except Broken:
+        return True
+    return False
+
+
 def _late(action: OperatorAction, address: Address) -> HoldfastError:
     late = f"{address} has not responded in time"
     if isinstance(action, OperatorQuery):
