@@ -8,18 +8,19 @@ from collections.abc import Iterable
 from holdfast.core.model.journal_entries import Began, Dropped, Entry, GroupWrote, Wrote, WrotePuts
 from holdfast.wire.journal_blocks import HEADER_BYTES
 
-_TELLING = frozenset({Wrote, WrotePuts, Began, Dropped, GroupWrote})
+# mypy does not narrow an entry by `type(entry) in _OF_A_PARTITION`.
+_OF_A_PARTITION = frozenset({Wrote, WrotePuts, Began, Dropped, GroupWrote})
 
 
 def partitions_of(entries: Iterable[Entry]) -> list[int]:
     """Partitions whose content these entries change, each once, in order."""
-    of_entries = [entry.partition for entry in entries if type(entry) in _TELLING]  # type: ignore[union-attr]
+    of_entries = [entry.partition for entry in entries if type(entry) in _OF_A_PARTITION]  # type: ignore[union-attr]
     return list(dict.fromkeys(of_entries))
 
 
 def changes_content(entries: Iterable[Entry]) -> bool:
     """Whether `partitions_of` has any."""
-    return not _TELLING.isdisjoint(map(type, entries))
+    return not _OF_A_PARTITION.isdisjoint(map(type, entries))
 
 
 class Segment:

@@ -46,7 +46,7 @@ LONG_TTL_MS = 3_600_000
 IDLE_MS = (500, 3000)
 ZONED_IDLE_KEYS = 4
 ZONED_IDLE_SHARE = 0.15
-"""Of the operations on the map in a zone, if the client uses idle times."""
+"""Share of such operations on the map in a zone, if the client uses idle times."""
 RIVALS = 0.25
 TOGETHER = 4
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.core.multiraft.group_cluster import ONE, TWO, Cluster, feeding, given, hosted, led, parts
 
-from holdfast.core.messages import GroupState, GroupStateTaken
+from holdfast.core.messages import GroupState, GroupStateTaken, GroupStateWanted
 from holdfast.core.model.ids import GROUPS_FROM
 from holdfast.core.multiraft import group_host, snapshot_transfer
 from holdfast.core.multiraft.group_host import GroupHost
@@ -64,6 +64,19 @@ def test_a_leader_that_is_deposed_keeps_no_state_for_a_node_that_does_not_respon
     cluster[1].groups.running(ONE)._become_follower(99)
     cluster[1].groups._dirty.add(ONE)
     cluster[1].end_step()
+    assert cluster[1].groups.leftovers[ON_THEIR_WAY] == 0
+
+
+def test_a_leader_that_sleeps_keeps_no_state_that_was_not_answered() -> None:
+    """A follower asked for it, and its response got lost; it has all entries."""
+    cluster = led()
+    cluster[1].groups.transfers.on_wanted(cluster[2].info.uuid, GroupStateWanted(ONE))
+    cluster[1].end_step()
+    assert cluster.count(GroupState) == 1
+    cluster.network.clear()
+    cluster.go(60)
+    assert hosted(cluster, 1).group.leading is not None
+    assert cluster[1].groups.hosted[ONE].asleep
     assert cluster[1].groups.leftovers[ON_THEIR_WAY] == 0
 
 

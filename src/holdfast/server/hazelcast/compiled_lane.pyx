@@ -235,7 +235,7 @@ cdef class PrimarySink:
     cdef bytearray unsealed
     cdef list bulk
     cdef LaneTally tally
-    # of requests for other members, and from them
+    # forwarded requests: to other members, and from them
     cdef object forwards
     cdef list away
     cdef Py_ssize_t expected_bytes
