@@ -1,9 +1,11 @@
 """The cost of requests through a member that does not own their keys, beside requests to the owners.
 
-    python -m holdfast_lab.bench.forwarding [--rounds 3] [--seconds 1.5] [--backups 0]
+    python -m holdfast_lab.bench.forwarding [--rounds 3] [--seconds 1.5] [--backups 0] [--hazelcast]
 
 Two members. "one door": all connections go to the first member, so half of the keys are its own and half are the
 other's. "foreign": through the first member to keys of the second alone. "direct": keys of the member that is asked.
+"smart routing": half of the connections go to each member, with its own keys. `--hazelcast` measures two members of
+Hazelcast in the same rounds, by one door and by smart routing.
 Each connection keeps a sliding window of requests in flight: as many new ones leave as responses have come.
 """
 
@@ -14,21 +16,24 @@ import select
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import product
 from statistics import median
 
 import click
 
-from holdfast_lab.bench import frames, report
+from holdfast_lab.bench import frames, report, systems
 from holdfast_lab.bench.frames import data, key_text, partition_of
 from holdfast_lab.bench.load import cores
 from holdfast_lab.bench.requests import CASES, PARTITIONS, Case, Connection, ask_many, clock_ns, request
-from holdfast_lab.bench.systems import System, holdfast
+from holdfast_lab.bench.systems import System
 
 KEYS = 20_000
 SET, GET = CASES[0], CASES[1]
 SHAPES = ((1, 1), (50, 1), (4, 32))
 """Connections, and requests in flight on each."""
-WAYS = ("direct", "foreign", "one door")
+WAYS = ("direct", "foreign", "one door", "smart routing")
+WAYS_BESIDE = ("one door", "smart routing")
+"""Those in which Hazelcast is measured."""
 PIECE = 1 << 18
 
 
@@ -94,24 +99,42 @@ def slide(
     return Sample(answered / took, used_us / answered)
 
 
-def measure(system: System, rounds: int, seconds: float) -> dict[tuple[str, str, str], list[Sample]]:
+def fill(system: System) -> list[list[int]]:
+    """Store all keys at their owners. Returns the keys of each member."""
     owned: list[list[int]] = [[], []]
     for number in range(KEYS):
         owned[system.owners[partition_of(data(key_text(number)), PARTITIONS)]].append(number)
-    numbers = {"direct": owned[0], "foreign": owned[1], "one door": list(range(KEYS))}
     # An absent value has a shorter response, which would be miscounted.
     for member, numbers_there in enumerate(owned):
         with system.connect(system.addresses[member]) as door:
             ask_many(Connection(door), [request(SET, number) for number in numbers_there])
-    found: dict[tuple[str, str, str], list[Sample]] = {}
+    return owned
+
+
+def targets_of(way: str, case: Case, connections: int, owned: list[list[int]]) -> list[tuple[int, Requests]]:
+    """Member and requests of each connection."""
+    if way == "smart routing":
+        # One connection cannot be in two halves: it goes to the first member.
+        members = [number % 2 for number in range(connections)]
+        return [(member, Requests(case, owned[member])) for member in members]
+    numbers = {"direct": owned[0], "foreign": owned[1], "one door": list(range(KEYS))}[way]
+    return [(0, Requests(case, numbers)) for _ in range(connections)]
+
+
+def measure(running: list[System], rounds: int, seconds: float) -> dict[tuple[str, str, str, str], list[Sample]]:
+    """The samples for each request, shape, system and way; the systems take turns."""
+    owned = [fill(system) for system in running]
+    found: dict[tuple[str, str, str, str], list[Sample]] = {}
     for turn in range(rounds + 1):
-        for case in (SET, GET):
-            for connections, window in SHAPES:
-                for way in WAYS:
-                    targets = [(0, Requests(case, numbers[way])) for _ in range(connections)]
-                    sample = slide(system, targets, window, answer_bytes(case), seconds)
+        for case, (connections, window) in product((SET, GET), SHAPES):
+            for system, keys in zip(running, owned, strict=True):
+                for way in WAYS if system is running[0] else WAYS_BESIDE:
+                    targets = targets_of(way, case, connections, keys)
+                    warm_up_s = 0 if turn else system.warm_up_s
+                    sample = slide(system, targets, window, answer_bytes(case), seconds + warm_up_s)
                     if turn:
-                        found.setdefault((case.name, f"{connections} of {window}", way), []).append(sample)
+                        shape = f"{connections} of {window}"
+                        found.setdefault((case.name, shape, system.name, way), []).append(sample)
     return found
 
 
@@ -119,25 +142,37 @@ def measure(system: System, rounds: int, seconds: float) -> dict[tuple[str, str,
 @click.option("--rounds", default=3, show_default=True)
 @click.option("--seconds", default=1.5, show_default=True)
 @click.option("--backups", default=0, show_default=True)
-def main(rounds: int, seconds: float, backups: int) -> None:
+@click.option("--hazelcast", "beside", is_flag=True, help="Measure Hazelcast in the same rounds.")
+def main(rounds: int, seconds: float, backups: int, beside: bool) -> None:
     """Measure requests through one member, and direct ones."""
     load = os.getloadavg()[0]
+    if beside and (problem := systems.hazelcast_problem()):
+        raise click.ClickException(problem)
     os.sched_setaffinity(0, {cores().generator})
-    with holdfast(2, backups, partitions=PARTITIONS) as system:
-        found = measure(system, rounds, seconds)
+    with ExitStack() as stack:
+        running = [stack.enter_context(systems.holdfast(2, backups, partitions=PARTITIONS))]
+        if beside:
+            running.append(stack.enter_context(systems.hazelcast(heap="2g", members=2, backups=backups)))
+        found = measure(running, rounds, seconds)
     rows = []
-    for (name, shape, way), samples in found.items():
+    for (name, shape, system, way), samples in found.items():
         rate = median(each.per_second for each in samples)
         cpu = median(each.cpu_us for each in samples)
-        base = median(each.cpu_us for each in found[name, shape, "direct"])
-        rows.append([name, shape, way, f"{rate / 1000:.1f}", f"{cpu:.1f}", f"{cpu / base:.1f}"])
+        smart = found[name, shape, system, "smart routing"]
+        of_cpu = cpu / median(each.cpu_us for each in smart)
+        of_rate = rate / median(each.per_second for each in smart)
+        rows.append(
+            [name, shape, system, way, f"{rate / 1000:.1f}", f"{of_rate:.2f}", f"{cpu:.1f}", f"{of_cpu:.1f}"]
+        )
     head = [
         "request",
         "connections, each with requests in flight",
-        "keys",
+        "system",
+        "way",
         "k/s",
+        "of smart routing",
         "µs, both members",
-        "times direct",
+        "times smart routing",
     ]
     click.echo(report.table(head, rows))
     click.echo(f"* {report.machine(load)}; {rounds} rounds of {seconds} s, {backups} backups.")
