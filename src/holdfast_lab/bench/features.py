@@ -3,7 +3,8 @@ docs/performance.md.
 
 A single member with a plain map; then with a change stream, an entry listener, a client's near cache, a
 journal; two members with a sync backup; and both backup and journal. For comparison Redis: alone, with an
-append-only file, with a replica and WAIT 1, and with both. All in one run, alternating.
+append-only file, with a replica and WAIT 1, and with both; and Hazelcast: alone, with a listener, and with a near
+cache, where Redis and the jar are installed. All in one run, alternating.
 """
 
 from __future__ import annotations
@@ -69,6 +70,21 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
+class BesideHazelcast:
+    """A member of Hazelcast whose map has a feature."""
+
+    name: str
+    client: str = ""
+
+    @contextmanager
+    def running(self) -> Iterator[System]:
+        with systems.hazelcast(heap="1g", name=self.name) as system, ExitStack() as stack:
+            if self.client:
+                stack.enter_context(_client(self.client, system))
+            yield system
+
+
+@dataclass(frozen=True, slots=True)
 class Beside:
     """A Redis with guarantees comparable to those of one of the maps."""
 
@@ -97,28 +113,35 @@ BESIDE = [
     Beside("Redis, one replica and WAIT 1", replicas=1),
     Beside("Redis, one replica, WAIT 1 and the file", append="everysec", replicas=1),
 ]
+BESIDE_HAZELCAST = [
+    BesideHazelcast("Hazelcast"),
+    BesideHazelcast("Hazelcast, an entry listener, no values", client="listens"),
+    BesideHazelcast("Hazelcast, a client's near cache", client="remembers"),
+]
 
 CLIENT = """
-import asyncio, sys
-from holdfast.aio import Client, NearCacheOptions
+import sys
+from hazelcast import HazelcastClient
 
-async def main(kind, address, name):
-    near = {name: NearCacheOptions(max_size=10_000)} if kind == "remembers" else None
-    async with Client(address, near_caches=near) as client:
-        if kind == "listens":
-            await client.map(name).listen(lambda change: None, include_value=False)
-        print("ready", flush=True)
-        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-
-asyncio.run(main(*sys.argv[1:]))
+kind, address, cluster_name, name = sys.argv[1:]
+near = {name: {"eviction_max_size": 10_000}} if kind == "remembers" else {}
+client = HazelcastClient(cluster_name=cluster_name, cluster_members=[address], near_caches=near)
+entries = client.get_map(name).blocking()
+if kind == "listens":
+    entries.add_entry_listener(include_value=False, added_func=lambda event: None, updated_func=lambda event: None)
+entries.get("none")
+print("ready", flush=True)
+sys.stdin.read()
+client.shutdown()
 """
+"""The official Python client, on both systems."""
 
 
 @contextmanager
 def _client(kind: str, system: System) -> Iterator[None]:
     """A client on the generator's core, until the block ends."""
     host, port = system.addresses[0]
-    command = [sys.executable, "-c", CLIENT, kind, f"{host}:{port}", frames.MAP]
+    command = [sys.executable, "-c", CLIENT, kind, f"{host}:{port}", systems.CLUSTER_NAME, frames.MAP]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n", "the client could not connect"
@@ -139,7 +162,7 @@ def rows(names: list[str], results: Results) -> list[list[str]]:
     return found
 
 
-def measure(effort: Effort, uses: list[Use], beside: list[Beside]) -> Results:
+def measure(effort: Effort, uses: list[Use], beside: list[Beside | BesideHazelcast]) -> Results:
     with ExitStack() as stack:
         bench = Bench(
             Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-"))), effort
@@ -153,15 +176,17 @@ def measure(effort: Effort, uses: list[Use], beside: list[Beside]) -> Results:
 def main(quick: bool, out: Path | None) -> None:
     """Measure the cost of backups, journals, change streams, listeners and near caches for a set."""
     load, effort = os.getloadavg()[0], QUICK if quick else FULL
-    beside = BESIDE if systems.redis_program() else []
-    results = measure(effort, USES, beside)
+    redis = BESIDE if systems.redis_program() else []
+    hazelcast = BESIDE_HAZELCAST if not systems.hazelcast_problem() else []
+    results = measure(effort, USES, [*redis, *hazelcast])
     parts = [
         "## What the features of a map cost",
         "Made by `python -m holdfast_lab.bench.features" + (" --quick`." if quick else "`."),
         report.table(HEAD, rows([use.name for use in USES], results)),
     ]
-    if beside:
-        parts.append(report.table(["beside it", *HEAD[1:]], rows([one.name for one in beside], results)))
+    for names in ([one.name for one in redis], [one.name for one in hazelcast]):
+        if names:
+            parts.append(report.table(["beside it", *HEAD[1:]], rows(names, results)))
     told = [f"{report.machine(load)}; {effort.rounds} rounds of {effort.seconds:g} s.", *remarks(results)]
     text = "\n\n".join([*parts, "\n".join(f"* {one}" for one in told)]) + "\n" + METHOD
     click.echo(text)

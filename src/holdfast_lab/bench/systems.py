@@ -243,7 +243,9 @@ def hazelcast_problem() -> str:
 
 
 @contextmanager
-def hazelcast(heap: str = "4g", members: int = 1, backups: int = 0) -> Iterator[System]:
+def hazelcast(
+    heap: str = "4g", members: int = 1, backups: int = 0, name: str = "Hazelcast"
+) -> Iterator[System]:
     """Hazelcast members on loopback and on the servers' core, with the release's defaults except for the
     network and the number of sync backups.
     """
@@ -271,10 +273,10 @@ def hazelcast(heap: str = "4g", members: int = 1, backups: int = 0) -> Iterator[
             pids.append(process.pid)
         addresses = [(HOST, port) for port in ports]
         for address in addresses:
-            _wait_for_door(System("Hazelcast", pids, [address], []), folder / "log")
+            _wait_for_door(System(name, pids, [address], []), folder / "log")
         owners = _hazelcast_owners(ports) if members > 1 else [0] * 271
         # The warm-up of Java's compiler is long.
-        yield System("Hazelcast", pids, addresses, owners, warm_up_s=5.0)
+        yield System(name, pids, addresses, owners, warm_up_s=5.0)
 
 
 def _hazelcast_owners(ports: list[int], patience_s: float = 60.0) -> list[int]:
