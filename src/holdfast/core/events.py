@@ -60,8 +60,7 @@ class MemberAction(Protocol):
     def withdraw(self, member: Any) -> None:
         """The operator has cancelled it."""
 
-    def audit_line(self) -> str:
-        """The action as text."""
+    def audit_line(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,15 +63,11 @@ class ReplicationBacklog(Protocol):
         """Whether clients should not be read."""
 
     @property
-    def refusing(self) -> bool:
-        """Whether writes are rejected."""
+    def refusing(self) -> bool: ...
 
 
 class ReadStreams(Protocol):
-    """The change streams of a member, read-only."""
-
-    def streams(self, name: str) -> bool:
-        """Whether the map has a change stream."""
+    def streams(self, name: str) -> bool: ...
 
     def heads(self, name: str, partitions: Iterable[int]) -> tuple[dict[int, Reach], list[int]]:
         """The heads of the partitions that are served here, and the other partitions."""
@@ -385,7 +381,6 @@ class MemberView:
 
     @property
     def passive(self) -> bool:
-        """Whether all writes are rejected."""
         return self._router.refusals.passive
 
     def rejection_here(self, request: Request) -> Outcome | None:

@@ -71,7 +71,6 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=3):
     suspects: list[MemberId] = []
     wish: Intent = Intent.NONE
     wish_number: int = 0
-    """Heartbeats may arrive out of order."""
     sealed: bool = False
     safe: bool = False
     """The sender sees no data at risk."""

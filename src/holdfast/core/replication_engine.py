@@ -25,7 +25,6 @@ from holdfast.core.model.ids import MemberId
 from holdfast.core.model.operations import EntryEvent, Outcome, Request
 
 Decided = Callable[[Outcome | Wait], None]
-"""Outcome of a request, or that it has to wait."""
 ShareDone = Callable[[Outcome, Sequence[int], Sequence[int]], None]
 """Result of a share of an operation on all partitions: outcome, partitions that are not done yet, and partitions that
 were not led here at the beginning.

@@ -64,7 +64,6 @@ DELAY_NS = 50 * MILLISECOND
 PARALLEL = 2
 """Partitions whose entries are copied at a time (map_moves/V-3)."""
 REST_MAX_NS = 2000 * MILLISECOND
-"""Longest rest after a fill."""
 SWEEPS = 10
 """Sweeps of the member from one look for marks that are left over to the next."""
 ENDINGS = 32
@@ -94,8 +93,7 @@ class EngineCopies(Protocol):
 class Streams(Protocol):
     """The change streams of maps."""
 
-    def streams(self, name: str) -> bool:
-        """Whether the map has a change stream."""
+    def streams(self, name: str) -> bool: ...
 
     def is_settled(self, name: str, copy: PartitionCopy) -> bool:
         """Whether all updates of the map in this copy with a primary, which this member is, are safe."""
@@ -123,8 +121,6 @@ class Homes(Protocol):
 
 @dataclass(slots=True)
 class _UnderWay:
-    """A step that is being carried out."""
-
     name: str
     partition: int
     step: MoveStep
@@ -252,7 +248,6 @@ class MemberMoves:
         return PAUSED_LOOK_NS if switching else LOOK_NS
 
     def _set_timer(self) -> None:
-        """Wake for what is due next."""
         if self._outcomes:
             self._wake(1)
         if self._resting:
@@ -286,7 +281,6 @@ class MemberMoves:
         self._report(moves)
 
     def _copy(self, name: str, move: MapMove) -> None:
-        """Begin, continue and end the transfers of a move."""
         copying = sum(1 for transfer in self._transfers.values() if transfer.stage is Stage.COPYING)
         for partition in range(self._partitions):
             led = self._copies.led_in(move.source, partition)

@@ -88,13 +88,11 @@ class PartitionTransfer:
         """Round of the switch in which the source was paused."""
         self._held: MapReplica | None = None
         self._state: MapState | None = None
-        """The observed state."""
         self._attempt = self._place = 0
         self._keys: list[bytes] = []
         """Keys that are still to be sent, last one first."""
         self._changed: dict[bytes, None] = {}
         self._fill: FillMap | None = None
-        """The fill without an answer."""
         self._sent_ns = 0
         self._above = 0
 
@@ -256,12 +254,10 @@ class PartitionTransfer:
             self.stage = Stage.FILLED
 
     def restart(self) -> None:
-        """Begin again, with another attempt."""
         self.end()
         self.stage, self._attempt = Stage.ASKING, 0
 
     def end(self) -> None:
-        """Stop observing."""
         state, self._state, self._held = self._state, None, None
         self._keys, self._changed, self._fill = [], {}, None
         if state is not None and self in state.observers:

@@ -34,14 +34,13 @@ class ClusterOrders:
             status.intents.order(status.view, state, ending=ending)
 
     def set_baseline(self, after: str, members: Sequence[str], adjust_ms: int) -> None:
-        """To follow the point `after` of its history. The caller repeats the order."""
+        """To follow the point `after` of its history."""
         view = self._status.view
         if view is not None and self._status.admitted:
             wanted = BaselineWanted(view.number, after, list(members), adjust_ms)
             self._out.send(view.members[0].uuid, wanted)
 
     def set_level(self, level: int) -> None:
-        """The caller repeats the order."""
         view = self._status.view
         if view is not None and self._status.admitted:
             self._out.send(view.members[0].uuid, LevelWanted(view.number, level))

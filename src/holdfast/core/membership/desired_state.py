@@ -151,7 +151,6 @@ class DesiredState:
     # -- a new view
 
     def installed(self, view: View, mine: MemberInfo) -> None:
-        """Drop fulfilled orders, and repeat the rest."""
         here = {info.uuid for info in view.members}
         self._of = {uuid: intent for uuid, intent in self._of.items() if uuid in here}
         self.safe = set()

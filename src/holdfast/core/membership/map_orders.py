@@ -60,7 +60,7 @@ class MapOrders:
     # -- the member of the operator
 
     def order(self, order: MapOrder) -> None:
-        """Replaces an earlier order. The caller repeats it."""
+        """Replaces an earlier order."""
         view = self._status.view
         if view is None or not self._status.admitted:
             return

@@ -29,8 +29,6 @@ OUTSIDE = "no zone"
 
 @dataclass(slots=True)
 class OperatorOrder:
-    """The last order of this member's operator."""
-
     order: MapOrder
     ticket: int
     repeated_ns: int = 0
@@ -85,11 +83,9 @@ class MapsInForce:
         return self.settings.map(name).raft_zone
 
     def is_due(self, name: str, step: MoveStep) -> bool:
-        """Whether a leader here may take this step of a move now."""
         return is_due(self.changes.moves.get(name), step)
 
     def is_leaving(self, name: str) -> bool:
-        """Whether the map is moving into a zone, where no transactions are."""
         move = self.changes.moves.get(name)
         return move is not None and bool(move.target) and move.phase is not MovePhase.CANCELLING
 

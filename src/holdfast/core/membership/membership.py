@@ -298,7 +298,6 @@ class Membership(MembershipStatus):
         return self.next_view.may_propose(candidate)
 
     def wanted(self) -> View | None:
-        """None: no change is needed, or there is no majority."""
         return self.next_view.wanted(self.agreement)
 
     def consider(self) -> None:

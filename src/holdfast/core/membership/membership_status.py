@@ -122,7 +122,6 @@ class MembershipStatus:
 
     @property
     def master(self) -> MemberId | None:
-        """The oldest member."""
         return self.view.members[0].uuid if self.view and self.view.members else None
 
     @property

@@ -58,7 +58,6 @@ class NextView:
         return candidate == self._membership.me or self.is_next(candidate)
 
     def is_next(self, candidate: MemberId) -> bool:
-        """Whether this member suspects all members older than the candidate."""
         assert self._membership.view is not None
         suspects = set(self._membership.detector.suspects(self._out.now_ns))
         first = next((info.uuid for info in self._membership.view.members if info.uuid not in suspects), None)

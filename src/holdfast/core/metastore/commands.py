@@ -30,7 +30,6 @@ KEY_BYTES_MAX: Final = 1024
 VALUE_BYTES_MAX: Final = 1 << 20
 COMMAND_BYTES_MAX: Final = 4 << 20
 DEPTH_MAX: Final = 32
-"""Depth of a tree, conditions included."""
 PARTS_MAX: Final = 50_000
 """Branches, conditions and changes of one invoke."""
 WINDOW: Final = 64

@@ -59,7 +59,7 @@ PIECES_VERSION: Final = 1
 
 
 class RevisionCompacted(LookupError):
-    """The state at this revision was compacted."""
+    pass
 
 
 class RevisionAhead(LookupError):
@@ -136,7 +136,6 @@ _revision_of = attrgetter("revision")
 class Keyspace:
     def __init__(self) -> None:
         self.revision = 0
-        """The last change."""
         self.time_ms = 0
         self.compacted = 0
         """Values before this revision are compacted."""
@@ -152,7 +151,6 @@ class Keyspace:
         self._versions: dict[bytes, list[KeyVersion]] = {}
         """By revision; the last one is current."""
         self._keys: list[bytes] = []
-        """Those of `_versions`, sorted."""
         self._changed: dict[int, list[bytes]] = {}
         """By each revision after `_trimmed`; sorted."""
         self._trimmed = 0

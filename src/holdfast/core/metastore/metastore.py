@@ -59,8 +59,7 @@ class MetastoreAsker(Protocol):
 
     def on_invoked(self, ticket: Ticket, invoked: Invoked) -> None: ...
 
-    def on_read(self, ticket: Ticket, entries: list[MetastoreEntry], revision: int) -> None:
-        """At this revision."""
+    def on_read(self, ticket: Ticket, entries: list[MetastoreEntry], revision: int) -> None: ...
 
     def on_failed(self, ticket: Ticket, error: RequestError) -> None:
         """`Unknown` for an invoke that may be applied, else `NotReady`."""
@@ -149,7 +148,6 @@ class Metastore:
         self._proposers = 0
         self._proposer: Proposer | None = None
         self._number = 0
-        """The last invoke of this proposer."""
         self._waiting: deque[_Invoke] = deque()
         self._invokes: dict[tuple[Proposer, int], _Invoke] = {}
         self._rounds = 0

@@ -48,7 +48,6 @@ PLACE_BITS = 16
 
 
 def odd(count: int) -> int:
-    """The largest odd number up to `count`."""
     return count - 1 + count % 2
 
 

@@ -31,7 +31,6 @@ from holdfast.core.placement.layout import Arranging, Candidate, Layout, by_host
 from holdfast.core.placement.planner import plan
 
 PLANNED_AT_ONCE = 16
-"""Partitions planned in one step."""
 
 
 class Way(NamedTuple):

@@ -16,7 +16,6 @@ from holdfast.core.model.migration import Migration
 @unique
 class MigrationPhase(StrEnum):
     REQUESTED = "requested"
-    """The primary copies the partition."""
     COMMITTING = "committing"
     """The destination holds everything, and the assignment is proposed."""
     COMMITTED = "committed"

@@ -17,7 +17,6 @@ HISTORY_KEPT = 64
 """A member that was away for more changes counts as one of another history."""
 HASH_DIGITS = 16
 FIXED = -1
-"""Value of `adjust_ms`."""
 
 
 class BaselineMember(msgspec.Struct, frozen=True, array_like=True):

@@ -82,8 +82,6 @@ def numbered(prefix: bytes, number: int) -> bytes:
 
 @dataclass(slots=True)
 class ServedPart:
-    """The owner's response to a `ForwardedPart`."""
-
     answers: bytes
     withheld: bytes
     """Responses that wait until the lane's open batch is safe."""

@@ -118,7 +118,6 @@ class MapChanges(msgspec.Struct, frozen=True, array_like=True):
         return next((change for change in self.changes if change.name == name), None)
 
     def home(self, name: str) -> str | None:
-        """See `MapChange.home`."""
         change = self.find(name)
         return change.home if change is not None else None
 
@@ -267,7 +266,6 @@ def home_of(settings: Settings, changes: MapChanges, name: str) -> str:
 
 
 def moved_maps(before: MapChanges, after: MapChanges) -> list[str]:
-    """Maps whose home these changes change."""
     names = sorted({change.name for change in (*before.changes, *after.changes)})
     return [name for name in names if before.home(name) != after.home(name)]
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import msgspec
 
 VOTERS = (1, 3, 5, 7)
-"""Numbers of voters that a metastore can have."""
 
 
 class MetastoreFounding(msgspec.Struct, frozen=True, array_like=True):

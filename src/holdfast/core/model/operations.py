@@ -270,7 +270,6 @@ class EntryEvent(msgspec.Struct, frozen=True, array_like=True):
     kind: EventKind
     map: str
     member: str
-    """The member on which it happened."""
     key: bytes | None = None
     value: bytes | None = None
     old: bytes | None = None

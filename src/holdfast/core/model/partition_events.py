@@ -12,7 +12,6 @@ from holdfast.core.model.migration import Migration
 from holdfast.core.model.partition_table import Assignment
 
 Number = tuple[int, int]
-"""View, and number in that view."""
 NO_PROCESS: Number = (0, 0)
 
 
@@ -51,7 +50,7 @@ class News(msgspec.Struct, frozen=True, array_like=True):
     """Ascending."""
     kind: Kind
     process: Number = NO_PROCESS
-    """The number of the STARTED of its process."""
+    """Number of the news that began its process."""
     planned: int = 0
     completed: int = 0
     failed: int = 0

@@ -94,7 +94,6 @@ class Puts(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def whole(self) -> bool:
-        """Whether the sizes fit the data."""
         sizes = self.sizes
         return len(sizes) % PAIR_BYTES == 0 and sum(_numbers_in(sizes)) == len(self.data)
 

@@ -18,12 +18,12 @@ from holdfast.core.model.metastore_founding import MetastoreFounding
 class ClusterState(StrEnum):
     """The state that the operator has set. It is part of the view, so all members change it together.
 
-    | state        | may join                             | migrations | promotion | entry operations |
-    |--------------|--------------------------------------|------------|-----------|------------------| |
-    ACTIVE       | any process                          | yes        | yes       | all              | |
-    NO_MIGRATION | any process                          | no         | yes       | all              | | FROZEN
-    | members that left since the freeze   | no         | no        | all              | | PASSIVE      |
-    members that left since the freeze   | no         | no        | reads            |
+    | state        | may join                           | migrations | promotion | entry operations |
+    |--------------|------------------------------------|------------|-----------|------------------|
+    | ACTIVE       | any process                        | yes        | yes       | all              |
+    | NO_MIGRATION | any process                        | no         | yes       | all              |
+    | FROZEN       | members that left since the freeze | no         | no        | all              |
+    | PASSIVE      | members that left since the freeze | no         | no        | reads            |
     """
 
     ACTIVE = "active"
@@ -143,7 +143,6 @@ class PlainView(msgspec.Struct, frozen=True, array_like=True):
     """Members of the previous view that left gracefully."""
     state: ClusterState = ClusterState.ACTIVE
     ending: bool = False
-    """The cluster is being shut down."""
     missing: list[MemberInfo] = []
     """They have gone while the table was frozen."""
     stores: dict[str, FilesSeen] = {}

@@ -1,4 +1,4 @@
-"""All Raft groups of which this member has a replica, driven together.
+"""Drives all Raft groups that have a replica on this member.
 
 They share one timer and, in a step, one message to each other member and one wait for the disk.
 

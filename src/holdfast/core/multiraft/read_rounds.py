@@ -31,7 +31,6 @@ SLOW_NS = 20 * MILLISECOND
 """After this time all voters are asked, not only the necessary ones, and new reads start a round of their own."""
 
 AGAIN_NS = 500 * MILLISECOND
-"""After this time the question is repeated."""
 
 
 class LedReplica(Protocol):
@@ -76,7 +75,6 @@ class _Round:
     groups: dict[GroupNumber, _Asked]
     waiters: list[_Waiter]
     sent_ns: int = 0
-    """Time of the last question."""
     asked: set[NodeId] = field(default_factory=set)
     few: bool = True
     """Only the necessary members were asked."""
@@ -88,7 +86,6 @@ class ReadRounds:
     def __init__(
         self, me: NodeId, out: Outbox, replicas: Mapping[GroupNumber, LedReplica], patience_ns: int
     ) -> None:
-        """Reads fail after `patience_ns`."""
         self._me = me
         self._out = out
         self._replicas = replicas

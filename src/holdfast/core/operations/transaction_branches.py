@@ -71,7 +71,6 @@ class TransactionBranches:
         return decode_branch(kept) if kept is not None else None
 
     def all_locks(self) -> Iterator[tuple[bytes, KeyLock]]:
-        """With its key in the map of transactions."""
         for kept, value in self._kept.items():
             if transaction_of(kept) is None:
                 yield kept, decode_lock(value)
@@ -268,8 +267,6 @@ class TransactionBranches:
 
 
 class _Held:
-    """An entry that another transaction has locked."""
-
     __slots__ = ("entry", "lock")
 
     def __init__(self, entry: EntryKey, lock: KeyLock) -> None:

@@ -35,7 +35,6 @@ from holdfast.core.placement.planner import cancel_cycles, plan
 from holdfast.core.placement.spread import Levels, Members, Need, Pool, Ranking, Sharing, members_of, sets_of
 
 EMPTY = -1
-"""Index without owner."""
 
 GONER = -2
 """The owner is leaving: it still has the data, and a successor takes over."""
@@ -298,7 +297,6 @@ Are = Callable[[int], bool]
 """Whether a member gives, or takes."""
 
 Barred = Callable[[int], list[int]]
-"""Groups that cannot take a partition."""
 
 Offer = tuple[int, list[Pool], Barred]
 """A member's offer: cost in copies, pools, and groups that cannot take the replicas."""
@@ -425,7 +423,6 @@ class _Level:
         return row.index(EMPTY, self.slot + 1) if EMPTY in row[self.slot + 1 :] else 0
 
     def _taken(self, partition: int) -> list[int]:
-        """Groups with another replica of the partition."""
         row, groups = self.work.rows[partition], self.work.groups
         return [groups[number] for slot, number in enumerate(row) if number >= 0 and slot != self.slot]
 
@@ -580,7 +577,6 @@ class _Level:
         return found
 
     def _follow(self, way: list[int]) -> None:
-        """Each member gives one replica to the next, of the partition best for the spread."""
         sharing = self.work.sharing
         for giver, taker in pairwise(way):
             for offer in self._offers(giver):

@@ -6,8 +6,8 @@ is what a map sees.
 
 Rotations among owners are cancelled, as in the source, except that two owners exchange their indexes at the end. The
 rest follows the order of the source if that keeps the promise, as it does for rows without holes. Otherwise a
-construction of the same kinds of migrations is used; docs/placement.md proves that it always arrives. What no order of
-steps can reach is left out (`Plan.cancelled`). Every plan is replayed against the promise.
+construction of the same kinds of migrations is used; docs/placement.md proves that it always arrives. The plan leaves
+out indexes that no order of steps can reach (`Plan.cancelled`). Every plan is replayed against the promise.
 
 Indexes that are empty in the target are cleared as late as possible.
 """
@@ -289,11 +289,10 @@ def _must_follow(step: Migration, earlier: Migration) -> bool:
 class _Route:
     """Steps from a row to another, built one by one; each fits and keeps the promise.
 
-    docs/placement.md proves that it always arrives. In short: an index, the index where the target wants its owner,
-    and so on form a chain. A chain that begins with a member outside the row never costs a copy. A chain that only
-    gives up its first index, because its last owner is not wanted either, comes after all gains. What remains are
-    chains from an index to be emptied to an empty one, with members that all stay: `_shift` passes them through these
-    two indexes.
+    docs/placement.md proves that it always arrives. In short: an index, the index where the target wants its owner, and
+    so on form a chain. A chain that begins with a member outside the row never costs a copy. A chain that only gives up
+    its first index, because its last owner is not wanted either, comes after all gains. The remaining chains lead from
+    an index to be emptied to an empty one, with members that all stay: `_shift` passes them through these two indexes.
     """
 
     def __init__(self, partition: int, current: ReplicaList, target: ReplicaList) -> None:
@@ -367,7 +366,6 @@ class _Route:
         return next(member for member in self._members if member not in self._row)
 
     def _spares(self, slot: int) -> bool:
-        """Whether the index may be emptied now."""
         return keeps(put(self._row, slot, None), self._floor)
 
     # -- chains

@@ -62,7 +62,6 @@ class AckBatch:
         self.links: set[int] = set()
         """Batches that finish first, because the responses may have seen their records."""
         self.open_links = 0
-        """Number of open `links`."""
         self.need: dict[str, set[int]] = {}
         """Member -> partitions that callers wait for it to hold."""
         self.slow_async: dict[str, set[int]] = {}

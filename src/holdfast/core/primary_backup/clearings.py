@@ -43,7 +43,6 @@ class _Clearing:
     done: ShareDone
     deadline_ns: int
     left: deque[int]
-    """Partitions still to be cleared."""
     unserved: list[int]
     of: MapReplica | None = None
     """The map in the first partition of `left`; None: not begun."""
@@ -90,7 +89,6 @@ class Clearings:
         self._out.timer(TimerName.CLEAR, after_ns)
 
     def _go_on(self) -> None:
-        """Run one slice of the next clearing in turn."""
         clearing = self._running[0]
         if self._out.now_ns >= clearing.deadline_ns or self._refused(clearing.request) is not None:
             clearing.missed += clearing.left

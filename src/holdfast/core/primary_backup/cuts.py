@@ -147,7 +147,6 @@ class Pin:
         return {key: value for key, value in merged.items() if value is not None}
 
     def get(self, key: bytes) -> bytes | None:
-        """The value at the cut; None: the key was not there."""
         state = self._state
         if state is None:
             return self._overlay.get(key)

@@ -132,7 +132,6 @@ class Lane:
         self._out = out
         self.confirms_reads = any(chosen.reads == "confirmed" for chosen in settings.maps.values())
         self.locks_entries = settings.transactional
-        """Transactions may lock entries of any map."""
         self._swept = 0
         """Where the next sweep begins."""
         self._unswept = 0
@@ -153,7 +152,6 @@ class Lane:
         self.awaited: dict[int, Awaited] = {}
         """See `PrimaryCopy.wake`."""
         self.open_records: list[Written] = []
-        """Updates of the present buffer."""
         self.open_puts: list[MapReplica] = []
         """Replicas to whose unsent puts that buffer has added."""
         self._reads: dict[tuple[int, str], AnyReplica | None] = {}

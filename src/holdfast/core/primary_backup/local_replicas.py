@@ -232,7 +232,6 @@ class LocalReplicas:
             self._log.stored(stored, urgent=durable)
 
     def _gap(self, copy: PartitionCopy, section: Section) -> bool:
-        """Whether an update is missing before a record of the section."""
         index = (
             self._rows[section.partition].index_of(self._me)
             if copy is self.held.get(section.partition)

@@ -115,12 +115,10 @@ class PendingAcks:
         self._answering: deque[tuple[list[Completion], bool, str]] = deque()
         """Callbacks that are running, and those to be called next, with `known` and the reason."""
         self.unknown_because = ""
-        """The reason for an unknown outcome, during a `done(False)` callback."""
         self.ack_clients = ack_clients
         self._acks: dict[str, list[Ack]] = {}
         """By backup: clients to be notified about buffers since the last flush."""
         self.acks = 0
-        """The number of backups that will notify the client, during a `done` callback."""
         self._timeout_ns = settings.replication.backup_timeout_ms * MILLISECOND
         self._look_ns = max(LOOK_MIN_NS, min(LOOK_MAX_NS, self._timeout_ns // LOOKS))
         self._timer = False
@@ -300,9 +298,6 @@ class PendingAcks:
         client: bytes,
         correlations: list[int],
     ) -> None:
-        """Close the batch of a client that collects acknowledgements itself. If all backups can reach it, `done` is
-        called at once, while `acks` is their number.
-        """
         backups: dict[str, set[int]] = {}
         places = [(partition, held) for partition, held, _ in records]
         places += [(held.unsent.partition, held) for held in puts if held.unsent is not None]

@@ -88,7 +88,6 @@ class FollowerProgress:
         self.silent = 0
         """Ticks since its last answer."""
         self.snapshot = 0
-        """Index of the snapshot in flight."""
         self.sent_commit = 0
         self.learner = learner
 

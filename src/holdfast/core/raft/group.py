@@ -148,7 +148,6 @@ class Group:
 
     @property
     def hard(self) -> HardState:
-        """The state that must be durable besides the log."""
         return HardState(self._state.term, self._state.vote, self.log.committed, self._state.generation)
 
     # -- roles

@@ -54,7 +54,6 @@ class RaftLog:
         self._entries: list[RaftEntry] = list(entries)
         assert not entries or entries[0].index == self.base + 1, "the log follows its snapshot"
         self.stable = self.last
-        """Last durable index."""
         self._handed = self.last
         """Last index given to the host for writing."""
         self.committed = max(committed, self.base)
@@ -87,7 +86,6 @@ class RaftLog:
 
     @property
     def configuration(self) -> Configuration:
-        """The last configuration in the log, committed or not."""
         return self._known[-1][1] if self._known else self.base_configuration
 
     @property

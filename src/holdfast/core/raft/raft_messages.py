@@ -47,12 +47,10 @@ class RaftKind(IntEnum):
     HEARTBEAT_HEARD = 7
     SNAPSHOT = 8
     TIMEOUT_NOW = 9
-    """A leadership transfer."""
     TRANSFER = 10
     """Request for a leadership transfer."""
     PROPOSE = 11
     READ = 12
-    """Request for a read index."""
     READ_AT = 13
     FORGET_LEADER = 14
     """Local, until the leader is heard again."""
@@ -80,7 +78,6 @@ class RaftMessage(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 LEADERS = frozenset({RaftKind.APPEND, RaftKind.HEARTBEAT, RaftKind.SNAPSHOT})
-"""Only a leader sends these."""
 AFTER_DISK = frozenset({RaftKind.APPENDED, RaftKind.VOTED, RaftKind.PRE_VOTED})
 """Sent only when everything before them is durable."""
 HANDED_OVER = b"handed over"

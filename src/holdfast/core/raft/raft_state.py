@@ -126,7 +126,6 @@ class RaftState:
         self.generation = hard.generation
         self.lead: NodeId | None = None
         self.messages: list[RaftMessage] = []
-        """To be sent at once."""
         self.after: list[RaftMessage] = []
         """To be sent when everything before them is durable; also to this replica itself."""
         self.reads: list[ReadAt] = []

@@ -32,7 +32,6 @@ class FoundCopy(NamedTuple):
 class ZoneCopy(NamedTuple):
     copy: PartitionCopy
     leads: bool
-    """This member leads its group."""
 
 
 class CopyLookup:

@@ -3,7 +3,7 @@
 Each zone has a router of its own. Its assignments come from leaders, which announce themselves to all members. The
 rules of `router` apply.
 
-- raft_partition/R-1: Of two members that claim to lead a group the one with the higher term is believed; if that member
+- raft_partition/R-1: When two members claim to lead a group, the one with the higher term is believed; if that member
   is gone, any other, since a reset starts terms again. A member that does not lead says so, and has applied nothing.
 - raft_partition/R-2: When a new leader is known, it gets what the old one has not answered: reads, and changes with an
   id, which a group applies once. The old leader accepts these in their term only, however late they arrive, and does

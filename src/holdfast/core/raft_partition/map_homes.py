@@ -144,7 +144,6 @@ class MapHomes:
             router.gatherings.adopt(gathering)
 
     def holds(self, request: Request) -> bool:
-        """Whether a zone serves the request."""
         if request.op in MOVING:
             return bool(request.expected)
         return request.op not in SERVED and self.houses(request.map)

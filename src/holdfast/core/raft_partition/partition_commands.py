@@ -27,7 +27,6 @@ class ZoneCommand(msgspec.Struct, frozen=True, array_like=True):
     """Clock of the leader that accepted it: milliseconds since 1970."""
     parts: tuple[ZoneRequests | ZoneWrites | ZoneMark, ...] = ()
     sweep: bool = False
-    """Remove all expired entries."""
     counted: bool = False
     """Updates have terms, from this command on (raft_partition/Z-6): all members know that."""
 

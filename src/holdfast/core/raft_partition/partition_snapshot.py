@@ -15,7 +15,6 @@ from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.partition_copy import PartitionCopy
 
 PIECE_ENTRIES = 500
-"""Entries of a map in one piece."""
 
 
 class CopyHead(msgspec.Struct, frozen=True, array_like=True):

@@ -35,7 +35,6 @@ from holdfast.core.raft_partition.zone_replicas import NOT_LEADING, Answered, Zo
 COMMAND_BYTES = 1 << 20
 """Approximate, of the requests in one entry."""
 PROPOSED_MOST = 2
-"""Entries of a partition in flight."""
 LOST = Outcome(Status.MOVED, None, "another leader's entry has taken its place: it was not applied")
 LATE = Outcome(Status.UNKNOWN, None, "the partition's group has not agreed on it in time")
 STOPPED = Outcome(Status.UNKNOWN, None, "the partition's replica here has ended before it was known")

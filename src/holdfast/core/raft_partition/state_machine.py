@@ -65,8 +65,7 @@ class PinKeeper(Protocol):
 
     def keep(
         self, cut: bytes, partition: int, held: MapReplica, lease_ms: int, taken_ns: int, index: int, /
-    ) -> object:
-        """Keep the present content of the map, for the lease."""
+    ) -> object: ...
 
 
 class StateMachine:

@@ -17,7 +17,6 @@ from holdfast.core.raft_partition.state_machine import StateMachine
 from holdfast.core.raft_partition.zone_replicas import Answered
 
 STEP_KEYS = 1000
-"""Entries removed in one step."""
 NO_KEY = b""
 """No entry has this key. The first step removes it: when that is applied, so is all that was acknowledged before."""
 

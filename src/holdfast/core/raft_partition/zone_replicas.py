@@ -34,8 +34,7 @@ class SharedWithEngineOne(Protocol):
         """Makes a map's mapping."""
 
     @property
-    def moves(self) -> MovesInForce:
-        """Moves in the view."""
+    def moves(self) -> MovesInForce: ...
 
     @property
     def cuts(self) -> Cuts:
@@ -87,12 +86,10 @@ class ZoneReplicas:
 
 class ZoneSink(Protocol):
     listening: dict[str, int]
-    """Maps that have listeners."""
 
     def hear(self, event: EntryEvent) -> None: ...
 
-    def zone_of(self, name: str) -> int | None:
-        """The zone in which a map lives; None: in none."""
+    def zone_of(self, name: str) -> int | None: ...
 
     def on_marked(self, number: GroupNumber) -> None:
         """The marks of a partition of the group have changed (model/M-2)."""

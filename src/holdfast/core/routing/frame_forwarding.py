@@ -126,7 +126,6 @@ class FrameForwarding:
         self._heard: dict[MemberId, int] = {}
         """Number of the last answer of each owner."""
         self._fences: dict[MemberId, _Fences] = {}
-        """By member that forwards frames here."""
 
     def serve_with(self, server: FrameServer) -> None:
         """Without it this member cannot serve frames, and forwards none."""

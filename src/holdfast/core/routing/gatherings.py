@@ -83,7 +83,6 @@ class Gathering:
         self.missing = set(request.partitions)
         self.value: Value = None
         self.size = 0
-        """Bytes of the entries that it lists."""
         self.started = False
         self.finished = False
         self.queued = False

@@ -73,7 +73,6 @@ class Parked:
         self.doubt = ""
         """Why it may have been applied already; empty: it has not been."""
         self.why = ""
-        """Why the primary rejected it."""
         self.until_ns = 0
         """It waits for a change of its partition; 0: it does not."""
         self.wait: Wait | None = None
@@ -98,7 +97,6 @@ class Waiting:
         self.tickets = 0
         """Requests and shares that were sent to other members or done here under a ticket."""
         self._numbered = 0
-        """Requests with an id."""
         self._timer_ns = 0
         """Delay of the timer as it was set last; 0: not set."""
 

@@ -512,7 +512,6 @@ class Router:
             self._waiting.look_in(LATE_NS)
 
     def _look_at_delayed(self, now_ns: int) -> None:
-        """Submit requests for the last time at the end of their wait for a change."""
         for partition, waiting in list(self._delayed.items()):
             late = [parked for parked in waiting if parked.until_ns <= now_ns]
             if late:

@@ -30,7 +30,6 @@ from holdfast.core.routing.frame_forwarding import FrameForwarding
 from holdfast.core.routing.router import Router
 
 SWEEP_LIMIT = 200
-"""Entries looked at in one turn."""
 SWEEP_ON_NS = {Swept.SOME_ENTRIES: MILLISECOND, Swept.SOME_MAPS: 25 * MILLISECOND}
 """Pause before an unfinished sweep continues."""
 MEMORY_SHORT = (

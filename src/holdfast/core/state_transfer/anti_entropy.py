@@ -330,7 +330,6 @@ def summed(held: AnyReplica) -> Summed:
 
 
 def _relation(held: AnyReplica | None, said: Summed) -> Relation:
-    """How this replica is related to the one in the summary of its primary."""
     counter, term = (held.counter, held.term) if held is not None else (0, 0)
     # Computed only where it is compared.
     digest = held.state.compared() if held is not None and counter == said.counter else 0

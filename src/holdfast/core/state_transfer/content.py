@@ -24,8 +24,6 @@ Updates = list[tuple[int, Record]]
 
 
 class ContentPart:
-    """The part of one map or service."""
-
     __slots__ = ("earlier", "held", "how", "missed", "ranges")
 
     def __init__(

@@ -12,7 +12,7 @@
   also dropped when the primary cancels the supply, or is gone.
 - state_transfer/D-4: The last chunk is acknowledged when the copy is complete up to the counters in that chunk, and its
   journalled maps are durable in a checkpoint.
-- state_transfer/D-5: Of maps with change streams, the remembered updates are written to the journal too: otherwise they
+- state_transfer/D-5: The remembered updates of maps with change streams are written to the journal too: otherwise they
   would be gone once all members that wrote them have dropped their copies.
 """
 
@@ -161,7 +161,6 @@ class Destination:
         self._copies.retry(partition)
 
     def on_fill_ended(self, sender: MemberId, ended: FillEnded) -> None:
-        """The primary has cancelled a supply."""
         early = self._early.pop(ended.partition, [])
         rest = [one for one in early if (one[0], one[1].ticket) != (sender, ended.ticket)]
         if rest:

@@ -17,7 +17,7 @@ The content always comes from the primary, also when a backup moves. Writes cont
   same way; there only chunks to that member wait.
 - state_transfer/S-6: Records older than the content may reach the receiver again, without those that undid them. The
   first chunk has the update counters at which the content begins; the receiver ignores records up to them.
-- state_transfer/S-7: The response to the empty chunk lists what the receiver has. Of each map only the missing part is
+- state_transfer/S-7: The response to the empty chunk lists what the receiver has. Only the missing part of each map is
   sent, if it is known (`state_transfer.delta_or_full`); updates that memory no longer has are first read from the
   journal.
 - state_transfer/S-8: A repair of a replica while its primary serves gives way to a migration.

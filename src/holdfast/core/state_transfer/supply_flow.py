@@ -22,7 +22,6 @@ class SupplyFlow:
         self._rows = rows
         self.most = most
         self._held_up: deque[Supply] = deque()
-        """Their chunk is ready."""
         self.flight = 0
         """Bytes."""
         self._to: dict[MemberId, int] = {}

@@ -43,7 +43,6 @@ class SupplySchedule:
 
     @property
     def has_room(self) -> bool:
-        """Whether a queued supply can start."""
         return len(self.running) < self._parallel
 
     def of_partition(self, partition: int) -> list[Supply]:

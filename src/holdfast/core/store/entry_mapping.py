@@ -50,8 +50,7 @@ class Packing(Protocol):
         were set apart: large values, entries that expire, and keys with equal hashes.
         """
 
-    def apart(self) -> list[bytes]:
-        """The entries that were set apart."""
+    def apart(self) -> list[bytes]: ...
 
     def rest(self) -> list[bytes]:
         """All entries that were not packed; ends the packing."""

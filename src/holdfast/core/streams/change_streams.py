@@ -5,19 +5,18 @@ An update is reported with its partition, term and counter, the entry's former v
 - streams/G-1: Only *safe* updates are reported: all members that the writer waits for hold the update, and it is
   durable if the map's journal demands that. So a successor of this primary has it under the same number. Example:
   update 18 is on the primary only. If it were reported, and the primary died, the next primary could write another
-  update 18, and the reader would have seen one that does not exist. A primary in office knows what is safe: all that
-  it found when it took office (primary_backup/O-1, primary_backup/O-2), and of later updates those that its batches do
-  not wait for. Async backups are not waited for. Other members report up to an update that the reader names by its
-  term: it was reported as a head before. An applied update of a map in a zone is
-  safe: its log entry is committed.
+  update 18, and the reader would have seen one that does not exist. A primary in office knows what is safe: all that it
+  found when it took office (primary_backup/O-1, primary_backup/O-2), and of later updates those that its batches do not
+  wait for. Async backups are not waited for. Other members report up to an update that the reader names by its term: it
+  was reported as a head before. An applied update of a map in a zone is safe: its log entry is committed.
 - streams/G-2: The last safe update is the *head*, reported with its term and the lineage that leads to it. Every copy
   that has an update of this counter and term has the same updates before it (state_transfer/C-1), and can report them.
 - streams/G-3: A reader names the last update that it has read, by counter and term. A copy of another history rejects
   it.
 - streams/G-4: The answer is complete and in order, from the tail or the journal; or it is empty with the reason. An
   empty answer without a reason may be retried: the next update is not safe yet, or this member is busy.
-- streams/G-5: A map that was moved has one history with a gap: updates of the source up to its last one, and updates
-  of the target after the last fill (`store.move_marks.stream_lineage`). A reader goes over the gap by itself, from the
+- streams/G-5: A map that was moved has one history with a gap: updates of the source up to its last one, and updates of
+  the target after the last fill (`store.move_marks.stream_lineage`). A reader goes over the gap by itself, from the
   last update before it to the first one after it. Changes before the gap come from retained tails (`retained_changes`).
 """
 
@@ -45,7 +44,6 @@ from holdfast.core.store.tail import size_of
 from holdfast.core.streams.retained_changes import HasCopy, RetainedChanges
 
 JOURNAL_RECORDS = 16_384
-"""Most updates per read of the journal."""
 JOURNAL_BYTES = 8 << 20
 """Most bytes per read of the journal. A read scans the whole journal, so what was not requested yet is kept."""
 AHEAD_MAX = 4
@@ -160,7 +158,6 @@ class ChangeStreams:
         return found, moved
 
     def _unsent(self, name: str) -> dict[int, int]:
-        """By partition: the first update of the map that has not been sent."""
         unsent: dict[int, int] = {}
         for partition, of, update in self._lane.unsent:
             if of.name == name and not (isinstance(update, Record) and update.change is Change.CALL):
@@ -266,7 +263,6 @@ class ChangeStreams:
 
     @property
     def retained_bytes(self) -> int:
-        """Memory of changes from before moves of maps."""
         return self._retained.bytes
 
     def _read(self, asked: Asked, upto: int, lineage: Lineage, done: OnChanges) -> None:
@@ -319,7 +315,7 @@ def _first(update: Recorded) -> int:
 
 
 def _leads_to(lineage: Lineage, counter: int, update: int, term: int) -> bool:
-    """Whether the history up to `counter` has an update of this number and term."""
+    """Whether the history up to `counter` has this update."""
     return 0 < update <= counter and term_of(lineage, update) == term
 
 
@@ -331,7 +327,6 @@ def _before_move(switch: StreamSwitch) -> str:
 
 
 def _answer(asked: Asked, records: Sequence[tuple[int, Record]]) -> ChangesSince:
-    """As many of these updates as fit in one answer."""
     known = list(takewhile(_is_known, records))
     if not known:
         return ChangesSince(

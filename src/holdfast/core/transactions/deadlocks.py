@@ -28,7 +28,6 @@ from holdfast.core.routing.router import Router
 from holdfast.core.transactions.two_phase_commit import TwoPhaseCommit
 
 STALE_NS = 5000 * MILLISECOND
-"""Lifetime of a report."""
 VICTIM = "a deadlock: {} transactions wait for each other, and this one gives way; try it again"
 
 

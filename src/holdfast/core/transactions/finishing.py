@@ -59,7 +59,6 @@ class Finish:
     asked: dict[int, int] = field(default_factory=dict)
     """Open steps: ticket -> partition."""
     begun: bool = False
-    """Some step was sent."""
 
 
 class FinishObserver(Protocol):

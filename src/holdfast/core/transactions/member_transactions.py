@@ -102,7 +102,6 @@ class MemberTransactions:
         self._holding.append((self._out.now_ns + for_ns, reply))
 
     def _look_at_holds(self) -> None:
-        """Answer callers of holds when the commits that had begun are done."""
         now_ns, waiting = self._out.now_ns, self._holding
         self._holding = []
         for until_ns, reply in waiting:

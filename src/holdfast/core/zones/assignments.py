@@ -75,7 +75,7 @@ class TargetLock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A leader is about to join the target of a pending entry, which may not be replaced any more."""
 
     revision: int
-    """Of the pending entry."""
+    """Revision of the pending entry."""
     term: int
     """Term of that leader."""
 
@@ -84,7 +84,6 @@ class PartitionKeys(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     """All that the metastore holds about one partition of a zone."""
 
     stable: Assignments | None = None
-    """The assignments in force."""
     pending: tuple[Assignments, ...] = ()
     """The targets of the group: it moves to the first, then to the next."""
     planned: Assignments | None = None
@@ -94,7 +93,6 @@ class PartitionKeys(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     switch_reduce: Assignments | None = None
     """Replicas to remove from the group for a while, because they lost their data."""
     switch_append: Assignments | None = None
-    """Replicas to add back."""
     chain: tuple[ChainLink, ...] = ()
     """Only with high availability: the assignments since the last change that gave up no replica."""
     lock: TargetLock | None = None

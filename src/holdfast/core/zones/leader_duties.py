@@ -63,7 +63,6 @@ class LeaderDuties:
         self._changing: dict[Part, int] = {}
         """Groups that change their peers, with the term in which this member leads them."""
         self._queued: dict[Part, None] = {}
-        """In order."""
         self._reports: dict[Part, _GroupReport] = {}
 
     def on_notice(self, part: Part, notice: GroupNotice) -> None:

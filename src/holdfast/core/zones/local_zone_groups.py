@@ -62,11 +62,9 @@ class LocalZoneGroups:
             self._unusable.add(part)
 
     def halt(self, part: Part) -> None:
-        """Stop the replica and keep its data."""
         self._groups.halt(group_of(*part))
 
     def destroy(self, part: Part) -> None:
-        """Stop the replica and delete its data."""
         number = group_of(*part)
         self._unusable.discard(part)
         self._groups.stop(number)
@@ -79,7 +77,6 @@ class LocalZoneGroups:
         return part in self._unusable
 
     def term(self, part: Part) -> int | None:
-        """The term in which this member leads the group; None: it does not lead."""
         return self._groups.term(group_of(*part))
 
     def change_peers(self, part: Part, term: int, target: Assignments, token: int) -> ChangeAnswer:

@@ -216,7 +216,6 @@ class LocalReplica(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @dataclass(frozen=True, slots=True)
 class ResetRequest:
     manual: bool
-    """The reset was requested by an operator."""
     alive: frozenset[Node]
     alive_data_nodes: frozenset[Node]
     """Present nodes that may hold replicas of the zone."""
@@ -228,7 +227,6 @@ class ResetRequest:
     consensus: int
     """Voters among the replicas."""
     pending_newer: bool
-    """`pending` is newer than the request."""
     event_ts: int
     assignments_ts: int
 

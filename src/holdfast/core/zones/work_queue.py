@@ -35,7 +35,6 @@ RETRY_MS: Final = 200
 RETRY_MOST_MS: Final = 10_000
 ANSWER_MS: Final = 2_000
 ANSWERS_AT_ONCE: Final = 2
-"""Outstanding answers of the metastore."""
 WORKS_AT_ONCE: Final = 16
 """Pieces of work that share one answer."""
 REPORT_AFTER: Final = 10
@@ -67,7 +66,6 @@ class WorkStep:
     """Purpose of the outstanding invoke."""
     attempts: int = 0
     why: str = ""
-    """Reason of the last failure."""
 
 
 class WorkQueue:

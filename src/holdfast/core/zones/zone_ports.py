@@ -12,12 +12,10 @@ from holdfast.core.zones.adjusting import LocalCopy
 from holdfast.core.zones.assignments import Assignments, Node
 
 Part = tuple[int, int]
-"""Zone and partition."""
 
 
 class ZoneStore(Protocol):
-    def get(self, key: bytes) -> MetastoreEntry:
-        """This member's copy of the entry."""
+    def get(self, key: bytes) -> MetastoreEntry: ...
 
     def scan(self, prefix: bytes) -> Sequence[MetastoreEntry]:
         """This member's copy of all existing keys with the prefix."""
@@ -55,8 +53,7 @@ class ZoneGroups(Protocol):
     def in_doubt(self, part: Part) -> bool:
         """Whether the replica here cannot run because its files may lack entries that it has acknowledged."""
 
-    def has_leader(self, part: Part) -> bool:
-        """Whether the replica here knows the leader."""
+    def has_leader(self, part: Part) -> bool: ...
 
     def term(self, part: Part) -> int | None:
         """The term in which this member leads the group; None: it does not lead."""
