@@ -43,7 +43,6 @@ class _ChangeBaseline(OperatorAction, frozen=True):
         raise NotImplementedError
 
     def is_in(self, view: View) -> bool:
-        """Whether the view has the change."""
         return self.owners(view).are_in(view)
 
     def check(self, view: MemberView, process: MemberProcess) -> None:

@@ -199,7 +199,7 @@ class OperatorQuery(OperatorAction, frozen=True):
     result: ClassVar[type[msgspec.Struct]]
 
     def check(self, view: MemberView, process: MemberProcess) -> None:
-        """The process can be asked in any state of the member."""
+        """As in `ProcessAction`."""
 
     def ask(self, process: MemberProcess, reply: Callable[[Any], None]) -> None:
         """Answer now or later, once: with a value of the `result` type, or with a RequestError."""

@@ -251,7 +251,6 @@ class Client:
     def _begin(
         self, form: RequestForm, partition: int, rest: bytes
     ) -> tuple[MemberLine, int, asyncio.Future[Any]] | None:
-        """Send the request if there is a connection with room for it."""
         line = self.line_for(partition)
         return (line, *line.begin(form, partition, rest)) if line is not None and line.ready else None
 

@@ -106,7 +106,6 @@ def done_type(kind: Kind) -> type[Done]:
 
 
 def statuses_of(kind: Kind) -> Meanings:
-    """The exit statuses of the command."""
     if issubclass(kind, OperatorQuery):
         return SHOWS
     if kind.declared.sent_once:

@@ -320,7 +320,6 @@ def _entries(call: Call, name: str, limit: int) -> Iterator[tuple[bytes, bytes]]
 
 
 def _scanned(client: Client, name: str, limit: int) -> Iterator[tuple[bytes, bytes]]:
-    """All entries, or at most `limit` + 1 of each partition."""
     for partition in range(client.partition_count):
         pages = client.scan(name, partition, rows_max=PAGE_ROWS, limit=limit + 1 if limit else 0)
         for page in pages:

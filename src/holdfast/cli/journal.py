@@ -165,7 +165,6 @@ def examine(files: Files) -> Findings:
 
 
 def _follow(named: dict[int, Checkpointed], entry: Entry) -> None:
-    """Track which checkpoints the journal finally refers to."""
     if isinstance(entry, Checkpointed):
         named[entry.partition] = entry
     elif isinstance(entry, Began) or (isinstance(entry, Dropped) and not entry.map):

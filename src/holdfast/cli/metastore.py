@@ -173,7 +173,6 @@ add_actions(metastore, "metastore")
 
 
 def _formatted(text: str, indent: int | None = None) -> str:
-    """A value for display: formatted JSON, or the text."""
     if text[:1] not in ("{", "["):
         return text
     try:

@@ -67,7 +67,6 @@ def answer_type(kind: type[OperatorQuery]) -> type[QueryAnswer]:
 
 
 def add_query(group: click.Group, kind: type[OperatorQuery]) -> None:
-    """Add the command of a query."""
     made = answer_type(kind)
 
     def command(call: Call) -> Any:

@@ -99,7 +99,6 @@ class _Rolling:
             return str(failed)
 
     def _missing_reason(self, row: ListedMember) -> str:
-        """Why the member that was restarted is not back."""
         try:
             rows = self._status().members
         except Denied:
@@ -136,8 +135,6 @@ def rolling_restart(call: Call, members: tuple[str, ...]) -> Iterator[MemberResu
 
 
 def add_restart(group: click.Group) -> None:
-    """Add the command to its group."""
-
     @operator_command(
         group,
         "restart",

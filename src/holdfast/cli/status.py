@@ -452,7 +452,6 @@ def of_baseline(baseline: BaselineStatus | None) -> Iterator[str]:
 
 
 def _agreed(report: Report) -> Iterator[str]:
-    """State of metastore and zones, if there are any."""
     metastore = report.seen.metastore
     if metastore:
         voters = ", ".join(metastore.voters) or "not known"
@@ -489,7 +488,6 @@ def _files(report: Report) -> Iterator[str]:
 
 
 def _shipped(report: Report) -> Iterator[str]:
-    """Amount sent to fill replicas, by method."""
     replicas = [own.replicas for own in report.own.values()]
     sums = (
         ("updates", sum(one.history_bytes for one in replicas)),

@@ -211,7 +211,6 @@ def _lost(loss: Loss) -> str:
 
 
 def _fate(loss: Loss) -> str:
-    """The fate of a partition that lost its owner."""
     if loss.all_lost and not loss.begun_anew:
         return "every copy is gone; it waits for a member that holds one to return"
     maps = f"entries are lost of: {', '.join(loss.maps)}" if loss.maps else "no entry is lost"

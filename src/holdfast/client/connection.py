@@ -203,7 +203,6 @@ class Connection:
             raise Broken(f"the connection to {self.address} broke: {failed}") from failed
 
     def _read_arrived(self) -> None:
-        """Read the answers that came before the connection broke."""
         with suppress(HoldfastError, OSError):
             while self._undecoded() or select.select([self._socket], [], [], 0)[0]:
                 self._read_answer()
@@ -216,7 +215,6 @@ class Connection:
         return self._read(length)
 
     def _check_door(self, first: bytes) -> None:
-        """Raise ProtocolError if the port belongs to another protocol."""
         if doors.who(first):
             said = first + (self._rest_of_opening() if first == doors.MEMBER else b"")
             self.close()

@@ -51,8 +51,8 @@ class _Sent:
 class GroupSender:
     """Stores rows in one map, in order, `rows` of them in each transaction.
 
-    A group that was rolled back, or whose outcome is unknown, is stored again: storing it twice equals storing
-    it once. So of two groups with one key either may win.
+    A group that was rolled back, or whose outcome is unknown, is stored again: storing it twice equals storing it once.
+    If two groups have one key, either may win.
     """
 
     def __init__(self, client: Client, map_name: str, rows: int, *, ttl_ms: int = DEFAULT_TTL) -> None:

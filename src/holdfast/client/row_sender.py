@@ -63,8 +63,8 @@ class _Posted:
 
 
 class RowSender:
-    """Stores rows in one map. Rows whose partition moved, or whose outcome is unknown, are sent again: storing
-    a row twice equals storing it once. Of two rows with one key, either may win.
+    """Stores rows in one map. Rows whose partition moved, or whose outcome is unknown, are sent again: storing a row
+    twice equals storing it once. If two rows have one key, either may win.
     """
 
     def __init__(self, client: Client, map_name: str, *, ttl_ms: int = DEFAULT_TTL) -> None:

@@ -78,7 +78,6 @@ def schema() -> list[Key]:
 
 
 def _allowed(kind: msgspec.inspect.Type, unit: UnitOf | None) -> str:
-    """Description of the values that a type allows."""
     match kind:
         case msgspec.inspect.BoolType():
             return "true or false"

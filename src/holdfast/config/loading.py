@@ -373,7 +373,6 @@ def find_key(dotted: str, origin: str) -> Key:
 
 
 def _meant(word: str, known: list[str]) -> str:
-    """End of a message about an unknown word: the nearest known one, or all of them."""
     near = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
 

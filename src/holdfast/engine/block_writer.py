@@ -52,7 +52,6 @@ class BlockWriter:
         return self._chain.lsn - 1
 
     def durable(self, lsn: int) -> None:
-        """Following blocks record that the blocks up to this one are durable."""
         self._chain.durable(lsn)
 
     def write(self, entries: list[Entry]) -> list[Deed] | None:

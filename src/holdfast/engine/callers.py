@@ -121,7 +121,7 @@ class Callers:
         return end
 
     def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` after changes of members or assignments; returns the function that unsubscribes."""
+        """Changes of members or assignments; returns the function that unsubscribes."""
         token = self._token()
         self._watchers[token] = changed
 

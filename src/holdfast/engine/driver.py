@@ -236,7 +236,6 @@ class Driver:
                 self._run()
 
     def zone_entries(self, name: str) -> ZoneEntries | None:
-        """Access of sessions to this map's zone; None: no such zone is known here."""
         return self.member.picture.copies.zone_entries(name)
 
     def zone_batch(self, batch: ZoneBatch, done: Callable[[ZoneBatchDone], None]) -> None:
@@ -264,7 +263,7 @@ class Driver:
         self._frames_bytes += len(part.frames)
 
     def act(self, action: MemberAction, answered: Callable[[object], None]) -> None:
-        """`answered` is called once, with the action's answer or a RequestError."""
+        """Called once, with the action's answer or a RequestError."""
         if self.stopped:
             answered(Closing("this member has stopped"))
         else:

@@ -73,8 +73,7 @@ class EntryLane(Protocol):
         """
 
     @property
-    def now_ns(self) -> int:
-        """The clock by which entries expire."""
+    def now_ns(self) -> int: ...
 
     def wall_ms(self) -> int:
         """The time of day, in ms since 1970."""
@@ -112,5 +111,4 @@ class EntryLane(Protocol):
         """During `done(True)` of `close_batch_for`: backups that acknowledge to the client directly."""
 
     @property
-    def unknown_because(self) -> str:
-        """During `done(False)`: why the outcome is unknown."""
+    def unknown_because(self) -> str: ...

@@ -162,7 +162,6 @@ class Journal:
         self._identity.admit(cluster_id, behind=behind)
 
     def forgive(self) -> None:
-        """The cluster has replaced what these files had lost: the next restart need not report it."""
         self._identity.forgive()
 
     def when_ready(self, act: Callable[[], None]) -> None:

@@ -75,8 +75,6 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """Make the file's content durable (fsync)."""
-
     name: str
 
 
@@ -139,8 +137,7 @@ class Disk(Protocol):
     def read(self, name: str, offset: int = 0, size: int = -1) -> bytes:
         """Fewer bytes at the end. Raises FileNotFoundError or DiskFailed."""
 
-    def submit(self, deeds: Sequence[Deed], done: DeedsDone, *, line: str = "journal") -> None:
-        """`line` is "journal" or "checkpoint"."""
+    def submit(self, deeds: Sequence[Deed], done: DeedsDone, *, line: str = "journal") -> None: ...
 
     def wall_ms(self) -> int:
         """Since 1970, for the age of history; no safety rule depends on it."""
@@ -148,5 +145,4 @@ class Disk(Protocol):
     def after(self, delay_ns: int, deed: Callable[[], None]) -> None:
         """On the member's thread."""
 
-    def close(self) -> None:
-        """Finish submitted deeds."""
+    def close(self) -> None: ...

@@ -19,7 +19,6 @@ def partitions_of(entries: Iterable[Entry]) -> list[int]:
 
 
 def changes_content(entries: Iterable[Entry]) -> bool:
-    """Whether `partitions_of` has any."""
     return not _OF_A_PARTITION.isdisjoint(map(type, entries))
 
 

@@ -228,7 +228,7 @@ class Walk:
             yield number, tally
 
     def outlooks(self, rows: list[ReplicaList]) -> Iterator[tuple[int, Iterator[Outlook]]]:
-        """The fate of every partition in each step; read each iterator completely before the next one."""
+        """The fate of every partition in each step. Read each iterator completely before the next."""
         question = self.question
         holding = [self.name[each.uuid] for each in question.members]
         present = {*holding, *question.others}

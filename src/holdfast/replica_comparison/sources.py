@@ -53,8 +53,6 @@ class Access:
 
 @dataclass(frozen=True)
 class ClusterSource:
-    """All replicas of a running cluster; pickled."""
-
     access: Access
     maps: tuple[str, ...] = ()
 

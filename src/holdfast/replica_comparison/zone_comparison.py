@@ -204,7 +204,6 @@ class ZoneComparison:
         held: Mapping[tuple[str, int], own.PartitionDigest],
         silent: set[str],
     ) -> list[Finding]:
-        """Compare the replicas of a partition that are at the newest index."""
         copies = {node: held.get((self._nodes.get(node, ""), partition)) for node in _replicas_of(state)}
         index = max((each for copy in copies.values() for each in _indexes(copy).values()), default=0)
         findings: list[Finding] = []

@@ -1,8 +1,8 @@
 """Actions of operators at one member: checks each one, starts it, and waits until it is done.
 
-Serves the in-process API, and actions that arrive on the client and HTTP ports. After a TimeoutError most
-actions stay in force, because the core repeats them (`core.membership.desired_state`); those that are
-`withdrawn` have no effect later.
+Serves the in-process API, and actions that arrive on the client and HTTP ports. Most actions stay in force after a
+TimeoutError, because the core repeats them (`core.membership.desired_state`); those that are `withdrawn` have no effect
+later.
 """
 
 from __future__ import annotations
@@ -54,30 +54,25 @@ class Operated(Protocol):
     times: OperationTimes
     tally: LaneTally
 
-    def count_entries(self, done: Callable[[Counted], None]) -> None:
-        """Count the entries, in turns of the loop."""
+    def count_entries(self, done: Callable[[Counted], None]) -> None: ...
 
     def status(self, count: Counted | None = None) -> MemberStatus: ...
 
-    def count_maps(self, done: Callable[[MemberCount], None]) -> None:
-        """The maps, counted; now or later."""
+    def count_maps(self, done: Callable[[MemberCount], None]) -> None: ...
 
     @property
     def stall_s(self) -> float: ...
 
     @property
-    def gauge(self) -> Gauge:
-        """The member's memory."""
+    def gauge(self) -> Gauge: ...
 
     @property
-    def door(self) -> Door:
-        """The connections of clients."""
+    def door(self) -> Door: ...
 
     def guard(self, step: Callable[[], None]) -> None:
         """Run a step; an error in it stops the member."""
 
-    def check(self) -> None:
-        """Raise the error that has stopped the member."""
+    def check(self) -> None: ...
 
 
 class Control:
@@ -106,7 +101,6 @@ class Control:
         self.exit_status = RESTART
 
     def change_settings(self, given: Mapping[str, str]) -> None:
-        """Change all of these settings, or raise ConfigError and change none."""
         self.live.change(given)
 
     def clients(self) -> list[ClientConnection]:
@@ -138,7 +132,6 @@ class Control:
         self._node.count_entries(lambda count: reply(self._node.status(count)))
 
     def cluster_unsafe_reason(self) -> str:
-        """Why a crash of any member could lose data now; empty: it could not."""
         self._driver.enter()
         return self._view.cluster_unsafe_reason()
 

@@ -27,8 +27,7 @@ class Changeable(Protocol):
     driver: Driver
 
     @property
-    def gauge(self) -> Gauge:
-        """The member's memory."""
+    def gauge(self) -> Gauge: ...
 
     def guard(self, step: Callable[[], None]) -> None:
         """An error in the step stops the member."""

@@ -164,7 +164,7 @@ class Node(MemberGrid):
             log.warning("INSECURE (security.allow_insecure_bind), missing: %s", lacks)
 
     def _connect(self) -> None:
-        """Connect the parts around the driver. None of them acts before the ports are open."""
+        """No part acts before the ports are open."""
         settings, network, ports = self.settings, self._network, self._ports
         self.member = self.driver.member
         self.lane = self.driver.lane

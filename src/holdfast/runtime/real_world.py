@@ -14,14 +14,12 @@ from holdfast.runtime.peering.member_network import MemberNetwork
 
 
 class WorldOwner(Protocol):
-    def guard(self, deed: Callable[[], None]) -> None:
-        """An error inside the member stops it."""
+    def guard(self, deed: Callable[[], None]) -> None: ...
 
     def tick(self) -> None:
         """A deadline of the engine is over."""
 
-    def stopped(self, why: str) -> None:
-        """The member has ended by itself."""
+    def stopped(self, why: str) -> None: ...
 
 
 class RealWorld:

@@ -34,7 +34,6 @@ from holdfast.wire import own
 
 READ, PUT, REMOVE = Action.READ, Action.PUT, Action.REMOVE
 SHOWN_MAX = 256
-"""Characters of a name in messages."""
 
 
 class Needed(NamedTuple):

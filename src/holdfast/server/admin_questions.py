@@ -27,11 +27,9 @@ class AdminQuestions:
 
     @property
     def is_watching(self) -> bool:
-        """Whether the client waits for an event."""
         return self._watch is not None
 
     def answer(self, question: AdminQuestion) -> None:
-        """Answer the question, now or later."""
         match question:
             case own.AskTable():
                 self._table(question)
@@ -41,7 +39,6 @@ class AdminQuestions:
                 assert_never(question)
 
     def close(self) -> None:
-        """The connection is closed."""
         self._watch = None
         self._end_watch()
 

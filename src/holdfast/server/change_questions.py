@@ -139,7 +139,6 @@ class ChangeQuestions:
         self._grid = replies.grid
 
     def heads(self, question: own.AskHeads) -> None:
-        """Answer how far the changes have gone."""
         if not self._has_stream(question.id, question.map, question.partitions):
             return
         if self._grid.zone_of(question.map):
@@ -161,7 +160,6 @@ class ChangeQuestions:
         zone_heads(self._grid, question.map, question.partitions, on_done)
 
     def changes(self, question: own.AskChanges) -> None:
-        """Answer what has changed, now or when the journal was read."""
         replies = self._replies
         if problem := question_problem(question):
             replies.fault(question.id, own.FaultKind.MALFORMED, problem)
@@ -179,7 +177,7 @@ class ChangeQuestions:
         ask(self._grid, question, replies.on_done("AskChanges", question.id, done))
 
     def _has_stream(self, number: int, name: str, partitions: list[int]) -> bool:
-        """Whether these partitions of the map have changes to tell of; else the question is answered."""
+        """Whether these partitions of the map have a change stream; otherwise the question is answered."""
         replies = self._replies
         if problem := map_problem(name):
             replies.fault(number, own.FaultKind.MALFORMED, problem)

@@ -19,11 +19,9 @@ PUT_ROWS_MAX = 16_384
 SLICE_ROWS = 8192
 """Rows whose partitions are computed per slice."""
 STORED_ROWS = SLICE_ITEMS // 2
-"""Rows that are stored per slice."""
 ROW_BYTES = SLICE_BYTES // STORED_ROWS
 """Cost of a row in a slice, in addition to its value's bytes."""
 NOTHING = [(0, 0)]
-"""Slices of a group without rows."""
 _KIND_MAX = max(own.PutKind)
 _SET, _REMOVE = int(own.PutKind.SET), int(own.PutKind.REMOVE)
 

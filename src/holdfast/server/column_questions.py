@@ -51,10 +51,8 @@ class ColumnQuestions:
         self._limits = limits
         self._scan: Scanned | None = None
         self._begun = 0
-        """Number of the last `Scan` question."""
 
     def answer(self, question: ColumnQuestion) -> None:
-        """Answer the question, now or later."""
         match question:
             case own.Scan():
                 self._begin_scan(question)
@@ -66,7 +64,6 @@ class ColumnQuestions:
                 assert_never(question)
 
     def close(self) -> None:
-        """The connection is closed."""
         self._scan = None
 
     # -- scans
@@ -146,7 +143,7 @@ class ColumnQuestions:
         return None
 
     def _is_rejected(self, question: own.Scan) -> bool:
-        """Whether the map cannot be read now, whatever the member; then the question is answered."""
+        """Whether the map cannot be read now, on any member; then the question is answered."""
         if not self._grid.zone_of(question.map):
             return self._replies.are_lost(question.id, [question.map], [question.partition])
         rejection = self._grid.rejection(Request(Op.ENTRIES, question.map, [question.partition]))

@@ -41,7 +41,6 @@ class DigestQuestions:
         self._grid = replies.grid
 
     def answer(self, question: DigestQuestion) -> None:
-        """Begin to add up, or reject the question."""
         match question:
             case own.AskDigests():
                 self._digests(question)
@@ -203,7 +202,6 @@ class _Snapshot:
         self._values = list(entries.values())
 
     def digest(self) -> Generator[None, None, own.MapDigest]:
-        """Add up, slice by slice."""
         digest = yield from _add_up_entries(self._keys, self._values)
         return msgspec.structs.replace(self.head, digest=whole((self.head.digest, digest)))
 
@@ -235,7 +233,6 @@ class PinSnapshot:
         self._words = list(pin.hashes.items()) if in_zone else []
 
     def digest(self) -> Generator[None, None, own.MapDigest]:
-        """Add up, slice by slice."""
         digest = yield from _add_up_entries(self._keys, self._values)
         for begin in range(0, len(self._ends), BESIDE_ENTRIES):
             yield

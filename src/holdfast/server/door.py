@@ -66,8 +66,6 @@ class Timer(Protocol):
 
 
 class Loop(Protocol):
-    """The event loop, real or simulated."""
-
     def call_soon(self, callback: Callable[[], object], /) -> object: ...
 
     def call_later(self, delay: float, callback: Callable[[], object], /) -> Timer: ...
@@ -89,11 +87,9 @@ class Transport(Protocol):
 
     def is_closing(self) -> bool: ...
 
-    def pause_reading(self) -> None:
-        """Deliver no more input."""
+    def pause_reading(self) -> None: ...
 
-    def resume_reading(self) -> None:
-        """Deliver input again."""
+    def resume_reading(self) -> None: ...
 
     def get_write_buffer_size(self) -> int: ...
 
@@ -107,8 +103,7 @@ class ConnectionEvents(Protocol):
     def report(self, kind: str, line: str, /, *args: object) -> None:
         """Count an event of this kind, and log it. `args`: foreign text."""
 
-    def closed(self, why: str, /) -> None:
-        """This member has closed a client's connection."""
+    def closed(self, why: str, /) -> None: ...
 
 
 class Session(Protocol):
@@ -133,10 +128,9 @@ class Session(Protocol):
         """
 
     def resume(self) -> None:
-        """Do some more of the work that was left when the session stopped."""
+        """Resume the work that was left when the session stopped."""
 
-    def closed(self) -> None:
-        """The connection has been closed."""
+    def closed(self) -> None: ...
 
     @property
     def coming(self) -> int:
@@ -226,7 +220,6 @@ class Door:
         self.connections: dict[ClientConnection, None] = {}
         """Oldest first."""
         self.unwritten: list[ClientConnection] = []
-        """Connections with responses to write."""
         self.sessions = _sessions(grid, limits, options, member.forwards)
         self._half_open: Quota[ClientConnection] = Quota(limits.unauthenticated_connections)
         self._clients: Quota[ClientConnection] = Quota(limits.connections)
@@ -239,7 +232,6 @@ class Door:
         self.late = False
         """Whether that time is over."""
         self._waiting: deque[ClientConnection] = deque()
-        """Connections that have work without new input."""
         self._woken = False
         self._stuck: list[ClientConnection] = []
         """Connections that wait for room for their responses."""
@@ -252,7 +244,6 @@ class Door:
         """Bytes of unread responses and incomplete messages, when last counted."""
 
     def hold(self, connection: ClientConnection) -> None:
-        """Stop reading from this client."""
         self._held.append(connection)
         connection.hold(True)
 
@@ -316,7 +307,6 @@ class Door:
     # -- admission
 
     def accept(self, connection: ClientConnection) -> None:
-        """Register a new, unauthenticated connection."""
         connection.number, connection.since_ns = next(_NUMBERS), self.clock()
         assert connection not in self.connections, "a connection is made once"
         self.connections[connection] = None
@@ -365,7 +355,6 @@ class Door:
         return why
 
     def gone(self, connection: ClientConnection) -> None:
-        """The connection has been closed."""
         self.connections.pop(connection, None)
         for kind in (self._half_open, self._clients, self._operators):
             kind.remove(connection)
@@ -373,7 +362,6 @@ class Door:
     # -- for operators
 
     def described(self) -> list[ClientOfMember]:
-        """All connections for operators, oldest first."""
         now_ns = self.clock()
         return [connection.described(now_ns) for connection in self.connections]
 
@@ -455,7 +443,6 @@ class Door:
 def _sessions(
     grid: Grid, limits: LimitSettings, options: DoorOptions, forwards: FrameForwards | None
 ) -> dict[bytes, Make]:
-    """Session factories by the preamble of their protocol."""
     served_maps = ServedMaps(grid.lane_access, forwards)
     capabilities = Capabilities(options.request_ids, options.release)
     return {
@@ -485,8 +472,7 @@ def _sessions(
     }
 
 
-def _drop_input(_: bytes) -> None:
-    """Input after the end of the connection."""
+def _drop_input(_: bytes) -> None: ...
 
 
 class ClientConnection:
@@ -533,14 +519,12 @@ class ClientConnection:
         self._timeout: Timer | None = None
         self._close_reason = ""
         self.peer = ""
-        """The client's address."""
         self.number = 0
         """Unique in this process."""
         self.since_ns = 0
         self.unread = 0
 
     def begin(self, transport: Transport, peer: str) -> None:
-        """The connection is open. `peer`: the client's address."""
         self._transport = transport
         self.peer = peer
         limits = self._door.limits
@@ -549,7 +533,6 @@ class ClientConnection:
         self._timeout = self._door.loop.call_later(limits.auth_timeout_ms / 1000, self._check_idle)
 
     def _check_idle(self) -> None:
-        """Close the connection if it has not logged in in time, or is idle."""
         session = self._session
         if session is None or not session.admitted:
             self.close("it did not say who it is in time")
@@ -594,12 +577,10 @@ class ClientConnection:
         self._serve(lambda data: session.served(data, at, out, unsealed), data)
 
     def forward(self, departing: list[OutgoingFrames]) -> None:
-        """See `Session.forward`."""
         if self._session is not None:
             self._session.forward(departing)
 
     def unknown(self, answers: bytes) -> None:
-        """See `Session.unknown`."""
         if self._session is not None:
             self._session.unknown(answers)
 
@@ -702,13 +683,11 @@ class ClientConnection:
             self._session.resume()
 
     def retry(self) -> None:
-        """Retry after waiting for room."""
         if self._stuck:
             self._stuck = False
             self._wake()
 
     def _room(self) -> int:
-        """Room for responses in bytes."""
         unread = self._flow.gathered
         if self._transport is not None:
             unread += self._transport.get_write_buffer_size()
@@ -735,7 +714,6 @@ class ClientConnection:
         )
 
     def count(self) -> int:
-        """Count and return `unread`."""
         self.unread = self._flow.gathered + self._flow.held
         if self._transport is not None:
             self.unread += self._transport.get_write_buffer_size()
@@ -754,7 +732,6 @@ class ClientConnection:
         self._flow.gathered += len(answer)
 
     def write(self) -> None:
-        """Write the gathered responses."""
         answers = self._answers
         if answers and self._transport is not None:
             whole = answers[0] if len(answers) == 1 else b"".join(answers)

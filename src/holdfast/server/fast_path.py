@@ -36,7 +36,6 @@ class ServedMaps:
     """
 
     def __init__(self, access: LaneAccess, forwards: FrameForwards | None = None) -> None:
-        """`forwards`: for requests of these maps that other members serve; None: the lane forwards none."""
         self.forwards = forwards
         self._access = access
         self._access_seen = access.changes

@@ -22,7 +22,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 SLICE_ITEMS = 2000
 """Keys, entries or frames per slice, some ms of work."""
 SLICE_BYTES = 1 << 20
-"""Bytes per slice, approximately."""
 TURN_UNITS = 5000
 """Limit of work per connection and turn, in units of about 1 µs."""
 REQUEST_UNITS = 40
@@ -94,7 +93,6 @@ class Flow:
         self.coming = 0
         """Bytes of incomplete input; set by the session."""
         self.held = 0
-        """Bytes of responses that wait for backups."""
         self.expected = 0
         """Estimated bytes of responses in progress."""
         self.rest = False
@@ -102,7 +100,6 @@ class Flow:
         self.spent = 0
         """Units of work in this turn; set by the session, which resets it for each input."""
         self.works: deque[Work] = deque()
-        """Unfinished work for `step`."""
 
     @property
     def left(self) -> int:

@@ -9,12 +9,9 @@ from holdfast.core.model.forwarded_frames import ForwardedDone, ForwardedPart, O
 
 
 class FrameForwards(Protocol):
-    """Requests for other members, from the data lane."""
-
     away: list[OutgoingFrames | None]
     """By partition; None: the lane does not forward its requests."""
     expected_bytes: int
-    """Estimated size of a response with values."""
 
     def stays(self, name: str) -> bool:
         """Whether the lane does not forward requests for this map."""

@@ -81,16 +81,13 @@ class LocalCopies(Protocol):
 class StreamHeads(Protocol):
     """Positions of change streams, read-only."""
 
-    def streams(self, name: str) -> bool:
-        """Whether the map has a change stream."""
+    def streams(self, name: str) -> bool: ...
 
     def heads(self, name: str, partitions: Iterable[int]) -> tuple[dict[int, Reach], list[int]]:
         """The heads of the partitions that are served here, and the partitions that are not."""
 
 
 class Grid(Protocol):
-    """This member, for its sessions."""
-
     member_uuid: str
     cluster_name: str
     partition_count: int
@@ -102,8 +99,7 @@ class Grid(Protocol):
         """The cluster's UUID, constant for its life; empty before this member has joined."""
 
     @property
-    def level(self) -> int:
-        """The feature level in force."""
+    def level(self) -> int: ...
 
     @property
     def lane(self) -> EntryLane: ...
@@ -205,8 +201,7 @@ class Grid(Protocol):
         client still waits.
         """
 
-    def audit(self, event: AuditEvent) -> None:
-        """Record an event in the audit log."""
+    def audit(self, event: AuditEvent) -> None: ...
 
     def zone_of(self, name: str) -> str:
         """The zone of this map; empty: it has a primary and backups."""
@@ -238,8 +233,7 @@ class Grid(Protocol):
         """Positions of change streams; `ask_changes` reads the changes themselves."""
 
     @property
-    def passive(self) -> bool:
-        """Whether the operator has made the cluster passive: all writes are rejected."""
+    def passive(self) -> bool: ...
 
     @property
     def configured_maps(self) -> Container[str]: ...
@@ -259,7 +253,6 @@ class Grid(Protocol):
         """
 
     transactions_per_connection: int
-    """Limit of open transactions per connection."""
 
     def runs_transaction(self, transaction: TransactionId) -> bool:
         """Whether this member coordinates the transaction, and it is still open."""

@@ -20,7 +20,6 @@ class Capabilities:
     request_ids: int = 0
     """Number of requests that a partition remembers."""
     release: str = ""
-    """The version of Holdfast."""
 
 
 class Handshake:

@@ -73,7 +73,6 @@ class Debouncer:
             self._timer = self._loop.call_at(max(earliest_s, self._next_s), self.now)
 
     def now(self) -> None:
-        """Call now if a call is pending."""
         if self._timer is not None:
             self.end()
             self._next_s = self._loop.time() + self._pause_s()
@@ -107,7 +106,6 @@ class MemberGrid:
             settings, self.now_ns, lambda: self.prover, lambda: self.clients_loop, member_uuid.encode()
         )
         self.http_logins = self.logins if not settings.http.token else self._logins_with(settings.http.token)
-        """Logins over HTTP."""
         self.times = OperationTimes(self.now_ns)
         self._card: ClusterCard | None = None
         """The cached result of `cluster`,"""
@@ -115,9 +113,7 @@ class MemberGrid:
         """and the view and the table version that it was made from."""
         self._watchers: dict[int, Debouncer] = {}
         self._watchers_made = 0
-        """The number of the latest watcher."""
         self._idle: set[int] = set()
-        """Watchers without a pending notification."""
         self._owners_notified = (0, 0)
         """The table version of the latest notification, and the number by which clients know it."""
         self._counts = SharedCounts(lambda: counting_maps(self.member))
@@ -231,7 +227,6 @@ class MemberGrid:
         return self.member.picture.unfinished(partition)
 
     def _notify_pause_s(self) -> float:
-        """Interval between two notifications of one client."""
         return min(NOTIFY_MAX_S, NOTIFY_S * max(1.0, len(self._watchers) / FULL_RATE_WATCHERS))
 
     def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
@@ -329,7 +324,6 @@ class MemberGrid:
 
     @property
     def prover(self) -> Prover:
-        """Checks passwords against stored verifiers."""
         raise NotImplementedError
 
     def audit(self, event: AuditEvent) -> None:

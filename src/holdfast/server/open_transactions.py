@@ -43,7 +43,6 @@ class OpenTransactions:
         )
 
     def expect(self) -> None:
-        """A begin is requested; `began` or `refused` follows."""
         self._expected += 1
 
     def began(self, transaction: TransactionId) -> None:

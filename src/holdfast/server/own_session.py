@@ -1,8 +1,8 @@
 """One connection that speaks Holdfast's own protocol (`wire.own`): bytes in, answers out.
 
-The session is given bytes and calls `send` and `close`; it knows no socket. Whatever a client sends, the worst that
-happens is that its own connection ends. The session splits frames, checks rights, and passes each question to the part
-that answers its kind (`Handshake`, `ColumnQuestions`, …); single operations on entries are its own.
+The session gets bytes and calls `send` and `close`; it knows no socket. Invalid input closes at most its own
+connection. The session splits frames, checks rights, and passes each question to the part that answers its kind
+(`Handshake`, `ColumnQuestions`, …); single operations on entries are its own.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from holdfast.wire import own
 ACTION_UNITS = 1000
 """Units of work that an action or a query takes: a status takes a ms to be made."""
 LONG_BYTES = 64 * 1024
-"""A question from this size on is scanned for its parts before it is decoded, and answered in a turn of its own."""
+"""A question from this size on is scanned before it is decoded, and answered in its own turn."""
 
 OPERATING = own.AskTable | own.Act | own.Watch
 """Questions that an operator's connection may ask."""
@@ -93,15 +93,13 @@ class OwnSession:
         """The data lane does not serve this protocol."""
 
     def served(self, data: bytes, at: int, out: bytes, unsealed: bytes) -> None:
-        """Never called: see `fast_path`."""
+        """Never called, like `forward` and `unknown`: see `fast_path`."""
         raise InvariantBroken("the data lane speaks another protocol")
 
     def forward(self, departing: list[OutgoingFrames]) -> None:
-        """Never called: see `fast_path`."""
         raise InvariantBroken("the data lane speaks another protocol")
 
     def unknown(self, answers: bytes) -> None:
-        """Never called: see `fast_path`."""
         raise InvariantBroken("the data lane speaks another protocol")
 
     def receive(self, data: bytes) -> None:
@@ -124,7 +122,7 @@ class OwnSession:
         self._flow.coming = self._frames.held
 
     def resume(self) -> None:
-        """Resume where the session stopped: one slice of work, or the frames that wait."""
+        """One slice of work, or the frames that wait."""
         if self._replies.gone:
             return
         self._flow.spent = 0
@@ -140,7 +138,7 @@ class OwnSession:
             pass
 
     def _take(self) -> bool:
-        """Answer the questions that have arrived, until one has to be worked on later. Returns whether to call this
+        """Answer the questions that have arrived, until one has to be continued later. Returns whether to call this
         again: a frame that was too large is skipped, and others may follow.
         """
         flow, replies, handshake = self._flow, self._replies, self._handshake
@@ -206,7 +204,6 @@ class OwnSession:
             self._replies.end(own.FaultKind.TOO_LARGE, str(large))
 
     def closed(self) -> None:
-        """The connection is closed."""
         self._replies.close()
         self._flow.end()
         self._columns.close()
@@ -224,7 +221,6 @@ class OwnSession:
         return self._handshake.admitted
 
     def client(self) -> SessionClient:
-        """The client, for operators."""
         kind = "operator" if self._handshake.operates else "holdfast"
         return SessionClient(kind, self._handshake.rights.user, "", len(self._transactions.begun))
 
@@ -234,8 +230,8 @@ class OwnSession:
         return self._frames.held
 
     def silent_ns(self) -> int:
-        """For how long nothing has come from the client, as far as calls of this function can tell. A client that waits
-        for an answer is not silent.
+        """Time without input from the client, as far as calls of this function can tell. A client that waits for an
+        answer is not silent.
         """
         now_ns = self._grid.now_ns()
         waits = self._replies.waiting or self._admin.is_watching or self._flow.works
@@ -281,7 +277,7 @@ class OwnSession:
                 assert_never(question)
 
     def _permits(self, question: own.Question) -> bool:
-        """Whether the client may ask this; else the question is answered with the reason."""
+        """Whether the client may ask this; otherwise the response is the reason."""
         replies, handshake, begun = self._replies, self._handshake, self._transactions.begun
         if handshake.operates and not isinstance(question, OPERATING):
             detail = "this connection is an operator's: it may look and give orders, and not work with data"
@@ -299,7 +295,6 @@ class OwnSession:
         return True
 
     def _act(self, question: own.Act) -> None:
-        """Carry out an action of an operator."""
         replies, handshake = self._replies, self._handshake
         self._flow.spent += ACTION_UNITS
         try:

@@ -72,7 +72,6 @@ def request_rejection(request: Request, count: int, limits: LimitSettings) -> Re
 
 
 def size_rejection(keys: list[bytes], values: list[bytes], limits: LimitSettings) -> Rejection | None:
-    """The reason to reject keys and values of these sizes."""
     key_max, value_max = limits.key_bytes, limits.value_bytes
     if keys and max(map(len, keys)) > key_max:
         return own.FaultKind.TOO_LARGE, f"a key of more than {key_max} bytes (limits.key_bytes)"

@@ -11,7 +11,6 @@ from holdfast.server.question_checks import partitions_problem
 from holdfast.wire import own
 
 WAITING_MAX = 1024
-"""Limit of waiting requests per connection."""
 BYTES_PER_UNIT = 16
 """Bytes of a request or response that cost one unit of work."""
 
@@ -28,7 +27,6 @@ class ReplyChannel:
         self.grid = grid
         self.flow = flow
         self.gone = False
-        """The connection is closed; later responses are dropped."""
         self.waiting = 0
         """Requests that were accepted and have no response yet."""
         self.handed_over = False
@@ -43,11 +41,9 @@ class ReplyChannel:
             self._send(data)
 
     def fault(self, number: int, kind: own.FaultKind, detail: str) -> None:
-        """Respond to request `number` with an error."""
         self.send(own.Fault(number, kind, detail))
 
     def end(self, kind: own.FaultKind, detail: str, number: int = 0) -> None:
-        """Send an error and close the connection."""
         self.fault(number, kind, detail)
         self._on_end(detail)
 

@@ -22,7 +22,6 @@ class Rights:
         self._user = user
         self.user = user.name if user is not None else ""
         self.everything = user is None or user.everything
-        """Whether every check succeeds."""
         self._decided: dict[tuple[Kind, str], frozenset[Action]] = {}
 
     def actions(self, kind: Kind, name: str) -> frozenset[Action]:

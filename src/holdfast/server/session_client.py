@@ -12,7 +12,6 @@ class SessionClient(NamedTuple):
     name: str = ""
     """The name that it gave, otherwise its UUID."""
     transactions: int = 0
-    """Begun by it and not ended."""
     type: str = ""
     """Type of its library: `PYH`, `JVM`, …"""
 

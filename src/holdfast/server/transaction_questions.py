@@ -31,11 +31,10 @@ class TransactionQuestions:
         """Transactions of this connection that have not ended."""
 
     def close(self) -> None:
-        """The connection is closed: no other one can end its transactions."""
+        """No other connection can end its transactions."""
         self.begun.roll_back_all()
 
     def answer(self, question: own.OrderTransaction) -> None:
-        """Pass the order to the coordinator; the answer comes later."""
         replies, begun, order = self._replies, self.begun, question.order
         if problem := self._problem(order):
             replies.fault(question.id, own.FaultKind.MALFORMED, problem)

@@ -16,7 +16,7 @@ from holdfast.wire import own
 ROW_BYTES = SLICE_BYTES // SLICE_ITEMS
 """Cost of a row in a slice, in addition to its bytes."""
 REQUEST_BYTES = 10 * ROW_BYTES
-"""The same for a row that is a request of its own."""
+"""Cost of a row that is a request of its own, in addition to its bytes."""
 _SET, _REMOVE, _ADD = own.PutKind.SET, own.PutKind.REMOVE, own.PutKind.ADD
 
 
@@ -58,7 +58,6 @@ class ZonePut:
         self._kept: dict[int, int] = {}
         """By partition: rows to add whose key had another value."""
         self._why = ""
-        """The reason for an unknown outcome."""
 
     def storing(self) -> Work:
         put = self._put

@@ -52,7 +52,6 @@ class HelloOk(msgspec.Struct, frozen=True, array_like=True, tag=65):
     id: int
     version: int
     member: str
-    """UUID of the responding member."""
     cluster_id: str
     cluster_name: str
     partition_count: int
@@ -218,7 +217,6 @@ class Ranges(msgspec.Struct, frozen=True, array_like=True, tag=74):
 
     id: int
     version: int
-    """Version of the assignment that this member knows."""
     counter: int
     lineage: list[tuple[int, int]]
     digests: list[int]
@@ -263,7 +261,6 @@ class Switch(NamedTuple):
     """Where a map was moved to another place: its updates continue with another number."""
 
     end: int
-    """The last update before the move."""
     end_term: int
     start: int
     """A reader of that continues after this update."""

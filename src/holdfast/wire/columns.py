@@ -41,11 +41,10 @@ class ColumnBatch(msgspec.Struct, frozen=True, array_like=True):
         return self.split_keys(), self.split_values()
 
     def split_keys(self) -> list[bytes]:
-        """Raises ProtocolError when the offsets do not fit the column."""
+        """Raises ProtocolError when the offsets do not fit the column, like `split_values`."""
         return _cut(self.rows, self.key_offsets, self.keys)
 
     def split_values(self) -> list[bytes]:
-        """Raises ProtocolError when the offsets do not fit the column."""
         return _cut(self.rows, self.value_offsets, self.values)
 
     @property

@@ -91,7 +91,6 @@ NOT_HTTP = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
     b"This is the port of a Holdfast member for its clients: it speaks no HTTP.\n"
 )
-"""Reply to an HTTP request on the port for clients."""
 ONLY_HTTP = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
     b"This is the port of a Holdfast member for HTTP. Clients use the port for clients, 5701 by default.\n"

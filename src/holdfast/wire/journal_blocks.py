@@ -67,7 +67,6 @@ def segment_name(first_lsn: int) -> str:
 
 
 def segment_lsn(name: str) -> int | None:
-    """None if it is not the name of a segment."""
     digits = name[1:-4]
     if not (name.startswith("j") and name.endswith(".seg") and digits.isascii() and digits.isdigit()):
         return None
@@ -151,8 +150,6 @@ class End:
 
 
 class Place(NamedTuple):
-    """The complete position of a writer."""
-
     lsn: int
     checksum: bytes
     synced: int
@@ -230,7 +227,7 @@ class Chain:
         return data
 
     def durable(self, lsn: int) -> None:
-        """Every block up to this one is durable."""
+        """All blocks up to this one are durable."""
         if lsn > self.place.synced:
             self.place = self.place._replace(synced=lsn)
 

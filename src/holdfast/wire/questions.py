@@ -91,8 +91,6 @@ class NextPage(msgspec.Struct, frozen=True, array_like=True, tag=6):
 
 @unique
 class PutKind(IntEnum):
-    """Effect of a row of `PutColumns`."""
-
     SET = 0
     REMOVE = 1
     """The row's value is empty."""

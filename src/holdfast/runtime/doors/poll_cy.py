@@ -127,14 +127,12 @@ class Wire:
         self.begin = self.end = 0
         """between these offsets."""
         self.watched = IN
-        """Events registered with epoll."""
         self.high = 0
         """Unsent bytes above which the connection must pause."""
         self.unsent = []
         """Unsent pieces, none of them empty; the first `sent` bytes of the first are sent."""
         self.sent = 0
         self.left = 0
-        """Unsent bytes."""
         self.fast_path = False
         """Whether the next buffer may go to the data lane."""
         self.collects_acks = False
@@ -208,7 +206,6 @@ class Wire:
 
     @cython.cfunc
     def _kept(self) -> cython.void:
-        """Register for writability, and pause the connection if too much is queued."""
         self.watch()
         if not self.told and self.get_write_buffer_size() > self.high:
             self.told = True
@@ -363,7 +360,6 @@ class Poll:
         self._tally = door.tally
         self._clock = door.clock
         self._began_ns = 0
-        """Start of this call."""
         self._wires = []
         self._set = self.fd if cython.compiled else self.descriptors
         self._ready = bytearray(MOST * READY_BYTES) if cython.compiled else []
@@ -384,7 +380,6 @@ class Poll:
         """Whether the lane has written records that the member has not flushed."""
         self._busy = False
         self._past_sessions = False
-        """Whether the door allows the lane to be used now."""
 
     def fileno(self) -> int:
         return self.fd
@@ -471,7 +466,7 @@ class Poll:
 
     @cython.cfunc
     def _look_around(self) -> cython.void:
-        """Whether the lane may be used now; checked again after any other code has run."""
+        """Check whether the lane may be used now; again after any other code has run."""
         door = self._door
         backlog = door.backlog
         held: cython.bint = backlog.crowded and not backlog.refusing
@@ -573,7 +568,6 @@ class Poll:
 
     @cython.cfunc
     def _fill(self, wire: Wire) -> cython.void:
-        """Read more of a separate value; serve the message when it is complete."""
         end: cython.Py_ssize_t = min(wire.value_bytes, wire.filled + READ_BYTES)
         size: cython.Py_ssize_t = receive_value(wire.fd, wire.value, wire.filled, end)
         if size <= 0:
@@ -672,7 +666,6 @@ class Poll:
 
     @cython.cfunc
     def _hold(self, wire: Wire, answers: bytes) -> cython.void:
-        """Hold back the responses to these writes until they are safe."""
         wire.flow.held += len(answers)
         taken = self._tally.take_writes() if self._tally is not None else None
         wire.lane.close_batch(partial(self.settle, wire, wire.flow, answers, taken, self._began_ns))

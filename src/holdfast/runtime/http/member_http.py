@@ -47,11 +47,10 @@ class HttpHost(Grid, Protocol):
 
     @property
     def sockets(self) -> Sockets:
-        """How clients' sockets are served."""
+        """The I/O backend for clients' sockets."""
 
     @property
-    def gauge(self) -> Gauge:
-        """The member's memory."""
+    def gauge(self) -> Gauge: ...
 
     def status(self, count: Counted | None = None) -> MemberStatus:
         """`count`: the entries, if they are counted already."""

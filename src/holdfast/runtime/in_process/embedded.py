@@ -1,8 +1,8 @@
 """The in-process API: a member of the cluster inside your own asyncio program.
 
 async with holdfast.Member(seeds=["127.0.0.1:5751"]) as member:
-flights = member.map("flights")
-await flights.put("UA1545", {"origin": "EWR"})
+    flights = member.map("flights")
+    await flights.put("UA1545", {"origin": "EWR"})
 """
 
 from __future__ import annotations

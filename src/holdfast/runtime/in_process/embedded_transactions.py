@@ -183,7 +183,6 @@ class TransactionalMap:
         return [self._plain(one) for one in answer] if isinstance(answer, list) else []
 
     async def values(self) -> list[Any]:
-        """No snapshot."""
         answer = await self._transaction.operate(Request(Op.VALUES, self.name, [0]))
         return [self._plain(one) for one in answer] if isinstance(answer, list) else []
 

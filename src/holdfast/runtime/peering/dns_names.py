@@ -23,7 +23,7 @@ NO_SUCH = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
 
 
 class NoSuchName(Exception):
-    """The DNS has no such name, or no address for it."""
+    pass
 
 
 class NameUnanswered(Exception):

@@ -150,7 +150,7 @@ class MemberNetwork:
         return MemberId(outgoing.member) if outgoing.member else None
 
     def found_behind(self, seed: Address, members: tuple[MemberId, ...]) -> None:
-        """All addresses of the seed were tried, and these members are there."""
+        """All addresses of the seed were tried."""
         if self._running:
             self._tell(partial(self.driver.handle, SeedBehind(seed, members)))
 
@@ -181,7 +181,6 @@ class MemberNetwork:
         return self._gathering
 
     def send_gathered(self) -> None:
-        """A read buffer was handled: send what was collected."""
         if self._running:
             self._tell(self.driver.end_buffer)
         self._gathering = False

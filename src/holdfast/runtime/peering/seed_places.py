@@ -19,18 +19,15 @@ from holdfast.runtime.peering.dns_names import Names, NameUnanswered, NoSuchName
 GONE_S = 10.0
 """A name without an address counts as absent after this time, because the DNS caches negative answers."""
 ABSENT = MemberId("")
-"""The address refuses connections."""
 
 
 class SeedAsker(Protocol):
-    def ask_place(self, place: Place, frame: bytes) -> MemberId | None:
-        """Send a frame to an address. Returns the member there if it is connected already."""
+    def ask_place(self, place: Place, frame: bytes) -> MemberId | None: ...
 
     def found_behind(self, seed: Address, members: tuple[MemberId, ...]) -> None:
-        """All addresses of the seed are known; these members are there."""
+        """All addresses of the seed are known."""
 
-    def found_absent(self, seed: Address) -> None:
-        """The name has no address."""
+    def found_absent(self, seed: Address) -> None: ...
 
     def record_failure(self, address: Address, problem: str) -> None: ...
 
@@ -107,7 +104,6 @@ class SeedPlaces:
             self._tell([address])
 
     def _tell(self, changed: Iterable[Address]) -> None:
-        """Report the members behind each seed with one of these addresses, if all its addresses are known."""
         addresses = set(changed)
         for seed, places in self._places.items():
             here = [place.address for place in places]

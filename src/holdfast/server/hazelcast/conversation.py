@@ -44,7 +44,6 @@ JOIN = b"join"
 LISTENERS_MAX = 1000
 
 WAITING_MAX = 100_000
-"""Pending requests per connection."""
 WAITING = "requests of this connection wait already"
 
 ALONE_BYTES = 32 * 1024
@@ -78,7 +77,6 @@ class Conversation:
         """
         self.peer = peer
         self.rights = EVERYTHING
-        """Rights of the user, after authentication."""
         self.authenticating = False
         self.admit = admit
         self.grid = grid

@@ -25,7 +25,6 @@ from holdfast.wire.hazelcast.hazelcast_frames import (
 )
 
 OPEN_MAX = 64
-"""Incomplete requests per connection."""
 
 _NUMBER = Struct("<q")
 
@@ -55,7 +54,6 @@ class Fragments:
         self._coming: dict[int, _Coming] = {}
         self._limit = limit
         self.held = 0
-        """Bytes of incomplete requests."""
 
     def take(self, data: bytes, start: int, last: int, end: int) -> bytes | None:
         """Add the fragment `data[start:end]` with its last frame at `last`. Returns the request if it is complete.

@@ -168,7 +168,6 @@ class HazelcastSession:
         self._access_seen = self._access.changes
         """State of `_access` at which `_names` and `_zone_maps` were right."""
         self._zone_maps: dict[bytes, ZoneMap] = {}
-        """Maps in zones, for their data lane."""
         self._unsealed = bytearray()
         self._sink = lane_code.PrimarySink(
             self._lane, self._talk.out, self._unsealed, tally, None, self._served_maps.forwards
@@ -226,7 +225,6 @@ class HazelcastSession:
             self._send(whole)
 
     def fast_path(self) -> FastPath | None:
-        """See `server.fast_path`."""
         talk, flow = self._talk, self._flow
         if (
             self._held is not None
@@ -271,7 +269,7 @@ class HazelcastSession:
         talk.flush()
 
     def resume(self) -> None:
-        """Continue after a stop: one slice of work, or waiting input."""
+        """One slice of work, or waiting input."""
         talk, flow = self._talk, self._flow
         if talk.gone:
             return
@@ -400,7 +398,6 @@ class HazelcastSession:
         return self._talk.authenticated
 
     def client(self) -> SessionClient:
-        """The client, for operators."""
         talk = self._talk
         name = talk.client_name or uuid_text(talk.client)
         return SessionClient("hazelcast", talk.rights.user, name, len(talk.transactions), talk.client_type)
@@ -440,7 +437,6 @@ class HazelcastSession:
         return at
 
     def _serve_zones(self, data: bytes, at: int) -> int:
-        """Serve maps in zones; the session handles anything else in between."""
         grid, flow = self._grid, self._flow
         while flow.left >= 0:
             came = at
@@ -563,7 +559,6 @@ class HazelcastSession:
             self._end_without_memory()
 
     def _wait(self, data: bytes) -> None:
-        """Keep bounded input until authentication is finished."""
         rest = self._rest[0] + data
         if len(rest) > self._limits.auth_frame_bytes:
             self._talk.close("the client sent too much before authentication")
@@ -660,7 +655,6 @@ class HazelcastSession:
             talk.handle_error(name_of(kind), correlation, error)
 
     def _remember(self, call: Call) -> None:
-        """Let the data lane serve this map from now on."""
         name, grid = call.name, self._talk.grid
         if not 0 < len(name) <= MAP_NAME_MAX or name.startswith(INTERNAL):
             return

@@ -17,15 +17,12 @@ from holdfast.server.hazelcast.entry_views import NO_VIEW
 
 LAST_FRAME = 0x2000
 HEADER_BYTES = 22
-"""Length of a first frame without parameters."""
 LONG_BYTES = 8
 _WIDTHS = {"thread": 8, "timeout": 8, "ttl_ms": 8, "max_idle_ms": 8}
 
 
 @unique
 class Form(IntEnum):
-    """The content of a response."""
-
     NOTHING = 0
     VALUE = 1
     """The value found, or null."""
@@ -34,15 +31,12 @@ class Form(IntEnum):
     TRUE = 3
     NULL = 4
     ENTRIES = 5
-    """A list of keys and values."""
     VIEW = 6
     """An entry with its metadata, or null."""
 
 
 @unique
 class LaneAction(IntEnum):
-    """The data lane's action on the entry."""
-
     GENERAL = 0
     """None: the session serves the request."""
     READ = 1
@@ -151,9 +145,7 @@ class LaneRow:
         self.action = LANE_ACTIONS[request.op]
         self.reads = self.action is LaneAction.READ
         self.stores = self.action is LaneAction.STORE
-        """Whether the message ends with a value."""
         self.expects = "expected" in variable
-        """Whether the expected value follows the key."""
         if request not in BATCHES:
             parts = ["name", "key", *["expected"] * self.expects, *["value"] * self.stores]
             assert variable == parts, "the lane knows no other messages"
@@ -161,7 +153,6 @@ class LaneRow:
         self.looks = not self.reads and request.op not in _PLAIN
         """Whether the lane looks at the entry before it writes."""
         self.head = HEADER_BYTES + sum(_WIDTHS[name] for name in fixed)
-        """Length of the first frame."""
         self.ttl = "ttl_ms" in fixed
         self.ttl_first = fixed[:1] == ["ttl_ms"]
         """Whether the time to live stands where other requests have the thread."""
@@ -173,7 +164,6 @@ class LaneRow:
         self.answers_value = request.form is Form.VALUE
         self.views = request.form is Form.VIEW
         self.shows = self.answers_value or self.views or request.form is Form.ENTRIES
-        """Whether the response has values."""
         ends = request.form in (Form.NOTHING, Form.TRUTH, Form.TRUE)
         fixed_bytes = 1 if request.form in (Form.TRUTH, Form.TRUE) else LONG_BYTES if self.views else 0
         self.first = _FIRST.pack(19 + fixed_bytes, 0xE000 if ends else 0xC000, request.kind + 1)
@@ -207,7 +197,6 @@ _BATCH = {row.kind: row for row in BATCH_ROWS}
 
 
 def row_of(kind: int) -> LaneRow | None:
-    """The row of a request for one key."""
     return _SINGLE.get(kind)
 
 
@@ -222,7 +211,6 @@ value_head = Struct("<10s8sxi6s").pack
 
 
 def respond(row: LaneRow, correlation: bytes, found: bytes | None) -> bytes:
-    """The response when this value was found."""
     if found is None:
         return row.first + correlation + row.missing
     if row.answers_value:

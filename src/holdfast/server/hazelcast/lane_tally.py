@@ -112,7 +112,6 @@ class LaneTally:
 
     @property
     def unknown(self) -> int:
-        """Writes whose outcome will never be known."""
         return self._unknown
 
     def figures(self) -> list[tuple[str, list[int], int]]:

@@ -38,7 +38,6 @@ SLICE = SLICE_ITEMS // 2
 PART_ITEMS = 500
 """Keys and values per partition that are collected into one request; few, because the garbage collector visits each."""
 SHOWN_MAX = 64
-"""Characters of a name in an error."""
 CORRELATION = LONG
 
 Answering = Callable[[Call, Value], Made]
@@ -225,12 +224,11 @@ def _by_partition(
 
 
 def _flush(talk: Conversation, call: Call) -> None:
-    """There is no map store."""
+    """Does nothing, like `_load`: there is no map store."""
     talk.send(nothing(call, None))
 
 
 def _load(talk: Conversation, call: Call) -> None:
-    """There is no map store."""
     talk.send(nothing(call, None))
 
 

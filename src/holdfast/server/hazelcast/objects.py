@@ -23,7 +23,6 @@ from holdfast.wire.hazelcast.refusals import UNSUPPORTED, CallRefused, refusal
 OBJECTS_MAP = "__objects"
 MAP_SERVICE = "hz:impl:mapService"
 NAMES_PER_SLICE = SLICE_ITEMS // REQUEST_UNITS
-"""Names recorded per slice."""
 SERVICE_SHOWN_MAX = 200
 """Characters of a service's name in an error."""
 

@@ -20,7 +20,6 @@ ADD_MIGRATION, REMOVE_MIGRATION = 0x001100, 0x001200
 ADD_MAP_LOST, REMOVE_MAP_LOST = 0x011B00, 0x011C00
 
 STARTED, FINISHED = 0, 1
-"""Types of migration events."""
 
 _STATE = Struct("<qiiq")
 """Start in ms since 1970, planned, completed, elapsed ms."""

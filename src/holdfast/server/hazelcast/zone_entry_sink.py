@@ -29,8 +29,6 @@ _Read = tuple[LaneRow, bytes, ZonePartition, int, str, MapReplica | None, bytes,
 
 @dataclass(frozen=True, slots=True)
 class ZoneMap:
-    """A map that lives in a zone."""
-
     name: str
     entries: ZoneEntries
     local: bool
@@ -40,7 +38,6 @@ class ZoneMap:
     max_idle_ms: int = 0
     """The same for its maximum idle time."""
     reads_only: bool = False
-    """Whether the client has only read permission."""
 
 
 def _answer(read: _Read) -> bytes:
@@ -77,16 +74,13 @@ class ZoneEntrySink:
         """The first map; the others live in its zone, and are read like it."""
         self.batch = ZoneBatch(0)
         self._found: list[_Read] = []
-        """Reads that wait for confirmation."""
         self._found_bytes = 0
         self._read: dict[int, None] = {}
-        """Partitions with reads."""
         self._writes: dict[int, list[ZoneWrite]] = {}
         """By partition."""
         self._written: dict[int, list[tuple[LaneRow, bytes]]] = {}
         """Rows and correlation ids of the writes, by partition."""
         self.size = 0
-        """Estimated bytes of the responses."""
         self.served = 0
 
     def _replica(self, served: ZoneMap, partition: int) -> ZonePartition | None:
@@ -177,7 +171,6 @@ class ZoneEntrySink:
         return self.batch
 
     def responses(self, done: ZoneBatchDone) -> list[bytes]:
-        """The responses to all completed requests."""
         out = [_answer(read) for read in self._found] if done.unconfirmed is None else []
         for partition, former in done.former:
             written = self._written[partition]

@@ -28,12 +28,9 @@ ACTIONS_AT: Final = "/v1/actions/"
 QUERIES_AT: Final = "/v1/queries/"
 ALL_MEMBERS: Final = "all"
 STATUS_OF: Final = {Fate.DONE: 200, Fate.ACCEPTED: 202, Fate.REJECTED: 409, Fate.UNKNOWN: 504}
-"""HTTP status by result of an action."""
 
 
 class ActionForwarder(Protocol):
-    """Sends actions and queries to other members."""
-
     def act_at(
         self,
         request: HttpRequest,
@@ -51,8 +48,6 @@ class ActionForwarder(Protocol):
 
 
 class ActionResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The response to an action."""
-
     result: str
     """`done`, `rejected`, `accepted`: not finished in time, and the cluster continues with it; or `unknown`: it may or
     may not be done.

@@ -24,14 +24,12 @@ HEADERS: Final[Mapping[str, str]] = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-"""Default headers of all responses."""
 PAGE_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 """The `content-security-policy` of a page that uses scripts, styles and images of this port."""
 SAFE: Final = ("GET", "HEAD")
-"""Methods without side effects."""
 
 
 def host_of(header: str) -> str:

@@ -39,9 +39,7 @@ from holdfast.wire import own
 from holdfast.wire.values import Serialized, from_stored, to_stored
 
 AT_A_TIME: Final = 400
-"""Events per message of the stream."""
 VALUE_SHOWN: Final = 20_000
-"""Characters of a value that are shown."""
 
 
 class ConsoleFile(msgspec.Struct, frozen=True):
@@ -52,7 +50,7 @@ class ConsoleFile(msgspec.Struct, frozen=True):
 
 
 class ConsoleMember(ActionForwarder, Protocol):
-    """What the console needs of the member, in addition to `HttpMember`."""
+    """The member's interface to the console, in addition to `HttpMember`."""
 
     @property
     def files(self) -> Mapping[str, ConsoleFile]: ...
@@ -93,7 +91,6 @@ KEYS: Final[Mapping[str, Callable[[str], bytes]]] = {
     "json": lambda text: to_stored(msgspec.json.decode(text)),
     "stored": lambda text: to_stored(_hexadecimal(text)),
 }
-"""Conversions of typed text to stored keys."""
 
 
 def _long(number: int) -> bytes:
@@ -169,7 +166,6 @@ class ConsoleRoutes:
         self._console.history(since, lambda body: responder.answer(HttpAnswer(200, body, JSON)))
 
     def events(self, request: HttpRequest, responder: Responder) -> None:
-        """Events as they happen, as server-sent events."""
         try:
             since = int(request.headers.get("last-event-id", request.query.get("since", "0")))
         except ValueError:

@@ -1,7 +1,7 @@
 """One HTTP/1.1 connection: bytes in, requests out, responses in, bytes out. h11 parses and writes HTTP.
 
-Requests of a connection are served one by one, each in its own turn of the loop, so hundreds of pipelined requests
-delay nobody else. Any error of the input ends this connection alone.
+Requests of a connection are served one by one, each in its own turn of the loop, so hundreds of pipelined requests do
+not delay other clients. Any error of the input ends this connection alone.
 
 A request is decided by its head: route, size, origin, credentials. Its body is parsed only after that, because parsing
 is expensive and anyone can send bodies. Example: before this rule, 260,000 chunks of one byte (1.6 MB) from a client
@@ -94,7 +94,6 @@ class HttpSession:
         self._secure = secure
         self._http = _connection()
         self._raw = bytearray()
-        """Received and not parsed."""
         self._searched = 0
         """Bytes of it that contain no end of a head."""
         self._length = 0
@@ -110,7 +109,6 @@ class HttpSession:
         self._drained = -1
         """Bytes received since a rejection after which the connection ends; -1: none."""
         self._exchange: Exchange | None = None
-        """The request being served."""
         self._over = self._ended = self._queued = False
         self.paused = False
         """Whether the client does not read."""
@@ -245,7 +243,6 @@ class HttpSession:
             self._put(self._http.send(h11.InformationalResponse(status_code=100, headers=[])))
 
     def _take_body(self) -> None:
-        """Parse available parts of the body, within the limit of a turn."""
         exchange = self._exchange
         if self._accepted is None or exchange is None:
             return
@@ -422,7 +419,6 @@ class HttpSession:
             self._send_bytes(data)
 
     def _next(self) -> None:
-        """After a response: serve the next request in another turn."""
         self._exchange = self._accepted = None
         self._since_ns = self._grid.now_ns()
         if self._ends_with_answer:

@@ -68,7 +68,7 @@ class Loaded:
     kept: int
     rejected: int
     rows_resent: int
-    """Rows that were sent more than once, because their partition moved or an answer was lost."""
+    """Rows sent more than once, because their partition moved or an answer was lost."""
     seconds: float
     check_seconds: float
     """Part of `seconds` before the first row was written."""

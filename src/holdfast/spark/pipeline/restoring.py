@@ -85,7 +85,7 @@ class Restored:
     folder: str
     maps: list[RestoredMap]
     rows_resent: int
-    """Rows that were sent more than once, because their partition moved or an answer was lost."""
+    """Rows sent more than once, because their partition moved or an answer was lost."""
     files: int
     seconds: float
 

@@ -37,7 +37,7 @@ INSERT, UPDATE, REMOVE, RESTART = "insert", "update", "remove", "restart"
 
 BATCH_ROWS = 8192
 BATCH_BYTES = 4 << 20
-"""A record batch is passed to Spark when it has so many rows, or so many bytes of keys and values."""
+"""A record batch is passed to Spark at so many bytes of keys and values."""
 
 
 FAIL = BadRows()

@@ -175,7 +175,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._latest
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Each partition of the grid is in one share."""
+        """Each grid partition is in one share."""
         begin, last = Offset.of_json(start), Offset.of_json(end)
         history = self.history()
         _check_cluster(history, begin)
@@ -303,7 +303,6 @@ def rows_of(history: History, todo: Sequence[Piece], on_gap: str) -> Iterator[Ch
 
 
 def _entries(history: History, piece: Piece, on_gap: str) -> Iterator[ChangeRow]:
-    """The entries at the end of a piece, as inserts, in the order of their keys."""
     at = piece.map, piece.partition
     if piece.end == BEGINNING:
         return

@@ -25,7 +25,7 @@ from holdfast.wire import own
 
 BATCH_ROWS = 8192
 BATCH_BYTES = 4 << 20
-"""A record batch is passed to Spark when it has so many rows, or so many bytes of keys and values."""
+"""A record batch is passed to Spark at so many bytes of keys and values."""
 
 
 class HoldfastReader(DataSourceReader):

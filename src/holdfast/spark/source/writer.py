@@ -48,7 +48,7 @@ class Written(WriterCommitMessage):
     task: int
     rows: int
     rows_resent: int
-    """Rows that were sent more than once, because their partition moved or an answer was lost."""
+    """Rows sent more than once, because their partition moved or an answer was lost."""
     partitions: frozenset[int]
     kept: int = 0
     """Those of `rows` that were not inserted, because their key had another value."""

@@ -69,7 +69,6 @@ def _frames_of(schema: Schema) -> bytes:
 
 
 def schema_key(number: int) -> bytes:
-    """The key of this schema in `SCHEMAS_MAP`."""
     return _LONG_TYPE + number.to_bytes(8, "big", signed=True)
 
 

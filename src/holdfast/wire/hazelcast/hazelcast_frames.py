@@ -68,7 +68,6 @@ class Scan:
         self.last = start
         """Beginning of the frame before."""
         self._final = False
-        """Whether the message ends at `at`."""
         self.end = -1
         self.need = start + HEADER_BYTES
         self.tired = False

@@ -26,11 +26,9 @@ LONGEST_TTL_MS = 100 * 365 * 24 * 3600 * 1000
 
 
 NAMES_MAX = 1000
-"""Maps in one request."""
 PROXIES_MAX = 50_000
 """Structures that one request may open."""
 SCHEMAS_MAX = 10_000
-"""Schemas in one request."""
 SCHEMA_MAX = 32 * 1024
 """Characters of a schema; its id is computed byte by byte."""
 FIELD_BYTES = 8
@@ -60,11 +58,8 @@ class Call:
     expected: bytes = b""
     keys: Items = field(default_factory=list)
     hashes: array[int] = field(default_factory=lambda: array("i"))
-    """Partition-hash words of `keys`."""
     values: Items = field(default_factory=list)
-    """Values of `keys`, in their order."""
     size: int = 0
-    """Bytes of these keys and values."""
     predicate: bytes = b""
     ttl_ms: int = DEFAULT_TTL
     max_idle_ms: int = DEFAULT_TTL
@@ -263,7 +258,7 @@ def read_schema(frames: FrameReader) -> Schema:
 
 
 def reading_schema(frames: FrameReader) -> Generator[None, None, Schema]:
-    """The same, slice by slice."""
+    """Like `read_schema`, in slices."""
     fields = []
     frames.begin()
     type_name = _needed_text(frames)
@@ -360,7 +355,7 @@ class RequestLayout:
                 return cast("Call", done.value)
 
     def decoding(self, data: bytes, start: int, end: int) -> Generator[None, None, Call]:
-        """The same, slice by slice."""
+        """Like `decode`, in slices."""
         length, _, kind, correlation, partition = REQUEST.unpack_from(data, start)
         call = Call(kind, correlation, partition)
         if length < REQUEST.size + self._fixed.size:
