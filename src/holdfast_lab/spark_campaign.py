@@ -40,8 +40,6 @@ SHOWN_PROBLEMS = 3
 
 
 class Terms(NamedTuple):
-    """Common results of runs with these settings."""
-
     journal: Journalling
     power_cuts: bool = False
 
@@ -94,7 +92,6 @@ class Run:
     settings: str
     seed: int
     without: frozenset[str] = frozenset()
-    """Disabled rules."""
 
     @property
     def replay(self) -> str:

@@ -23,13 +23,13 @@ def key_of(number: int) -> bytes:
 
 
 def value_of(number: int, size: int) -> bytes:
-    """Its value. Values differ for numbers that differ by less than a million."""
+    """Values differ for numbers that differ by less than a million."""
     at = number * 7919 % (len(POOL) - size)
     return POOL[at : at + size]
 
 
 def fill_holdfast(addresses: list[str], entries: Iterable[tuple[int, int]], size: int) -> int:
-    """Store entries, given as (number of the key, number of the value); returns their number."""
+    """Store entries, given as (number of the key, number of the value); returns how many."""
     count = 0
     with Client(addresses, timeout_s=120) as client:
         for part in _parts(entries):
@@ -61,7 +61,6 @@ def fill_redis(port: int, entries: Iterable[tuple[int, int]], size: int) -> int:
 
 
 def same(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Each key with the value of the same number."""
     return ((number, number) for number in numbers)
 
 

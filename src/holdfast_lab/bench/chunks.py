@@ -154,7 +154,6 @@ class Mover:
         return [effect.message for effect in out.take() if isinstance(effect, Send)]
 
     def _again(self) -> None:
-        """Undo all moves."""
         self.source._reset()
         self.destination.staging.clear()
         for partition in range(self.count):
@@ -165,7 +164,6 @@ class Mover:
 
 
 def _fill(copies: LocalReplicas, partitions: int, entries: int, value_bytes: int) -> None:
-    """Store `entries` entries per partition in random order."""
     maps = [copies.open(copies.held[at], MAP) for at in range(partitions)]
     order = list(range(partitions * entries))
     random.Random(1).shuffle(order)

@@ -50,7 +50,7 @@ def frame(payload: bytes, flags: int = 0) -> bytes:
 
 
 def set_message(key: bytes, value: bytes, partition: int) -> bytes:
-    """Map.set without a time to live."""
+    """Without a time to live."""
     head = struct.pack("<iqiqq", MAP_SET, 1, partition, 1, -1)
     return frame(head, WHOLE_MESSAGE) + frame(MAP.encode()) + frame(key) + frame(value, FINAL)
 
@@ -77,7 +77,6 @@ _KEY = data(key_text(0))
 
 
 def grid_shape(kind: str, value_bytes: int = VALUE_BYTES) -> Shape:
-    """Sizes of a `get` or `set` and its response in this protocol."""
     value = data("v" * value_bytes)
     if kind == "set":
         return Shape(len(set_message(_KEY, value, 0)), 19, answer_prefix(MAP_SET, last_frame=True))
@@ -104,7 +103,6 @@ REDIS_WAIT = b"*3\r\n$4\r\nWAIT\r\n$1\r\n1\r\n$4\r\n1000\r\n"
 
 
 def redis_shape(kind: str, value_bytes: int = VALUE_BYTES) -> Shape:
-    """Sizes of a GET, a SET, or a SET with WAIT for one replica (`set+wait`), and its response."""
     request = redis_message(kind, 0, value_bytes)
     if kind == "get":
         head = b"$%d\r\n" % value_bytes
@@ -114,7 +112,6 @@ def redis_shape(kind: str, value_bytes: int = VALUE_BYTES) -> Shape:
 
 
 def redis_message(kind: str, number: int, value_bytes: int) -> bytes:
-    """The command, or two commands, of this kind for this key."""
     key = key_text(number).encode()
     if kind == "get":
         return b"*2\r\n$3\r\nGET\r\n$16\r\n%b\r\n" % key
@@ -123,7 +120,7 @@ def redis_message(kind: str, number: int, value_bytes: int) -> bytes:
 
 
 def write_redis_frames(kind: str, numbers: list[int], folder: Path, value_bytes: int = VALUE_BYTES) -> Path:
-    """A file of GET, SET, or SET with WAIT for one replica (`set+wait`)."""
+    """`set+wait`: SET with WAIT for one replica."""
     return _write(
         folder / f"redis-{kind}.bin", [redis_message(kind, number, value_bytes) for number in numbers]
     )

@@ -27,8 +27,6 @@ class Group:
 
 @dataclass(slots=True)
 class Connection:
-    """An open connection and its requests in flight."""
-
     door: socket.socket
     group: Group
     rest: memoryview = field(default_factory=lambda: memoryview(b""))
@@ -46,7 +44,6 @@ class Connection:
         self.push()
 
     def push(self) -> None:
-        """Send as much as the kernel accepts."""
         if self.rest:
             try:
                 self.rest = self.rest[self.door.send(self.rest) :]
@@ -54,7 +51,7 @@ class Connection:
                 return
 
     def receive(self, answer_bytes: int, prefix: bytes) -> None:
-        """Receive the available bytes. Checks only responses at the beginning of a piece."""
+        """Checks only responses at the beginning of a piece."""
         try:
             count = self.door.recv_into(BUFFER)
         except BlockingIOError:
@@ -71,7 +68,7 @@ class Connection:
 def run(
     seconds: float, limit: int, depth: int, sizes: tuple[int, int], prefix: bytes, links: list[Connection]
 ) -> str:
-    """Load the connections until the time or the number of requests is reached; returns the line of JSON."""
+    """Returns the line of JSON."""
     request_bytes, answer_bytes = sizes
     poll = select.epoll()
     by_fd = {link.door.fileno(): link for link in links}
@@ -112,7 +109,6 @@ def run(
 
 
 def main(arguments: list[str]) -> None:
-    """Parse the arguments as described in `generator.c`."""
     seconds, limit, depth, request_bytes, answer_bytes, prefix, *pairs = arguments
     links: list[Connection] = []
     for path, fds in zip(pairs[::2], pairs[1::2], strict=True):

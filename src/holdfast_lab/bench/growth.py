@@ -43,8 +43,6 @@ and in brackets the lowest and the highest. Of more entries 96,000 are asked for
 
 @dataclass(slots=True)
 class Point:
-    """Results of one system at one point of a curve."""
-
     samples: dict[str, list[Sample]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
 
     def rates(self, kind: str) -> list[float]:
@@ -111,14 +109,12 @@ class Growth:
 
 
 def shape(system: System, kind: str, value_bytes: int = frames.VALUE_BYTES) -> Shape:
-    """Sizes of a request of this kind and its response."""
     made = frames.redis_shape if system.is_redis else frames.grid_shape
     return made(kind, value_bytes)
 
 
 @contextmanager
 def all_systems() -> Iterator[list[System]]:
-    """One of each installed system."""
     with ExitStack() as stack:
         running = [stack.enter_context(systems.holdfast(1, 0))]
         if systems.redis_program():
@@ -169,7 +165,6 @@ def tables(found: dict[str, Curve]) -> str:
 
 
 def draw(found: dict[str, Curve], target: Path) -> None:
-    """All curves in one picture."""
     import matplotlib as mpl
 
     mpl.use("svg")

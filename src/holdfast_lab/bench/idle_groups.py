@@ -34,7 +34,7 @@ def shares(cluster: LocalCluster, seconds: float) -> list[float]:
 
 
 def led(cluster: LocalCluster, groups: int) -> float:
-    """Create the zone and wait until each group has a leader; returns the seconds."""
+    """Returns the seconds until each group of a new zone has a leader."""
     addresses = parse_addresses(",".join(cluster.client_addresses()))
     begun_s = time.monotonic()
     act_at_any(addresses, Credentials(), CreateZone("z", partitions=groups, replicas=MEMBERS))

@@ -27,7 +27,7 @@ AIM_MS = 20
 
 
 class Watch:
-    """The longest turn of the loop, in milliseconds of processor time."""
+    """In milliseconds of processor time."""
 
     def __init__(self) -> None:
         self.longest_ms = 0.0
@@ -49,7 +49,7 @@ class Watch:
 
 
 def calls(on: Map[str, Any], entries: dict[str, Any]) -> dict[str, Callable[[], Awaitable[Any]]]:
-    """The measured calls in order: the last two leave no entries."""
+    """In order: the last two leave no entries."""
 
     async def iterate() -> None:
         async for _ in on.entries():

@@ -49,7 +49,7 @@ class Kind:
 
     @contextmanager
     def running(self, *, alone: bool = False) -> Iterator[System]:
-        """The running system. `alone`: one process without copies."""
+        """`alone`: one process without copies."""
         if self.redis:
             with systems.redis(0 if alone else self.replicas, APPEND[self.level], self.name) as system:
                 yield system
@@ -123,7 +123,6 @@ def ratio_rows(kinds: list[Kind], results: Results) -> list[list[str]]:
 
 
 def remarks(results: Results) -> list[str]:
-    """Circumstances that distort the figures."""
     found = []
     limited = [
         f"{title} on {name} ({one.generator_busy:.0%})"

@@ -71,7 +71,6 @@ class Primary:
 
 
 def buffers_of(kind: str, depth: int) -> list[bytes]:
-    """Requests, `depth` per buffer."""
     value = frames.data("v" * frames.VALUE_BYTES)
     messages = []
     for number in frames.shuffled(ENTRIES)[:OPERATIONS]:

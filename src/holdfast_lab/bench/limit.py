@@ -34,7 +34,6 @@ OLD_S = 35.0
 
 @contextmanager
 def in_c(folder: Path) -> Iterator[System]:
-    """The two servers in C, on the servers' core."""
     program = folder / "limit"
     subprocess.run(
         [shutil.which("cc") or "gcc", "-O2", "-o", str(program), str(HERE / "limit.c")], check=True
@@ -55,7 +54,6 @@ def in_c(folder: Path) -> Iterator[System]:
 def play(
     system: System, command: tuple[str, ...], folder: Path, depth: int, seconds: float
 ) -> tuple[float, float]:
-    """Stores per second, and microseconds of processor time per store."""
     kind = "set+wait" if system.waits else "set"
     files = system.write_frames(kind, frames.shuffled(BATCH), folder)
     if system.is_redis:

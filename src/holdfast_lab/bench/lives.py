@@ -35,7 +35,7 @@ def compare(
     seconds: float,
     only_read: tuple[str, ...] = (),
 ) -> Found:
-    """Measure `lives` lives of the members that `running` starts. `only_read`: members that may not write."""
+    """`only_read`: members that may not write."""
     found: Found = {}
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
         for _ in range(lives):
@@ -85,7 +85,7 @@ def _play(
 
 
 def tell(found: Found, names: tuple[str, ...], load: float, lives: int, rounds: int, seconds: float) -> None:
-    """Print a line per case and member; the first member is the reference. `load`: of the machine, before."""
+    """The first member is the reference. `load`: of the machine, before."""
     click.echo(
         f"load of the machine before: {load:.1f}; medians of {lives} lives, {rounds} rounds of {seconds:g} s, in turns"
     )

@@ -45,8 +45,6 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Requests in a file, and the connections for them."""
-
     frames: Path
     connections: list[socket.socket]
 
@@ -97,7 +95,7 @@ def generate(
     seconds: float = 0.0,
     count: int = 0,
 ) -> Sample:
-    """Send requests for `seconds`, or `count` of them, with `depth` in flight per connection."""
+    """With `depth` in flight per connection."""
     numbers = (seconds, count, depth, shape.request_bytes, shape.answer_bytes)
     arguments = [*command, *map(str, numbers), shape.answer_prefix.hex()]
     fds: list[int] = []

@@ -42,7 +42,7 @@ Members and client share both cores. Outside zones the map has one sync backup, 
 
 
 def move(cluster: LocalCluster, zone: str) -> None:
-    """Move the map to this zone; empty: out of zones."""
+    """Empty: out of zones."""
     addresses = parse_addresses(",".join(member.client_address for member in cluster.alive))
     act_at_any(addresses, Credentials(), MoveMap(MAP, zone, no_zone=not zone), timeout_s=1800)
 

@@ -38,7 +38,6 @@ Results = dict[tuple[str, str, int], Found]
 
 
 def spread(system: System) -> None:
-    """Give each member a core of its own."""
     for pid, core in zip(system.pids, (cores().server, cores().generator), strict=True):
         for task in Path(f"/proc/{pid}/task").iterdir():
             os.sched_setaffinity(int(task.name), {core})

@@ -27,7 +27,6 @@ from holdfast_lab.processes.local_cluster import LocalCluster
 
 PARTITIONS = 271
 KINDS = {"dictionary": "python", "table": "auto"}
-"""Kinds of stores, with their `member.lane`."""
 LIFE_MS = 24 * 3600 * 1000
 CASES = {
     "10 characters": (10, 0),
@@ -35,7 +34,7 @@ CASES = {
     "1,000 characters": (1000, 0),
     "100, time to live": (100, LIFE_MS),
 }
-"""Characters of the value, and the time to live in ms."""
+"""Characters of the value, and its time to live in ms."""
 EMPTY_MAPS = 20
 CHURNED = 10
 """Overwrites of each entry, and replacements of a tenth of all entries."""
@@ -65,7 +64,6 @@ class Filled:
         self._before = resident_bytes()
 
     def store(self, number: int, size: int, ttl_ms: int = 0) -> None:
-        """Store entry `number` with a value of `size` characters."""
         value = bytes(bytearray(frames.data("v" * size)[4:]))
         self.states[number % PARTITIONS].store(key_of(number), value, ttl_ms, 0, 0, time.monotonic_ns())
 
@@ -149,7 +147,6 @@ WORK: dict[str, Callable[..., dict[str, float]]] = {"cost": cost, "empty": empty
 
 
 def apart(work: str, *arguments: object) -> dict[str, float]:
-    """Run a measurement in a separate process."""
     done = subprocess.run(
         [sys.executable, "-m", "holdfast_lab.bench.memory", "--one", json.dumps([work, *arguments])],
         stdout=subprocess.PIPE,

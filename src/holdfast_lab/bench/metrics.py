@@ -29,8 +29,6 @@ READ_EACH_S = 1.0
 
 
 class Unmeasured(LocalCluster):
-    """Members that count nothing."""
-
     def program(self, name: str) -> list[str]:
         return [sys.executable, "-m", "holdfast_lab.bench.unmeasured"]
 
@@ -47,7 +45,6 @@ def running() -> Iterator[dict[str, System]]:
 
 @contextmanager
 def _read(system: System) -> Iterator[None]:
-    """Read its metrics in the background, like Prometheus, but more often."""
     page = f"http://{system.http}/metrics"
     over = threading.Event()
 

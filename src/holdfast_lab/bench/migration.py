@@ -51,8 +51,6 @@ door.sendall(b"!")
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """One change of members, according to a log."""
-
     migrations: int
     failed: int
     seconds: float
@@ -83,7 +81,7 @@ def moved(cluster: LocalCluster, before: dict[str, int]) -> Moved:
 
 
 def socket_copy(total: int) -> tuple[float, float]:
-    """Copy `total` bytes from this process into the memory of another over loopback: seconds, and processor seconds."""
+    """Over loopback: seconds, and processor seconds."""
     command = [sys.executable, "-c", RECEIVER, str(total)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as receiver:
         assert receiver.stdout is not None
@@ -101,7 +99,7 @@ def socket_copy(total: int) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Felt:
-    """Latencies of a paced client, in milliseconds."""
+    """In milliseconds."""
 
     rest_p99: float
     moving_p99: float
@@ -149,7 +147,6 @@ def full_partitions(entries: int, value_bytes: int, config: str) -> Moved:
 
 
 def _cpu_of_ended() -> float:
-    """Processor time of this process's ended children."""
     times = os.times()
     return times.children_user + times.children_system
 

@@ -92,7 +92,6 @@ def compare(backups: int) -> None:
 @click.command()
 @click.option("--placements", is_flag=True, help="Compare the placements instead.")
 def main(*, placements: bool) -> None:
-    """Print the tables of docs/placement.md."""
     if placements:
         compare(1)
         return

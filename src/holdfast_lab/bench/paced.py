@@ -29,7 +29,6 @@ Answered = tuple[float, float]
 
 
 async def play(rate: float, addresses: list[str]) -> list[Answered]:
-    """Send until standard input ends."""
     loop = asyncio.get_running_loop()
     ended = loop.run_in_executor(None, sys.stdin.read)
     found: list[Answered] = []
@@ -59,7 +58,7 @@ async def play(rate: float, addresses: list[str]) -> list[Answered]:
 
 @dataclass(slots=True)
 class Paced:
-    """Such a client as a separate process."""
+    """The client as a process."""
 
     rate: float
     addresses: list[str]

@@ -51,8 +51,6 @@ HEAD = ["job", "rows /s", "MB/s", "seconds", "processor s", "against", "ratio", 
 
 @dataclass(slots=True)
 class Job:
-    """A measured task, and its reference."""
-
     title: str
     against: str = ""
     aim: float | None = None
@@ -132,8 +130,6 @@ def processor_seconds() -> float:
 
 @dataclass(slots=True)
 class Bench:
-    """One run on one cluster."""
-
     spark: SparkSession
     address: str
     file: Path
@@ -226,7 +222,6 @@ class Bench:
         self.time("verify", lambda: verify(spark, self.address, maps=[MAP]))
 
     def table(self) -> list[list[str]]:
-        """The figures, under `HEAD`."""
         found = []
         for job in self.jobs.values():
             rate = self.rows / job.median
@@ -284,7 +279,6 @@ def plans(spark: SparkSession) -> list[list[str]]:
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Page whose part is written.")
 def main(rows: int, rounds: int, out: Path | None, *, with_plans: bool) -> None:
-    """Measure the pipeline."""
     from holdfast.spark.spark_session import session
 
     load_average = os.getloadavg()[0]

@@ -60,7 +60,6 @@ class Engines:
     folder: Path
     rows: int
     seconds: dict[tuple[str, str], list[float]] = field(default_factory=dict)
-    """By job and map."""
     busy: dict[tuple[str, str], list[float]] = field(default_factory=dict)
 
     def time(self, job: str, name: str, work: Callable[[], object]) -> None:
@@ -103,7 +102,6 @@ class Engines:
         shutil.rmtree(exported)
 
     def table(self) -> list[list[str]]:
-        """The figures, under `HEAD`."""
         found = []
         for job in dict.fromkeys(job for job, _ in self.seconds):
             other, raft = (statistics.median(self.seconds[job, name]) for name in MAPS)

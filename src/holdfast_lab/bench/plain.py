@@ -25,7 +25,7 @@ TIMEOUT_S = 120.0
 
 
 def batch_of(columns: ColumnBatch) -> pa.RecordBatch:
-    """A page as a record batch, without copying its bytes."""
+    """Without copying its bytes."""
 
     def column(offsets: bytes, data: bytes) -> pa.Array:
         return pa.Array.from_buffers(
@@ -39,7 +39,7 @@ def batch_of(columns: ColumnBatch) -> pa.RecordBatch:
 
 
 def pull(client: Client, name: str, part: int, parts: int) -> int:
-    """Pull the partitions of one share; returns the number of rows."""
+    """Returns the number of rows."""
     rows = 0
     for partition in client.table().shares(parts)[part]:
         for page in client.scan(name, partition, rows_max=16_384, bytes_max=4 << 20):

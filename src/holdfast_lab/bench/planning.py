@@ -24,7 +24,7 @@ COMMAND = [sys.executable, "-c", "from holdfast.cli.main import main; main()", "
 
 
 def planned(rows: list[ReplicaList], present: list[str], slots: int) -> tuple[float, int]:
-    """Seconds for targets and plans of all partitions, and the number of migrations."""
+    """Seconds, and the number of migrations."""
     began = time.process_time()
     outlooks = forecast(rows, set(present), [Candidate(name) for name in present], slots)
     migrations = sum(len(outlook.plan.migrations) for outlook in outlooks)

@@ -56,7 +56,6 @@ class Plan:
     entries: int = 1_000_000
     value_bytes: int = 1024
     journal_share: float = 0.1
-    """The share of entries that are only in the journal."""
     rounds: int = 3
 
     @property
@@ -65,7 +64,6 @@ class Plan:
 
     @property
     def first(self) -> int:
-        """Number of entries that are in checkpoints."""
         return self.entries - round(self.entries * self.journal_share)
 
 
@@ -134,7 +132,6 @@ def wait_serving(cluster: LocalCluster, member: ManagedMember) -> int:
 
 
 def start_holdfast(plan: Plan, cluster: LocalCluster) -> Start:
-    """Start the member with its files, check its data, and kill it."""
     begun_s = time.monotonic()
     [member] = cluster.restart(cluster.members[-1:], wait=False)
     held = wait_serving(cluster, member)
@@ -191,7 +188,6 @@ def wait_pong(port: int) -> None:
 
 
 def ask(port: int, question: bytes) -> bytes:
-    """The first line of the response."""
     with socket.create_connection((HOST, port), timeout=PATIENCE_S) as door:
         door.sendall(question)
         answer = b""
@@ -201,7 +197,6 @@ def ask(port: int, question: bytes) -> bytes:
 
 
 def fill_redis(plan: Plan, folder: Path) -> None:
-    """Both kinds of files with the same entries."""
     with redis(folder, append=True) as (port, _, _):
         bulk.fill_redis(port, bulk.same(range(plan.entries)), plan.value_bytes)
         if ask(port, b"SAVE\r\n") != b"+OK":

@@ -50,7 +50,6 @@ class Plan:
     value_bytes: int = 1024
     away_s: float = 60.0
     changed: float = 0.01
-    """The share of entries that are written during the absence."""
     journal: str = "sync"
 
     def config(self, *, delay: bool) -> str:
@@ -75,8 +74,6 @@ class Back:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Bytes that the members have sent for migrations and repairs so far."""
-
     total: int
     by_kind: dict[str, int]
 
@@ -88,7 +85,6 @@ class Sent:
 
 
 def sent(statuses: list[Status]) -> Sent:
-    """The sum of all members' counters."""
     by_kind = {
         kind: sum(getattr(status.replicas, counter) for status in statuses) for kind, counter in KINDS.items()
     }
@@ -96,7 +92,7 @@ def sent(statuses: list[Status]) -> Sent:
 
 
 def come_back(plan: Plan, *, delay: bool, files: bool, folder: Path) -> Back:
-    """Start a new cluster, and measure the return after one absence."""
+    """Measure the return after one absence, in a new cluster."""
     dice = random.Random(plan.entries)
     with LocalCluster(3, plan.config(delay=delay), data_dir=folder, ready_timeout=SETTLE_S) as cluster:
         cluster.wait_settled(60)
@@ -128,7 +124,6 @@ def come_back(plan: Plan, *, delay: bool, files: bool, folder: Path) -> Back:
 
 
 def rows_of(title: str, files: Back, empty: Back) -> list[list[str]]:
-    """Bytes and seconds of one comparison, under `HEAD`."""
     share = files.bytes_sent / empty.bytes_sent if empty.bytes_sent else 0.0
     late = "" if share <= AIM else f" (aim: {AIM:.0%})"
     return [

@@ -139,7 +139,6 @@ class Page:
         ]
 
     def remarks(self) -> list[str]:
-        """Conditions that a reader must know."""
         redis = (
             f"Redis {systems.redis_version()}" if "Redis" in self.memory else "Redis is not installed here"
         )
@@ -199,7 +198,7 @@ class Page:
             console.print(remark, highlight=False, markup=False)
 
     def write(self, target: Path) -> None:
-        """Write the figures between the marks of the page; the rest of an existing page stays."""
+        """The rest of an existing page stays."""
         remarks = "\n".join(f"* {remark}" for remark in self.remarks())
         text = (
             f"Made by `{self.command}` (`make bench`).\n\n"
@@ -211,7 +210,7 @@ class Page:
 
 
 def write_part(target: Path, part: str, text: str, command: str) -> None:
-    """Write `text` between the marks of this part of the page, or to its end; the rest of an existing page stays."""
+    """Write `text` between the marks of this part, or to the end of the page; the rest stays."""
     begin = f"<!-- {part}: begin (written by `{command}`) -->"
     end = f"<!-- {part}: end -->"
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -239,7 +238,7 @@ def command(module: str, given: Mapping[str, object], usual: Mapping[str, object
 
 
 def hazelcast() -> str:
-    """The measured Hazelcast, or the reason why none is."""
+    """Its version, or why it was not measured."""
     return systems.hazelcast_problem() or f"Hazelcast {systems.HAZELCAST}"
 
 

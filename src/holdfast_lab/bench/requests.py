@@ -43,7 +43,6 @@ class Case(NamedTuple):
     parts: tuple[bytes, ...] = ()
     """Frames of data behind the key."""
     stored: bool = True
-    """Whether the keys are stored before."""
 
 
 CASES = (
@@ -111,7 +110,6 @@ class Connection:
         self._data = bytearray()
 
     def ask(self, messages: list[bytes]) -> None:
-        """Send these together, and receive a response to each. Raises RuntimeError for an error."""
         self._door.sendall(b"".join(messages))
         missing, at, first = len(messages), 0, True
         data = self._data

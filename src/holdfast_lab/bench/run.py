@@ -97,8 +97,6 @@ Results = dict[tuple[str, str], Measured]
 
 
 class Bench:
-    """One run: the generator, a folder for the frames, and the effort."""
-
     def __init__(self, folder: Path, effort: Effort, connections: int = systems.CONNECTIONS) -> None:
         self.folder = folder
         self.connections = connections
@@ -135,7 +133,7 @@ class Bench:
         return results
 
     def bytes_per_entry(self, system: System) -> float:
-        """Resident memory per entry, averaged over many."""
+        """Averaged over many."""
         before = system.resident_bytes()
         shape = shape_of("set", system)
         for start in range(0, self.effort.entries, BATCH):
@@ -161,7 +159,6 @@ def _kind(case: Case, system: System) -> str:
 
 
 def shape_of(kind: str, system: System) -> Shape:
-    """Sizes of requests of this kind and their responses."""
     return frames.redis_shape(kind) if system.is_redis else frames.grid_shape(kind)
 
 

@@ -43,8 +43,6 @@ def resident_mib(pid: int) -> float:
 
 
 class RawClient:
-    """A minimal client of the Hazelcast protocol."""
-
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout=60)
@@ -99,7 +97,6 @@ class RawClient:
 
 
 def one_map(client: Client, number: int, destroyed: list[int]) -> None:
-    """Fill a map in all partitions, and destroy it."""
     name = f"job-{number}"
     client.put_columns(name, [to_stored(key) for key in range(600)], [to_stored("v" * 20)] * 600)
     client.execute(Request(Op.DESTROY, name, destroyed), idempotent=True)

@@ -40,7 +40,7 @@ class Stalls:
 
 
 def filled(client: Client, entries: int, ttl_ms: int) -> float:
-    """Store `entries` entries; returns the seconds."""
+    """Returns the seconds."""
     begun_s = time.monotonic()
     for first in range(0, entries, BATCH):
         keys = [b"%016d" % number for number in range(first, min(first + BATCH, entries))]
@@ -49,7 +49,7 @@ def filled(client: Client, entries: int, ttl_ms: int) -> float:
 
 
 def loaded(client: Client, entries: int, seconds: float, ttl_ms: int) -> int:
-    """Read and write single entries, and occasionally many; returns the number of operations."""
+    """Returns the number of operations."""
     ends_s = time.monotonic() + seconds
     made = 0
     while time.monotonic() < ends_s:
@@ -64,7 +64,6 @@ def loaded(client: Client, entries: int, seconds: float, ttl_ms: int) -> int:
 
 
 def measured(entries: int, seconds: float, ttl_ms: int) -> Stalls:
-    """One run with a new member."""
     with LocalCluster(1, CONFIG) as cluster:
         (member,) = cluster.members
         with Client(member.client_address, timeout_s=60) as client:

@@ -34,15 +34,12 @@ MOST_CONNECTIONS = 16_000
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A running system: its name, processes and addresses."""
-
     name: str
     pids: list[int]
     addresses: list[tuple[str, int]]
     owners: list[int]
     """For a grid: the index of each partition owner's address."""
     is_redis: bool = False
-    """Whether it speaks the Redis protocol."""
     waits: bool = False
     """Redis: whether a WAIT for the replica follows each SET."""
     warm_up_s: float = 0.3
@@ -53,11 +50,9 @@ class System:
     """HOST:PORT of the first member's HTTP port, if any."""
 
     def cpu_seconds(self) -> float:
-        """Processor time of all its processes so far."""
         return sum(process_cpu_seconds(pid) for pid in self.pids)
 
     def resident_bytes(self) -> int:
-        """Resident memory of its processes now."""
         return sum(_resident_bytes(pid) for pid in self.pids)
 
     def write_frames(
@@ -84,7 +79,6 @@ class System:
             yield found
 
     def connect(self, address: tuple[str, int]) -> socket.socket:
-        """A connection that is ready for the generator's frames."""
         door = socket.create_connection(address, timeout=10)
         door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not self.is_redis:
@@ -166,7 +160,6 @@ def holdfast_zone(members: int, partitions: int, name: str, *, files: bool) -> I
 
 
 def redis_program() -> str | None:
-    """Path of `redis-server`, if installed."""
     return shutil.which("redis-server")
 
 
@@ -280,7 +273,7 @@ def hazelcast(
 
 
 def _hazelcast_owners(ports: list[int], patience_s: float = 60.0) -> list[int]:
-    """The owner of each partition, once every member owns some."""
+    """Waits until every member owns some."""
     client = HazelcastClient(cluster_name=CLUSTER_NAME, cluster_members=[f"{HOST}:{port}" for port in ports])
     try:
         # The first entry triggers the assignment of partitions.
@@ -298,7 +291,6 @@ def _hazelcast_owners(ports: list[int], patience_s: float = 60.0) -> list[int]:
 
 
 def _wait_for_door(system: System, log: Path, patience_s: float = 60.0) -> None:
-    """Wait until it accepts a client."""
     deadline = time.monotonic() + patience_s
     while True:
         try:
@@ -313,7 +305,6 @@ def _wait_for_door(system: System, log: Path, patience_s: float = 60.0) -> None:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Terminate a process, and kill it after a timeout."""
     process.terminate()
     try:
         process.wait(5)
@@ -345,7 +336,6 @@ def _ask_redis(port: int, question: bytes, wanted: bytes, patience_s: float = 20
 
 
 def _sign_in(door: socket.socket, user: tuple[str, str] | None = None) -> None:
-    """Authenticate a raw connection, for the generator's frames."""
     door.sendall(frames.sign_in_message(CLUSTER_NAME, user))
     status: int | None = None
     last = False

@@ -49,7 +49,6 @@ def made(folder: Path) -> ClientTls:
 
 @contextmanager
 def running(tls: ClientTls) -> Iterator[dict[str, tuple[LocalCluster, ClientTls | None]]]:
-    """The compared members."""
     configs = {
         POLL: ("", None),
         LOOP: ('[member]\nsockets = "loop"\n', None),
@@ -68,7 +67,7 @@ def running(tls: ClientTls) -> Iterator[dict[str, tuple[LocalCluster, ClientTls 
 async def _play(
     cluster: LocalCluster, tls: ClientTls | None, kind: str, depth: int, seconds: float
 ) -> tuple[float, float]:
-    """Requests per second, and microseconds of the member's processor time each."""
+    """Requests per second, and microseconds of the member's processor time for each."""
     clients = [Client(cluster.client_addresses(), tls=tls) for _ in range(CLIENTS)]
     for client in clients:
         await client.connect()

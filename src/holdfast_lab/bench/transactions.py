@@ -67,7 +67,6 @@ Work = Callable[[Member, list[int]], Awaitable[object]]
 
 
 async def plain(member: Member, keys: list[int]) -> None:
-    """Puts outside transactions."""
     entries = member.map("bench")
     await asyncio.gather(*(entries.put(key, VALUE) for key in keys))
 
@@ -125,7 +124,6 @@ def client_of(cluster: LocalCluster) -> Member:
 
 
 async def rates(cluster: LocalCluster, seconds: float, rounds: int) -> list[list[str]]:
-    """A row for each kind and size."""
     found: dict[tuple[str, int, int], list[tuple[float, list[float]]]] = {}
     async with client_of(cluster) as member:
         for _ in range(rounds):
@@ -264,7 +262,7 @@ async def death(cluster: LocalCluster, count: int) -> Death:
 
 
 def deaths(rounds: int) -> list[list[str]]:
-    """A row without open transactions, and one with a thousand; medians, as the moment of a death is random."""
+    """Medians, as the moment of a death is random."""
     found: dict[int, list[Death]] = {0: [], OPEN: []}
     for _ in range(rounds):
         for count, told in found.items():

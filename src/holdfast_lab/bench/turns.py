@@ -60,7 +60,6 @@ def said(address: str, first: bytes, body: bytes) -> socket.socket:
 
 
 def quiet(pid: int) -> None:
-    """Wait until the member is idle."""
     ends_s = time.monotonic() + MOST_S
     while time.monotonic() < ends_s:
         before_s = processor_s(pid)

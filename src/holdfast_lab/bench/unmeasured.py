@@ -10,8 +10,6 @@ from holdfast.runtime.doors import clients
 
 
 class UncountedDoor(clients.Door):
-    """The client port without a tally."""
-
     def __init__(self, *arguments: Any) -> None:
         *others, options = arguments
         super().__init__(*others, replace(options, tally=None))

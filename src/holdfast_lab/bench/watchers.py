@@ -39,7 +39,6 @@ class Listeners:
         self._reading: list[asyncio.Task[None]] = []
 
     async def add(self, address: str) -> None:
-        """Add a client at this address."""
         host, _, port = address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(frames.sign_in_message("dev"))
@@ -53,14 +52,12 @@ class Listeners:
             self.bytes += len(data)
 
     async def end(self) -> None:
-        """Close all clients."""
         for writer in self._writers:
             writer.close()
         await asyncio.gather(*self._reading, return_exceptions=True)
 
 
 async def measure(cluster: LocalCluster, clients: int) -> None:
-    """Print the cost of each join."""
     listeners, first = Listeners(), cluster.members[0]
     for _ in range(clients):
         await listeners.add(first.client_address)

@@ -56,8 +56,6 @@ Members share both cores. A share is the processor time of a member's process in
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """The figures of the change from one replica to three."""
-
     seconds: float
     cpu_s: float
     """Processor time of all members."""
@@ -66,8 +64,6 @@ class Growth:
 
 
 class Measurement:
-    """One run on a cluster without zones."""
-
     def __init__(self, cluster: LocalCluster, idle_s: float) -> None:
         self._cluster = cluster
         self._idle_s = idle_s
@@ -86,7 +82,6 @@ class Measurement:
             client.shutdown()
 
     def grow(self) -> Growth:
-        """From one replica to three, on each member one."""
         before_s, revision, begun_s = self._cpu_s(), self._revision(), time.monotonic()
         self._order(AlterZone(ZONE, replicas=MEMBERS))
         self._wait(lambda zone: not (zone.leaderless or zone.moving) and self._is_grown())

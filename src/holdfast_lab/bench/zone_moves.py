@@ -64,8 +64,6 @@ counted from when an operation was due.
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of the cluster, with its cost."""
-
     what: str
     begun_s: float
     end_s: float
@@ -90,8 +88,6 @@ def written_bytes(member: ManagedMember) -> int:
 
 
 class Growing:
-    """One run."""
-
     def __init__(self, cluster: LocalCluster, entries: int, value_bytes: int) -> None:
         self.cluster = cluster
         self.entries = entries
@@ -99,12 +95,10 @@ class Growing:
         self.changes: list[Change] = []
 
     def order(self, wanted: CreateZone | AlterZone) -> None:
-        """Execute an order through the live members."""
         addresses = parse_addresses(",".join(member.client_address for member in self.cluster.alive))
         act_at_any(addresses, Credentials(), wanted)
 
     def alter(self, **settings: Any) -> None:
-        """Alter settings of the zone."""
         self.order(AlterZone(ZONE, **settings))
 
     def fill(self) -> None:
@@ -168,7 +162,6 @@ class Growing:
         click.echo(f"{doing}: {end_s - begun_s:.1f} s, {sent / MEGABYTE:,.0f} MB sent", err=True)
 
     def grow(self) -> None:
-        """Add two members."""
         with self.measured("3 members become 5"):
             self.cluster.start_members(2)
             self.until_held_by({member.name for member in self.cluster.members}, "growing")

@@ -55,8 +55,6 @@ set with 32 in flight.
 
 
 class Running(Protocol):
-    """A measured system."""
-
     name: str
 
     def fill(self) -> None: ...
@@ -70,8 +68,6 @@ class Running(Protocol):
 
 @dataclass(slots=True)
 class Grid:
-    """Members of Holdfast."""
-
     bench: Bench
     system: System
     frames: dict[str, list[Path]] = field(default_factory=dict)
@@ -164,7 +160,6 @@ def etcd(folder: Path) -> Iterator[Etcd]:
 
 
 def measure(running: list[Running], effort: Effort) -> Results:
-    """Measure all cases on all systems, round by round."""
     results: Results = {(case.title, each.name): Measured() for case in CASES for each in running}
     for each in running:
         each.fill()
@@ -185,7 +180,6 @@ def measure(running: list[Running], effort: Effort) -> Results:
 
 
 def rows(names: list[str], results: Results) -> list[list[str]]:
-    """A row for each system, under `HEAD`."""
     found = []
     for name in names:
         rates = [f"{results[case.title, name].per_second:,.0f}" for case in CASES]

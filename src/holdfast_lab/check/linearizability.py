@@ -225,7 +225,6 @@ class _Search:
         return None
 
     def _kind(self, call: Call) -> Kind:
-        """Common key of indistinguishable calls."""
         argument = call.argument if call.argument is None or self._named[call.argument] else UNNAMED
         if call.outcome is Outcome.DONE:
             return (call.operation, call.expected, argument, call.result)

@@ -1,29 +1,27 @@
 """Judge of serializability: the transactions of a list-append history could have run one after the other.
 
-Transactions append elements to lists and read whole lists. No element is appended twice to one list, so a read
-shows which appends came before it, and in which order (Kingsbury and Alvaro, "Elle", VLDB 2020). This gives the
-dependencies of Adya's thesis (1999, chapter 3): *ww*, after whose append a transaction appended; *wr*, whose
-append it read; *rw*, whose append it did not see yet. A cycle of them is an anomaly:
+Transactions append elements to lists and read whole lists. No element is appended twice to one list, so a read shows
+which appends came before it, and in which order (Kingsbury and Alvaro, "Elle", VLDB 2020). This gives the dependencies
+of Adya's thesis (1999, chapter 3): *ww*, after whose append a transaction appended; *wr*, whose append it read; *rw*,
+whose append it did not see yet. A cycle of them is an anomaly:
 
 - *G0*: of ww only. *G1c*: of ww and wr. *G-single*: with exactly one rw. *G2*: with more.
 
 Example (G-single, a lost update): x is [1]. T1 and T2 both read [1]; T1 appends 2, T2 appends 3; x ends as [1, 2, 3].
 T2 did not see the 2 (rw: T2 before T1), but appended after it (ww: T1 before T2).
 
-Other anomalies show in one read: *G1a*, an append of a transaction that was rolled back; *G1b*, a list from the
-middle of a transaction; *internal*, a list without what the reading transaction itself had appended; an element
-that was never appended, or is there twice; *torn*, an append without what the same transaction had appended
-there before; two lists neither of which is a prefix of the other. An append is *lost* if the last read of its
-key began after it was committed, and does not show it. So a history should end with a read of each key from the
-newest state.
+Other anomalies show in one read: *G1a*, an append of a transaction that was rolled back; *G1b*, a list from the middle
+of a transaction; *internal*, a list without what the reading transaction itself had appended; an element that was never
+appended, or is there twice; *torn*, an append without what the same transaction had appended there before; two lists
+that are no prefix of each other. An append is *lost* if the last read of its key began after it was committed, and does
+not show it. So a history should end with a read of each key from the newest state.
 
-Only committed transactions are judged. Those with unknown outcome count as committed if another one that counts
-has read their appends; nothing is concluded about the rest.
+Only committed transactions are judged. Those with unknown outcome count as committed if another one that counts has
+read their appends; nothing is concluded about the rest.
 
-A committed append that was never seen comes after all that were: a transaction that read the key without it
-came before. With this, if nothing is found at `SERIALIZABLE`, some order explains every read, and at
-`STRICT_SERIALIZABLE` one that fits the times; if something is found, there is none. Lost appends consider times
-at every level.
+A committed append that was never seen comes after all that were: a transaction that read the key without it came
+before. With this, if nothing is found at `SERIALIZABLE`, some order explains every read, and at `STRICT_SERIALIZABLE`
+one that fits the times; if something is found, there is none. Lost appends consider times at every level.
 """
 
 from __future__ import annotations

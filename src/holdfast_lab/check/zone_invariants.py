@@ -66,7 +66,6 @@ def judge(members: Sequence[MemberView], zone: int | None) -> list[str]:
 
 
 def _metastores(members: Sequence[MemberView]) -> list[str]:
-    """All members have the same state at the same revision."""
     states: dict[tuple[int, bytes], list[str]] = {}
     for member in members:
         keyspace: Keyspace = member.consensus.metastore.keyspace

@@ -166,7 +166,7 @@ def _sweep(
 
 
 def _progress(*, disabled: bool) -> Progress:
-    """A bar on standard error: a redirected report stays clean."""
+    """On standard error: a redirected report stays clean."""
     return Progress(
         TextColumn("matrix"),
         BarColumn(),

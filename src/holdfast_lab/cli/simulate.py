@@ -60,7 +60,6 @@ class Terms(NamedTuple):
     compiled: bool = False
 
     def flags(self) -> str:
-        """The options as text. The journal mode is always included, as it decides the run."""
         rules = "".join(f" --without {rule}" for rule in sorted(self.without))
         rules += "".join(f" --lie {lie}" for lie in sorted(self.lies))
         memory = (" --memory" if self.memory else "") + (" --zones" if self.zones else "")
@@ -394,7 +393,7 @@ def _hunts(seeds: range, terms: Terms, workers: int) -> Generator[tuple[int, Ver
 
 
 def _progress(*, disabled: bool) -> Progress:
-    """A bar on standard error: a redirected report stays clean."""
+    """On standard error: a redirected report stays clean."""
     return Progress(
         TextColumn("simulating"),
         BarColumn(),

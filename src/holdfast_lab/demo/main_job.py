@@ -214,7 +214,6 @@ class MainJob(Campaign[Findings]):
             words.append(", ".join(f"{each.rows:,} entries of {each.name}" for each in done.manifest.maps))
 
     def _restore(self) -> None:
-        """Restore the export into another cluster, and compare the rows there with the file."""
         findings = self.findings
         with ExitStack() as stack:
             with self.display.phase(f"start another cluster of {REPLICAS} members with such a zone") as words:

@@ -76,14 +76,14 @@ class Job:
         return load(self._spark, str(self._parquet), MAP, self.key, address=",".join(addresses))
 
     def compare_replicas(self, addresses: list[str]) -> Comparison:
-        """Compare every backup of every partition with its primary, for all maps, and the replicas of zones."""
+        """Every backup with its primary, for all maps, and the replicas of zones."""
         report = verify(self._spark, ",".join(addresses))
         wrong = [finding for finding in report.findings if finding.verdict != "equal"]
         examples = [describe(finding, report.names) for finding in wrong[:EXAMPLES]]
         return Comparison(report.copies, len(wrong), examples)
 
     def compare_rows(self, addresses: list[str]) -> Comparison:
-        """Compare all rows of the file with the map, in both directions."""
+        """In both directions."""
         found = compare_with_source(self._spark, self._rows, MAP, self.key, address=",".join(addresses))
         wrong = found.missing + found.extra + found.different
         return Comparison(found.equal + wrong, wrong, [str(sample) for sample in found.samples[:EXAMPLES]])

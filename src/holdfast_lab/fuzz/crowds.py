@@ -39,7 +39,6 @@ CORRELATION: Final = 9
 
 
 def _request(kind: int, *frames: bytes, fixed: bytes = b"") -> bytes:
-    """The last of the frames must be a single frame."""
     head = struct.pack("<iqi", kind, CORRELATION, -1) + fixed
     first = hz.FRAME.pack(hz.HEADER_BYTES + len(head), hz.UNFRAGMENTED) + head
     return hz.message([first, *frames])

@@ -122,13 +122,10 @@ class Facts:
     partition_count: int
     members: tuple[str, ...]
     secret: str = ""
-    """`security.member_secret`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Bytes to send unchanged in place of a value."""
-
     content: bytes
 
 
@@ -199,7 +196,6 @@ class Liar:
         return self.draw.choice(NAMES)
 
     def key(self) -> bytes:
-        """One of a few keys, as Hazelcast stores an integer."""
         return (-7).to_bytes(4, "big", signed=True) + self.draw.randrange(KEYS).to_bytes(4, "big")
 
     def blob(self) -> bytes:
@@ -519,7 +515,6 @@ class Liar:
 
 
 def _places(tree: Any) -> list[tuple[Any, Any]]:
-    """All values of the tree, as container and position."""
     found: list[tuple[Any, Any]] = []
     if isinstance(tree, list):
         for at, value in enumerate(tree):
@@ -533,7 +528,7 @@ def _plain(message: object) -> Any:
 
 
 def _is_order(body: bytes) -> bool:
-    """Whether it is an action of an operator, which would be carried out."""
+    """Whether a member would carry it out as an operator's action."""
     try:
         question = own.read_question(body)
     except ProtocolError:

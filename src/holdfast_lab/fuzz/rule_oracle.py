@@ -204,7 +204,6 @@ class Talking:
         self._socket.close()
 
     def _more(self) -> bool:
-        """Wait for data; False at the end of the connection."""
         try:
             piece = self._socket.recv(1 << 16)
         except (TimeoutError, OSError):
@@ -276,7 +275,6 @@ class Talking:
     # -- the own protocol
 
     def speak_own(self, count: int) -> None:
-        """The same with questions of the own protocol."""
         user, password = GUEST
         hello = own.Hello(1, own.VERSION, "ruled", user, password)
         self._socket.sendall(own.PREAMBLE + own.frame(hello))
@@ -332,7 +330,6 @@ def _login_head() -> bytes:
 
 
 def _code_of(answer: bytes) -> int | None:
-    """Error code of an answer; None: it is no error."""
     length, _, kind = hz.RESPONSE.unpack_from(answer)[:3]
     if kind != 0:
         return None

@@ -47,7 +47,6 @@ class Module:
 
     @property
     def counted(self) -> int:
-        """Number of judged mutants that are not equivalent."""
         noticed = {KILLED, TIMED_OUT}
         silent = sum(1 for key in self.equivalent if self.verdicts.get(key, KILLED) not in noticed)
         return len(self.verdicts) - silent
@@ -63,7 +62,6 @@ class Module:
 
     @property
     def wrong(self) -> list[str]:
-        """Wrong entries of the list of equivalents."""
         gone = [
             f"no such mutant any more: {key}" for key in self.equivalent if key not in self.target.mutants
         ]
@@ -170,7 +168,6 @@ def judge(module: Module, workers: int) -> None:
 
 
 def tell(module: Module, *, kills: bool) -> None:
-    """Print one line of figures, then the survivors."""
     if module.failure:
         print(f"{module.failure}\n{module.path}: the tests could not be run, see above", flush=True)
         return

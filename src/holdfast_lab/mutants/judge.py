@@ -59,9 +59,7 @@ class Orders:
     keys: list[str]
     workers: int
     answers: str
-    """File for one line per mutant."""
     scratch: str
-    """Directory for the tests' files."""
 
 
 class Target:
@@ -209,7 +207,6 @@ class Nursery:
 
 
 def answer_of(work: Callable[[int], int], cpu_seconds: int) -> tuple[int, bytes]:
-    """Run one child and return its status and answer."""
     pid, pipe = fork(work, cpu_seconds)
     said = bytearray()
     while part := os.read(pipe, 65536):
@@ -223,8 +220,6 @@ def answer_of(work: Callable[[int], int], cpu_seconds: int) -> tuple[int, bytes]
 
 
 class Hook(importlib.abc.MetaPathFinder):
-    """Imports the module with its mutation."""
-
     def __init__(self, target: Target, mutant: Mutant) -> None:
         self._target = target
         self._code = target.code(mutant)
@@ -370,8 +365,6 @@ class Judge:
 
 
 def _watch(file: str, lines: set[int]) -> Callable[..., Any]:
-    """A trace function that notes the lines of one file."""
-
     def inside(frame: types.FrameType, event: str, argument: object) -> Any:
         lines.add(frame.f_lineno)
         return inside
@@ -410,7 +403,6 @@ def main(orders: Orders) -> None:
 
 
 def judge_functions(target: Target, orders: Orders, chosen: list[Mutant]) -> int:
-    """Returns the exit status of the process."""
     judge = Judge(target, orders, chosen, Nursery(orders))
     status = pytest.main(arguments(orders), plugins=[judge])
     if judge.failed or status:

@@ -64,7 +64,6 @@ class Mutant:
 
     @contextmanager
     def made(self) -> Iterator[None]:
-        """The tree with this mutation inside the block."""
         place = getattr(self.parent, self.name)
         if self.index is None:
             setattr(self.parent, self.name, self.new)
@@ -288,7 +287,6 @@ def _calls(node: ast.Call) -> Iterator[ast.expr]:
 
 
 def _conditions(parent: ast.AST, name: str, node: ast.expr) -> Iterator[ast.expr]:
-    """Negate, always true, always false."""
     conditional = (isinstance(parent, ast.If | ast.IfExp | ast.While) and name == "test") or (
         isinstance(parent, ast.comprehension) and name == "ifs"
     )
@@ -319,7 +317,6 @@ def _shown_part(
     place: tuple[ast.AST, str, int | None],
     new: ast.AST,
 ) -> str:
-    """Shows an operator together with its expression."""
     old_text = ast.unparse(around)
     with Mutant(*place, new, (), False, 0, 0, "").made():
         new_text = ast.unparse(around)
@@ -327,7 +324,6 @@ def _shown_part(
 
 
 def _in_context(exprs: tuple[ast.expr, ...], node: ast.expr, old: str, new: str) -> str:
-    """The change with enough of its context to find it."""
     change = f"{old} -> {new}"
     if len(old) >= TEXT_LIMIT:
         return change

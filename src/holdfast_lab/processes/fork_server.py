@@ -61,10 +61,9 @@ class Process(Protocol):
         """Raises subprocess.TimeoutExpired."""
 
     def send_signal(self, sig: int) -> None:
-        """Does nothing if the process has ended."""
+        """Does nothing after the end, like `kill`."""
 
-    def kill(self) -> None:
-        """Does nothing if the process has ended."""
+    def kill(self) -> None: ...
 
 
 class ForkedProcess:

@@ -47,7 +47,7 @@ class KeyRecord:
     """A later value whose write was not answered, so it may or may not be there; 0: none."""
 
     def may_be(self, value: int | None) -> bool:
-        """Whether a read may return this."""
+        """Whether a read may return this value."""
         if self.unknown and value == self.unknown:
             return True
         return value == self.acknowledged if self.acknowledged else value is None

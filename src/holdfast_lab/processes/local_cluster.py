@@ -316,7 +316,6 @@ class LocalCluster:
             self.wait_drained(member, timeout)
 
     def wait_drained(self, member: ManagedMember, timeout: float = 120.0) -> None:
-        """Raises ClusterError for an exit status other than 0."""
         try:
             status = member.process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -408,7 +407,7 @@ class LocalCluster:
         return statuses
 
     def _unsafe_reason(self, statuses: list[Status]) -> str:
-        """The first unmet condition of `wait_safe`; empty if all members report a safe, identical cluster."""
+        """The first unmet condition of `wait_safe`; empty: none. Likewise `_unsettled_reason`, `_unserved_reason`."""
         here = {member.uuid for member in self.alive}
         if not statuses:
             return "no member runs"
@@ -422,7 +421,6 @@ class LocalCluster:
         return "" if len(stamps) == 1 else "the members have different partition tables"
 
     def _unsettled_reason(self, statuses: list[Status]) -> str:
-        """The same for `wait_settled`."""
         if why := self._unsafe_reason(statuses):
             return why
         for status in statuses:
@@ -453,7 +451,6 @@ class LocalCluster:
 
 
 def _unserved_reason(statuses: list[Status]) -> str:
-    """The same for `wait_served`."""
     if not statuses:
         return "no member runs"
     served = sum(status.partitions.serving for status in statuses)

@@ -192,7 +192,7 @@ class Cluster:
     def _understood(
         self, member: Member, handle: Callable[[Event, int], list[Effect]], event: Event, now_ns: int
     ) -> list[Effect]:
-        """Handle an event, and check that the member could read it and may write what it writes."""
+        """Handle an event; check that the member could read it and may write its effects."""
         if isinstance(event, Received | Heard):
             why = unreadable(event.message, member.picture.info.levels)
             self.world.failures += [f"{member.me}: {why}"] if why else []

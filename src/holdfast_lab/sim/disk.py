@@ -306,7 +306,7 @@ class SimDisk:
             self._do(deed, made)
 
     def _end_of_process(self) -> None:
-        """The process is dead: carry out its current deed in part, and drop the queued ones."""
+        """Carry out the dead process's current deed in part, and drop the queued ones."""
         door, self._door = self._door, None
         if door is None:
             return
@@ -429,9 +429,7 @@ class MountedDisk:
                 self._answer(line, None)
 
     def _answer(self, line: _Line, error: Exception | None) -> None:
-        """The first group of the line is complete: run its callback in a turn of its own, in the order of the
-        line.
-        """
+        """The first group of the line is complete: run its callback in a turn of its own, in order."""
         _, done = line.groups.popleft()
         line.answers.append((done, error))
         process = self.process

@@ -151,7 +151,7 @@ class Faults(DiskFaults):
         process.crash_armed(count, lambda: self._kill(process, "crash-midstep"))
 
     def _crash_torn(self) -> None:
-        """Cut a process off from some others and crash it a moment later: only some receive its last messages."""
+        """Cut a process off from some others and crash it a moment later: only some get its last messages."""
         process = self._victim()
         if process is None:
             return

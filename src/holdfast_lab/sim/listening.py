@@ -35,7 +35,7 @@ class Registration:
         self.map = map_name
         self.listening = Listening(name, key)
         self.known: dict[MemberId, Spans[Way]] = {}
-        """By member: when it knew of this listener, and its way to it."""
+        """When each member knew of this listener, and its way to it."""
         self.whole: Spans[dict[MemberId, Way]] = Spans()
         self.over = False
 

@@ -17,8 +17,7 @@ from holdfast_lab.sim.world import Process, World
 class ForAWhile(Protocol):
     """Calls a function after a time, or at the end of the faults."""
 
-    def __call__(self, undo: Callable[[], None], length_ns: int, /) -> None:
-        """At the latest at the end."""
+    def __call__(self, undo: Callable[[], None], length_ns: int, /) -> None: ...
 
 
 class MemoryFaults:

@@ -44,7 +44,6 @@ class Rig:
     MAP = MAP
 
     def __init__(self, world: World, settings: Settings, hosts: int, **more: Any) -> None:
-        """`more`: arguments of `Cluster`."""
         self.world = world
         self.cluster = Cluster(world, settings, hosts, **more)
         self.settings = self.cluster.settings

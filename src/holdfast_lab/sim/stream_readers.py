@@ -52,7 +52,6 @@ class Reader:
         self.problems: list[tuple[int, str]] = []
         self.gone: dict[int, int] = {}
         self._refused: dict[int, set[str]] = {}
-        """By partition: members that lack such old changes, since the last progress."""
         self._progress: dict[int, int] = {}
         self._there: list[str] = []
         self._there_since = 0

@@ -472,7 +472,7 @@ def _write(request: Request) -> ZoneWrite:
 
 
 class _ZoneSession:
-    """The part of a read buffer for a map in a zone."""
+    """The part of a read buffer for a zone's map."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver

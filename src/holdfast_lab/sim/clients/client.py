@@ -325,8 +325,7 @@ class Client:
     def received(self, line: Line, data: bytes) -> None:
         raise NotImplementedError
 
-    def heartbeat(self, line: Line) -> None:
-        """The connection has been idle for a while."""
+    def heartbeat(self, line: Line) -> None: ...
 
     def expects(self, line: Line) -> bool:
         raise NotImplementedError

@@ -214,7 +214,6 @@ def _question(number: int, request: Request) -> own.Question:
 
 
 def _outcome_of(answer: own.Answer) -> Outcome:
-    """Raises TypeError for an answer of another kind."""
     match answer:
         case own.Executed():
             return answer.outcome

@@ -145,8 +145,7 @@ class Pipe:
 
 
 class ClientEnd(Protocol):
-    def received(self, data: bytes) -> None:
-        """A read buffer has arrived."""
+    def received(self, data: bytes) -> None: ...
 
     def lost(self) -> None:
         """The connection is gone, or was never made. Called once."""

@@ -139,7 +139,7 @@ def _all_read(final: dict[str, str | None]) -> bool:
 
 
 def _row(stage: Stage) -> list[str]:
-    """The migration was completed, at once or in a later try, as far as the members it needs are present."""
+    """The migration was completed, in any try, as far as the members it needs are present."""
     row = stage.row_of(stage.cluster.members()[0])
     wanted = stage.form.target
     here = {stage.letter(process) for process in stage.cluster.living()}

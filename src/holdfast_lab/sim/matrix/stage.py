@@ -127,7 +127,7 @@ class Stage(Rig):
         return self._letter_of[process.host]
 
     def row_of(self, member: Member) -> str:
-        """The assignment as a member knows it, in letters; dead members in lower case."""
+        """The assignment as a member knows it; dead members in lower case."""
         living = {each.me for each in self.cluster.members()}
         found = ""
         for uuid in member.picture.assignment(0).replicas:
