@@ -1,7 +1,7 @@
 """Interface of a replication engine, which decides when a request on a partition takes effect and replicates its
 updates.
 
-There are two: `primary_backup`, led by the primary that the table names, and `raft_partition`, led by the leader of a
+The engines are `primary_backup`, led by the primary that the table names, and `raft_partition`, led by the leader of a
 Raft group. Three questions are separate:
 
 - *What does the request answer and change?* The operation decides: a pure function of the object's state
@@ -10,8 +10,8 @@ Raft group. Three questions are separate:
   Raft group calls it when the command is committed and everything before it is applied: only then is the state the same
   on all replicas.
 - *When is the caller answered?* The engine decides: when every sync backup holds the update, or when the leader has
-  applied the entry. A read waits for its read barrier: the updates that its result depends on. Example: a `putIfAbsent`
-  that finds a value is answered only when the backups hold that value. If the primary died first, the caller would have
+  applied the entry. A read waits for the updates that its result depends on. Example: a `putIfAbsent` that finds a
+  value is answered only when the backups hold that value; otherwise the primary could die, and the caller would have
   seen a value that never existed.
 """
 

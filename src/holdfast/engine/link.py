@@ -1,8 +1,8 @@
 """Reliable, ordered delivery between one life of this member and one of another, over a lossy network.
 
-Packets may be lost, duplicated, delayed and reordered. Each one carries the link's id, its number, and the highest
-number received in order from the other side; unacknowledged packets are repeated. Example: the receiver has 1 to 4,
-then 6 and 7 arrive. It keeps 6 and 7 and acknowledges 4; when 5 is repeated it delivers 5, 6, 7 and acknowledges 7.
+Each packet carries the link's id, its number, and the highest number received in order from the other side;
+unacknowledged packets are repeated. Example: the receiver has 1 to 4, then 6 and 7 arrive. It keeps 6 and 7 and
+acknowledges 4; when 5 is repeated it delivers 5, 6, 7 and acknowledges 7.
 
 The id is a hash of both lives, and numbers begin at 1 with every new life. So a packet of an earlier life, or for
 another member that used the same address, has no effect (DESIGN rule 9).

@@ -1,11 +1,9 @@
 """Walks through the steps of a scenario, over a block of the partitions.
 
-The members' own functions make and change assignments (`dryrun.forecast`). A layout is one computation over
-all assignments, so a table that is too large for one task is cut into blocks, each laid out by itself over
-the same members. With one block the members have their own names, and the result is the master's. With
-several blocks the members have other names in each, because names break ties: otherwise the first names would
-get the remainder in every block. Example: 3 members, blocks of 100 partitions: the member with 34 instead of
-33 differs between blocks.
+The members' own functions make and change assignments (`dryrun.forecast`). A layout is one computation over all
+assignments, so a table that is too large for one task is cut into blocks, each laid out by itself over the same
+members. With one block the result is the master's. With several blocks the members have other names in each, because
+names break ties: with 3 members and blocks of 100 partitions, another member gets 34 instead of 33 in each block.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """The memory limit of a member, and how much of it is in use.
 
-The limit is `limits.memory_bytes`, or else the least share of the memory that the container, the host or
-`RLIMIT_AS` allows. Use is measured as resident memory, so it includes everything.
+The limit is `limits.memory_bytes`, or else the least share of the memory that the container, the host or `RLIMIT_AS`
+allows. Use is measured as resident memory, so it includes everything.
 
-Freed memory does not always return to the kernel. Example: a map of 3 GB is cleared, and 100 MB of entries
-remain spread over Python's arenas. Python returns only empty arenas, so the kernel still counts most of the 3
-GB; but new entries fit into the free parts. So free memory inside the allocators does not count as used.
-Where it cannot be determined (another C library or Python) it does, and a member recovers only when the
-kernel has it back.
+Freed memory does not always return to the kernel. Example: a map of 3 GB is cleared, and 100 MB of entries remain
+spread over Python's arenas. Python returns only empty arenas, so the kernel still counts most of the 3 GB; but new
+entries fit into the free parts. So free memory inside the allocators does not count as used. Where it cannot be
+determined (another C library or Python) it does.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 The gauge sets a timer repeatedly and measures how late it fires. Example: with an interval of 20 ms, a callback that
 runs from 5 to 105 ms delays the timer of 20 ms to 105 ms; the gauge reports 85 ms. So a stall may be up to one interval
-longer than reported, and a shorter one may be missed. Serving requests costs nothing extra.
+longer than reported, and a shorter one may be missed.
 
 The cyclic collector visits every object that can be part of a cycle, 40 ns each, and everything waits. Entries are not
-such objects (bytes, numbers, and dictionaries of them), so millions of entries add nothing. `CollectorControl` bounds
-the cost of those that do accumulate: lists of deadlines, change streams, logs of zones.
+such objects (bytes, numbers, and dictionaries of them), so millions of them add nothing. `CollectorControl` bounds the
+cost of those that do accumulate: lists of deadlines, change streams, logs of zones.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Runs several members on one host: one process per core, with one command and one log.
 
-Each member is a process like that of `holdfast start`, with its own ports, name and directory. The first
-signal drains all members, a second ends them at once. A member that dies is restarted, with a growing delay
-if it dies soon; the others keep running, because their memory holds the data. A member that an operator let
-leave stays away; one that `holdfast cluster restart` let leave is started again. If the supervisor is killed,
-its members drain.
+Each member is a process like that of `holdfast start`, with its own ports, name and directory. The first signal drains
+all members, a second ends them at once. A member that dies is restarted, with a growing delay if it dies soon. A member
+that an operator let leave stays away; one that `holdfast cluster restart` let leave is started again. If the supervisor
+is killed, its members drain.
 """
 
 from __future__ import annotations

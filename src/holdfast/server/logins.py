@@ -1,8 +1,7 @@
 """Authentication of clients, with delays against guessing.
 
-Two attackers have to be slowed down without helping them. One guesses passwords from few addresses: these wait longer
-and longer (server/L-1). One uses many addresses against one user: that name is delayed, but only by half a second,
-because a longer delay would let anyone lock a user out (server/L-2).
+An attacker who guesses passwords from few addresses waits longer and longer (server/L-1). One who uses many addresses
+against one user delays that name by half a second only: with a longer delay anyone could lock a user out (server/L-2).
 
 The time of a rejection must not reveal whether a user exists. Example: ann has two password hashes (an old and a new
 one), bob has one, eve does not exist. A login as ann computes two slow hashes, so a login as bob computes his and one
@@ -11,8 +10,8 @@ one), bob has one, eve does not exist. A login as ann computes two slow hashes, 
 - server/L-1: After `FREE` failed logins an address waits before each further one, twice as long each time, and only one
   is checked at a time. If the wait gets too long, the login is rejected with "try again" at once.
 - server/L-2: A name with many failed logins, from any addresses, is checked after a short delay.
-- server/L-3: A rejected login costs the same work whether the user exists or not. Only a password that was
-  right before is recognized faster.
+- server/L-3: A rejected login costs the same work whether the user exists or not. Only a password that was right before
+  is recognized faster.
 - server/L-4: Password checks are slow on purpose and run elsewhere (`Prover`); addresses take turns.
 """
 

@@ -1,12 +1,11 @@
 """Checks of messages from other members that go beyond the types of their fields.
 
-A field of the right type can still name a partition that does not exist, an impossible member, or columns of
-different lengths. The protocols do not check for these, so such a message is rejected where it is read: it
-changes nothing, and its connection ends. Whether a member may *want* a request is not checked: peers are
-trusted.
+A field of the right type can still name a partition that does not exist, an impossible member, or columns of different
+lengths. The protocols do not check for these: such a message is rejected where it is read, and its connection ends.
+Whether a member may *want* a request is not checked: peers are trusted.
 
-No message that a member of any release can send may be rejected here, because it would be sent again and
-again. Fields that newer releases have added at the end are ignored (wire/C-1).
+No message that a member of any release can send may be rejected here, because it would be sent again and again. Fields
+that newer releases have added at the end are ignored (wire/C-1).
 """
 
 from __future__ import annotations

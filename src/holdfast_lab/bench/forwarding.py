@@ -121,7 +121,9 @@ def targets_of(way: str, case: Case, connections: int, owned: list[list[int]]) -
     return [(0, Requests(case, numbers)) for _ in range(connections)]
 
 
-def measure(running: list[System], rounds: int, seconds: float) -> dict[tuple[str, str, str, str], list[Sample]]:
+def measure(
+    running: list[System], rounds: int, seconds: float
+) -> dict[tuple[str, str, str, str], list[Sample]]:
     """The samples for each request, shape, system and way; the systems take turns."""
     owned = [fill(system) for system in running]
     found: dict[tuple[str, str, str, str], list[Sample]] = {}

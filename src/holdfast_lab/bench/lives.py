@@ -1,9 +1,9 @@
 """Members with small differences, alternating: the additional processor time per request.
 
-Two processes of the same program differ by more than the effect to measure, as their memory is laid out
-differently. Therefore the members are restarted several times, and a second member of the first kind shows the
-remaining noise. The report has the medians of the rate and of the processor time per request, and the median of
-its ratios to the first member in the same round.
+Two processes of the same program differ by more than the effect to measure, as their memory is laid out differently.
+Therefore the members are restarted several times, and a second member of the first kind shows the remaining noise. The
+report has the medians of the rate, of the processor time per request, and of its ratio to the first member in the same
+round.
 """
 
 from __future__ import annotations

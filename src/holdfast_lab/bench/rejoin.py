@@ -1,11 +1,10 @@
 """The cost of a returning member: `python -m holdfast_lab.bench.rejoin`. A part of docs/performance.md.
 
-Three members with one backup hold a million entries. One of them is killed, a part of the entries changes
-during its absence, and it is restarted: with its files, and with an empty directory. In one case
-`partitions.rebalance_delay_ms` is longer than the absence, so that its replicas stay reserved; in the other
-there is no delay, so that the others have recreated all copies in between. The figures are the bytes that
-primaries send for this, and the seconds from the start of its process until every partition has all its copies
-and nothing moves.
+Three members with one backup hold a million entries. One of them is killed, a part of the entries changes during its
+absence, and it is restarted: with its files, and with an empty directory. In one case `partitions.rebalance_delay_ms`
+is longer than the absence, so its replicas stay reserved; in the other the others have recreated all copies in between.
+The figures are the bytes that primaries send for this, and the seconds from the start of its process until every
+partition has all its copies.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The longest time that a message of each kind blocks a member: `python -m holdfast_lab.bench.turns`.
 
-One member process. A client sends a message with as many small parts as possible, once for each kind and port,
-and another client sends trivial requests. The figure is the processor time of the member's event loop between
-two responses to the second client. It is an upper bound of the longest turn, as several turns may lie between
-two responses on a busy machine.
+One member process. A client sends a message with as many small parts as possible, once for each kind and port, and
+another client sends trivial requests. The figure is the processor time of the member's event loop between two responses
+to the second client: an upper bound of the longest turn, as several turns may lie between two responses.
 """
 
 from __future__ import annotations

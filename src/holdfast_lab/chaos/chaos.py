@@ -2,14 +2,13 @@
 
     python -m holdfast_lab chaos --nemesis pause --minutes 10 --seed 7
 
-Official Hazelcast clients, in Python and Java, call a few hot keys all the time, and a thousand more keys
-rarely; some clients route to owners, others use one member each. The hot keys change each minute; former ones
-keep their values. After each fault has healed, all keys that were ever called are read. The map has confirmed
-reads, so the judge of linearizability checks every answer against one register for each key, in three modes:
-calls that changed something; also those that changed nothing; also reads.
+Official Hazelcast clients, in Python and Java, call a few hot keys all the time, and a thousand more keys rarely; some
+route to owners, others use one member each. The hot keys change each minute. After each fault has healed, all keys that
+were ever called are read. The map has confirmed reads, so the judge of linearizability checks every answer against one
+register for each key, in three modes: calls that changed something; also those that changed nothing; also reads.
 
-With `--zones` there is a metastore, and hot keys are also called in a map in a zone. With `--zones move` each
-round also moves the other map into that zone or out of it, and the fault strikes meanwhile.
+With `--zones` hot keys are also called in a map in a zone. With `--zones move` each round also moves the other map into
+that zone or out of it, and the fault strikes meanwhile.
 """
 
 from __future__ import annotations

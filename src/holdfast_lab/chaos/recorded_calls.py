@@ -2,10 +2,10 @@
 
     python -m holdfast_lab.chaos.recorded_calls --address HOST:PORT ... --map NAME --client NAME > HISTORY
 
-It runs the official Hazelcast client with several threads until standard input ends or has the line "stop".
-Every value is written only once. The client does not retry calls that may have been applied (its default), so
-after an error the outcome is unknown, unless the error says that nothing was done. It prints one line of JSON
-for each call, which `history` reads; the Java client's program (`tests/interop/java`, `HotKeys`) does the same.
+It runs the official Hazelcast client with several threads until standard input ends or has the line "stop". Every value
+is written once. The client does not retry calls that may have been applied (its default), so after an error the outcome
+is unknown unless the error says otherwise. It prints a line of JSON for each call, which `history` reads, as does the
+Java client's program (`tests/interop/java`, `HotKeys`).
 
 Any other line of standard input is a JSON list of keys, which are all read once.
 """

@@ -1,13 +1,12 @@
 """Grows and shrinks a cluster under load, with crashes in between, and measures lost data and waiting times.
 
-Each round begins with 3 members. Four more join (all at once, or one after the other), one of the seven is
-killed and another one joins in its place, and all but three are drained (all at once, or one after the other).
-An official Hazelcast client reads and writes at a fixed rate all the time. At the end everything acknowledged
-is read back, initial entries are read completely, and every replica is compared with its owner.
+Each round begins with 3 members. Four more join, one of the seven is killed and another one joins in its place, and all
+but three are drained; members join and drain all at once, or one after the other. An official Hazelcast client reads
+and writes at a fixed rate all the time. At the end everything acknowledged is read back, initial entries are read
+completely, and every replica is compared with its owner.
 
-With `--zones` there is a metastore, and one more map of the client, and of ballast, is in a zone whose replicas
-follow the members. Then "safe" and "settled" include the zone, so that no member is killed before it has all
-its replicas again.
+With `--zones` one more map of the client, and of ballast, is in a zone whose replicas follow the members. Then "safe"
+and "settled" include the zone, so that no member is killed before it has all its replicas again.
 """
 
 from __future__ import annotations

@@ -1,19 +1,17 @@
-"""Judge of atomicity: each transaction took effect as a whole or not at all, by writes, reads and the final
-state.
+"""Judge of atomicity: each transaction took effect as a whole or not at all, by writes, reads and the final state.
 
-No value is written twice to one key, so a final value names the transaction that wrote it. If that
-transaction had read the key before, the value it read names the previous writer, and so on, down to the
-initial value. These values are the *chain* of the key: their writes took effect, and nothing came in between,
-because transactions hold what they have read until they end. Values that were read took effect too.
+No value is written twice to one key, so a final value names the transaction that wrote it. If that transaction had read
+the key before, the value it read names the previous writer, and so on, down to the initial value. These values are the
+*chain* of the key: their writes took effect, and nothing came in between, because transactions hold what they have read
+until they end. Values that were read took effect too.
 
-Example: k was a at first. T1 read a and wrote b; T2 read b and wrote c; k is c at the end. The chain is c, b,
-a. If T3 committed a write of d to k, d is not in the chain: T3 is lost.
+Example: k was a at first. T1 read a and wrote b; T2 read b and wrote c; k is c at the end. The chain is c, b, a. If T3
+committed a write of d to k, d is not in the chain: T3 is lost.
 
-A write outside the chain of its key did not take effect, or was undone, in two cases: if the chain goes down
-to the initial value; or if its transaction began when another one, whose value is in the chain, had ended,
-since its write would have come later. Otherwise a writer that did not read may have overwritten it, and
-nothing is concluded. Removals leave no name: nothing is known below one, or from a final absence that may be
-one. A removal may be found to have had no effect, like a write, but never to have had one.
+A write outside the chain of its key did not take effect, or was undone, if the chain goes down to the initial value, or
+if its transaction began after the end of another one whose value is in the chain. Otherwise a writer that did not read
+may have overwritten it, and nothing is concluded. Removals leave no name: nothing is known below one, or from a final
+absence that may be one. So the judge may find that a removal had no effect, but never that it had one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Judge of entry listeners: each change is reported once, correctly, and nothing else is.
 
-The primary sends an event when it makes the change, before the change is acknowledged. So an event may report
-a change that is lost with its primary, and again when the change is repeated: by another member, or by the
-same one, if it has become primary again since. During one leadership each change is reported at most once. It
-is certainly reported if the member that made it knew of the listener, and both lived on.
+The primary sends an event when it makes the change, before the change is acknowledged. So an event may report a change
+that is lost with its primary, and again when the change is repeated, by another member or by the same one in a later
+leadership. During one leadership each change is reported at most once. It is certainly reported if the member that made
+it knew of the listener, and both lived on.
 """
 
 from __future__ import annotations

@@ -1,28 +1,26 @@
-"""Judge of linearizability: all clients could have used one register for each key (Wing and Gong, with Lowe's
-memory).
+"""Judge of linearizability: all clients could have used one register for each key (Wing and Gong, with Lowe's memory).
 
-A *call* is one operation on one key as its client saw it. A history is linearizable if each answered call
-takes effect at one moment between its start and its end, each call of unknown outcome at one moment after its
-start or never, and every answer is the one that the operation gives at its moment.
+A *call* is one operation on one key as its client saw it. A history is linearizable if each answered call takes effect
+at one moment between its start and its end, each call of unknown outcome at one moment after its start or never, and
+every answer is the one that the operation gives at its moment.
 
-The search goes through the history in the order of time and keeps every possible *configuration*: the value
-of the key, and which of the calls in progress have taken effect. When a call ends, only configurations in
-which it has taken effect, with this answer, remain. If none does, the history is not linearizable, and the
-call is reported.
+The search goes through the history in the order of time and keeps every possible *configuration*: the value of the key,
+and which calls in progress have taken effect. When a call ends, only configurations in which it has taken effect, with
+this answer, remain. If none does, the call is reported.
 
-Example: set(a) is answered at 1 s. set(b) runs from 2 s to 4 s, and at 3 s a read starts. While both are in
-progress, two values are possible: a (set(b) is not applied) and b. If the read returns b and a second read,
-started after it ended, returns a, no configuration is left: the second read is reported.
+Example: set(a) is answered at 1 s. set(b) runs from 2 s to 4 s, and at 3 s a read starts. Two values are possible: a
+(set(b) is not applied) and b. If the read returns b and a second read, started after it ended, returns a, no
+configuration is left: the second read is reported.
 
-A call of unknown outcome stays in progress until its end, if it has one, or for ever, so configurations could
-multiply exponentially. Three rules keep them few:
+A call of unknown outcome stays in progress until its end, if it has one, or for ever, so configurations could multiply
+exponentially. Three rules keep them few:
 
-- Of two configurations with the same value and the same answered calls, only the one that has used fewer
-  unknown calls is kept: it can do all that the other can.
-- Indistinguishable calls (two removals with the same answer; two writes of values that no answer names) are
-  used in the order of their ends: if they can take effect in another order, they can in this one.
-- A call whose answer says that it changed nothing takes effect as soon as the value allows this answer:
-  waiting never helps.
+- Of two configurations with the same value and the same answered calls, only the one that has used fewer unknown calls
+  is kept: it can do all that the other can.
+- Indistinguishable calls (two removals with the same answer; two writes of values that no answer names) are used in the
+  order of their ends: if they can take effect in another order, they can in this one.
+- A call whose answer says that it changed nothing takes effect as soon as the value allows this answer: waiting never
+  helps.
 """
 
 from __future__ import annotations

@@ -11,17 +11,17 @@ Example (G-single, a lost update): x is [1]. T1 and T2 both read [1]; T1 appends
 T2 did not see the 2 (rw: T2 before T1), but appended after it (ww: T1 before T2).
 
 Other anomalies show in one read: *G1a*, an append of a transaction that was rolled back; *G1b*, a list from the middle
-of a transaction; *internal*, a list without what the reading transaction itself had appended; an element that was never
-appended, or is there twice; *torn*, an append without what the same transaction had appended there before; two lists
-that are no prefix of each other. An append is *lost* if the last read of its key began after it was committed, and does
-not show it. So a history should end with a read of each key from the newest state.
+of a transaction; *internal*, a list without the reader's own appends; an element that was never appended, or is there
+twice; *torn*, an append without an earlier one of the same transaction to that list; two lists that are no prefix of
+each other. An append is *lost* if the last read of its key began after the commit and does not show it, so a history
+should end with a read of each key from the newest state.
 
-Only committed transactions are judged. Those with unknown outcome count as committed if another one that counts has
-read their appends; nothing is concluded about the rest.
+Only committed transactions are judged. One with unknown outcome counts as committed if another one that counts has read
+its appends; otherwise nothing is concluded about it.
 
 A committed append that was never seen comes after all that were: a transaction that read the key without it came
-before. With this, if nothing is found at `SERIALIZABLE`, some order explains every read, and at `STRICT_SERIALIZABLE`
-one that fits the times; if something is found, there is none. Lost appends consider times at every level.
+before. So if nothing is found at `SERIALIZABLE`, some order explains every read, and at `STRICT_SERIALIZABLE` one that
+fits the times; if something is found, there is none. Lost appends consider times at every level.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """Judge of time: an entry is there until its time is over, and gone after it.
 
-For the register that clients see, an expiry is a removal that no client asked for. `endings` lists when each
-value may end, as calls for the judge of linearizability; at no other time may it disappear. `outlived`: a
-value that is seen long after its time should be gone. An entry view also shows the remaining time, so
-`misdated` need not wait for the end.
+For the register that clients see, an expiry is a removal that no client asked for. `endings` lists when each value may
+end, as calls for the judge of linearizability; at no other time may it disappear. `outlived`: a value that is seen long
+after its time should be gone. An entry view also shows the remaining time, so `misdated` need not wait for the end.
 
-Restarts get no allowance. An entry of 60 s that was written at 10 s ends at 70 s, whether its members
-restarted once or ten times. Members may be late by `OUTLIVES` in all, so a view at 50 s that still shows 40 s
-is wrong.
+Restarts get no allowance: an entry of 60 s that was written at 10 s ends at 70 s, however often its members restarted.
+Members may be late by `OUTLIVES` in all, so a view at 50 s that still shows 40 s is wrong.
 """
 
 from __future__ import annotations

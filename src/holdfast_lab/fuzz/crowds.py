@@ -1,10 +1,9 @@
 """Messages with many small parts, and the time for which they block a member's event loop.
 
-A message of 16 MB may have 2.6 million frames, lists or names. `python -m holdfast_lab fuzz` sends such
-messages, and `holdfast_lab.bench.turns` measures each of them. The processor time of a member between two
-answers to another client is at least the longest turn. While that client waits for the processor itself,
-several turns count as one: on a busy machine the figure is an upper bound, and may be many times the longest
-turn.
+A message of 16 MB may have 2.6 million frames, lists or names. `python -m holdfast_lab fuzz` sends such messages, and
+`holdfast_lab.bench.turns` measures each of them. The figure is the processor time of a member between two answers to
+another client: an upper bound of the longest turn. On a busy machine several turns count as one, so it may be many
+times that.
 """
 
 from __future__ import annotations

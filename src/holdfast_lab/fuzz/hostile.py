@@ -1,14 +1,13 @@
 """Hostile messages for all ports, generated from the layouts of the messages themselves.
 
-A *talk* is the exchange on one connection. It is determined by a seed, its number, and the members, so a
-harmful one can be repeated. In most talks every message is valid, so that it gets far, with numbers at the
-edges of their ranges, reserved names, and keys of other partitions. Others are rough: a wrong type, invalid
-UTF-8, nested arrays, a count without its elements, a frame that is cut or longer than it says; these end their
-connection soon.
+A *talk* is the exchange on one connection. It is determined by a seed, its number, and the members, so a harmful one
+can be repeated. In most talks every message is valid, so that it gets far, with numbers at the edges of their ranges,
+reserved names, and keys of other partitions. Others are rough: a wrong type, invalid UTF-8, nested arrays, a count
+without its elements, a frame that is cut or longer than it says; these end their connection soon.
 
 Not sent: orders of operators (end the cluster, leave), and messages that only a member can know and others must
-believe, like the next view of the right cluster. There is no protection against holders of the secret who lie
-in valid messages.
+believe, like the next view of the right cluster: members do not defend against holders of the secret who lie in valid
+messages.
 """
 
 from __future__ import annotations

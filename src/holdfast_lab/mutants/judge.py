@@ -1,12 +1,12 @@
 """Runs the tests of one module against its mutants, as a separate process that forks for each mutant.
 
-Everything is imported and collected once. A child then replaces the code of the mutated function and runs the
-tests that reach the changed lines. Constants and default values are evaluated by the import: a child of a
-process that has not imported the package yet judges such mutants. The checkout is never written to.
+Everything is imported and collected once. A child then replaces the code of the mutated function and runs the tests
+that reach the changed lines. Mutants of constants and default values, which the import evaluates, are judged by a child
+of a process that has not imported the package yet. The checkout is never written to.
 
-Example: for `if count < limit` in Ledger.add the child gets a new code object for Ledger.add with `<=`, and
-runs only the tests whose trace contains that line. For `LIMIT = 8` -> `LIMIT = 9` the child must import the
-mutated module, as other modules may already have copied LIMIT.
+Example: for `if count < limit` in Ledger.add the child gets a new code object for Ledger.add with `<=`, and runs only
+the tests whose trace contains that line. For `LIMIT = 8` -> `LIMIT = 9` the child must import the mutated module, as
+other modules may already have copied LIMIT.
 """
 
 from __future__ import annotations

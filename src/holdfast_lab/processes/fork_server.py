@@ -1,19 +1,17 @@
 """Start `holdfast` processes as forks of an interpreter that has imported the program.
 
-Imports are four fifths of the processor time of a member's start (0.55 of 0.7 s), and the tests start
-hundreds of members. Such a fork is still a real process: its own pid, session, environment, exit status; it
-may be killed, paused and waited for like any other.
+Imports are four fifths of the processor time of a member's start (0.55 of 0.7 s), and the tests start hundreds of
+members. Such a fork is still a real process, with its own pid, session, environment and exit status.
 
     process = start_program([*COMMAND, "start", "--name", "one"], log, {})
 
-`subprocess.Popen` is used where forks are not enabled, for another program than `COMMAND`, and for commands
-with additional environment variables, since these may matter to the imports.
+`subprocess.Popen` is used where forks are not enabled, for another program than `COMMAND`, and for commands with
+additional environment variables, since these may matter to the imports.
 
-- Forks of one server have the same hash seed, so their sets have the same order. The servers (`SERVERS`, each
-  with its own seed) take turns, since tests must bring members together that disagree because of such an
-  order.
-- The server reaps an ended process only when asked for its status. Until then the pid is a zombie's, as it is
-  with `Popen`, so a signal never reaches another process that was given the same pid.
+- Forks of one server have the same hash seed, so their sets have the same order. The servers (`SERVERS`, each with its
+  own seed) take turns, so that tests bring members together that disagree because of such an order.
+- The server reaps an ended process only when asked for its status. Until then the pid is a zombie's, as with `Popen`,
+  so a signal never reaches another process that was given the same pid.
 - The servers end with the process that started them: they read the end of the socket.
 """
 

@@ -3,13 +3,12 @@
     python -m holdfast_lab.processes.hazelcast_writer write --address HOST:PORT ... --map NAME --ledger FILE
     python -m holdfast_lab.processes.hazelcast_writer check --address HOST:PORT ... --map NAME --ledger FILE
 
-`write` puts and gets its own keys until its standard input ends, prints its progress every quarter of a
-second (a line of JSON), and writes a ledger of acknowledged values. `check` compares a ledger with what it
-reads back.
+`write` puts and gets its own keys until its standard input ends, prints its progress every quarter of a second (a line
+of JSON), and writes a ledger of acknowledged values. `check` compares a ledger with what it reads back.
 
-Every value is written once in the whole run, and one client writes each key. A key whose write was not
-answered is not written any more, because that write may take effect later. So the possible values are known
-exactly: the last acknowledged one, or the unanswered one.
+Every value is written once in the run, and one client writes each key. A key whose write was not answered is not
+written again, because that write may take effect later. So the possible values are known exactly: the last acknowledged
+one, or the unanswered one.
 """
 
 from __future__ import annotations

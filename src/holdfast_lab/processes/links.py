@@ -1,13 +1,12 @@
-"""Links between members that can be cut: each member is reached through a proxy, which learns the sender from
-the greeting.
+"""Links between members that can be cut: each member is reached through a proxy, which learns the sender from the
+greeting.
 
-A member listens at a hidden loopback address, and the proxy at the address that it announces
-(`member.public_host`). Each connection between members carries packets in one direction only
-(`runtime/peering/member_frames.py`), and begins with the sender's address, so each directed pair of members
-can be cut or slowed down separately.
+A member listens at a hidden loopback address, and the proxy at the address that it announces (`member.public_host`).
+Each connection between members carries packets in one direction only (`runtime/peering/member_frames.py`), and begins
+with the sender's address, so each directed pair of members can be cut or slowed down separately.
 
-A cut link holds what arrives, and lets new connections wait, while the kernel still acknowledges. When it is
-healed, the held bytes arrive late, or its connections break, depending on the cut.
+A cut link holds what arrives, and new connections wait, while the kernel still acknowledges. When it heals, the held
+bytes arrive late, or its connections break, depending on the cut.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
     python -m holdfast_lab.processes.paced --address HOST:PORT ... --map NAME=LEDGER ... --log FILE --rate 400
 
-Operations are due at fixed moments, whether or not earlier ones have finished, and latencies count from the
-due time. At 400 operations a second, a pause of one second shows as 400 slow operations, as users of a
-service would feel it, not as one. The client keeps its default timeouts and retries.
+Operations are due at fixed moments, whether or not earlier ones have finished, and latencies count from the due time.
+So at 400 operations a second, a pause of one second shows as 400 slow operations, not as one. The client keeps its
+default timeouts and retries.
 
-Every value is written once per run, a key has at most one operation in flight, and a key whose write was not
-answered is not written again: so the possible results of each read are known exactly (see `workload`).
+Every value is written once per run, a key has at most one operation in flight, and a key whose write was not answered
+is not written again: so the possible results of each read are known exactly (see `workload`).
 """
 
 from __future__ import annotations

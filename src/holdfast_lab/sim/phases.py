@@ -1,21 +1,20 @@
-"""Phases after the faults of a run: a core of hosts must work alone; more members die than must be survived;
-backups are damaged. The end of each is judged.
+"""Phases after the faults of a run: a core of hosts must work alone; more members die than must be survived; backups
+are damaged. The end of each is judged.
 
-**Sufficient core.** Some hosts are healthy, all others stay cut off, dead, or paused. The healthy ones are a
-core if the protocols promise that they can work alone:
+**Sufficient core.** Some hosts are healthy, all others cut off, dead, or paused. The healthy ones are a core if the
+protocols promise that they can work alone:
 
-- They are a quorum of the newest view, of each view that a member has agreed to, and of the newest that they
-  know themselves, so only they can decide.
+- They are a quorum of the newest view, of each agreed view, and of the newest that they know themselves, so only they
+  can decide.
 - For every newest assignment of a partition, wherever it is known, one of them is in sync.
 - The operator lets partitions move: otherwise there are no promotions and no new copies.
-- They have a majority of the metastore's group, and of the group of each partition of a zone, if there are
-  any.
+- They have a majority of the metastore's group, and of the group of each partition of a zone, if there are any.
 - No view is being proposed, because its quorum is not known yet.
-- The cluster is not recovering from files, for it would wait for those of all members; and `quorum` is not
-  `"any"`, since a core would not be a single cluster.
+- The cluster is not recovering from files (it would wait for all members), and `quorum` is not `"any"` (a core would
+  not be a single cluster).
 
-Within LIVE_NS such a core must have a single view of its members, serve all partitions with all possible
-copies, and answer a client from every partition.
+Within LIVE_NS such a core must have a single view of its members, serve all partitions with all possible copies, and
+answer a client from every partition.
 """
 
 from __future__ import annotations

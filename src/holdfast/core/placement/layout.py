@@ -11,11 +11,11 @@ It proceeds index by index, from hot to cold. An index goes to a member that has
 colder one, which another member then takes over. The present owner gives it up, or moves down to an index that has lost
 its owner, which costs no more copies than filling that one. The choice is a cheapest path in a graph of members: as few
 replicas as possible are copied, and among equals members share partitions with as many others as possible, so that
-after a crash many members restore the copies. Every result can be reached by the planner.
+after a crash many members restore the copies. The planner can reach every result.
 
 Where each member (or group) holds every partition, primaries and first backups may exchange roles
 (`core/placement/owner_exchange.py`). The even spread of colder indexes is given up where it would cost copies. Big
-groups beside small ones may also be a few replicas off.
+groups beside small ones may be a few replicas off.
 
 The result is stable: arranged again it stays the same. Very uneven rows may need two runs.
 """

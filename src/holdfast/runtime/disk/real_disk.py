@@ -1,9 +1,9 @@
 """The real disk: a directory locked by this process, with one writer thread per line of deeds.
 
 A deed is done when the operating system says that it is durable; `done` is called in the event loop, in order. After
-any failure but a full disk, nothing more is written, in either line. Example: pages 1 to 8 are written and fdatasync
-fails. Linux marks the pages clean and reports the error once, so a second fdatasync would succeed although the pages
-never reached the disk. That is why a failed sync is final, even if it failed for lack of space.
+any failure but a full disk, nothing more is written, in either line. A failed sync is final, even for lack of space:
+when fdatasync fails, Linux marks the pages clean and reports the error once, so a second fdatasync would succeed
+although the pages never reached the disk.
 
 Names must be durable, too: after `rename` or `unlink` the directory itself is synced. Otherwise a power cut may bring
 back the old name, with a journal that refers to the new one.

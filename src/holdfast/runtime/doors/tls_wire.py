@@ -1,18 +1,17 @@
 """TLS on accepted connections: a protocol for the loop, and a transport for the protocol above.
 
-asyncio's own TLS servers close failed handshakes silently. Here the reason is logged, and a client that
-speaks no TLS gets a reply. During the handshake, each connection occupies one of
-`limits.unauthenticated_connections` places; when all are taken, the oldest connection of the address with the
-most is closed.
+asyncio's own TLS servers close failed handshakes silently. Here the reason is logged, and a client that speaks no TLS
+gets a reply. During the handshake each connection occupies one of `limits.unauthenticated_connections` places; when all
+are taken, the oldest connection of the address with the most is closed.
 
-Records cost their receiver the same with or without content, and key updates cost more. So a client that
-sends nearly empty records is disconnected; and content is delivered in one piece.
+Records cost their receiver the same with or without content, and key updates cost more. So a client that sends nearly
+empty records is disconnected, and content is delivered in one piece.
 
-Closing needs care in both directions. Data that a peer sent before an error or a `close_notify` is valid, and
-is delivered first (`_fill`). Some output must leave before the socket closes: an alert after a failed
-handshake, or the client sees a bare reset and cannot report "unknown CA"; and `close_notify`, without which
-the client must suspect that an attacker cut the response short. The peer's own `close_notify` is not awaited:
-a silent peer would hold the socket.
+Closing needs care in both directions. Data that a peer sent before an error or a `close_notify` is valid, and is
+delivered first (`_fill`). Two messages must leave before the socket closes: the alert after a failed handshake, without
+which the client sees a bare reset and cannot report "unknown CA"; and `close_notify`, without which it must suspect
+that an attacker cut the response short. The peer's own `close_notify` is not awaited: a silent peer would hold the
+socket.
 """
 
 from __future__ import annotations

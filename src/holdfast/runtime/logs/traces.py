@@ -1,13 +1,10 @@
-"""Spans for OpenTelemetry: operator commands, migrations, views, slow operations, start and stop of the
-member.
+"""Spans for OpenTelemetry: operator commands, migrations, views, slow operations, start and stop of the member.
 
-Off unless `traces.endpoint` is set; without it nothing of OpenTelemetry is imported. Spans go to a queue of
-the SDK, whose thread sends them: an unreachable collector loses spans and delays nothing. Spans contain no
-keys or values.
+Without `traces.endpoint` nothing of OpenTelemetry is imported. Spans go to a queue of the SDK, whose thread sends them:
+an unreachable collector loses spans and delays nothing. Spans contain no keys or values.
 
-Every member learns of every migration; only the master makes spans of them, so that each one is recorded
-once. Their times on the master's monotonic clock count from the start of the rebalance, and are converted
-once to wall-clock time.
+Every member learns of every migration; only the master makes spans of them, so that each one is recorded once. Their
+times on the master's monotonic clock count from the start of the rebalance, and are converted once to wall-clock time.
 """
 
 from __future__ import annotations

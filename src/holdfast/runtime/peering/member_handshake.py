@@ -6,10 +6,10 @@ Example: b connects to a.
 2. b sends its *greeting*: UUID, address, versions, a nonce, and one proof for each secret that it knows.
 3. a looks for a proof by a secret that it knows too, and sends its *welcome*: a proof by the same secret.
 
-A proof is an HMAC-SHA-256 over the whole handshake: opening, versions, nonces, UUIDs, address, and the
-binding to the TLS channel, if there is one. So a replayed or forwarded greeting is worthless, and an attacker
-in between cannot lower the version. The proof contains its sender's role, so it cannot be reflected. Both
-continue with the highest common version (`core.model.protocols`), or end with an error.
+A proof is an HMAC-SHA-256 over the whole handshake: opening, versions, nonces, UUIDs, address, and the binding to the
+TLS channel, if any. So a replayed or forwarded greeting is worthless, and an attacker in between cannot lower the
+version. The proof contains its sender's role, so it cannot be reflected. Both use the highest common version
+(`core.model.protocols`), or end with an error.
 
 To change the secret by a rolling restart, members accept two for a while: `security.second_member_secret`.
 """

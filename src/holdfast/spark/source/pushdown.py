@@ -1,15 +1,14 @@
 """Filters that narrow a read to some keys or partitions.
 
-Pushed filters never decide which rows are right: Spark applies all filters again. They only must not exclude a
-row that a filter keeps; a filter that is not understood is left to Spark.
+Spark applies all filters again, so a pushed filter must only not exclude a row that it keeps; a filter that is not
+understood is left to Spark.
 
-Spark 4.1 to 4.3 reuses the plan of one query, with its filters, for all later queries on the same DataFrame or
-view, also with other filters or none (`PythonDataSourceV2.readInfo`). So filters are only pushed on request
-(option `pushdown`). The option `keys`, and `where` of `pipeline.tables.table`, narrow a read without that
-problem.
+Spark 4.1 to 4.3 reuses the plan of one query, with its filters, for all later queries on the same DataFrame or view,
+also with other filters or none (`PythonDataSourceV2.readInfo`). So filters are only pushed on request (option
+`pushdown`). The option `keys`, and `where` of `pipeline.tables.table`, narrow a read without that problem.
 
-A filter on key columns is pushed if Spark wrote the map, so that keys have the values of the key columns, or if
-the key is a column itself (formats `binary` and `primitive`).
+A filter on key columns is pushed if Spark wrote the map, so that keys have the values of the key columns, or if the key
+is a column itself (formats `binary` and `primitive`).
 """
 
 from __future__ import annotations
