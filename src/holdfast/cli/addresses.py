@@ -34,7 +34,7 @@ address_option = connection_option(
 
 
 class _Unmentioned(click.Argument):
-    """An argument that still works, and is not what help tells."""
+    """An argument that still works, and that the help does not show."""
 
     def get_usage_pieces(self, ctx: click.Context) -> list[str]:
         return []

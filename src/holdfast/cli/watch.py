@@ -379,7 +379,7 @@ class _Sources:
                 self._found.put(event)
                 if self.ended.is_set():
                     return
-        except Exception as error:  # noqa: BLE001  (who reads is told)
+        except Exception as error:  # noqa: BLE001  (the reader gets it)
             self._found.put(error)
 
     def events(self, pause_s: float | None = None) -> Iterator[Told | None]:

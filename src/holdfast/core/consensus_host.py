@@ -205,7 +205,7 @@ class ConsensusHost:
         return self.view.unsafe_reason()
 
     def recovery_advice(self) -> str:
-        """If a majority is lost; empty: none is, as far as this member knows."""
+        """Advice for when a majority is lost; empty: none is lost, as far as this member knows."""
         if not self._on:
             return ""
         if silent := recovery_advice(self._membership, self._out.now_ns):
@@ -275,7 +275,7 @@ class ConsensusHost:
             self.groups.flush()
 
     def sweep(self) -> None:
-        """About twice a second."""
+        """Called about twice a second."""
         if self._on:
             self.metastore.on_timer()
             self.zone_host.sweep()

@@ -148,7 +148,7 @@ class HostedServices:
     # -- shares
 
     def furnish(self, copy: PartitionCopy, index: int) -> None:
-        """Empty shares of the services that a copy at this index should hold and lacks."""
+        """Add empty shares of the services that a copy at this index should hold and lacks."""
         for hosted in self.hosted:
             if hosted.keeps(index) and hosted.name not in copy.services:
                 copy.services[hosted.name] = service_replica(hosted.name, hosted.open(copy.partition))

@@ -138,7 +138,7 @@ class MemberView:
 
     @property
     def info(self) -> MemberInfo:
-        """As in the view, or as it would be there."""
+        """This member, as the view has it, or would have it."""
         return self._membership.info
 
     @property
@@ -165,7 +165,7 @@ class MemberView:
 
     @property
     def join_advice(self) -> str:
-        """While no cluster admits it; empty: none."""
+        """Advice while no cluster admits this member; empty: none."""
         return self._membership.join_advice
 
     @property
@@ -209,11 +209,11 @@ class MemberView:
         return tuple(self._membership.detector.suspects(now_ns))
 
     def unheard(self) -> Sequence[MemberId]:
-        """Without heartbeats for several intervals: an operator may evict them."""
+        """Members without heartbeats for several intervals: an operator may evict them."""
         return tuple(self._membership.evictions.unheard())
 
     def eviction_rejection(self, ended: Collection[MemberId], *, without_majority: bool) -> str:
-        """Empty: they can be evicted."""
+        """Why they cannot be evicted; empty: they can."""
         return self._safety.eviction_rejection(ended, without_majority=without_majority)
 
     def suspicion_reason(self, member: MemberId) -> str:
@@ -229,12 +229,12 @@ class MemberView:
         return membership.may_decide(view, {info.uuid for info in view.members} - set(silent))
 
     def outside(self) -> Sequence[MemberInfo]:
-        """Not in the baseline, so they hold no data."""
+        """Members outside the baseline, which hold no data."""
         return tuple(self._membership.outside())
 
     @property
     def adjusts_in_ms(self) -> int | None:
-        """Until the baseline becomes the present members; None: it is that already, or is fixed."""
+        """Time until the baseline becomes the present members; None: it is that already, or is fixed."""
         return self._membership.adjusts_in_ms
 
     @property
@@ -276,19 +276,19 @@ class MemberView:
 
     @property
     def assignments(self) -> Sequence[Assignment]:
-        """Committed, by partition."""
+        """The committed assignments, by partition."""
         return tuple(self._table.rows)
 
     def assignment(self, partition: int) -> Assignment:
         return self._table.rows[partition]
 
     def stored_assignment(self, partition: int) -> Assignment | None:
-        """Stored here, not committed yet."""
+        """An assignment that is stored here and not committed yet."""
         return self._table_replication.stored_assignment(partition)
 
     @property
     def lost_partitions(self) -> Mapping[int, tuple[str, ...]]:
-        """Until the operator resets them (migration/M-7)."""
+        """Lost partitions with their maps, until the operator resets them (migration/M-7)."""
         return {partition: row.lost for partition, row in enumerate(self._table.rows) if row.lost}
 
     @property
@@ -365,7 +365,7 @@ class MemberView:
         return frozenset(self._activation.active)
 
     def supplying(self) -> Sequence[tuple[Migration, int]]:
-        """As primary, each with the version at which it started."""
+        """Migrations that this member supplies as primary, each with the version at which it started."""
         return tuple(self._source.supplies.migrations())
 
     def unfinished(self, partition: int) -> bool:
@@ -389,7 +389,7 @@ class MemberView:
             return found if isinstance(found, Outcome) else found.router.rejection(request)
         return self._router.refusals.rejection_here(request)
 
-    # -- whom it tells
+    # -- its subscribers
 
     @property
     def change_streams(self) -> ReadStreams:
@@ -401,7 +401,7 @@ class MemberView:
 
     @property
     def subscribed_maps(self) -> AbstractSet[str]:
-        """With subscribers on any member."""
+        """Maps with subscribers on any member."""
         return frozenset(self._listeners.subscribed_maps)
 
     def cluster_subscriptions(self, *, relayed: bool) -> AbstractSet[str]:
@@ -415,7 +415,7 @@ class MemberView:
         return tuple(hosted.service for hosted in self._copies.services.hosted)
 
     def open_service_migrations(self) -> Mapping[int, MigrationEvent]:
-        """By partition: their start was reported to services, but not their outcome."""
+        """Migrations by partition whose start was reported to services, but not their outcome."""
         return MappingProxyType(self._copies.services.pending)
 
     def runs_transaction(self, transaction: bytes) -> bool:
@@ -424,7 +424,7 @@ class MemberView:
     # -- what is open
 
     def under_way(self) -> dict[str, int]:
-        """In progress or waiting, by kind; empty at rest."""
+        """Work in progress or waiting, by kind; empty at rest."""
         machines = (
             self._copies,
             self._lane,
@@ -445,12 +445,14 @@ class MemberView:
         return {what: count for what, count in kinds.items() if count}
 
     def leftovers(self) -> dict[str, int]:
-        """With notes of finished work: empty when a cluster has been at rest for a while."""
+        """Like `under_way`, with notes of finished work: empty when a cluster has been at rest for a while."""
         kinds = {**self._membership.leftovers, **self._listeners.leftovers}
         return self.under_way() | {what: count for what, count in kinds.items() if count}
 
     def open_since(self, before_ns: int, followed: Followed) -> Iterator[OpenOperation]:
-        """At most some hundreds of each kind. `followed`: operations whose progress is recorded."""
+        """Operations that have waited since then, at most some hundreds of each kind. `followed`: operations whose
+        progress is recorded.
+        """
         yield from self._lane.batches.open_since(before_ns, followed)
         yield from self._router.open_since(before_ns)
         yield from self._agreed.zones.open_since(before_ns)
@@ -483,7 +485,7 @@ class MemberView:
         )
 
     def running_migrations(self) -> list[RunningMigration]:
-        """On the master all, on others those that they supply."""
+        """The running migrations: on the master all, on others those that they supply."""
         now_ns = self.now_ns
         known = [(one.migration, now_ns - one.began_ns) for one in self._migrations.running.values()]
         known = known or [(migration, 0) for migration, _ in self.supplying()]
@@ -529,7 +531,7 @@ class MemberView:
         return CutCounts(len(cuts), cuts.pins, cuts.changed)
 
     def metastore(self) -> MetastoreReplica | None:
-        """As far as this member knows; None: the cluster has none."""
+        """The metastore, as far as this member knows; None: the cluster has none."""
         return self._agreed.metastore_replica()
 
     @property
@@ -574,7 +576,7 @@ class MemberView:
         return f"{len(ownerless)} partitions have no owner, first {ownerless[0]}" if ownerless else ""
 
     def accept_loss_rejection(self) -> str:
-        """Empty: the operator's order is carried out."""
+        """Why the operator's acceptance is rejected; empty: it is carried out."""
         return self._safety.accept_loss_rejection(self.unserved_reason(), self._agreed.recovery_advice())
 
     def leave_blocker(self) -> str:

@@ -285,7 +285,7 @@ class MapMoveReport(msgspec.Struct, frozen=True, array_like=True, tag=75):
     target: list[int]
     """The same in the target."""
     problem: str
-    """Empty: the move can go on."""
+    """Why the move cannot continue; empty: it can."""
 
 
 class EvictMembersWithoutMajority(msgspec.Struct, frozen=True, array_like=True, tag=18):

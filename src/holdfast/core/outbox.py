@@ -39,7 +39,7 @@ class Outbox:
         return self.level >= level
 
     def wall_ms(self) -> int:
-        """Since 1970 at the time of the step, by this member's clock."""
+        """Milliseconds since 1970 at the time of the step, by this member's clock."""
         return self.epoch_ms + self.now_ns // MILLISECOND
 
     def send(self, to: MemberId, message: Message) -> None:

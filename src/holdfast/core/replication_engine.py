@@ -63,7 +63,7 @@ class ReplicationEngine(Protocol):
         """Whether requests on this partition can be submitted now."""
 
     def joining(self, partition: int) -> MemberId | None:
-        """It is being filled with the partition, in addition to its replicas."""
+        """The member that is being filled with the partition, in addition to its replicas."""
 
     def submit(self, request: Request, done: Decided, *, late: bool = False) -> None:
         """Handle a request on one partition that is led here. `done` is called once, perhaps before this
@@ -79,4 +79,4 @@ class ReplicationEngine(Protocol):
         """Continue work in slices."""
 
     def publish(self, event: EntryEvent) -> None:
-        """About a whole map, to its listeners."""
+        """Send an event about a whole map to its listeners."""

@@ -87,7 +87,7 @@ class Safety:
 
     @property
     def waits_for_members(self) -> int:
-        """For the first assignment; until then there is nothing to lose."""
+        """Members that the first assignment waits for; until then there is nothing to lose."""
         if self._table_replication.table.assigned or self._membership.view is None:
             return 0
         return max(0, self._settings.cluster.initial_members - len(self._membership.data_members()))
@@ -102,13 +102,15 @@ class Safety:
         return lasting or f"{len(silent)} of {len(membership.members())} members are silent"
 
     def eviction_rejection(self, ended: Collection[MemberId], *, without_majority: bool) -> str:
-        """Empty: none."""
+        """Why they cannot be evicted; empty: they can."""
         return eviction_rejection(
             self._membership, ended, self._out.now_ns, without_majority=without_majority
         )
 
     def accept_loss_rejection(self, unserved: str, further: str) -> str:
-        """Empty: the loss can be accepted. `unserved`: partitions without an owner; `further`: other advice."""
+        """Why the loss cannot be accepted; empty: it can. `unserved`: partitions without an owner; `further`: other
+        advice.
+        """
         if silent := recovery_advice(self._membership, self._out.now_ns):
             return silent
         if unserved:
@@ -118,7 +120,7 @@ class Safety:
         )
 
     def cluster_unsafe_reason(self) -> str:
-        """By the last heartbeats of the members in this view."""
+        """Why a crash could lose data, by the last heartbeats of the members in this view."""
         why = self.unsafe_reason()
         if why:
             return why

@@ -315,7 +315,7 @@ class Driver:
             self._put(TurnEnded())
 
     def end_buffer(self) -> None:
-        """A read buffer of another member was handled: what waits for no more than that goes on."""
+        """A read buffer of another member was handled: run what waits for no more than that."""
         if self._ends_with_buffer:
             self._end_turn()
 

@@ -17,7 +17,7 @@ class World(Protocol):
         """Monotonic."""
 
     def wall_ms(self) -> int:
-        """Since 1970, by this host's clock."""
+        """Milliseconds since 1970, by this host's clock."""
 
     def jitter(self, limit_ns: int) -> int:
         """Random, from 0 to `limit_ns`."""
@@ -140,9 +140,9 @@ class Disk(Protocol):
     def submit(self, deeds: Sequence[Deed], done: DeedsDone, *, line: str = "journal") -> None: ...
 
     def wall_ms(self) -> int:
-        """Since 1970, for the age of history; no safety rule depends on it."""
+        """Milliseconds since 1970, for the age of history; no safety rule depends on it."""
 
     def after(self, delay_ns: int, deed: Callable[[], None]) -> None:
-        """On the member's thread."""
+        """Call this later, on the member's thread."""
 
     def close(self) -> None: ...

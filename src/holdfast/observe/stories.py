@@ -59,7 +59,7 @@ def row_in_words(row: Assignment, names: Mapping[str, str]) -> str:
 
 
 def in_words(message: m.Message, names: Mapping[str, str]) -> str:
-    """Empty if there is nothing to show. `names`: members by UUID."""
+    """The message in a few words; empty if there is nothing to show. `names`: members by UUID."""
     match message:
         case m.MigrationRequest(migration=move):
             source = names.get(move.source or "", "nobody")

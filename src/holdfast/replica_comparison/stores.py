@@ -91,7 +91,7 @@ class _ReadOnly:
         self._wanted = wanted
 
     def names(self) -> list[str]:
-        """Without checkpoints of unwanted partitions, which are large."""
+        """The files without checkpoints of unwanted partitions, which are large."""
         try:
             names = [path.name for path in self._folder.iterdir()]
         except OSError as error:

@@ -380,7 +380,7 @@ class Node(MemberGrid):
     def sockets(self) -> Sockets:
         return self._ports.sockets
 
-    # -- what sessions see, beside what `MemberGrid` tells
+    # -- the interface for sessions, in addition to `MemberGrid`
 
     @property
     def clients_loop(self) -> asyncio.AbstractEventLoop:

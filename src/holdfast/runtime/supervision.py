@@ -9,7 +9,7 @@ from typing import Final
 RESTART: Final = 75
 """Exit status of a member that wants to be started again."""
 SUPERVISED_BY: Final = "SUPERVISED_BY"
-"""Variable by which `holdfast start --members` tells its members that it starts them again."""
+"""Variable by which members of `holdfast start --members` know that it restarts them."""
 
 
 def supervisor_of(environ: Mapping[str, str], pid: int | None = None) -> str:

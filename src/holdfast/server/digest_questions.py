@@ -132,7 +132,7 @@ class DigestQuestions:
                     grid.unfinished(partition),
                 )
             )
-            # Writes go on between two slices. The digest is that of the moment of the snapshot: it belongs to the
+            # Writes continue between two slices. The digest is that of the moment of the snapshot: it belongs to the
             # update counter in the same answer, which was read then, too.
             for part in parts:
                 add((yield from part.digest()))

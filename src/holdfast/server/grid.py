@@ -245,7 +245,7 @@ class Grid(Protocol):
     def owner(self, partition: int) -> str | None:
         """UUID of the partition's primary according to the table, if that is a member."""
 
-    # -- what an operator wants, and hears
+    # -- actions of operators, and news for them
 
     def act(self, action: OperatorAction, timeout_ms: int, done: ActionDone) -> None:
         """Carry out an operator's action. `done` is called once: when the action is done, or with the reason

@@ -254,7 +254,7 @@ class Logins:
         done(LoginAnswer(self._rights[name]))
 
     def _failed(self, login: Login) -> None:
-        """Also when the client has gone."""
+        """Count a failed login, also when the client has gone."""
         now_ns = self._clock()
         self._by_address.add(net_of(login.address), now_ns)
         self._by_name.add(login.named, now_ns)

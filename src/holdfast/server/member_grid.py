@@ -327,7 +327,7 @@ class MemberGrid:
         raise NotImplementedError
 
     def audit(self, event: AuditEvent) -> None:
-        """Without an audit log, events are dropped."""
+        """Record an event; without an audit log it is dropped."""
 
     @property
     def level(self) -> int:
@@ -405,7 +405,7 @@ class MemberGrid:
         found = self.member.picture.assignment(partition).owner
         return found if self.member.picture.is_member(found) else None
 
-    # -- what an operator wants, and hears
+    # -- actions of operators, and news for them
 
     def runs_transaction(self, transaction: TransactionId) -> bool:
         return self.member.picture.runs_transaction(transaction)

@@ -55,7 +55,7 @@ class OpenTransactions:
         self._expected -= 1
 
     def ended(self, transaction: TransactionId) -> None:
-        """It has ended, or its outcome is left to the member."""
+        """The transaction has ended, or its outcome is left to the member."""
         self._begun.discard(transaction)
 
     def roll_back_all(self) -> None:

@@ -89,7 +89,7 @@ class OperationTimes:
         return told
 
     def latencies(self) -> dict[str, LatencyHistogram]:
-        """By name of the operation; `zone-batch`: requests of one read buffer for a zone."""
+        """Durations by name of the operation; `zone-batch`: requests of one read buffer for a zone."""
         return {operation_name(op): kept for op, kept in self._by_op.items()} | self._others
 
     def failures(self) -> dict[tuple[str, str], int]:

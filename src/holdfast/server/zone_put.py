@@ -98,7 +98,7 @@ class ZonePut:
             self._grid.zone_batch(ZoneBatch(self._zone, [(partition, writes)]), self._on_batch)
 
     def _max_idle_of(self, row: int) -> int:
-        """In ms; 0: for ever."""
+        """The maximum idle time in ms; 0: for ever."""
         idles_ms = self._put.max_idles_ms
         max_idle_ms = idles_ms[row] if idles_ms else DEFAULT_TTL
         return self._max_idle_ms if max_idle_ms == DEFAULT_TTL else max_idle_ms

@@ -16,7 +16,7 @@ def _context() -> Any:
 
 
 def task_number() -> int:
-    """In its stage; 0 outside Spark."""
+    """The number of the task in its stage; 0 outside Spark."""
     context = _context()
     return int(context.partitionId()) if context is not None else 0
 

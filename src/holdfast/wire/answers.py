@@ -347,7 +347,7 @@ class Changes(msgspec.Struct, frozen=True, array_like=True, tag=78):
     """Changes by transactions: first position, number of changes, and the transaction's id."""
 
     def transaction_ids(self) -> list[bytes | None]:
-        """For each change; None: made outside transactions."""
+        """The transaction of each change; None: made outside transactions."""
         found: list[bytes | None] = [None] * len(self.counters)
         for first, count, transaction in self.transactions:
             for place in range(max(0, first), min(first + count, len(found))):

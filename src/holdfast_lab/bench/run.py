@@ -224,7 +224,7 @@ def main(quick: bool, connections: int, out: Path | None) -> None:
         bench = Bench(Path(name), effort, connections)
         memory: dict[str, float] = {}
         with _systems(members=1, backups=0) as running:
-            for system in running[:2]:  # the heap of Java is as large as it is told to be
+            for system in running[:2]:  # the heap of Java has the configured size
                 memory[system.name] = bench.bytes_per_entry(system)
         with _systems(members=1, backups=0) as running:
             results = bench.measure(SINGLE, running)

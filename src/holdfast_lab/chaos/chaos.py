@@ -38,7 +38,7 @@ from holdfast_lab.processes.hazelcast_writer import DemoError
 HOT = Keys(8, "k", 60)
 COLD = Keys(1000, "c")
 ZONED = Keys(8, "z", 60)
-"""Their names tell the judge which map they belong to."""
+"""Their names show the judge to which map they belong."""
 LOAD_S = 0.7
 ROUTING = {"threads": 8, "pause-us": 80_000, "ops": ",".join([*CHOSEN, *["get"] * 20])}
 """A client that routes to owners and mostly reads: a value that is never read proves nothing."""

@@ -149,7 +149,7 @@ def _missed(listening: Listening, calls: Sequence[Call]) -> list[str]:
     for key, mine in certain.items():
         told = [*heard_of[key], *heard_of[None]]
         for call in mine:
-            # A caller that is not told which value it met cannot tell its event from those of similar calls.
+            # A caller without the former value cannot distinguish its event from those of similar calls.
             alike = 1
             if call.operation in COUNTED:
                 alike = sum(c.operation == call.operation and c.start >= call.start for c in mine)

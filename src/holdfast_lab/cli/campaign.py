@@ -60,7 +60,7 @@ def campaign(
     names = [name.strip() for name in settings.split(",") if name.strip()]
     wanted = parse_seeds(seeds)
     check_folders(to)
-    job.plan(wanted, names, frozenset(without))  # what is wrong is told before Spark starts
+    job.plan(wanted, names, frozenset(without))  # errors are reported before Spark starts
     with spark_job(master, memory, "campaign") as spark:
         result = job.campaign(
             spark, wanted, names, without=frozenset(without), progress=show_progress(quiet=as_json)

@@ -36,7 +36,7 @@ STEP_PAUSE_S = 0.0005
 
 
 class DemoError(HoldfastError):
-    """The demo cannot go on; the message says why."""
+    """The demo cannot continue; the message says why."""
 
 
 @dataclass(slots=True)
@@ -185,7 +185,7 @@ def report(progress: Progress) -> None:
     "--by-key", is_flag=True, help="Ask for the ledger's keys: maps in zones are not read as a whole."
 )
 def check(addresses: tuple[str, ...], name: str, ledger: Path, *, by_key: bool) -> None:
-    """Compare a ledger with what is read back; a line of JSON tells the difference."""
+    """Compare a ledger with what is read back; print the difference as a line of JSON."""
     records = [KeyRecord(*item) for item in json.loads(ledger.read_text(encoding="utf-8"))]
     client = connect(addresses, "holdfast-demo-check")
     grid_map = client.get_map(name).blocking()

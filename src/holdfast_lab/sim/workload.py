@@ -533,7 +533,7 @@ class _ZoneSession:
 
 
 class Auditor(Client):
-    """Reads unseen values: all of them when the cluster has come to rest, some in between."""
+    """Reads unseen values: all of them when the cluster is at rest, some in between."""
 
     AT_A_TIME = 40
     EVERY_NS = 250 * MILLISECOND

@@ -157,7 +157,7 @@ class Recovery:
         self._held[snapshot.partition] = _Held(copy, lsn, file)
 
     def _moment(self, wall_ms: int) -> int:
-        """As this member's monotonic time (journal/R-6); now, if it is unknown."""
+        """This time in the member's monotonic time (journal/R-6); now, if it is unknown."""
         age_ms = max(0, self._wall_ms - wall_ms) if wall_ms else 0
         return self._now_ns - age_ms * MILLISECOND
 

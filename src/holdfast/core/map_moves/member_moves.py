@@ -2,7 +2,7 @@
 
 - map_moves/V-1: A mark of a move that has ended is removed by the leader of its partition, in both engines: with the
   entries, unless the map is served there. A mark of a later version of the view is left alone.
-- map_moves/V-2: The master goes on to the next phase when the members have reported, of this move and round, every
+- map_moves/V-2: The master begins the next phase when the members have reported, of this move and round, every
   partition: close to complete, then filled, then cleaned. Before the source forgets anything, every member has
   installed the view that names the new home, so no member looks for the map in the source. Reports are repeated, so a
   new master gets them too.
@@ -172,7 +172,7 @@ class MemberMoves:
         self._streams = streams
 
     def wanted(self, changes: MapChanges) -> MapChanges:
-        """On the master: these changes, with the next phase of a move that can go on."""
+        """On the master: these changes, with the next phase of a move that can continue."""
         return self._master.wanted(changes)
 
     def on_report(self, sender: MemberId, message: MapMoveReport) -> None:

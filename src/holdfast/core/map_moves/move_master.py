@@ -46,7 +46,7 @@ class MoveMaster:
         self._reports.setdefault(message.name, {})[sender] = message
 
     def wanted(self, changes: MapChanges) -> MapChanges:
-        """These changes, with the next phase of the first move that can go on."""
+        """These changes, with the next phase of the first move that can continue."""
         for name, move in changes.moves.items():
             since = self._since.get(name)
             if since is None or since[0] != move:

@@ -81,7 +81,7 @@ class PartitionTransfer:
         self.streamed = streamed
         self.stage = Stage.ASKING
         self.problem = ""
-        """Why the move cannot go on; empty: it can."""
+        """Why the move cannot continue; empty: it can."""
         self.sent = 0
         """Entries in fills, for the operator."""
         self._round = 0

@@ -37,7 +37,7 @@ def home(info: MemberInfo) -> Address:
 def refusal(
     request: JoinRequest, cluster: str, shared: dict[str, str], cluster_id: str, view: View | None
 ) -> str:
-    """With advice; empty: admit it."""
+    """Why the request is rejected, with advice; empty: admit the process."""
     if request.cluster != cluster:
         return f"cluster.name is {cluster!r} here, yours is {request.cluster!r}"
     if cluster_id and request.cluster_id not in ("", cluster_id):
@@ -69,7 +69,9 @@ def refusal(
 
 
 def newest_maps(view: View | None, known: MapChanges) -> MapChanges:
-    """If a process that knows these is admitted: a recovering cluster learns newer ones (membership/C-2)."""
+    """The changes after a process that knows these is admitted: a recovering cluster learns newer ones
+    (membership/C-2).
+    """
     ours = view.maps if view is not None else MapChanges()
     recovers = view is None or view.recovering
     return known if recovers and known.version > ours.version else ours
@@ -162,7 +164,7 @@ class Admission:
         maps: MapChanges = NO_CHANGES,
         metastore: MetastoreFounding | None = None,
     ) -> None:
-        """Perhaps again. If two processes have one address, only the newer can be alive."""
+        """Note a request, perhaps a repeated one. If two processes have one address, only the newer can be alive."""
         for uuid in [uuid for uuid, (other, _) in self._asked.items() if home(other) == home(info)]:
             del self._asked[uuid]
         self._asked[info.uuid] = (info, now_ns)
@@ -229,7 +231,7 @@ class Admission:
         return sum(1 for _, asked_ns in self._asked.values() if asked_ns < now_ns - 2 * CANDIDATE_NS)
 
     def newest_baseline(self, view: View, members: list[MemberInfo]) -> Baseline | None:
-        """If these members are admitted; while a cluster recovers, one of them may know a newer one."""
+        """The baseline if these members are admitted; while a cluster recovers, one of them may know a newer one."""
         newest = view.baseline
         for info in members if view.recovering else ():
             theirs = self._baselines.get(info.uuid)
@@ -241,7 +243,7 @@ class Admission:
         return max([view.level, *(self._levels.get(info.uuid, LOWEST) for info in members)])
 
     def newest_maps(self, view: View, members: list[MemberInfo]) -> MapChanges:
-        """If these members are admitted (membership/C-2)."""
+        """The changes of maps if these members are admitted (membership/C-2)."""
         newest = view.maps
         for info in members:
             known = newest_maps(view, self._maps.get(info.uuid, NO_CHANGES))

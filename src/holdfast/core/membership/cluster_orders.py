@@ -34,7 +34,7 @@ class ClusterOrders:
             status.intents.order(status.view, state, ending=ending)
 
     def set_baseline(self, after: str, members: Sequence[str], adjust_ms: int) -> None:
-        """To follow the point `after` of its history."""
+        """Order a baseline that follows the point `after` of its history."""
         view = self._status.view
         if view is not None and self._status.admitted:
             wanted = BaselineWanted(view.number, after, list(members), adjust_ms)

@@ -125,7 +125,7 @@ class DesiredState:
         self._baseline = (order, now_ns)
 
     def baseline_order(self, now_ns: int) -> BaselineWanted | None:
-        """As master, while it is repeated."""
+        """As master: the order, while it is repeated."""
         if self._baseline is not None and now_ns - self._baseline[1] > ORDER_NS:
             self._baseline = None
         return self._baseline[0] if self._baseline is not None else None
@@ -134,7 +134,7 @@ class DesiredState:
         self._level = (level, now_ns)
 
     def level_order(self, now_ns: int) -> int:
-        """As master, while it is repeated; else the lowest."""
+        """As master: the ordered level, while the order is repeated; else the lowest."""
         if self._level is not None and now_ns - self._level[1] > ORDER_NS:
             self._level = None
         return self._level[0] if self._level is not None else LOWEST

@@ -36,7 +36,7 @@ class FailureDetector:
         """Suspects of each other member."""
 
     def watch(self, members: list[MemberId], now_ns: int) -> None:
-        """Exactly these; new ones count as heard now."""
+        """Watch exactly these members; new ones count as heard now."""
         self.awake(now_ns)
         self._heard_ns = {member: self._heard_ns.get(member, now_ns) for member in members}
         self._stood_ns = {member: self._stood_ns.get(member, 0) for member in members}
@@ -76,7 +76,7 @@ class FailureDetector:
         return [member for member, heard in self._heard_ns.items() if heard < since_ns]
 
     def not_heard_for(self, silence_ns: int, now_ns: int) -> list[MemberId]:
-        """In the order of the view. Suspension of this member does not count."""
+        """Members without messages for so long, in the order of the view. Suspension of this member does not count."""
         self.awake(now_ns)
         limit = now_ns - silence_ns
         stood = self._stood_ns

@@ -106,7 +106,7 @@ class Formation:
                 self._idle.pop(seed, None)
 
     def first_view(self, stores: dict[str, FilesSeen]) -> View:
-        """With this member alone: of a new cluster, or of the stopped one. `stores`: all known files."""
+        """A view with this member alone: of a new cluster, or of the stopped one. `stores`: all known files."""
         identity = self._identity
         info = identity.info
         if not identity.cluster_id:
@@ -132,7 +132,7 @@ class Formation:
 
 
 def baseline_of_before(seen: View, own: MemberInfo) -> Baseline | None:
-    """After a stop all members but this one are away and keep their places."""
+    """The baseline after a stop: all members but this one are away and keep their places."""
     if seen.baseline is None:
         return None
     were_here = {info.consistent_id for info in seen.members if not info.lite}

@@ -124,8 +124,8 @@ class KnownFiles:
         }
 
     def by_now(self, info: MemberInfo) -> MemberInfo:
-        """Its position raised to that of its heartbeats: returning members may know how far it has written since its
-        admission.
+        """The member with its position raised to that of its heartbeats: returning members may know how far it has
+        written since its admission.
         """
         heard = self._heard.get(info.store)
         proof = info.proof

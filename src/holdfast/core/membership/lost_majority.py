@@ -21,7 +21,7 @@ from holdfast.core.model.views import MemberInfo
 
 
 def called(members: Collection[MemberInfo]) -> str:
-    """As commands accept them; the first digits of the UUID if a name is not unique."""
+    """Names as commands accept them: the first digits of the UUID if a name is not unique."""
     names = [info.name for info in members]
     return " ".join(
         info.name if info.name and names.count(info.name) == 1 else info.uuid[:8] for info in members
@@ -37,7 +37,7 @@ def _hears(membership: MembershipStatus, member: MemberId, now_ns: int) -> bool:
 
 
 def recovery_advice(membership: MembershipStatus, now_ns: int) -> str:
-    """Empty while a majority is heard."""
+    """How to recover; empty while a majority is heard."""
     silent = silent_members(membership, now_ns)
     here = {info.uuid for info in membership.members()} - {info.uuid for info in silent}
     if membership.view is None or not membership.admitted or membership.may_decide(membership.view, here):

@@ -138,7 +138,7 @@ class MapOrders:
     # -- the master
 
     def moves_wanted(self, changes: MapChanges) -> MapChanges:
-        """With the next phase of a move that can go on."""
+        """These changes, with the next phase of a move that can continue."""
         return self._maps.moves.wanted(changes)
 
     def on_wanted(self, order: MapChangeWanted) -> None:

@@ -38,7 +38,7 @@ class OperatorOrder:
 
 class MoveProgress(Protocol):
     def wanted(self, changes: MapChanges) -> MapChanges:
-        """As master: with the next phase of a move that can go on (map_moves/V-2)."""
+        """As master: these changes, with the next phase of a move that can continue (map_moves/V-2)."""
 
     def described(self, name: str) -> str:
         """How far the move is, as text."""
@@ -72,7 +72,7 @@ class MapsInForce:
         return 0 <= index < self.proven.object(name).copies
 
     def order_of(self, order: MapOrder, now_ns: int) -> OperatorOrder | None:
-        """None: another order, or not repeated any more."""
+        """The last order if it is this one; None: it is another one, or is not repeated any more."""
         mine = self.order
         if mine is None or mine.order != order:
             return None
@@ -90,7 +90,7 @@ class MapsInForce:
         return move is not None and bool(move.target) and move.phase is not MovePhase.CANCELLING
 
     def refusal_of(self, order: MapOrder, now_ns: int) -> str:
-        """Empty: it was not refused."""
+        """Why the order was refused; empty: it was not."""
         mine = self.order_of(order, now_ns)
         return mine.refusal if mine is not None else ""
 
@@ -125,7 +125,7 @@ class MapsInForce:
                 out.note("settings of a map changed", map=change.name, values=values, finished=change.done)
 
     def listed(self) -> list[MapSetting]:
-        """By map, as they will be when all changes are complete."""
+        """The settings by map, as they will be when all changes are complete."""
         wanted = targets(self.configured, self.changes)
         names = sorted({DEFAULT_MAP, *wanted.maps}, key=lambda name: (name != DEFAULT_MAP, name))
         rows: list[MapSetting] = []

@@ -63,7 +63,7 @@ class MembershipDelegate(Permissions, Protocol):
         """The last round of the table that is durable here, and, at the master, on all members."""
 
     def known_assignments(self) -> list[tuple[int, Assignment]]:
-        """Stored or applied."""
+        """The newest assignments, stored or applied."""
 
 
 class Membership(MembershipStatus):

@@ -191,7 +191,7 @@ class MembershipStatus:
         return [info for info in view.members if not info.lite and view.is_outside(info)] if view else []
 
     def away(self) -> tuple[BaselineMember, ...]:
-        """Their places are kept."""
+        """Absent members of the baseline, whose places are kept."""
         return self.view.baseline.away if self.view is not None and self.view.baseline is not None else ()
 
     @property

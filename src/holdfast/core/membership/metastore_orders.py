@@ -30,7 +30,7 @@ from holdfast.core.outbox import Outbox
 
 
 def founding_problem(view: View) -> str:
-    """With advice; empty: none."""
+    """Why no metastore can be founded, with advice; empty: one can."""
     if view.level < STARTS_METASTORE:
         short = [info for info in (*view.members, *view.missing) if not info.levels.can(STARTS_METASTORE)]
         need = (
@@ -71,13 +71,13 @@ class MetastoreOrders:
             self._out.send(view.members[0].uuid, MetastoreWanted(view.number, voters))
 
     def on_timer(self) -> None:
-        """With each heartbeat: order what is configured, if the cluster has no metastore."""
+        """Called with each heartbeat: order what is configured, if the cluster has no metastore."""
         view = self._status.view
         if self.configured and view is not None and view.metastore is None and not view.ending:
             self.order(self.configured)
 
     def on_wanted(self, order: MetastoreWanted) -> None:
-        """As master: only if it was given in the present view (membership/F-4)."""
+        """As master: take the order only if it was given in the present view (membership/F-4)."""
         view = self._status.view
         if view is None or not self._status.is_master or order.view != view.number or view.ending:
             return
@@ -85,7 +85,7 @@ class MetastoreOrders:
         self._delegate.consider()
 
     def voters_wanted(self, view: View) -> int:
-        """As master; 0: no order."""
+        """As master: the number of voters that is ordered; 0: no order."""
         order = self._ordered
         if order is None or order.view != view.number or self._out.now_ns - self._repeated_ns > ORDER_NS:
             return 0

@@ -29,7 +29,7 @@ def possible(view: View) -> int:
 
 
 def raise_problem(view: View, level: int) -> str:
-    """With advice; empty: it can be raised."""
+    """Why the level cannot be raised, with advice; empty: it can."""
     if level < view.level:
         return f"the cluster is at feature level {view.level}, and a level never falls"
     short = [info for info in (*view.members, *view.missing) if not info.levels.can(level)]

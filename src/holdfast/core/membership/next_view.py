@@ -67,7 +67,7 @@ class NextView:
         return first is None or older.index(candidate) <= older.index(first)
 
     def wanted(self, agreement: ViewAgreement) -> View | None:
-        """None: the present one is right, or no majority could agree."""
+        """The next view; None: the present one is right, or no majority could agree."""
         view = self._membership.view
         if view is None or not self._membership.admitted or not self.is_next(self._membership.me):
             return None
@@ -124,13 +124,13 @@ class NextView:
         return [self._granted(info) for info in staying] + admitted
 
     def _granted(self, info: MemberInfo) -> MemberInfo:
-        """In the role that it wants; a data member becomes lite only when allowed."""
+        """The member in the role that it wants; a data member becomes lite only when allowed."""
         desired = self._membership.intents.wished(info)
         demoted = desired.lite and not info.lite
         return info if demoted and not self._permissions.may_demote(info.uuid) else desired
 
     def _report_minority(self, suspects: set[MemberId]) -> None:
-        """Once: why no view can be decided, and what ends that."""
+        """Report once why no view can be decided, and what ends that."""
         if not self._minority_reported:
             self._minority_reported = True
             assert self._membership.view is not None

@@ -81,7 +81,7 @@ PROPOSAL: Final = Lifecycle(
 
 class ViewAgreementDelegate(Protocol):
     def wanted(self) -> View | None:
-        """None: the present one is right, or no majority could agree."""
+        """The view to propose; None: the present one is right, or no majority could agree."""
 
     def may_propose(self, candidate: MemberId) -> bool:
         """See membership/A-4."""

@@ -103,7 +103,7 @@ def decode_command(data: bytes) -> Command:
 
 
 def command_problem(command: Command) -> str:
-    """Empty: none."""
+    """Why replicas would reject the command; empty: they accept it."""
     if isinstance(command, CompactCommand):
         return "" if 0 <= command.revision <= NUMBER_MAX else "an invalid revision"
     proposer = command.proposer

@@ -280,7 +280,7 @@ class Keyspace:
         return found
 
     def history(self, key: bytes) -> list[tuple[MetastoreEntry, int]]:
-        """With times (ms since 1970), oldest first."""
+        """The values of a key with their times (ms since 1970), oldest first."""
         versions = _since(self._versions.get(key, []), self.compacted)
         return [(self._entry(key, version), version.time_ms) for version in versions]
 

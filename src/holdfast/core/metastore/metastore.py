@@ -322,7 +322,7 @@ class Metastore:
     # -- time
 
     def on_timer(self) -> None:
-        """About twice a second."""
+        """Called about twice a second."""
         now = self._out.now_ns
         self._give_up(now)
         self._ask_again(now - ASK_AGAIN_NS)

@@ -86,7 +86,7 @@ class MetastoreVoters:
 
     @property
     def configuration(self) -> Configuration | None:
-        """As this member knows it; None: unknown."""
+        """The configuration as this member knows it; None: unknown."""
         hosted = self._groups.hosted.get(METASTORE_GROUP)
         if hosted is None or not hosted.group.configuration.voters:
             return None
@@ -110,7 +110,7 @@ class MetastoreVoters:
         return not self._staying()
 
     def first_configuration(self, notice: ViewInstalled) -> Configuration | None:
-        """With which the replica here begins by this view, or None (metastore/V-1)."""
+        """The configuration with which the replica here begins by this view; None: it does not (metastore/V-1)."""
         view, me = notice.new, self._groups.me
         if view is None or METASTORE_GROUP in self._groups.hosted:
             return None
@@ -196,7 +196,7 @@ class MetastoreVoters:
         return ""
 
     def recovery_advice(self) -> str:
-        """If a majority of the voters is absent; empty: not needed, or waiting helps."""
+        """Advice if a majority of the voters is absent; empty: not needed, or waiting helps."""
         configuration = self.configuration
         here = {node_of(info) for info in self._membership.members()}
         if configuration is None or not configuration.lacks_majority(here):
@@ -209,7 +209,7 @@ class MetastoreVoters:
         )
 
     def _staying(self) -> list[NodeId]:
-        """They may vote; data members before lite ones (metastore/V-7), each by age."""
+        """Nodes that may vote: data members before lite ones (metastore/V-7), each by age."""
         departing = self._membership.departing
         others = [info for info in self._membership.members() if info.uuid not in departing]
         data = [node_of(info) for info in self._membership.data_members()]

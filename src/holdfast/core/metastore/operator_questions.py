@@ -43,19 +43,19 @@ class OperatorQuestions:
         self._writes: dict[Ticket, tuple[bytes, ReplyTarget]] = {}
 
     def get(self, key: bytes, revision: int, reply: ReplyTarget) -> None:
-        """At a revision; 0: now."""
+        """The key at a revision; 0: now."""
         self._read(partial(self._get, key, revision), reply)
 
     def scan(self, prefix: bytes, after: bytes, revision: int, reply: ReplyTarget) -> None:
-        """Only keys with a value, after `after`."""
+        """Keys with a value, after `after`."""
         self._read(partial(self._scan, prefix, after, revision), reply)
 
     def history(self, key: bytes, after: int, reply: ReplyTarget) -> None:
-        """As far as they are known; only revisions after `after`."""
+        """The known changes of the key after the revision `after`."""
         self._read(partial(self._history, key, after), reply)
 
     def changes(self, prefix: bytes, after: int | None, reply: ReplyTarget) -> None:
-        """At once from this member's copy. `after`: None: the present revision, and no changes."""
+        """Changes in this member's copy, answered at once. `after`: None: the present revision, and no changes."""
         if after is None:
             self._read(lambda: KeysFound([], self._metastore.keyspace.revision), reply)
         else:
@@ -173,7 +173,7 @@ def _size(answer: KeyAnswer) -> int:
 
 
 def _portion(answers: Iterable[KeyAnswer]) -> tuple[list[KeyAnswer], bool]:
-    """At least one answer, and as many as fit; whether more remain."""
+    """As many answers as fit, at least one; and whether more remain."""
     found: list[KeyAnswer] = []
     size = 0
     for answer in answers:

@@ -283,5 +283,5 @@ class FailoverPlanner:
 
 
 def _taken_back(offered: Assignment, base: Assignment) -> Assignment:
-    """From before, with a version above the offered one (partition_table/L-6)."""
+    """The assignment from before, with a version above the offered one (partition_table/L-6)."""
     return Assignment(offered.version + 1, base.replicas, base.epoch, base.behind, base.lost)

@@ -169,7 +169,7 @@ class ReturningMembers:
         return self._wait_for_reason(missing) if missing and not self.accepted else ""
 
     def _wait_for_reason(self, missing: list[MemberInfo]) -> str:
-        """Empty: wait no longer (migration/X-1)."""
+        """Why to wait for the missing members; empty: wait no longer (migration/X-1)."""
         if self._policy == "accept":
             left_ns = self._since_ns + self._patience_ns - self._out.now_ns
             if left_ns <= 0:

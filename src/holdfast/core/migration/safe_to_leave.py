@@ -11,7 +11,9 @@ from holdfast.core.model.views import Intent
 def leave_blocker(
     member: MemberId, rows: list[Assignment], membership: MembershipStatus, complete: int
 ) -> str:
-    """With advice; empty: none. `complete`: number of replicas, from the owner on, that hold every map."""
+    """Why the member cannot leave, with advice; empty: it can. `complete`: number of replicas, from the owner on, that
+    hold every map.
+    """
     members = membership.members()
     present = {info.uuid for info in members}
     going = {m for m in present if membership.intents.of(m) is Intent.LEAVE}

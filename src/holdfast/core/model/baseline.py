@@ -56,12 +56,12 @@ class Baseline(msgspec.Struct, frozen=True, array_like=True):
         return Baseline(found, adjust_ms, self.changes + 1, (*self.history, end)[-HISTORY_KEPT:])
 
     def continued(self, here: Collection[str]) -> Baseline:
-        """Only those in `here` decided how the cluster continues."""
+        """The baseline after only those in `here` decided how the cluster continues."""
         return self.changed(self.members, self.adjust_ms, f"went on with {sorted(here)}")
 
 
 def is_beginning(one: Baseline | None, other: Baseline | None) -> bool:
-    """As far as the history is remembered."""
+    """Whether one history begins the other, as far as it is remembered."""
     if one is None:
         return True
     if other is None or one.changes > other.changes:

@@ -59,7 +59,7 @@ def seen(view: PlainView) -> Seen:
 
 
 def level_of(entries: Sequence[Entry]) -> int:
-    """Later entries may be of this feature level."""
+    """The feature level that later entries may have."""
     if Seen not in map(type, entries):
         return LOWEST
     views: list[PlainView] = [entry.view for entry in entries if type(entry) is Seen]

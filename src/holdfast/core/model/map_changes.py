@@ -61,7 +61,7 @@ class Copies(msgspec.Struct, frozen=True, array_like=True):
         )
 
     def advanced(self, backups: int, copies: int) -> Copies:
-        """After every member has proved the present step."""
+        """The copies after every member has proved the present step."""
         if self.waits < backups:
             return replace(self, waits=backups)
         return Copies(backups, copies, backups, copies)
@@ -141,7 +141,7 @@ class MapChanges(msgspec.Struct, frozen=True, array_like=True):
         return self._with(MapChange(name, merged, copies, zone, move), self.version + 1)
 
     def reset(self, settings: Settings, name: str) -> MapChanges:
-        """After an order to reset this map (model/C-2). `settings`: without changes."""
+        """The changes after an order to reset this map (model/C-2). `settings`: without changes."""
         known = self.find(name)
         if known is None:
             return self
@@ -155,7 +155,7 @@ class MapChanges(msgspec.Struct, frozen=True, array_like=True):
         return self._with(known, self.version + 1).settled(settings)
 
     def settled(self, settings: Settings) -> MapChanges:
-        """Without the maps that are reset and have the copies that they have without their entry."""
+        """The changes without maps that are reset and whose copies are those without their entry."""
         found = self
         for change in self.changes:
             if not change.resets:
@@ -190,7 +190,7 @@ class MapChanges(msgspec.Struct, frozen=True, array_like=True):
         return {change.name: change.move for change in self.changes if change.move is not None}
 
     def advanced(self) -> MapChanges:
-        """After every member has proved the present steps."""
+        """The changes after every member has proved the present steps."""
         return MapChanges(self.version, tuple(change.advanced() for change in self.changes))
 
     def copies_of(self, settings: Settings, name: str) -> Copies:
@@ -246,7 +246,7 @@ class MapOrder(msgspec.Struct, frozen=True):
 
 
 def target_of(settings: Settings, changes: MapChanges, name: str) -> MapSettings:
-    """When all changes are complete."""
+    """The settings of the map when all changes are complete."""
     chosen = settings.map(name)
     for found in (name,) if name in settings.maps else (DEFAULT_MAP, name):
         change = changes.find(found)

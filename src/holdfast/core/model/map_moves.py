@@ -15,8 +15,8 @@ view, so all members agree on it.
   reader would miss changes.
 - model/M-4: The last fill has the *switch* of the map's change stream: the last update of the paused source, and the
   history that leads to it. The target keeps it, with the number of its own last update by then, in the map
-  `SWITCHES_MAP` of the partition. So a reader who has read the last update of the source goes on after the fills, which
-  repeat what it has read. Without a switch its position is rejected, and it begins again with a snapshot.
+  `SWITCHES_MAP` of the partition. So a reader who has read the last update of the source continues after the fills,
+  which repeat what it has read. Without a switch its position is rejected, and it begins again with a snapshot.
 - model/M-5: The last fill has the ids of the requests that the paused source has applied, with their answers. The
   target keeps them for `REQUESTS_KEPT_MS` in the map `REQUESTS_MAP` of the partition. Example: a client puts a, the
   member that it asked ends before it answers, and the map moves. When the client repeats the put with the same id, the
@@ -98,14 +98,14 @@ class MoveMark(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StreamSwitch(msgspec.Struct, frozen=True, array_like=True):
-    """Where the change stream of a moved map goes on (model/M-4)."""
+    """Where the change stream of a moved map continues (model/M-4)."""
 
     end: int
     """Number of the last update of the source; 0: there was none."""
     lineage: list[tuple[int, int]]
     """Terms of the updates up to it, as in `Replica.lineage`. Term 0: there are no updates to read."""
     start: int = 0
-    """Number of the last update of the target when it was filled, from which readers go on; set by the target."""
+    """Number of the last update of the target when it was filled, after which readers continue; set by the target."""
 
 
 # -- steps: the values of `Op.MOVE` requests
@@ -227,7 +227,7 @@ def is_due(move: MapMove | None, step: MoveStep) -> bool:
 
 
 def step_problem(step: MoveStep) -> str:
-    """Empty if it has none."""
+    """Why the step is invalid; empty: it is valid."""
     if step.number <= 0:
         return "moves have numbers from 1 on"
     if isinstance(step, PauseMap | ResumeMap) and step.round <= 0:

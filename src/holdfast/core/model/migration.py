@@ -72,7 +72,7 @@ class Migration(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def kind(self) -> MigrationKind:
-        """With both shifts: SHIFT UP."""
+        """The form of the migration; with both shifts SHIFT UP."""
         if self._exchanges:
             return MigrationKind.EXCHANGE
         if self.destination_current != NONE:

@@ -149,7 +149,7 @@ LIFETIME_MS_MAX = 2**53
 
 
 def request_problem(request: Request, partition_count: int) -> str:
-    """Empty if it has none. Names, limits and the partition of a key are not checked."""
+    """Why the request is invalid; empty: it is valid. Names, limits and the partition of a key are not checked."""
     if not all(
         DEFAULT_TTL <= lifetime <= LIFETIME_MS_MAX for lifetime in (request.ttl_ms, request.max_idle_ms)
     ):

@@ -37,12 +37,12 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def owner(self) -> MemberId | None:
-        """None before the first assignment."""
+        """The primary; None before the first assignment."""
         return self.replicas[0] if self.replicas else None
 
     @property
     def holding(self) -> tuple[MemberId | None, ...]:
-        """Without the replicas that are behind (DESIGN rule 4)."""
+        """The replicas without those that are behind (DESIGN rule 4)."""
         if not self.behind:
             return self.replicas
         return tuple(None if member in self.behind else member for member in self.replicas)
@@ -68,7 +68,7 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True):
 def survivors(
     replicas: tuple[Name | None, ...], present: Collection[Name]
 ) -> tuple[tuple[Name | None, ...], int | None]:
-    """Without absent members, and the survivor of lowest index promoted; with its former index (None: no
+    """The replicas without absent members, the survivor of lowest index promoted; and its former index (None: no
     survivor).
     """
     slots = [member if member in present else None for member in replicas]
@@ -91,7 +91,7 @@ class Table:
 
     @property
     def version(self) -> int:
-        """In 63 bits: different after every change, and higher except after an overflow."""
+        """A number of 63 bits: different after every change, and higher except after an overflow."""
         return self._versions & VERSION_MASK
 
     @property

@@ -58,7 +58,7 @@ def column(
 
 
 def columns_of(kind: type[msgspec.Struct]) -> dict[str, Column]:
-    """In order; a field without `column` is for programs only."""
+    """The columns in order; a field without `column` is for programs only."""
     info = msgspec.inspect.type_info(kind)
     assert isinstance(info, msgspec.inspect.StructType)
     found: dict[str, Column] = {}

@@ -74,7 +74,7 @@ class StoreTogether(msgspec.Struct, frozen=True, tag=8, array_like=True):
     label: str = ""
 
     def problem(self) -> str:
-        """Empty if it has none."""
+        """Why the order is invalid; empty: it is valid."""
         if len(self.values) != len(self.keys) or len(self.ttls_ms) not in (0, len(self.keys)):
             return "all columns have one value for each key"
         if len(self.keys) > TOGETHER_MAX:

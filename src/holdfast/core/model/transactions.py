@@ -136,7 +136,7 @@ def begins(step: TransactionStep) -> bool:
 
 
 def step_problem(step: TransactionStep, partition_count: int) -> str:
-    """Empty if it has none."""
+    """Why the step is invalid; empty: it is valid."""
     names = step.transactions if isinstance(step, ForgetBranches) else [step.transaction]
     if any(len(name) != TRANSACTION_ID_BYTES for name in names):
         return f"the id of a transaction has {TRANSACTION_ID_BYTES} bytes"
@@ -225,7 +225,7 @@ def locks_of_map(name: str) -> bytes:
 
 
 def entry_of(kept: bytes) -> EntryKey | None:
-    """None: this is not the key of a lock."""
+    """The locked entry; None: this is not the key of a lock."""
     if kept[:1] != _LOCK:
         return None
     end = 3 + int.from_bytes(kept[1:3], "big")
@@ -237,5 +237,5 @@ def branch_key(transaction: TransactionId) -> bytes:
 
 
 def transaction_of(kept: bytes) -> TransactionId | None:
-    """None: this is not the key of a branch."""
+    """The transaction; None: this is not the key of a branch."""
     return kept[1:] if kept[:1] == _BRANCH else None

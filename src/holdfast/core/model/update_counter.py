@@ -42,7 +42,7 @@ class UpdateCounter:
     # -- the primary
 
     def next(self) -> int:
-        """Its update is applied at once, so no other may be pending."""
+        """Take the next number. Its update is applied at once, so no other may be pending."""
         number = self.hwm + 1
         if number != self.lwm + 1:
             raise CounterBroken(f"number {number} cannot be applied before those after {self.lwm}")
@@ -161,7 +161,7 @@ class UpdateCounter:
         return not self._starts
 
     def gaps(self) -> list[tuple[int, int]]:
-        """As ranges."""
+        """The missing updates as ranges."""
         found = []
         reached = self.lwm
         for start, count in zip(self._starts, self._counts, strict=True):
@@ -176,7 +176,7 @@ class UpdateCounter:
         return bool(after) and number <= self._starts[after - 1] + self._counts[after - 1]
 
     def encode(self) -> bytes:
-        """Without the high watermark: numbers that were only handed out are void."""
+        """The counter as bytes, without the high watermark: numbers that were only handed out are void."""
         return msgspec.msgpack.encode((VERSION, self.lwm, self._starts, self._counts))
 
     @classmethod

@@ -114,7 +114,7 @@ class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def node(self) -> str:
-        """As a replica of Raft groups: its files, or the member itself."""
+        """The member as a replica of Raft groups: its files, or the member itself."""
         return self.store or self.uuid
 
     @property
@@ -170,5 +170,5 @@ class View(PlainView, frozen=True, array_like=True):
 
     @property
     def baseline_point(self) -> str:
-        """Empty: no baseline."""
+        """The end of the baseline's history; empty: no baseline."""
         return self.baseline.point if self.baseline is not None else ""

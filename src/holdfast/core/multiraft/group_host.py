@@ -161,7 +161,7 @@ class GroupHost:
             self._wake(hosted)
 
     def stop(self, number: GroupNumber) -> None:
-        """Void its files, too."""
+        """End the replica, and void its files."""
         self.journal.drop(number, hosted=self.hosted.pop(number, None) is not None)
         self.rounds.changed()
         self.rounds.ended(number)
@@ -202,7 +202,7 @@ class GroupHost:
         return self._members.get(node)
 
     def term(self, number: GroupNumber) -> int | None:
-        """None: this member does not lead."""
+        """The term in which this member leads the group; None: it does not lead."""
         hosted = self.hosted.get(number)
         return hosted.group.term if hosted is not None and hosted.group.leading is not None else None
 
@@ -214,7 +214,7 @@ class GroupHost:
         return hosted.group.log.applied >= hosted.group.leading.began
 
     def running(self, number: GroupNumber) -> Group:
-        """Awake: its methods may be called in this step. Raises ProposalRefused."""
+        """The group, awake: its methods may be called in this step. Raises ProposalRefused."""
         hosted = self.hosted.get(number)
         if hosted is None or hosted.halted:
             raise ProposalRefused("no replica of this group runs here")
@@ -274,7 +274,7 @@ class GroupHost:
         self._more()
 
     def _more(self) -> None:
-        """If groups still wait for their turn."""
+        """Set the timer if groups still wait for their turn."""
         if self._to_tick or self._to_regard or self.journal.durable:
             self._out.timer(TimerName.GROUPS_MORE, 0)
 

@@ -63,7 +63,7 @@ class GroupJournal:
 
     @property
     def found(self) -> list[GroupNumber]:
-        """In the files, neither started nor stopped yet."""
+        """Groups in the files that are neither started nor stopped yet."""
         return sorted(self._recovered)
 
     def doubt(self, number: GroupNumber) -> str:
@@ -75,7 +75,7 @@ class GroupJournal:
         return regained(self._recovered[number])
 
     def open(self, number: GroupNumber, configuration: Configuration) -> RestoredGroup | None:
-        """From the files, or with this configuration; None: the files are unusable."""
+        """Restore the replica from the files, or begin with this configuration; None: the files are unusable."""
         found = self._recovered.get(number)
         if found is None:
             return self._begin(number, configuration)
@@ -103,7 +103,7 @@ class GroupJournal:
         return replica
 
     def drop(self, number: GroupNumber, *, hosted: bool) -> None:
-        """Void its files. `hosted`: the replica was running."""
+        """Void the files of a replica. `hosted`: it was running."""
         if self._recovered.pop(number, None) is not None or hosted:
             self._log.note(Dropped(number))
 

@@ -30,7 +30,7 @@ class GroupClient(Protocol):
     """The state that a group replicates, on one member. No method may raise."""
 
     def apply(self, entries: Sequence[RaftEntry]) -> None:
-        """Committed ones: in order, each once after the last `restore`."""
+        """Apply committed entries: in order, each once after the last `restore`."""
 
     def read_ready(self, context: bytes) -> None:
         """The state now contains everything that this read must see."""
@@ -39,7 +39,7 @@ class GroupClient(Protocol):
         """The leader of the group or its configuration has changed."""
 
     def pieces(self) -> Iterable[bytes]:
-        """As of the last applied entry. The result is iterated later, while the state changes."""
+        """The state as of the last applied entry. The result is iterated later, while the state changes."""
 
     def restore(self, pieces: Sequence[bytes]) -> None:
         """Replace the whole state; without pieces begin empty."""

@@ -87,7 +87,7 @@ class RestoredGroup:
 
 
 def regained(found: RecoveredGroup) -> RestoredGroup:
-    """In order. Raises msgspec.DecodeError."""
+    """Apply the writes of a replica in order. Raises msgspec.DecodeError."""
     replica = RestoredGroup()
     if found.pieces:
         head = _heads.decode(found.pieces[0])

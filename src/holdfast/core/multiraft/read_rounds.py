@@ -198,7 +198,9 @@ class ReadRounds:
         return True
 
     def _needed(self, groups: Mapping[GroupNumber, _Asked]) -> set[NodeId]:
-        """As few nodes as possible, because an answer costs more than the groups in it. Slow nodes come last."""
+        """The nodes to ask: as few as possible, because an answer costs more than the groups in it. Slow nodes come
+        last.
+        """
         chosen: set[NodeId] = set()
         for number in groups:
             configuration = self._replicas[number].group.configuration

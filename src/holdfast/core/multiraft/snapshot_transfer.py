@@ -111,7 +111,7 @@ class SnapshotTransfer:
         self.send_waiting()
 
     def on_wanted(self, sender: MemberId, message: GroupStateWanted) -> None:
-        """For a follower that is rebuilt (multiraft/H-9)."""
+        """Send the state to a follower that is rebuilt (multiraft/H-9)."""
         hosted = self._hosted.get(message.group)
         node = next((node for node, member in self._members.items() if member == sender), None)
         if hosted is None or node is None or hosted.halted:

@@ -136,7 +136,7 @@ def _change_present(look: _Look, request: Request) -> Value:
 
 
 def new_ttl(state: MapState, key: bytes, ttl_ms: int) -> Update:
-    """For a present entry, which keeps its maximum idle time."""
+    """A new time to live for a present entry, which keeps its maximum idle time."""
     expiry = state.expiries.get(key)
     max_idle_ms = expiry.max_idle_ms if expiry is not None else 0
     ttl_ms = 0 if ttl_ms == DEFAULT_TTL else ttl_ms

@@ -72,7 +72,7 @@ class EventLog:
         """The last news of a process that has not ended."""
 
     def since(self, number: Number) -> tuple[list[News], bool]:
-        """In order; and whether these are all."""
+        """The news after this number, in order; and whether these are all."""
         return [news for news in self._recent if news.number > number], number >= self._whole_after
 
     @property
@@ -167,7 +167,7 @@ class Reporter:
         return self._process is not None
 
     def resume(self, event_log: EventLog, untold: Iterable[News]) -> None:
-        """After a change of view, from its delivered and pending news."""
+        """Continue after a change of view, from delivered and pending news."""
         self._process = event_log.open
         for news in untold:
             if news.number > event_log.delivered and news.kind is not Kind.LOST:

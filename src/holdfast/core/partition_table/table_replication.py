@@ -68,7 +68,7 @@ from holdfast.core.partition_table.event_log import EventLog, Reporter
 
 class TableDelegate(Protocol):
     def active_migrations(self) -> list[tuple[Migration, int]]:
-        """Their primary is this member; with the version from which each starts."""
+        """Migrations whose primary is this member, with the version from which each starts."""
 
 
 class Round:
@@ -344,7 +344,7 @@ class TableReplication:
             self._out.notify(RoundCommitted(()))
 
     def send_news(self) -> None:
-        """As master, even without a changed assignment."""
+        """As master: send news, even without a changed assignment."""
         self._start_round()
 
     def propose(self, rows: dict[int, Assignment]) -> None:
@@ -356,7 +356,7 @@ class TableReplication:
         self._start_round()
 
     def publish(self, rows: dict[int, Assignment]) -> None:
-        """As master: assignments of the head, with pending news."""
+        """As master: publish assignments of the head, with pending news."""
         assert self.ready, "the master alone changes the table"
         self._queued.update(rows)
         self._start_round()

@@ -27,7 +27,7 @@ ROWS_AT_ONCE = 256
 
 
 def places_of(away: Collection[BaselineMember]) -> list[Candidate]:
-    """As candidates of the layout; no real member has such a UUID."""
+    """The absent members as candidates of the layout; no real member has such a UUID."""
     return [
         Candidate(f"away: {one.consistent_id}", one.group or one.consistent_id, one.consistent_id)
         for one in away
@@ -97,7 +97,7 @@ def own_places(
 
 
 def _filled(row: ReplicaList, others: Sequence[str], groups: Mapping[str, str]) -> ReplicaList:
-    """With the first suitable member in a free place, if there is one."""
+    """The row with the first suitable member in a free place, if there is one."""
     used = {groups.get(member, member) for member in row if member is not None}
     able = [one for one in others if groups[one] not in used]
     if not able or None not in row:
@@ -149,7 +149,7 @@ class _Keeping:
         return self._held[member] < self._share[member]
 
     def _without_away(self, partition: int, row: ReplicaList, target: ReplicaList) -> ReplicaList:
-        """With at least as many copies as the row has, if there are enough members."""
+        """The row with at least as many copies as before, if there are enough members."""
         had = [member for member in row if member is not None]
         found = [member if member in self._groups else None for member in target]
         if len(found) - found.count(None) < len(had):

@@ -483,7 +483,7 @@ class _Level:
         return self.load[number] < self.highs[number]
 
     def _sources(self, gives: Are) -> Iterator[Need]:
-        """Those with the most first; none is below the highest load."""
+        """Members that can give, those with the most first; none is below the highest load."""
         lowest = -1 if gives == self._is_over else 0
         for key in self.givers.sorted:
             if key[0] > lowest:
@@ -547,7 +547,7 @@ class _Level:
         return []
 
     def _cheap(self, gives: Are, done: set[int]) -> Iterator[Need]:
-        """They can give something without a copy; in the order of `_sources`, except for `done`."""
+        """Members that can give something without a copy, in the order of `_sources`, except for `done`."""
         cheap = [number for number in members_of(self.loose) if gives(number) and number not in done]
         return iter(sorted(self.givers.key(number) for number in cheap))
 

@@ -28,7 +28,7 @@ EXAMINED_AT_ONCE = 8
 def exchanging(
     rows: Sequence[ReplicaList], targets: Sequence[ReplicaList], members: Sequence[str]
 ) -> Generator[None, None, list[ReplicaList]]:
-    """As far as exchanges allow, in pieces of work.
+    """The targets with primaries spread as evenly as exchanges allow, in pieces of work.
 
     `rows` are the present ones, `members` those that may hold data.
     """

@@ -68,7 +68,7 @@ def revived(
 
 
 def keeping(row: Assignment, living: Sequence[MemberId | None], holders: int) -> Assignment:
-    """With the members, at these indexes, that were in it before and never left."""
+    """The assignment with the members, at these indexes, that were in it before and never left."""
     replicas = list(row.replicas)
     for slot, member in enumerate(living):
         if member is not None and member not in replicas:

@@ -81,7 +81,7 @@ class ConsensusReplication:
         (found.reads if request.op in READS else found.proposals).submit(request, done)
 
     def _rejection(self, found: ZonePartition, request: Request) -> Outcome | None:
-        """For a map that moves (operations/V-1)."""
+        """Why a request for a map that moves is rejected (operations/V-1)."""
         if request.op in MOVING:
             due = self._zone.moves.is_due(request.map, decode_move_step(request.value))
             return None if due else NOT_DUE

@@ -93,7 +93,9 @@ class CopyLookup:
         return self._zones.homes.houses(name)
 
     def leaders(self, name: str) -> Sequence[Assignment] | None:
-        """With their terms as versions. None: the map lives in no zone that is known here."""
+        """The leaders of the map's partitions, with their terms as versions. None: the map lives in no zone that is
+        known here.
+        """
         entries = self._zones.entries(name)
         return entries.leaders if entries is not None else None
 
@@ -103,7 +105,7 @@ class CopyLookup:
         return self._zones.homes.holds(request) and isinstance(self._zones.homes.find(request), Outcome)
 
     def zone_entries(self, name: str) -> ZoneEntries | None:
-        """For direct reads and writes of sessions; None: the map lives in no zone that is known here."""
+        """The entries for direct reads and writes of sessions; None: the map lives in no zone that is known here."""
         return self._zones.entries(name)
 
     def in_zones(self) -> Iterator[ZoneCopy]:

@@ -187,7 +187,7 @@ class LeaderRouting:
             self._lead(number, term, member)
 
     def forget(self, zone: int) -> None:
-        """It was dropped: answer the requests that wait for it."""
+        """The zone was dropped: answer the requests that wait for it."""
         found = self._zones.pop(zone, None)
         if found is None:
             return
@@ -266,7 +266,7 @@ class LeaderRouting:
     # -- the fast path of sessions
 
     def entries(self, name: str) -> ZoneEntries | None:
-        """None: the map lives in no known zone."""
+        """The replicas of the map's zone for sessions; None: the map lives in no known zone."""
         zone = self.homes.zone_of(name)
         return self._zones[zone].entries if zone is not None else None
 
@@ -327,7 +327,7 @@ class LeaderRouting:
             found.router.on_forward(sender, forward)
 
     def on_zone_forward(self, sender: MemberId, forward: ZoneForward) -> None:
-        """For the leader of a term (raft_partition/R-2)."""
+        """Take a request that was sent to the leader of a term (raft_partition/R-2)."""
         found = self.homes.find(forward.request)
         if not isinstance(found, Outcome):
             [partition] = forward.request.partitions

@@ -153,7 +153,7 @@ class MapHomes:
         return self._some and bool(self._settings.map(name).raft_zone)
 
     def zone_of(self, name: str) -> int | None:
-        """None: in none that is known here."""
+        """The number of the map's zone; None: it lives in none that is known here."""
         return self.by_name.get(self._settings.map(name).raft_zone) if self._some else None
 
     def zone_problem(self, name: str) -> str:
@@ -177,7 +177,7 @@ class MapHomes:
             self._zones.execute(request, asker)
 
     def find(self, request: Request) -> RoutedZone | Outcome:
-        """Or the response to a request that none can serve."""
+        """The zone that serves the request, or the response if none can."""
         moving = request.op in MOVING
         name = request.expected.decode() if moving else self._settings.map(request.map).raft_zone
         zone = self.by_name.get(name)

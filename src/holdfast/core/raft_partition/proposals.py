@@ -138,13 +138,13 @@ class Proposals:
     # -- outcomes
 
     def take(self, index: int) -> Proposed | None:
-        """They were proposed at this index, which is committed now."""
+        """The changes that were proposed at this index, which is committed now."""
         while self.placed and (first := next(iter(self.placed))) < index:
             self._lose(first, LOST)  # That index has an entry without a command.
         return self.placed.pop(index, None)
 
     def lose_placed(self, outcome: Outcome) -> None:
-        """Their outcome will not be known here."""
+        """Answer proposed changes whose outcome will not be known here."""
         for index in list(self.placed):
             self._lose(index, outcome)
 

@@ -56,7 +56,7 @@ class ReadBarrier:
         return len(self.waiting) + sum(len(one.reads) for one in self.asked.values())
 
     def submit(self, request: Request, on_done: Answered) -> None:
-        """When the leader is confirmed; `on_done` is called once."""
+        """Read when the leader is confirmed; `on_done` is called once."""
         if self._state.must_log(request, self._out.wall_ms()):
             self._proposals.submit(request, partial(self._on_logged, request, on_done))
         elif self._zone.settings.map(request.map).reads == "local":

@@ -245,7 +245,7 @@ class StateMachine:
         return old
 
     def _open(self, copy: PartitionCopy, name: str, term: int) -> MapReplica:
-        """Perhaps new. Its next updates are of this term."""
+        """The map's replica, perhaps a new one. Its next updates are of this term."""
         held = copy.maps.get(name)
         if held is None:
             held = copy.open(name)
@@ -256,7 +256,7 @@ class StateMachine:
         return held
 
     def look(self, partition: int, name: str, key: bytes, wall_ms: int) -> bytes | None:
-        """None: no entry, or it has expired."""
+        """The value; None: no entry, or it has expired."""
         held = self.copies[partition].maps.get(name)
         if held is None:
             return None

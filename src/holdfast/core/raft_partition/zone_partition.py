@@ -102,7 +102,7 @@ class ZonePartition:
         return answers
 
     def _holders(self) -> list[bytes]:
-        """They have a pin at the last applied index, or soon: this member first, then the other voters."""
+        """Members with a pin at the last applied index, now or soon: this member first, then the other voters."""
         groups = self._zone.groups
         voters = sorted(groups.hosted[self.number].group.configuration.voters - {groups.me})
         nodes = [groups.me, *voters]
@@ -124,7 +124,7 @@ class ZonePartition:
         self._go_on()
 
     def _go_on(self) -> None:
-        """At the end of the step, because the group has room now."""
+        """Continue at the end of the step, because the group has room now."""
         if self.proposals.waiting or self.reads.waiting:
             self._zone.again.add(self)
 

@@ -75,7 +75,7 @@ class ZoneReplicas:
     def command(
         self, parts: tuple[ZoneRequests | ZoneWrites, ...] = (), *, sweep: bool = False
     ) -> ZoneCommand:
-        """With the time of this member."""
+        """A command with the time of this member."""
         return ZoneCommand(self.out.wall_ms(), parts, sweep, self.out.does(ZONE_COUNTERS))
 
     def context(self) -> bytes:

@@ -69,7 +69,7 @@ class BackupReads:
         self.positions = Positions()
 
     def answer(self, request: Request) -> Outcome | None:
-        """None: ask the primary."""
+        """The answer of a backup here; None: ask the primary."""
         chosen = self._settings.map(request.map)
         if not chosen.read_backups:
             return None

@@ -349,7 +349,7 @@ class Gatherings:
             self._finish(gathering, Outcome(Status.OK, gathering.value))
 
     def _finish(self, gathering: Gathering, outcome: Outcome) -> None:
-        """Once; later shares are ignored."""
+        """Answer once; later shares are ignored."""
         if not gathering.finished:
             gathering.finished = True
             self._waiting.leave(0)

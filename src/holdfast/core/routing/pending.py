@@ -127,7 +127,7 @@ class Waiting:
         return self.tickets
 
     def number(self, count: int = 1) -> int:
-        """For the next requests that get an id, the first number: unique among all routers (routing/R-13)."""
+        """The number of the first of the next requests that get an id: unique among all routers (routing/R-13)."""
         first = self._numbered + 1
         self._numbered += count
         return first

@@ -96,7 +96,7 @@ class RequestRefusals:
         return held.journal != "off" or (isinstance(held, MapSettings) and bool(held.raft_zone))
 
     def rejection_here(self, request: Request) -> Outcome | None:
-        """Also for a write that this member would reject as primary because of its backlog."""
+        """Why this member rejects the request; also a write that it would reject as primary for its backlog."""
         crowded = self._replication.refusing and changes(request)
         return self.rejection(request) or (CROWDED if crowded else None)
 

@@ -67,7 +67,7 @@ class Serving:
         self.forwarding = router.frames = FrameForwarding(me, settings, out, rows, router, lane, membership)
 
     def forward_frames(self, server: NewFrameServer | None) -> None:
-        """None: this member forwards no frames, and serves none."""
+        """`server`: None: this member forwards no frames, and serves none."""
         if server is not None:
             self.forwarding.serve_with(server(self._lane, self._access, self._settings))
 

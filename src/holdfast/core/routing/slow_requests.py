@@ -26,8 +26,8 @@ def parked_since(
     sent: Iterable[tuple[MemberId, Parked]],
     delayed: Iterable[list[Parked]],
 ) -> Iterator[OpenOperation]:
-    """They came before `before_ns`. `timeout_ns`: between arrival and deadline. `parked` and `delayed`: by partition,
-    oldest first; `sent`: forwarded requests, oldest first.
+    """Requests that came before `before_ns`. `timeout_ns`: between arrival and deadline. `parked` and `delayed`: by
+    partition, oldest first; `sent`: forwarded requests, oldest first.
     """
 
     def told(one: Parked, waits_for: str, members: tuple[MemberId, ...] = ()) -> OpenOperation | None:

@@ -106,7 +106,7 @@ class AntiEntropy:
             self._check_next()
 
     def summarise(self, partition: int) -> None:
-        """If the partition is served here and does not move."""
+        """Send summaries, if the partition is served here and does not move."""
         row = self._rows[partition]
         copy = self._copies.held.get(partition)
         if row.owner != self._me or not self._is_active(partition) or copy is None:
@@ -150,7 +150,7 @@ class AntiEntropy:
     # -- the backup
 
     def on_summary(self, sender: MemberId, message: Summary) -> None:
-        """When this copy reaches the counters of the summary (state_transfer/R-1)."""
+        """Compare when this copy reaches the counters of the summary (state_transfer/R-1)."""
         partition = message.partition
         row = self._rows[partition] if 0 <= partition < len(self._rows) else Assignment()
         copy = self._copies.held.get(partition)
@@ -206,7 +206,7 @@ class AntiEntropy:
         assert len(self._summaries) == len(self._copies.watched), "a watched partition has a waiting summary"
 
     def on_records(self, notice: RecordsTaken) -> None:
-        """For a copy that was behind its summary."""
+        """Compare a copy that was behind its summary."""
         self._compare(notice.partition)
 
     def _compare(self, partition: int) -> None:
@@ -249,7 +249,7 @@ class AntiEntropy:
         self._go_on()
 
     def _rejection(self, sender: MemberId, message: RepairWanted) -> str:
-        """Empty: none."""
+        """Why the repair is rejected; empty: it is not."""
         if not 0 <= message.partition < len(self._rows):
             return f"there is no partition {message.partition}"
         row = self._rows[message.partition]

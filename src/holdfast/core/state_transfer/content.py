@@ -50,7 +50,7 @@ class ContentPart:
 
 
 def earlier_updates(held: AnyReplica, choice: Choice | None, base: Base | None) -> Updates:
-    """In the tail of a map with a change stream; the receiver does not get them as missed ones."""
+    """Updates in the tail of a map with a change stream that the receiver does not get as missed ones."""
     tail = held.tail
     if not held.changes or tail is None or tail.end != held.counter:
         return []
@@ -80,7 +80,7 @@ class Content:
         self._look = LOOK_MIN
 
     def chunk(self, limit: int, now_ns: int, *, packs: bool = True) -> Chunk | None:
-        """At most `limit` bytes or one entry, record or piece; None: all are sent."""
+        """The next chunk: at most `limit` bytes, or one entry, record or piece; None: all are sent."""
         chunk = Chunk(self._look, packs=packs)
         chunk.plans, self._plans = self._plans, []
         room = True

@@ -290,7 +290,7 @@ class Destination:
         )
 
     def _room_problem(self) -> str:
-        """Empty: this member can accept a further partition."""
+        """Why this member cannot accept a further partition; empty: it can."""
         intents = self._membership.intents
         if self._me in intents.full:
             return DISK_FULL
@@ -299,7 +299,7 @@ class Destination:
     # -- assignments
 
     def on_assignment(self, notice: AssignmentChanged) -> None:
-        """If it says so, a complete staging replica becomes this member's copy."""
+        """If the assignment says so, a complete staging replica becomes this member's copy."""
         partition = notice.partition
         arrived = self._arrived(partition, notice.old)
         copy = self._copies.assignment_changed(partition, notice.old, notice.new, arrived)

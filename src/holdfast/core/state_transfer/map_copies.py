@@ -4,8 +4,8 @@
   in between, like one that differs, and counts it when that is complete. It proves each step of the change again, so a
   record that was not acknowledged in the step before is there in the next. A replica counts while this member stays
   primary and it keeps its index.
-- state_transfer/N-2: The master goes on when every member has reported, after the last change of the table, that it has
-  proved all of its replicas and that nothing is unsafe.
+- state_transfer/N-2: The master continues when every member has reported, after the last change of the table, that it
+  has proved all of its replicas and that nothing is unsafe.
 
 Example for state_transfer/N-1: writes to map `m` begin to wait for index 2. A write of one millisecond before did not,
 and its record may still be on its way. If failover relied on index 2 now, and the first two members crashed, this

@@ -384,7 +384,7 @@ class Source:
             self._report(supply)
 
     def _note(self, supply: Supply) -> None:
-        """For the map that needed most: how the replica was filled and why."""
+        """Record, for the map that needed most, how the replica was filled and why."""
         if not supply.choices:
             return
         name, choice = max(supply.choices.items(), key=lambda item: item[1].how)
@@ -431,7 +431,7 @@ class Source:
         notify_end(supply, why)
 
     def _drop(self, supply: Supply, why: str) -> None:
-        """It has not begun, or this member was removed."""
+        """End a supply that has not begun, or of a member that was removed."""
         supply.step(SupplyStep.ENDED)
         notify_end(supply, why)
 

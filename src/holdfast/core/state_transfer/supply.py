@@ -132,7 +132,7 @@ class Supply:
 
     @property
     def is_repair(self) -> bool:
-        """While the primary serves."""
+        """Whether a replica is repaired while the primary serves."""
         return bool(self.on_end)
 
 
@@ -145,7 +145,7 @@ def notify_end(supply: Supply, why: str) -> None:
 
 
 def stretch(records: Missed | None, after: int, upto: int) -> Missed | None:
-    """After `after` up to `upto`; None if the records do not have all of them."""
+    """The updates after `after` up to `upto`; None if the records do not have all of them."""
     wanted = [one for one in records or [] if after < one[1].counter <= upto]
     numbers = [record.counter for _, record in wanted]
     return wanted if numbers == list(range(after + 1, upto + 1)) else None

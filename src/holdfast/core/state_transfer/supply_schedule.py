@@ -25,7 +25,7 @@ class SupplySchedule:
         self.queue: deque[Supply] = deque()
 
     def new(self, partition: int, to: MemberId, index: int) -> Supply:
-        """For the present assignment. Its ticket is unique on this member."""
+        """A supply for the present assignment. Its ticket is unique on this member."""
         self._tickets += 1
         assert to != self._me, "no member supplies itself"
         return Supply(partition, self._rows[partition].version, to, index, self._tickets)
@@ -46,22 +46,22 @@ class SupplySchedule:
         return len(self.running) < self._parallel
 
     def of_partition(self, partition: int) -> list[Supply]:
-        """Running."""
+        """The running supplies of the partition."""
         return [supply for supply in self.running.values() if supply.partition == partition]
 
     def is_supplied(self, partition: int) -> bool:
-        """Running or queued."""
+        """Whether a supply of the partition is running or queued."""
         return any(supply.partition == partition for supply in (*self.running.values(), *self.queue))
 
     def is_moving(self, partition: int) -> bool:
         return any(supply.migration is not None for supply in self.of_partition(partition))
 
     def draining(self) -> list[Supply]:
-        """Before their last chunk, until earlier writes are acknowledged (state_transfer/S-9)."""
+        """Supplies before their last chunk, which wait until earlier writes are acknowledged (state_transfer/S-9)."""
         return [supply for supply in self.running.values() if supply.phase is SupplyPhase.DRAINING]
 
     def migrations(self) -> list[tuple[Migration, int]]:
-        """Running, each with the version of the assignment that it changes."""
+        """The running migrations, each with the version of the assignment that it changes."""
         return [(one.migration, one.version) for one in self.running.values() if one.migration is not None]
 
     def clear(self) -> None:

@@ -67,4 +67,4 @@ class Receiver(Protocol):
         """All parts have come, and the state has reached their moment. (Not called for a keyed state.)"""
 
     def take(self, record: Record, now_ns: int) -> None:
-        """It may be in the content already. Each update comes once."""
+        """Apply an update, which may be in the content already. Each one comes once."""

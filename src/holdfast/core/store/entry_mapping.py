@@ -88,7 +88,7 @@ class PackedEntries(Protocol):
     def packing(self) -> Packing: ...
 
     def keys_in(self, sizes: bytes, data: bytes) -> Collection[bytes]:
-        """In as little memory. Raises ValueError if the sizes are wrong."""
+        """The keys, in as little memory. Raises ValueError if the sizes are wrong."""
 
     def endings(self) -> tuple[Mapping[bytes, Expiry], Endings]:
         """A live view, and the interface that changes it."""

@@ -35,7 +35,7 @@ class Expiry(msgspec.Struct, gc=False):
         return copy(self)
 
     def deadline_ns(self) -> int:
-        """In this member's monotonic nanoseconds."""
+        """When the entry ends, in this member's monotonic nanoseconds."""
         by_ttl = self.stored_ns + self.ttl_ms * MILLISECOND if self.ttl_ms else 0
         by_idle = self.accessed_ns + self.max_idle_ms * MILLISECOND if self.max_idle_ms else 0
         if by_ttl and by_idle:
@@ -43,7 +43,7 @@ class Expiry(msgspec.Struct, gc=False):
         return by_ttl or by_idle
 
     def remaining_ttl_ms(self, now_ns: int) -> int:
-        """At least 1 ms; 0 without a time to live."""
+        """The rest of the time to live, at least 1 ms; 0: it has none."""
         if not self.ttl_ms:
             return 0
         return max(1, self.ttl_ms - (now_ns - self.stored_ns) // MILLISECOND)
@@ -51,7 +51,7 @@ class Expiry(msgspec.Struct, gc=False):
 
 class Endings(Protocol):
     def set(self, key: bytes, ttl_ms: int, max_idle_ms: int, now_ns: int) -> None:
-        """For a present entry, counted from now."""
+        """Set the ending of a present entry, counted from now."""
 
     def drop(self, key: bytes) -> None:
         """The entry has no ending any more, or was removed."""

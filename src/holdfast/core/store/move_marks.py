@@ -47,7 +47,7 @@ def number_above(copy: PartitionCopy, name: str, step: MoveStep) -> None:
 
 
 def counter_when_opened(copy: PartitionCopy, step: MoveStep) -> int:
-    """The counter from which a map that this step opens goes on."""
+    """The counter from which a map that this step opens continues."""
     return max(copy.forgotten_to, step.above) if isinstance(step, FillMap) else copy.forgotten_to
 
 
@@ -64,8 +64,8 @@ def kept_switch(maps: Mapping[str, MapReplica], name: str) -> StreamSwitch | Non
 def switch_in(maps: Mapping[str, MapReplica], name: str) -> StreamSwitch | None:
     """The switch of the map, if the history here is still the one that the move began.
 
-    Example: a map moves here, its first update is 1000, and it goes on from update 1030. Then it is destroyed at update
-    1040, and begins again with update 1041. A reader at 1030 has missed something, so the switch is void.
+    Example: a map moves here, its first update is 1000, and it continues from update 1030. Then it is destroyed at
+    update 1040, and begins again with update 1041. A reader at 1030 has missed something, so the switch is void.
     """
     held, switch = maps.get(name), kept_switch(maps, name)
     if held is None or switch is None or not held.lineage:

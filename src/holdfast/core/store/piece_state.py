@@ -21,7 +21,7 @@ class InPieces(Protocol):
     def pieces(self, ranges: frozenset[int] | None) -> Iterable[bytes]: ...
 
     def begin_ranges(self, ranges: frozenset[int]) -> None:
-        """Their pieces will come."""
+        """Prepare for the pieces of these ranges."""
 
     def receive(self, piece: bytes) -> None: ...
 

@@ -74,7 +74,7 @@ class UnsentPuts:
         return puts
 
     def take_closed(self, held: AnyReplica, end: int) -> Puts | None:
-        """Without puts of a buffer that has not ended (store/U-2)."""
+        """The puts of ended buffers, without those of a buffer that has not ended (store/U-2)."""
         if not self.opened:
             return self.take(held, end) if self.sizes else None
         closed = self.closed
@@ -142,7 +142,7 @@ class Replica(Generic[S]):
         return proven[-1][0] if proven else 0
 
     def proven_lineage(self) -> list[tuple[int, int]]:
-        """Up to the low watermark, without terms that have no update here yet."""
+        """The lineage up to the low watermark, without terms that have no update here yet."""
         return [(term, start) for term, start in self.lineage if start < self.updates.lwm]
 
     def enter(self, term: int) -> None:

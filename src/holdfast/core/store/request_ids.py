@@ -48,7 +48,7 @@ def split_mark(told: bytes) -> tuple[TransactionId, bytes]:
 
 
 def id_of(told: bytes) -> bytes:
-    """In a record's mark; b"": none."""
+    """The request id in a record's mark; b"": none."""
     _, mark = split_mark(told)
     return mark[1 : 1 + mark[0]] if mark else b""
 

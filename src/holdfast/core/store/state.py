@@ -43,7 +43,7 @@ class State(Protocol):
         """
 
     def former(self, key: bytes) -> bytes | None:
-        """For listeners and change streams, before the change."""
+        """The value before a change, for listeners and change streams."""
 
     def hash_word(self, key: bytes) -> int:
         """0: none."""
@@ -52,7 +52,7 @@ class State(Protocol):
         """Observers may be notified."""
 
     def all_used(self, now_ns: int) -> None:
-        """Those with a maximum idle time: their last use is unknown."""
+        """Count entries with a maximum idle time as used now: their last use is unknown."""
 
     # -- another copy of it
 
@@ -63,10 +63,10 @@ class State(Protocol):
         """Entries or pieces of a full transfer; 0: unknown."""
 
     def portion(self, of: Numbered, ranges: frozenset[int] | None) -> Portion | None:
-        """These key ranges (None: all); None: nothing. `of` numbers the updates."""
+        """The content of these key ranges (None: all); None: nothing. `of` numbers the updates."""
 
     def receiver(self) -> Receiver:
-        """It fills this new state."""
+        """What fills this new state."""
 
     def with_remaining_ttl(self, record: Record, now_ns: int) -> Record:
         """An earlier update, with the rest of its times."""
@@ -105,4 +105,4 @@ class HostedState(State, Protocol):
     """A state that decides its requests itself: every kind but maps, whose operations are `map_operations`."""
 
     def decide(self, request: Request) -> Decision | Wait:
-        """Without changing anything."""
+        """Decide a request without changing anything."""

@@ -227,7 +227,7 @@ class Tail:
         return list(self._walk(after, self.end))
 
     def some(self, after: int, upto: int, bytes_max: int) -> list[tuple[int, Record]]:
-        """Up to `upto` or about `bytes_max` bytes; at least one."""
+        """Up to `upto` or about `bytes_max` bytes of updates; at least one."""
         found: list[tuple[int, Record]] = []
         size = 0
         for one in self._walk(
@@ -257,7 +257,7 @@ class Tail:
                 yield self.terms[at][0], record
 
     def _pieces_between(self, after: int, upto: int) -> Iterable[tuple[int, UpdatesTogether]]:
-        """With the number after which each begins."""
+        """The pieces, with the number after which each begins."""
         if upto <= after:
             return
         self._join()

@@ -315,7 +315,7 @@ def _first(update: Recorded) -> int:
 
 
 def _leads_to(lineage: Lineage, counter: int, update: int, term: int) -> bool:
-    """Whether the history up to `counter` has this update."""
+    """Whether the history up to `counter` has an update of this number and term."""
     return 0 < update <= counter and term_of(lineage, update) == term
 
 

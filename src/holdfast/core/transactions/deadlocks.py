@@ -76,7 +76,7 @@ class Deadlocks:
                 self._out.send(master, message)
 
     def on_awaited(self, sender: MemberId, message: LocksAwaited) -> None:
-        """As master: all long waits in the partitions of a member."""
+        """As master: take all long waits in the partitions of a member."""
         self._known.pop(sender, None)
         if message.waits:
             self._known[sender] = self._out.now_ns, message.waits

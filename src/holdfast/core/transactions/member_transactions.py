@@ -158,7 +158,7 @@ class MemberTransactions:
             self.steps.wake(LOOK_AGAIN_NS)
 
     def on_served(self, partition: int) -> None:
-        """Perhaps in the place of a coordinator."""
+        """Look at the partition's transactions: their coordinator may have gone."""
         copy = self._leading[partition]
         if copy is not None and TRANSACTIONS_MAP in copy.maps:
             self._looks_soon = True

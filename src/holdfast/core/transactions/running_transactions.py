@@ -48,7 +48,7 @@ class RunningTransactions:
 
     @property
     def full_reason(self) -> str:
-        """Empty: another transaction may begin."""
+        """Why no transaction may begin now; empty: one may."""
         full = len(self.by_id) >= RUNNING_MAX
         return f"{RUNNING_MAX} transactions run on this member already" if full else ""
 
@@ -101,7 +101,7 @@ class RunningTransactions:
         return begun
 
     def active(self, wanted: TransactionId, reply: Reply) -> Transaction | None:
-        """If it is not active, calls `reply` and returns None."""
+        """The transaction; if it is not active, calls `reply` and returns None."""
         transaction = self.by_id.get(wanted)
         if transaction is not None and transaction.phase is TransactionPhase.ACTIVE:
             return transaction

@@ -98,7 +98,7 @@ class Steps:
 
 
 def result_of(outcome: Outcome) -> StepResult | None:
-    """None: the step was not taken, or its outcome is unknown."""
+    """The result of the step; None: it was not taken, or its outcome is unknown."""
     if outcome.status is not Status.OK:
         return None
     if not isinstance(outcome.value, bytes):

@@ -72,7 +72,7 @@ class Transaction:
         return {entry.partition for entry in self.entries.values() if entry.locked}
 
     def map_by(self, mapping: Mapping, partition: int) -> MappedOn:
-        """For its next step there. It becomes the transaction's own topology while it holds no locks."""
+        """The mapping of its next step there. It becomes the transaction's own topology while it holds no locks."""
         mapped = mapping.of(partition, holds=self.holds)
         if not self.holds:
             self.topology = mapped.topology

@@ -110,7 +110,7 @@ class ReplicaDuties:
         return bool(self._to_look)
 
     def look_at(self, parts: Iterable[Part]) -> None:
-        """Examine the first of these replicas now; `has_more` tells whether others wait (zones/A-27)."""
+        """Examine the first of these replicas now; `has_more` is true while others wait (zones/A-27)."""
         self._to_look.update(dict.fromkeys(sorted(parts)))
         for part in list(self._to_look)[:LOOKS_AT_ONCE]:
             del self._to_look[part]

@@ -83,6 +83,6 @@ class PolledConnection(door.ClientConnection):
 
     def _note_activity(self) -> None:
         if self._wire.heard():
-            # The data lane served the client without the session; an empty call tells the session that the
+            # The data lane served the client without the session; an empty call notifies the session that the
             # client is active.
             self._receive(b"")

@@ -119,7 +119,7 @@ class Wire:
         self.reading = True
         self.closing = False
         self.told = False
-        """Whether the connection was told to pause, because its client does not read."""
+        """Whether the connection was paused, because its client does not read."""
         self.took = False
         """Whether the lane has received bytes that the connection does not know of."""
         self.waits = False

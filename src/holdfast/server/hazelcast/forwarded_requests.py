@@ -78,7 +78,7 @@ class ForwardedRequests:
             talk.flush()
 
     def _count(self, tally: LaneTally, part: ForwardedPart, took_ns: int, done: ForwardedDone) -> None:
-        """Those in `again` are counted where they are executed."""
+        """Count the requests that were served; those in `again` are counted where they are executed."""
         kinds = part.kinds
         if done.again:
             left = set(done.again)

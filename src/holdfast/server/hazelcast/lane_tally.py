@@ -79,7 +79,7 @@ class LaneTally:
         self._add(counts, 0, took_ns)
 
     def settle(self, taken: list[int], took_ns: cython.longlong, safe: bool) -> None:
-        """Their responses leave now, after `took_ns`, or their outcome will never be known."""
+        """Count these writes: their responses leave now, after `took_ns`, or their outcome will never be known."""
         if not safe:
             self._unknown += sum(taken[READS_COUNTED:])
         self._add(taken, READS_COUNTED, took_ns)

@@ -195,7 +195,7 @@ class PrimarySink:
             return GENERAL
         copy = lane.serving[partition]
         if copy is None:
-            # While some writes are rejected reads go on here.
+            # While some writes are rejected reads continue here.
             copy = lane.leading[partition]
             if copy is None:
                 return GENERAL

@@ -364,7 +364,7 @@ class HttpSession:
             exchange.answer(text_answer(400, str(error)))
         except HoldfastError as error:
             exchange.answer(text_answer(409, str(error)))
-        except Exception as error:  # noqa: BLE001  (it is told, and ends one request)
+        except Exception as error:  # noqa: BLE001  (the client gets it; one request ends)
             self._grid.faulty(f"HTTP {route.name}", error)
             exchange.fail()
 

@@ -52,7 +52,7 @@ class HttpMember(Protocol):
         """
 
     def soon(self, deed: Callable[[], None]) -> None:
-        """In the next turn of the loop. It must not raise."""
+        """Run this in the next turn of the loop. It must not raise."""
 
 
 @dataclass(frozen=True, slots=True)

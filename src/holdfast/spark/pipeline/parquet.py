@@ -47,7 +47,9 @@ class ParquetShare:
     batch_rows: int
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Only these columns, or all. Types are those of the file, so that the caller's cast shows what fits."""
+        """Batches of only these columns, or of all. Types are those of the file, so that the caller's cast shows what
+        fits.
+        """
         names = list(self.schema.names if columns is None else columns)
         for group in self.groups:
             scanned = group.fragment.to_batches(

@@ -173,7 +173,7 @@ def restore(
 
 
 def _targets(chosen: Sequence[MapInfo], rename: Mapping[str, str]) -> dict[str, str]:
-    """By name in the export. Raises ConfigError."""
+    """The target of each map, by its name in the export. Raises ConfigError."""
     inside = {each.name for each in chosen}
     for old, new in rename.items():
         if old not in inside:
@@ -381,7 +381,7 @@ def judge(each: MapInfo, to: str, before: Holding, after: Holding, rows_resent: 
     """Compare the grid with the export, using the primaries' sums before and after.
 
     Sums of digests decide if the map was empty, or if all keys were new: 100 entries before and 50 in the
-    export must give 150, with the sum of both digests. If some keys were there before, sums cannot tell, and
+    export must give 150, with the sum of both digests. If some keys were there before, sums prove nothing, and
     the verdict is `undecided`.
     """
     digest = int(each.digest, 16)

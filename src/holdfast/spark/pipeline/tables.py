@@ -58,7 +58,7 @@ _ACERO: dict[str, Any] = {
 def parse_options(
     map_name: str, address: str, columns: Sequence[str], options: Mapping[str, object]
 ) -> Options:
-    """From Python values: `cut=True`, `numPartitions=4`. Raises ConfigError."""
+    """Options from Python values: `cut=True`, `numPartitions=4`. Raises ConfigError."""
     texts = {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in options.items()

@@ -148,7 +148,7 @@ class ChangeMaker:
             self._values = RowReader(arrow_schema(value), layout)
 
     def batches(self, rows: Iterable[ChangeRow]) -> Iterator[pa.RecordBatch]:
-        """In order. Raises BadRow, which names the entry, if one does not fit."""
+        """Record batches of the changes, in order. Raises BadRow, which names the entry, if one does not fit."""
         waiting = _Waiting()
         for row in rows:
             waiting.rows.append(row)

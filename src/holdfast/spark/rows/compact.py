@@ -168,7 +168,7 @@ class CompactEncoder:
 
 
 def _positions(starts: Numbers, end: Numbers) -> Cells:
-    """As wide as the length of the row's data requires."""
+    """Offsets as wide as the length of the row's data requires."""
     count = starts.shape[1]
     widths = np.where(end < SHORT_MAX, 1, np.where(end < MIDDLE_MAX, 2, 4))
     offsets = np.concatenate(([0], np.cumsum(widths * count)))

@@ -176,7 +176,7 @@ class RowReader:
 
 class _Format(Protocol):
     def columns(self, keys: Cells, values: Cells) -> list[Column]:
-        """In the order of the schema. Raises one of UNREADABLE."""
+        """The columns in the order of the schema. Raises one of UNREADABLE."""
 
     def cells(self, key: bytes, value: bytes) -> dict[str, Column]:
         """The readable columns of one entry, one row each."""
@@ -383,7 +383,7 @@ def _primitive(wanted: Any, stored: list[bytes]) -> Column:
 
 
 def _integers(stored: list[bytes], kind: Any) -> Column:
-    """In a column that is wide enough for integers of any width."""
+    """Integers of any width in a column that is wide enough."""
     try:
         return primitive_column(stored, kind)
     except ValueError:

@@ -83,7 +83,7 @@ class EntryMaker:
         self._encode = msgspec.json.Encoder().encode
 
     def entries(self, batch: pa.RecordBatch) -> tuple[list[bytes], list[bytes]]:
-        """In order. Raises BadRow if a key is missing."""
+        """Keys and values, in order. Raises BadRow if a key is missing."""
         names = batch.schema.names
         for name in self._key or ["key", "value"]:
             missing = batch.column(names.index(name)).null_count

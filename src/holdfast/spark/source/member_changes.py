@@ -84,7 +84,7 @@ class History(Protocol):
     def changes(self, at: At, start: Place, end: Place) -> Iterator[Change]: ...
 
     def entries(self, at: At, place: Place) -> dict[bytes, bytes]:
-        """As of the update `place`. Raises ChangesGone, NotReady."""
+        """The entries as of the update `place`. Raises ChangesGone, NotReady."""
 
 
 def changes_of(pages: Sequence[own.Changes]) -> Iterator[Change]:

@@ -60,7 +60,7 @@ class Share(InputPartition):
 
 
 def known_columns(options: Options) -> Reading:
-    """As far as the grid knows them. Raises ConfigError if they are unknown."""
+    """The columns as far as the grid knows them. Raises ConfigError if they are unknown."""
     if options.value_format == "binary":
         return _chosen(options, Reading(BINARY, _layout(options, "binary", ("key",))))
     with options.client() as client:
@@ -123,7 +123,7 @@ def _chosen(options: Options, known: Reading) -> Reading:
 
 
 def _fields(layout: Layout, wanted: StructType, there: StructType | None) -> tuple[str, ...] | None:
-    """None if requesting fields would save nothing."""
+    """The fields to request; None if that would save nothing."""
     names = [name for name in wanted.names if name not in (PARTITION, layout.bad.column)]
     if layout.value_format != "json" or there is None or set(names) >= set(there.names):
         return None

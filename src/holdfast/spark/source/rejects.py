@@ -20,7 +20,7 @@ from holdfast.spark.rows.entry_encoder import Wrong
 
 
 def open_folder(path: str) -> tuple[fs.FileSystem, str]:
-    """For a URI such as `s3://...` or a local path. Raises ConfigError."""
+    """The file system and the path of a URI such as `s3://...` or a local path. Raises ConfigError."""
     try:
         if "://" in path:
             return fs.FileSystem.from_uri(path)

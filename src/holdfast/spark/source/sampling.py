@@ -121,7 +121,7 @@ def _kind(cells: Iterable[bytes]) -> Any:
 
 
 def _json_fields(values: Iterable[bytes]) -> StructType | None:
-    """None if a value is no object, or a name cannot name a column."""
+    """The fields of JSON objects; None if a value is no object, or a name cannot name a column."""
     kinds: dict[str, set[type]] = {}
     for value in values:
         try:
@@ -164,7 +164,7 @@ _COMPACT_KINDS: dict[int, Any] = {
 
 
 def _compact_fields(ids: Iterable[bytes], fetch: Callable[[int], Schema | None]) -> StructType | None:
-    """None if a schema is unknown, or fields differ or are unsupported."""
+    """The fields of Compact objects; None if a schema is unknown, or fields differ or are unsupported."""
     kinds: dict[str, Any] = {}
     for one in sorted(ids):
         schema = fetch(int.from_bytes(one, "big", signed=True))

@@ -46,7 +46,7 @@ _ALIASES = frozenset({"path", "username"})
 
 
 def is_change_stream(given: Mapping[str, str]) -> bool:
-    """Whether these are options of a change stream: Spark asks for columns without saying for which kind of read."""
+    """Whether these are options of a change stream: Spark asks for columns, but not for which kind of read."""
     return any(name.lower() == _SIGN for name in given)
 
 
