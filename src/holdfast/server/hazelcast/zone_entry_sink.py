@@ -41,7 +41,7 @@ class ZoneMap:
 
 
 def _answer(read: _Read) -> bytes:
-    """The response with the present value, or, if the map has moved or was destroyed since, with the one that it had."""
+    """The response with the present value; with the former one if the map has moved or was destroyed since."""
     row, correlation, replica, partition, name, held, key, found = read
     present = replica.state.copies[partition].maps.get(name)
     if present is not None and (held is None or held is present):
