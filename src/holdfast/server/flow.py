@@ -1,6 +1,6 @@
 """Limits of the work in progress for one connection: unread responses, and long work in slices.
 
-What one connection does in a turn of the event loop delays all others, timers and replication, and bytes alone do not
+The work of one connection in a turn of the event loop delays all others, timers and replication, and bytes alone do not
 bound it. Example: a read buffer of 256 KB holds 11,000 pings, or 32,000 requests for the partition table, whose
 responses are large. So a session counts units of work (about 1 µs each) and stops in the middle of the buffer after
 `TURN_UNITS`, 5 ms; the rest waits for a later turn. The door bounds the sum of all connections by time (server/D-3).

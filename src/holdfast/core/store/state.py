@@ -66,7 +66,7 @@ class State(Protocol):
         """The content of these key ranges (None: all); None: nothing. `of` numbers the updates."""
 
     def receiver(self) -> Receiver:
-        """What fills this new state."""
+        """The receiver that fills this new state."""
 
     def with_remaining_ttl(self, record: Record, now_ns: int) -> Record:
         """An earlier update, with the rest of its times."""
