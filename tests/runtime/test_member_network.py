@@ -310,6 +310,11 @@ def test_a_bad_frame_ends_its_connection_alone(
     assert not pair.driver.stopped
 
 
+def test_a_member_whose_process_has_ended_is_reported_soon() -> None:
+    """Requests wait meanwhile."""
+    assert sum(outgoing_connection.RETRY_S[: member_network.REFUSALS_TO_SILENCE - 1]) <= 0.05
+
+
 def test_an_address_that_nobody_can_have_is_given_up_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """ConnectionLog may name any address, and answers go there."""
     monkeypatch.setattr(outgoing_connection, "RETRY_S", (0.001, 0.001))

@@ -184,9 +184,8 @@ def main(quick: bool, out: Path | None) -> None:
         "Made by `python -m holdfast_lab.bench.features" + (" --quick`." if quick else "`."),
         report.table(HEAD, rows([use.name for use in USES], results)),
     ]
-    for names in ([one.name for one in redis], [one.name for one in hazelcast]):
-        if names:
-            parts.append(report.table(["beside it", *HEAD[1:]], rows(names, results)))
+    groups = [names for names in ([one.name for one in redis], [one.name for one in hazelcast]) if names]
+    parts += [report.table(["beside it", *HEAD[1:]], rows(names, results)) for names in groups]
     told = [f"{report.machine(load)}; {effort.rounds} rounds of {effort.seconds:g} s.", *remarks(results)]
     text = "\n\n".join([*parts, "\n".join(f"* {one}" for one in told)]) + "\n" + METHOD
     click.echo(text)

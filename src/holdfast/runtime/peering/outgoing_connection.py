@@ -29,9 +29,10 @@ from holdfast.runtime.peering.member_handshake import (
 from holdfast.runtime.peering.seed_places import SeedPlaces
 from holdfast.wire import doors
 
-RETRY_S = (0.05, 0.1, 0.2, 0.4, 0.8)
+RETRY_S = (0.01, 0.03, 0.1, 0.3, 0.9)
 """Pauses after failed attempts to connect. After the last one, the next attempt is made when something is
-sent.
+sent. The first ones are short, because requests wait until a member whose process has ended is removed: after
+40 ms its port has refused three connections (`member_network.REFUSALS_TO_SILENCE`).
 """
 SPEAK_AFTER_S = 2.0
 """A connecting member that has received nothing for so long sends its first bytes. A port for clients waits
