@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.aio import Client, Map
+from holdfast.aio import Client, Map, asyncio_client
 from holdfast.errors import ConfigError, Denied, NotReady, ProtocolError, Refused, Unknown
 from holdfast_lab.processes.local_cluster import LocalCluster, ManagedMember
 
@@ -190,6 +190,52 @@ def held_up(members: list[ManagedMember]) -> Iterator[None]:
     finally:
         for member in members:
             os.kill(member.process.pid, signal.SIGCONT)
+
+
+def test_a_silent_viewer_is_replaced_by_another_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members and owners arrive on one connection. If that member hangs, another one reports its removal, and a
+    request that waits for it goes to the next owner.
+    """
+    monkeypatch.setattr(asyncio_client, "SILENCE_S", 1e9)
+    monkeypatch.setattr(asyncio_client, "PING_AFTER_S", 0.2)
+    monkeypatch.setattr(asyncio_client, "VIEWER_SILENCE_S", 1.0)
+
+    async def run(cluster: LocalCluster) -> None:
+        async with Client(cluster.client_addresses()) as client:
+            await until(lambda: len(client.connected) == 3)
+            viewer = client._viewer
+            assert viewer is not None
+            entries = client.map("silent")
+            keys = [f"k{number}" for number in range(100)]
+            for key in keys:
+                await entries.set(key, key)
+            silent = next(m for m in cluster.members if m.client_address.endswith(f":{viewer.address[1]}"))
+            with held_up([silent]):
+                assert await asyncio.gather(*map(entries.get, keys)) == keys
+                assert client._viewer is not viewer
+                assert viewer.ended == "the member has left the cluster"
+
+    with LocalCluster(members=3, config="[cluster]\nsuspect_after_ms = 3000\n") as cluster:
+        cluster.wait_settled()
+        asyncio.run(run(cluster))
+
+
+def test_only_the_viewer_reports_members_and_owners(cluster: LocalCluster) -> None:
+    """A member that hung may send, when it goes on, what was true before."""
+
+    async def run() -> None:
+        async with Client(cluster.client_addresses()) as client:
+            await until(lambda: len(client.connected) == 3 and None not in client.route)
+            other = next(line for line in client.lines() if line is not client._viewer)
+            route = list(client.route)
+            viewer = client._viewer
+            assert viewer is not None
+            with pytest.raises(ProtocolError):
+                client._heard(viewer, asyncio_client.PARTITIONS_VIEW, b"no message")
+            client._heard(other, asyncio_client.PARTITIONS_VIEW, b"no message")
+            assert client.route == route
+
+    asyncio.run(run())
 
 
 def test_cancelled_and_closed_leave_nothing(cluster: LocalCluster) -> None:

@@ -51,6 +51,10 @@ BEAT_S = 1.0
 PING_AFTER_S = 5.0
 SILENCE_S = 60.0
 """A connection without any answer for so long is closed, as official clients do."""
+VIEWER_SILENCE_S = 7.0
+"""After so long without any answer from the viewer, another connection becomes the viewer. Longer than `PING_AFTER_S`,
+and not than `cluster.suspect_after_ms`, so that the removal of a member that hangs is heard at once.
+"""
 REPAIR_S = 60.0
 """Interval of the check of near caches for lost invalidations."""
 _VIEW, _PING = form(CLUSTER_VIEW, b"\0", alone=True), form(PING, b"", alone=True)
@@ -355,12 +359,15 @@ class Client:
         except TimeoutError:
             pass
 
-    def _heard(self, kind: int, whole: bytes) -> None:
+    def _heard(self, line: MemberLine, kind: int, whole: bytes) -> None:
+        if line is not self._viewer:
+            # A former viewer that hung may send what is no longer true.
+            return
         if kind == MEMBERS_VIEW:
             if members := read_members(reader_of(whole)):
                 self._members = members
-                for line in [line for uuid, line in self._lines.items() if uuid not in members]:
-                    line.end("the member has left the cluster")
+                for left in [other for uuid, other in self._lines.items() if uuid not in members]:
+                    left.end("the member has left the cluster")
                 self._wake()
         elif kind == PARTITIONS_VIEW:
             self._owners = read_owners(reader_of(whole), self.partition_count)
@@ -394,13 +401,7 @@ class Client:
         repaired_s = asyncio.get_running_loop().time()
         while True:
             await self._open_missing()
-            viewer = next(iter(self._lines.values()), None)
-            if self._viewer is None and viewer is not None:
-                self._viewer = viewer
-                try:
-                    await self._control(viewer, _VIEW)
-                except HoldfastError as failed:
-                    viewer.end(f"no updates of members and owners: {failed}")
+            await self._choose_viewer()
             for line in list(self._lines.values()):
                 now = line.loop.time()
                 if now - line.heard_s > SILENCE_S:
@@ -412,6 +413,24 @@ class Client:
                 repaired_s = asyncio.get_running_loop().time()
                 await self._repair_all()
             await self._wait_changed(BEAT_S)
+
+    async def _choose_viewer(self) -> None:
+        """If there is no viewer or it is silent: the connection that was heard last becomes the viewer."""
+        best = max(self._lines.values(), key=lambda line: line.heard_s, default=None)
+        viewer = self._viewer
+        if best is None or best is viewer:
+            return
+        now = best.loop.time()
+        if viewer is not None and (
+            now - viewer.heard_s <= VIEWER_SILENCE_S or now - best.heard_s > VIEWER_SILENCE_S
+        ):
+            return
+        self._viewer = best
+        try:
+            async with asyncio.timeout(self.connect_timeout_s):
+                await self._control(best, _VIEW)
+        except (HoldfastError, TimeoutError) as failed:
+            best.end(f"no updates of members and owners: {failed or 'no answer in time'}")
 
     async def _repair_all(self) -> None:
         for line in self.lines():

@@ -21,10 +21,12 @@ Listener = Callable[[int, bytes], None]
 
 
 class MemberLine(asyncio.Protocol):
-    """One connection. `heard` gets kind and bytes of each event without a registration; `lost` is called at its end."""
+    """One connection. `heard` gets this connection, and kind and bytes of each event without a registration; `lost` is
+    called at its end.
+    """
 
     def __init__(
-        self, limit: int, heard: Callable[[int, bytes], None], lost: Callable[[MemberLine], None]
+        self, limit: int, heard: Callable[[MemberLine, int, bytes], None], lost: Callable[[MemberLine], None]
     ) -> None:
         self.member = b""
         """UUID as the protocol writes it; empty before authentication."""
@@ -119,7 +121,7 @@ class MemberLine(asyncio.Protocol):
         if listener is not None:
             listener(kind, whole)
         else:
-            self._heard(kind, whole)
+            self._heard(self, kind, whole)
 
     # -- the end
 
