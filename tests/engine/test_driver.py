@@ -146,6 +146,95 @@ def test_events_leave_at_the_end_of_the_turn_too(pair: Pair) -> None:
     assert heard == [b"a", b"b", b"c", b"d"]
 
 
+class Alone(Pair):
+    """A member whose updates of the map "m" go to no backup and are needed by nobody at once, and the steps that it
+    makes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.session("first")
+        self.later()
+        held = self.held = self.lane.serving[0].maps["m"]  # type: ignore[union-attr]
+        held.targets, held.sync = (), frozenset()
+        self.steps: list[tuple[str, int]] = []
+        handle = self.driver.member.handle
+
+        def watched(event: Event, now_ns: int) -> list[Effect]:
+            if not isinstance(event, TimerFired | Received):
+                self.steps.append((type(event).__name__, now_ns))
+            return handle(event, now_ns)
+
+        self.driver.member.handle = watched  # type: ignore[method-assign]
+
+    def session(self, name: str) -> None:
+        copy = self.lane.serving[0]
+        assert copy is not None
+        self.driver.enter()
+        self.lane.set(copy, "m", name.encode(), b"value", 0, 0, 0)
+        if not self.lane.settle():
+            self.lane.close_batch(lambda known: self.told.append((name, known)))
+        self.driver.leave_lane()
+
+    def wait(self, milliseconds: int) -> None:
+        self.world.run_until(self.world.now_ns + milliseconds * MILLISECOND)
+
+    @property
+    def unsent(self) -> list[bytes]:
+        return [update.key for _, _, update in self.lane.unsent]  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def alone() -> Alone:
+    return Alone()
+
+
+def test_updates_that_nothing_waits_for_are_held_and_share_a_step(alone: Alone) -> None:
+    begun_ns = alone.world.now_ns
+    alone.session("a")
+    alone.wait(1)
+    alone.session("b")
+    assert alone.unsent == [b"a", b"b"]
+    assert alone.steps == []
+    alone.wait(3)
+    assert alone.unsent == []
+    assert alone.steps == [("LaneUsed", begun_ns + 2 * MILLISECOND)]
+    alone.session("c")
+    alone.wait(3)
+    assert [kind for kind, _ in alone.steps] == ["LaneUsed", "LaneUsed"], "held anew"
+
+
+def test_held_updates_come_before_another_event(alone: Alone) -> None:
+    alone.session("a")
+    alone.driver.execute(Request(Op.SET, "m", [0], b"key", b"value"), lambda outcome: None)
+    assert [kind for kind, _ in alone.steps] == ["LaneUsed", "ClientRequest"]
+    assert alone.unsent == []
+    alone.wait(5)
+    assert len(alone.steps) == 2, "once"
+
+
+def test_held_updates_leave_with_those_that_a_backup_waits_for(alone: Alone) -> None:
+    alone.session("a")
+    begun_ns = alone.world.now_ns
+    alone.held.targets = (alone.other.driver.member.me,)
+    alone.held.sync = frozenset(alone.held.targets)
+    alone.session("b")
+    alone.wait(0)
+    assert alone.steps == [("LaneUsed", begun_ns)]
+    alone.wait(100)
+    assert alone.told[1:] == [("b", True)]
+
+
+def test_held_updates_leave_when_the_member_is_about_to_stop(alone: Alone) -> None:
+    alone.session("a")
+    alone.driver.flush()
+    assert alone.unsent == []
+    alone.session("b")
+    alone.driver.stopped = True
+    alone.driver.flush()
+    assert [kind for kind, _ in alone.steps] == ["LaneUsed"]
+
+
 class Stranger:
     """A member that knows a view which the other one of the pair has not heard of yet."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -230,6 +231,35 @@ def test_what_is_not_urgent_waits_two_milliseconds_for_more() -> None:
     life.put(0, "c", b"1")
     life.disk.until(lambda: bool(deeds(life, Sync)))
     assert life.disk.now_ns == begun_ns, "what is urgent does not"
+
+
+def test_what_comes_during_a_wait_or_a_write_asks_for_no_turn_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    life = resting()
+    turns = 0
+    schedule = life.disk.after
+
+    def after(delay_ns: int, deed: Callable[[], None]) -> None:
+        nonlocal turns
+        turns += not delay_ns
+        schedule(delay_ns, deed)
+
+    monkeypatch.setattr(life.disk, "after", after)
+    life.put(0, "a", b"1", urgent=False)
+    life.disk.run(MILLISECOND)
+    assert turns == 1
+    life.put(0, "b", b"1", urgent=False)
+    assert turns == 1, "it is gathered with the first"
+    life.disk.held.add("journal")
+    life.put(0, "c", b"1")
+    assert turns == 2, "an urgent group does not wait"
+    life.disk.run(MILLISECOND // 2)
+    life.put(0, "d", b"1")
+    assert turns == 2, "the end of the write takes it along"
+    life.disk.held.clear()
+    life.durably(life.number)
+    assert life.durable == life.number
 
 
 def test_what_is_written_is_synced_within_its_interval_and_not_again() -> None:

@@ -74,6 +74,11 @@ FRAMES_BYTES = 256 * 1024
 """An event gets no more frames for other members when it has this many, so that serving them takes a few ms."""
 DELIVERIES = frozenset({Complete, Notify, Announce, ClusterChanged, BackpressureChanged})
 LINKS = "links"
+HELD = "held updates"
+HOLD_NS = 2 * MILLISECOND
+"""How long updates stay in the lane when nothing waits for them: those of maps without backups whose journal is not
+"sync". They become fewer and larger records, and one step instead of one for each turn.
+"""
 
 
 class Driver:
@@ -95,6 +100,9 @@ class Driver:
         self.recorded: LifeRecorder | None = None
         self.callers = Callers(self._put)
         self._turn_ends = False
+        """Whether `LaneUsed` is due at the end of this turn,"""
+        self._holds = False
+        """or `HOLD_NS` after the first of the updates that are held, if no other step comes before."""
         self._end_due = self._ends_with_buffer = False
         """Whether `TurnEnded` is due, and at the end of a read buffer already."""
         self._rests = False
@@ -281,18 +289,23 @@ class Driver:
     def leave_lane(self) -> None:
         """A session has used the data lane. Its effects are carried out at the end of this turn, or before
         the next step, so that the writes of all sessions of this turn leave in one message to each backup.
+        Updates that nothing waits for are held for longer (`HOLD_NS`).
         """
         lane, batches = self._lane, self._lane.batches
-        if (
-            batches.unsent
-            or batches.unsent_puts
-            or batches.unsent_batches
-            or lane.listening
-            or lane.awaited
-            or self._out.effects
-        ) and not self._turn_ends:
+        if self._turn_ends:
+            return
+        if batches.unsent_batches or lane.listening or lane.awaited or self._out.effects:
             self._turn_ends = True
             self.world.soon(self._run)
+        elif (batches.unsent or batches.unsent_puts) and not self._holds:
+            self._holds = True
+            self._timers[HELD] = self.world.now_ns() + HOLD_NS
+            self._wake()
+
+    def flush(self) -> None:
+        """Carry out now what sessions have caused through the data lane."""
+        if not self.stopped:
+            self._run()
 
     def tick(self) -> None:
         if self.stopped:
@@ -303,7 +316,7 @@ class Driver:
             del self._timers[name]
             if name == LINKS:
                 self._links_due()
-            else:
+            elif name != HELD:
                 self._inbox.append(TimerFired(TimerName(name)))
         self._run()
         self._wake()
@@ -332,9 +345,10 @@ class Driver:
             return
         self._busy = True
         try:
-            if self._turn_ends and not self.stopped:
+            if (self._turn_ends or self._holds) and not self.stopped:
                 # Effects of sessions leave before anything else is handled.
-                self._turn_ends = False
+                self._turn_ends = self._holds = False
+                self._timers.pop(HELD, None)
                 self._step(LaneUsed())
             if self._batches and not self.stopped:
                 batches, self._batches = tuple(self._batches), []

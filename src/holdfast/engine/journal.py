@@ -153,7 +153,14 @@ class Journal:
         if self._disk.is_over:
             return
         self._intake.take(effect)
-        self._turn()
+        if not (isinstance(effect, Append) and self._is_awaited(effect)):
+            self._turn()
+
+    def _is_awaited(self, append: Append) -> bool:
+        """Whether a turn that comes anyway takes it along: at the end of a write, or of a wait for more."""
+        if self._checkpoints.under_way:
+            return False
+        return self._busy or (self._gathering and not append.urgent)
 
     def admitted(self, cluster_id: str, *, behind: bool) -> None:
         """This cluster has admitted this life of the store: later writes are durable only after that.

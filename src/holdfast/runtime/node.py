@@ -283,6 +283,7 @@ class Node(MemberGrid):
 
     async def stop(self) -> None:
         """Close all connections at once. To the cluster this is a crash unless the member has left before."""
+        self.guard(self.driver.flush)
         self.driver.stopped = True
         self._world.cancel()
         self.memory.stop()
