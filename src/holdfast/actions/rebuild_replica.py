@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class RebuildReplica(AnsweredAction, frozen=True):
-    """Replace the state of a replica on the member that gets this action by the leader's. Done when that is requested.
+    """Replace the state of a replica on the member that gets this action by the leader's. Done when that is requested;
+    the member repeats the request until it has the state.
 
     A leader transfers its leadership instead, and rejects the action: repeat it.
     """
@@ -29,7 +30,7 @@ class RebuildReplica(AnsweredAction, frozen=True):
 
     def apply(self, member: Member, reply: Callable[[object], None]) -> None:
         if (advised := member.agreed.advised(reply)) is not None:
-            reason = member.agreed.groups.rebuild(group_of(self.zone, self.partition))
+            reason = member.agreed.groups.rebuilds.begin(group_of(self.zone, self.partition))
             advised(NotReady(reason) if reason else None)
 
     def answer_text(self, answer: None) -> str:

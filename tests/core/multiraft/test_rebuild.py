@@ -8,7 +8,7 @@ from tests.core.multiraft.group_cluster import ONE, TWO, Cluster, hosted, led
 from holdfast.core.messages import GroupState, GroupStateTaken, GroupStateWanted
 from holdfast.core.model.ids import MemberId
 from holdfast.core.model.levels import ZONE_REPAIRS
-from holdfast.core.multiraft import group_host
+from holdfast.core.multiraft import group_host, replica_rebuilds, snapshot_transfer
 from holdfast.wire.codec import decode
 
 pytestmark = pytest.mark.rule("multiraft/H-9")
@@ -34,8 +34,12 @@ def hold_state(cluster: Cluster) -> tuple[MemberId, MemberId, bytes]:
     return state
 
 
+def finished(cluster: Cluster, at: int) -> bool:
+    return not cluster[at].groups.leftovers["replicas being rebuilt"]
+
+
 def rebuild(cluster: Cluster, at: int) -> str:
-    why = cluster[at].groups.rebuild(ONE)
+    why = cluster[at].groups.rebuilds.begin(ONE)
     cluster[at].end_step()
     return why
 
@@ -67,6 +71,90 @@ def test_what_was_applied_after_the_state_was_taken_is_applied_again() -> None:
     assert cluster.applied(2) == [b"one", b"two", b"three", b"four"]
 
 
+@pytest.mark.parametrize("files", [True, False])
+def test_a_state_that_is_newer_than_what_was_applied_counts_when_that_is_applied(*, files: bool) -> None:
+    cluster = wrong(files=files)
+    cluster.propose(1, b"three")
+    cluster.quiesce()
+    log = hosted(cluster, 2).group.log
+    assert log.applied < hosted(cluster, 1).group.log.applied <= log.last, (
+        "it does not know that it is committed"
+    )
+    assert rebuild(cluster, 2) == ""
+    cluster.quiesce()
+    assert cluster.applied(2) == [b"one", b"two", b"three"]
+    assert finished(cluster, 2)
+    assert not cluster.count(GroupStateWanted), "once was enough"
+
+
+def test_a_newer_state_is_installed_where_the_log_lacks_its_entries() -> None:
+    cluster = wrong()
+    cluster.cut.add(cluster[2].info.uuid)
+    cluster.propose(1, b"three")
+    cluster.quiesce()
+    cluster.cut.clear()
+    assert rebuild(cluster, 2) == ""
+    cluster.quiesce()
+    cluster.go(2)
+    assert cluster.applied(2) == [b"one", b"two", b"three"]
+    assert finished(cluster, 2)
+
+
+@pytest.mark.parametrize("lost", [GroupStateWanted, GroupState])
+def test_what_is_lost_is_requested_again(lost: type[object]) -> None:
+    cluster = wrong()
+    rebuild(cluster, 2)
+    cluster.deliver_all_but(lost)
+    assert cluster.count(lost) == 1
+    cluster.network.clear()
+    cluster.go(replica_rebuilds.AGAIN_TICKS - 1)
+    assert cluster.applied(2)[0] == b"wrong"
+    assert not finished(cluster, 2)
+    cluster.go(2)
+    assert cluster.applied(2) == [b"one", b"two"]
+    assert finished(cluster, 2)
+    cluster.go(30)
+    assert not cluster[2].timer, "then it sleeps"
+
+
+def test_each_part_of_a_long_state_counts_as_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot_transfer, "STATE_BYTES", 1)
+    monkeypatch.setattr(replica_rebuilds, "AGAIN_TICKS", 4)
+    cluster = wrong()
+    rebuild(cluster, 2)
+    for _ in range(2):
+        cluster.deliver_all_but(GroupState)
+        held = list(cluster.network)
+        cluster.network.clear()
+        cluster.go(3)
+        assert not cluster.count(GroupStateWanted)
+        cluster.network.extend(held)
+        cluster.deliver()
+    assert cluster.applied(2) == [b"one", b"two"]
+    assert finished(cluster, 2)
+
+
+def test_a_replica_that_leads_before_it_is_rebuilt_transfers_its_leadership() -> None:
+    cluster = wrong()
+    rebuild(cluster, 2)
+    cluster.network.clear()
+    cluster[1].groups.running(ONE).transfer(cluster.node(2))
+    cluster[1].end_step()
+    cluster.quiesce()
+    cluster.go(replica_rebuilds.AGAIN_TICKS + 10)
+    assert cluster.leader() is not cluster[2]
+    assert cluster.applied(2) == cluster.applied(1) == [b"one", b"two"]
+    assert finished(cluster, 2)
+
+
+def test_a_replica_that_is_stopped_is_not_rebuilt() -> None:
+    cluster = wrong()
+    rebuild(cluster, 2)
+    cluster.network.clear()
+    cluster[2].groups.stop(ONE)
+    assert finished(cluster, 2)
+
+
 def test_a_restart_after_a_rebuild_has_the_new_state() -> None:
     cluster = wrong()
     assert ONE not in cluster[2].checkpoint
@@ -90,11 +178,11 @@ def test_a_state_from_before_the_log_here_begins_changes_nothing(monkeypatch: py
         cluster.quiesce()
     cluster.go(2)
     cluster.network.append(state)
-    cluster.quiesce()
+    cluster.deliver()
     assert cluster.applied(2)[0] == b"wrong"
-    assert rebuild(cluster, 2) == "", "it can be requested again"
     cluster.quiesce()
-    assert cluster.applied(2) == cluster.applied(1)
+    assert cluster.applied(2) == cluster.applied(1), "it was requested again"
+    assert finished(cluster, 2)
 
 
 def test_a_leader_lets_another_voter_lead_first() -> None:
@@ -115,9 +203,9 @@ def test_a_leader_lets_another_voter_lead_first() -> None:
 
 def test_why_a_replica_cannot_be_rebuilt_now() -> None:
     cluster = wrong()
-    assert cluster[2].groups.rebuild(TWO) == "this member runs no replica of the partition"
+    assert cluster[2].groups.rebuilds.begin(TWO) == "this member runs no replica of the partition"
     cluster[3].groups.halt(ONE)
-    assert cluster[3].groups.rebuild(ONE) == "this member runs no replica of the partition"
+    assert cluster[3].groups.rebuilds.begin(ONE) == "this member runs no replica of the partition"
     cluster[2].out.level = ZONE_REPAIRS - 1
     assert rebuild(cluster, 2) == f"it needs feature level {ZONE_REPAIRS} (holdfast cluster upgrade)"
     cluster[2].out.level = ZONE_REPAIRS

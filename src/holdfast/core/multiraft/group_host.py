@@ -12,8 +12,6 @@ files is the same voter, and one that returns without them is another.
 - multiraft/H-6: A member whose ticks come late, because it gets little processor time, waits longer for leaders before
   it campaigns: it has not read their messages either. With 271 groups whose members take turns of 300 ms, ten ticks
   hardly suffice for an election with files.
-- multiraft/H-9: A follower whose state is damaged is rebuilt: it gets the leader's state at some index, and applies the
-  entries of its own log after that again. Its log, term and vote stay, since it has promised them.
 - multiraft/H-7: In one step at most `GROUPS_AT_ONCE` groups tick, learn that members have gone or come, or learn that
   their writes are durable; the next ones do so in a step of their own. That bounds the size of messages and the delay
   of other maps.
@@ -33,15 +31,15 @@ from typing import Protocol
 
 from holdfast.core.journal.log import Log
 from holdfast.core.journal.recovery import RecoveredGroup
-from holdfast.core.messages import GroupMessages, GroupState, GroupStateWanted
+from holdfast.core.messages import GroupMessages, GroupState
 from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND, SECOND, GroupNumber, MemberId
-from holdfast.core.model.levels import ZONE_REPAIRS
 from holdfast.core.model.notices import CheckpointEnded, ViewInstalled
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import MemberInfo
 from holdfast.core.multiraft.group_journal import GroupJournal
 from holdfast.core.multiraft.hosted_group import GroupClient, HostedGroup, LeadChanged, PendingWrite
 from holdfast.core.multiraft.read_rounds import ReadRounds
+from holdfast.core.multiraft.replica_rebuilds import ReplicaRebuilds
 from holdfast.core.multiraft.snapshot_transfer import SnapshotTransfer
 from holdfast.core.outbox import Outbox
 from holdfast.core.raft.configuration import Configuration, NodeId
@@ -101,6 +99,7 @@ class GroupHost:
         self.rounds = ReadRounds(self.me, out, self.hosted, patience_ns)
         self.journal = GroupJournal(out, log, self.hosted, recovered)
         self.transfers = SnapshotTransfer(self.me, out, self.hosted)
+        self.rebuilds = ReplicaRebuilds(out, self.journal, self)
         self._members: dict[NodeId, MemberId] = {}
         self._dirty: set[GroupNumber] = set()
         """To look at when the step ends."""
@@ -166,31 +165,7 @@ class GroupHost:
         self.rounds.changed()
         self.rounds.ended(number)
         self.transfers.abort(number)
-
-    def rebuild(self, number: GroupNumber) -> str:
-        """Request the leader's state for the replica here (multiraft/H-9). Returns why that is not possible now; empty:
-        it was requested. A leader transfers its leadership instead.
-        """
-        hosted = self.hosted.get(number)
-        if hosted is None or hosted.halted:
-            return "this member runs no replica of the partition"
-        group = hosted.group
-        if (leading := group.leading) is not None:
-            others = [
-                node for node in sorted(group.configuration.voters - {self.me}) if node in self._members
-            ]
-            if not others:
-                return "it leads, and no other voter is here"
-            self.running(number).transfer(max(others, key=lambda node: leading.progress[node].match))
-            return "it leads: another member has to lead first"
-        leader = self._members.get(group.lead) if group.lead is not None else None
-        if leader is None:
-            return "its leader is not known"
-        if not self._out.does(ZONE_REPAIRS):
-            return f"it needs feature level {ZONE_REPAIRS} (holdfast cluster upgrade)"
-        hosted.rebuilding = True
-        self._out.send(leader, GroupStateWanted(number))
-        return ""
+        self.rebuilds.end(number)
 
     # -- requests
 
@@ -226,6 +201,9 @@ class GroupHost:
         hosted.quiet = 0
         hosted.asleep = False
         self._dirty.add(hosted.number)
+        self.start_ticking()
+
+    def start_ticking(self) -> None:
         if not self._ticking:
             self._ticking = True
             self._out.timer(TimerName.GROUPS, TICK_NS)
@@ -303,6 +281,7 @@ class GroupHost:
     def on_timer(self) -> None:
         self._ticking = False
         self.transfers.send_waiting()
+        self.rebuilds.on_tick()
         self._follows = self._follows_now()
         if not self._to_tick:
             awake = sorted([each for each in self.hosted.items() if not each[1].asleep])
@@ -325,9 +304,8 @@ class GroupHost:
                 hosted.group.tick()
                 self._dirty.add(hosted.number)
         self._more()
-        if awake and not self._ticking:
-            self._ticking = True
-            self._out.timer(TimerName.GROUPS, TICK_NS)
+        if awake or self.rebuilds.running:
+            self.start_ticking()
 
     def _follows_now(self) -> bool:
         """Whether replicas that wait for a leader count this tick (multiraft/H-6)."""
@@ -391,20 +369,25 @@ class GroupHost:
     def on_state(self, sender: MemberId, message: GroupState) -> None:
         """Take a part of a snapshot's state; with the last part, the snapshot."""
         hosted = self.hosted.get(message.group) or self._open(message.group)
-        if hosted is None or hosted.halted or not self.transfers.receive(sender, hosted, message):
+        if hosted is None or hosted.halted:
+            return
+        log = hosted.group.log
+        if log.snapshot is not None and not log.snapshot_handed:
+            # The end of the step takes its pieces.
+            return
+        if not self.transfers.receive(sender, hosted, message):
             return
         self._wake(hosted)
-        if message.last:
-            snapshot = message.snapshot.snapshot
-            rebuilt = (
-                hosted.rebuilding and snapshot is not None and snapshot.index <= hosted.group.log.applied
-            )
-            hosted.rebuilding = False
-            if rebuilt and snapshot is not None:
-                hosted.rebuild(snapshot, self.transfers.take_arrived(hosted, snapshot))
-                self.journal.write_out(hosted.number)
-            else:
-                hosted.group.step(message.snapshot)
+        rebuilds = self.rebuilds.progressed(hosted.number)
+        if not message.last:
+            return
+        snapshot = message.snapshot.snapshot
+        assert snapshot is not None, "only parts of a snapshot are received"
+        if not rebuilds or snapshot.index > log.applied:
+            hosted.group.step(message.snapshot)
+        if rebuilds and log.snapshot is None:
+            # It is not installed, since the log has its entries.
+            self.rebuilds.take(hosted, snapshot, self.transfers.take_arrived(hosted, snapshot))
 
     # -- the end of a step
 
@@ -449,6 +432,9 @@ class GroupHost:
         if ready.abandoned:
             hosted.client.restore(())
             hosted.reads.clear()
+            self.rebuilds.end(hosted.number)
+        if ready.leadership_changed:
+            self.rebuilds.on_leader(hosted.number)
         self._write(hosted, ready)
         for message in ready.messages:
             if message.kind is RaftKind.SNAPSHOT:
@@ -469,6 +455,7 @@ class GroupHost:
         if ready.snapshot is not None:
             pieces = self.transfers.take_arrived(hosted, ready.snapshot)
             hosted.client.restore(pieces)
+            self.rebuilds.end(hosted.number)
         write = self.journal.write(hosted, ready, pieces)
         if write.done and not hosted.writing:
             self._release(hosted, write)
@@ -483,6 +470,7 @@ class GroupHost:
         if commands:
             hosted.client.apply(commands)
         hosted.group.applied(entries)
+        self.rebuilds.on_applied(hosted)
         self._dirty.add(hosted.number)
         hosted.bytes_since += sum(entry.size for entry in entries)
         metastore = hosted.number == METASTORE_GROUP
@@ -534,6 +522,7 @@ class GroupHost:
             "reads of groups": sum(len(hosted.reads) for hosted in self.hosted.values())
             + self.rounds.leftovers,
             "states of groups on their way": self.transfers.leftovers,
+            "replicas being rebuilt": self.rebuilds.running,
         }
 
 

@@ -79,7 +79,6 @@ class HostedGroup:
         "number",
         "quiet",
         "reads",
-        "rebuilding",
         "term_seen",
         "writing",
     )
@@ -98,27 +97,26 @@ class HostedGroup:
         """It takes no part until it is resumed."""
         self.quiet: int
         """Ticks since something happened."""
-        self.rebuilding = False
-        """The leader's state was requested (multiraft/H-9)."""
         self.bytes_since = 0
         """Approximate, of entries applied since the log was last compacted."""
         self.term_seen = group.term
         self.known_to = group.log.last
         """Entries up to this index were in the files, or are applied again: they are not news (raft_partition/Z-10)."""
 
-    def rebuild(self, snapshot: RaftSnapshot, pieces: Sequence[bytes]) -> None:
-        """Replace the state by the leader's at an applied index, and apply later entries again (multiraft/H-9). Does
-        nothing if the log here begins after that index: the state can be requested again.
+    def rebuild(self, snapshot: RaftSnapshot, pieces: Sequence[bytes]) -> bool:
+        """Replace the state by the leader's at an applied index, and apply later entries again (multiraft/H-9). Returns
+        whether that was done: not if the log here begins after that index.
         """
         log, index = self.group.log, snapshot.index
         assert index <= log.applied, "a newer state is installed as any"
         self.known_to = max(self.known_to, log.applied)
         if index < log.base or log.term(index) != snapshot.term or log.snapshot is not None:
-            return
+            return False
         self.client.restore(pieces)
         later = log.entries_from(index + 1, upto=log.applied) if index < log.applied else ()
         if commands := [entry for entry in later if entry.data]:
             self.client.apply(commands)
+        return True
 
     def is_idle(self, here: AbstractSet[NodeId]) -> bool:
         """Whether nothing is pending here and, if this replica leads, at any follower among the nodes in the view.
