@@ -166,10 +166,12 @@ def test_a_map_whose_end_is_not_known_everywhere_is_not_reported_empty() -> None
     assert MapEmptied(0, "m") not in primary.notices
 
 
-def test_a_map_that_was_here_before_is_forgotten_before_it_moves_here_again() -> None:
+@pytest.mark.parametrize("emptied", [False, True])
+def test_a_map_that_was_here_before_is_forgotten_before_it_moves_here_again(*, emptied: bool) -> None:
     primary = Primary(moves=Moves(), changes_bytes=100_000)
     primary.hold()
-    primary.ask(Op.REMOVE)
+    if emptied:
+        primary.ask(Op.REMOVE)
     primary.acknowledge()
     primary.told.clear()
     fill = FillMap(NUMBER, 1, 0, [b"k"], [b"moved"], above=2 * COUNTERS)

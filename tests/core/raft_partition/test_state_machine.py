@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.config import MapSettings, Settings
+from holdfast.core.model.map_moves import COUNTERS, FillMap, decode_move_answer, encode_move
 from holdfast.core.model.operations import Op, Request
 from holdfast.core.model.records import Change
 from holdfast.core.model.zone_batches import ZoneWrite
+from holdfast.core.operations.move_steps import NOT_FORGOTTEN
 from holdfast.core.raft_partition.state_machine import StateMachine
 from holdfast.core.store.entry_mapping import NewEntries
 
@@ -263,3 +265,22 @@ def test_observers_of_a_map_hear_of_writes_of_the_log() -> None:
     before = held.state.digests().copy()
     write(state, ("m", b"a", b"2", 0, 0), ("m", b"c", b"3", 0, 0), ("m", b"b", None, 0, 0))
     assert held.state.digests() == held.state.range_digests() != before
+
+
+@pytest.mark.rule("model/M-3")
+@pytest.mark.parametrize("emptied", [False, True])
+def test_a_map_that_was_here_before_is_forgotten_before_it_moves_here_again(*, emptied: bool) -> None:
+    state = machine()
+    write(state, ("n", b"a", b"old", 0, 0))
+    if emptied:
+        write(state, ("n", b"a", None, 0, 0))
+    fill = FillMap(1, 1, 0, [b"k"], [b"moved"], above=2 * COUNTERS)
+    request = Request(Op.FILL, "n", [3], value=encode_move(fill))
+    refused = decode_move_answer(state.carry_out(request, 1, None))  # type: ignore[arg-type]
+    assert refused.refused == NOT_FORGOTTEN
+    assert "n" not in state.copies[3].maps
+    filled = decode_move_answer(state.carry_out(request, 1, None))  # type: ignore[arg-type]
+    assert not filled.refused
+    held = state.copies[3].maps["n"]
+    assert held.state.entries == {b"k": b"moved"}
+    assert held.counter > 2 * COUNTERS

@@ -39,7 +39,7 @@ from holdfast.core.primary_backup.packed_puts_cy import PackedPuts
 from holdfast.core.primary_backup.pending_acks import PendingAcks
 from holdfast.core.primary_backup.replication_targets import ReplicationTargets
 from holdfast.core.store.entry_mapping import NewEntries
-from holdfast.core.store.move_marks import mark_in, marks_in
+from holdfast.core.store.move_marks import marks_in
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import AnyReplica, MapReplica
 from holdfast.core.store.request_ids import mark_of, naming
@@ -322,15 +322,19 @@ class Lane:
             record = Record(held.name, number, change, key, b"", ttl_ms, max_idle_ms, 0, *extra)
             self.record(copy, held, record)
 
-    def carry_out(self, copy: PartitionCopy, held: AnyReplica, update: Update) -> bytes | None:
-        """Number, apply and record it; returns the result."""
+    def carry_out(
+        self, copy: PartitionCopy, held: AnyReplica, update: Update, *, moves: bool = False
+    ) -> bytes | None:
+        """Number, apply and record it; returns the result. `moves`: a step of the map's move to this copy, whose change
+        stream has no readers yet.
+        """
         state, key, change = held.state, update.key, update.change
         kind = None
         if self.listening:
             kind = EventKind.UPDATED if change is Change.CALL else update.kind
         old = state.former(key) if kind is not None or held.changes else None
         key_hash = state.hash_word(key) if kind is not None else 0
-        assert change is not Change.CLEAR or not held.changes or mark_in(copy.maps, held.name) is not None, (
+        assert change is not Change.CLEAR or not held.changes or moves, (
             "change streams cannot report a CLEAR, except of a map that moves"
         )
         number = held.updates.next()

@@ -302,7 +302,7 @@ class PrimaryCopy:
                 held = copy.services[part_name(name)]
             else:
                 held = copy.maps.get(name) or lane.open(copy, name)
-            applied = lane.carry_out(copy, held, update)
+            applied = lane.carry_out(copy, held, update, moves=request.op in MOVING)
         if isinstance(fill, FillMap) and fill.round and request.map in copy.maps:
             # They may have been used in the source all the time.
             copy.maps[request.map].state.all_used(self._out.now_ns)

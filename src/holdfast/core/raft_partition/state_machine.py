@@ -29,13 +29,13 @@ from typing import Protocol
 from holdfast.config import MOVES_MAP, Settings
 from holdfast.core.model.decisions import Decision, Update
 from holdfast.core.model.ids import MILLISECOND
-from holdfast.core.model.map_moves import EndMove, FillMap, MarkKind, decode_move_step
+from holdfast.core.model.map_moves import EndMove, FillMap, MarkKind, decode_move_answer, decode_move_step
 from holdfast.core.model.operations import MOVING, WHOLE, EntryEvent, EventKind, Op, Request, Value
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.model.zone_batches import ZoneWrite
 from holdfast.core.operations.map_operations import decide, decide_whole
-from holdfast.core.operations.move_steps import decide_move
+from holdfast.core.operations.move_steps import NOT_FORGOTTEN, decide_move
 from holdfast.core.raft_partition.partition_snapshot import pieces_of, restore
 from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.move_marks import counter_when_opened, is_closed, marks_in, number_above
@@ -147,8 +147,9 @@ class StateMachine:
         if decision.updates and isinstance(step, FillMap) and step.round and request.map in copy.maps:
             # They may have been used in the source all the time.
             copy.maps[request.map].state.all_used(self.now_ns())
-        ends = isinstance(step, EndMove) and not step.keep
-        if decision.updates and ends and request.map in copy.maps:
+        ends = isinstance(step, EndMove) and not step.keep and decision.updates
+        first = isinstance(step, FillMap) and not step.place
+        if request.map in copy.maps and (ends or (first and _is_left_over(decision.answer))):
             copy.forget(request.map)
         if request.id and decision.updates:
             copy.requests.note(mark_of(request.id, decision.answer))
@@ -368,3 +369,11 @@ class StateMachine:
             for held in copy.maps.values():
                 held.changes = self._settings.map(held.name).changes_bytes
         self.copies = copies
+
+
+def _is_left_over(answer: Value) -> bool:
+    """Whether a fill was rejected because the copy has the map from before. All replicas forget it here, so that the
+    next fill begins it again (model/M-3).
+    """
+    assert isinstance(answer, bytes), "steps of a move have answers"
+    return decode_move_answer(answer).refused == NOT_FORGOTTEN
