@@ -59,7 +59,7 @@ def test_the_first_page_waits_until_the_leader_is_confirmed(grid: OneMemberGrid,
     number = post(wire, own.Scan, MAP, PARTITION, rows_max=6)
     assert wire.answers() == []
     [(batch, _)] = grid.batches
-    assert (batch.reads, batch.writes) == ([PARTITION], [])
+    assert (batch.reads, batch.changes) == ([PARTITION], [])
     grid.copies[PARTITION].open(MAP).state.entries[KEYS[50]] = b"later"
     grid.carry_out()
     [page] = wire.answers()
@@ -112,7 +112,7 @@ def test_a_slice_of_a_partition_is_one_batch(grid: OneMemberGrid, wire: Wire) ->
     post(wire, own.PutColumns, MAP, [PARTITION], [40], own.ColumnBatch.of(keys, [b"v" * size] * 40))
     while wire.session._flow.halted:
         wire.session.resume()
-    counts = [len(writes) for batch, _ in grid.batches for _, writes in batch.writes]
+    counts = [len(part.writes) for batch, _ in grid.batches for _, [part] in batch.changes]
     assert sum(counts) == 40
     assert 4 <= len(counts) <= 8
     assert wire.answers() == [], "nothing is acknowledged before it is in the log"
@@ -161,7 +161,7 @@ def test_rows_without_kinds_have_the_times_of_the_map_or_their_own(grid: OneMemb
         ttls_ms=[-1, 0, 70],
     )
     [(batch, _)] = grid.batches
-    assert [write[3] for write in batch.writes[0][1]] == [5000, 0, 70]
+    assert [write[3] for write in batch.changes[0][1][0].writes] == [5000, 0, 70]
 
 
 def test_rows_with_a_maximum_idle_time_are_requests_of_their_own(grid: OneMemberGrid, wire: Wire) -> None:

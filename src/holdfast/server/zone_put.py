@@ -7,7 +7,7 @@ from functools import partial
 
 from holdfast.core.model.levels import ZONE_IDLE_TIMES
 from holdfast.core.model.operations import DEFAULT_TTL, Op, Outcome, Request, Status
-from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone, ZoneWrite
+from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone, ZoneWrite, ZoneWrites
 from holdfast.core.raft_partition.map_homes import NO_MAX_IDLE
 from holdfast.server.flow import SLICE_BYTES, SLICE_ITEMS, Work
 from holdfast.server.grid import Grid
@@ -95,7 +95,8 @@ class ZonePut:
     def _write(self, partition: int, writes: list[ZoneWrite]) -> None:
         if writes:
             self._waiting += 1
-            self._grid.zone_batch(ZoneBatch(self._zone, [(partition, writes)]), self._on_batch)
+            batch = ZoneBatch(self._zone, [(partition, [ZoneWrites(writes, partition)])])
+            self._grid.zone_batch(batch, partial(self._on_batch, partition))
 
     def _max_idle_of(self, row: int) -> int:
         """The maximum idle time in ms; 0: for ever."""
@@ -103,8 +104,8 @@ class ZonePut:
         max_idle_ms = idles_ms[row] if idles_ms else DEFAULT_TTL
         return self._max_idle_ms if max_idle_ms == DEFAULT_TTL else max_idle_ms
 
-    def _on_batch(self, done: ZoneBatchDone) -> None:
-        for partition, outcome in done.failed:
+    def _on_batch(self, partition: int, done: ZoneBatchDone) -> None:
+        for _, outcome in done.failed:
             self._on_failed(partition, outcome)
         self._one_less()
 

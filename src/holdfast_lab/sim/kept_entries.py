@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from holdfast.core.member_view import MemberView
 from holdfast.core.model.ids import METASTORE_GROUP, GroupNumber, MemberId, place_of
 from holdfast.core.model.operations import Op
+from holdfast.core.model.zone_batches import ZoneRequests, ZoneWrites
 from holdfast.core.raft.group import Group
 from holdfast.core.raft.raft_messages import RaftEntry
-from holdfast.core.raft_partition.partition_commands import ZoneRequests, ZoneWrites, decode_command
+from holdfast.core.raft_partition.partition_commands import decode_command
 from holdfast_lab.check.linearizability import Call, Outcome
 from holdfast_lab.sim.calls import key_of, name_of
 

@@ -17,7 +17,7 @@ from holdfast.config import Settings
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import DEFAULT_TTL, Op, Outcome, Request, Status, Value
-from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone, ZoneWrite
+from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone, ZoneChanges, ZoneRequests, ZoneWrites
 from holdfast.engine.driver import Driver
 from holdfast_lab.sim.calls import Asked, Knowledge, asked, wire_key, wire_value
 from holdfast_lab.sim.clients import client as clients
@@ -466,9 +466,38 @@ class Client:
         driver.leave_lane()
 
 
-def _write(request: Request) -> ZoneWrite:
-    value = request.value if request.op in (Op.SET, Op.PUT) else None
-    return (request.map, request.key, value, max(0, request.ttl_ms), 0)
+_PLAIN_WRITES = frozenset({Op.SET, Op.PUT, Op.REMOVE, Op.DELETE})
+BATCHED = _PLAIN_WRITES | {
+    Op.PUT_IF_ABSENT,
+    Op.REPLACE,
+    Op.REPLACE_IF_SAME,
+    Op.REMOVE_IF_SAME,
+    Op.SET_TTL,
+    Op.EVICT,
+    Op.TRY_PUT,
+    Op.PUT_ALL,
+}
+"""Changes that sessions send to a zone in batches."""
+
+
+def _changes(requests: Sequence[Request]) -> list[ZoneChanges]:
+    """As a session forms them."""
+    found: list[ZoneChanges] = []
+    for request in requests:
+        last = found[-1] if found else None
+        if request.op not in _PLAIN_WRITES:
+            if isinstance(last, ZoneRequests):
+                last.requests.append(request)
+            else:
+                found.append(ZoneRequests([request]))
+            continue
+        value = request.value if request.op in (Op.SET, Op.PUT) else None
+        write = (request.map, request.key, value, max(0, request.ttl_ms), 0)
+        if isinstance(last, ZoneWrites):
+            last.writes.append(write)
+        else:
+            found.append(ZoneWrites([write], request.partitions[0]))
+    return found
 
 
 class _ZoneSession:
@@ -490,7 +519,7 @@ class _ZoneSession:
             return False
         if request.op is Op.GET:
             self._read.append((request, done, replica.look(partition, request.map, request.key)))
-        elif request.op in (Op.SET, Op.PUT, Op.REMOVE, Op.DELETE):
+        elif request.op in BATCHED:
             self._wrote.setdefault(partition, []).append((request, done))
         else:
             return False
@@ -506,8 +535,8 @@ class _ZoneSession:
         if batch is None:
             return
         self._batch, self._wrote, self._read = None, {}, []
-        batch.writes = [
-            (partition, [_write(one) for one, _ in writes]) for partition, writes in wrote.items()
+        batch.changes = [
+            (partition, _changes([one for one, _ in changes])) for partition, changes in wrote.items()
         ]
 
         def told(result: ZoneBatchDone) -> None:
@@ -516,14 +545,14 @@ class _ZoneSession:
                     done(Outcome(Status.OK, value))
                 else:
                     self._driver.execute(request, done)
-            lost, former = dict(result.failed), dict(result.former)
-            for partition, writes in wrote.items():
-                failed = lost.get(partition)
-                for at, (request, done) in enumerate(writes):
+            lost, found = dict(result.failed), dict(result.answers)
+            for place, changes in enumerate(wrote.values()):
+                failed = lost.get(place)
+                for at, (request, done) in enumerate(changes):
                     if failed is None:
-                        old = former[partition][at]
-                        answers = {Op.PUT: old, Op.REMOVE: old, Op.DELETE: old is not None}
-                        done(Outcome(Status.OK, answers.get(request.op)))
+                        value = found[place][at]
+                        plain = {Op.SET: None, Op.DELETE: value is not None}
+                        done(Outcome(Status.OK, plain.get(request.op, value)))
                     elif failed.status is Status.MOVED:
                         self._driver.execute(request, done)
                     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 import pytest
@@ -10,9 +11,11 @@ from tests.core.multiraft.group_cluster import Cluster, Process
 
 from holdfast.config import MapSettings, Settings
 from holdfast.core.model.ids import MILLISECOND, GroupNumber, group_of, place_of
-from holdfast.core.model.map_moves import NoMoves
+from holdfast.core.model.levels import ZONE_IDLE_TIMES
+from holdfast.core.model.map_moves import CLOSED, NoMoves, PauseMap, encode_move
 from holdfast.core.model.operations import EntryEvent, EventKind, Op, Outcome, Request, Status
 from holdfast.core.model.records import Change
+from holdfast.core.model.zone_batches import ZoneChanges, ZoneRequests, ZoneWrites
 from holdfast.core.multiraft.hosted_group import ReplicaNotice
 from holdfast.core.primary_backup.cuts import Cuts
 from holdfast.core.raft.configuration import Configuration
@@ -26,6 +29,7 @@ SETTINGS = Settings(
         "default": MapSettings(),
         "near": MapSettings(reads="local", raft_zone="z"),
         "told": MapSettings(changes_bytes=1 << 20),
+        "ends": MapSettings(ttl_ms=60_000, max_idle_ms=30_000),
     }
 )
 
@@ -140,6 +144,53 @@ def test_a_write_is_answered_when_a_majority_has_it_and_all_replicas_come_to_the
         EventKind.ADDED,
     ]
     assert sum(bool(sink.heard) for sink in maps.sinks) == 1, "only the leader tells listeners"
+
+
+@pytest.mark.rule("raft_partition/Z-8")
+@pytest.mark.parametrize("closed", ["m", "n"])
+def test_all_changes_of_a_batch_are_applied_or_none(closed: str) -> None:
+    """Batches of two maps that share a log entry: only those of the closed one are rejected."""
+    maps = Maps()
+    at = maps.leader
+    told: dict[str, Outcome] = {}
+    pause = Request(Op.MOVE, closed, [3], value=encode_move(PauseMap(1, 1)))
+    maps.replications[at].propose(pause, lambda outcome: None)
+    maps.end_step(at)
+    maps.cluster.go(3)
+    index = maps.partitions[at].state.index
+    for name in ("m", "n"):
+        changes: list[ZoneChanges] = [
+            ZoneWrites([(name, b"a", b"1", 0, 0)], 3),
+            ZoneRequests([request(Op.REPLACE, "a", "2", name), request(Op.PUT_IF_ABSENT, "b", "3", name)]),
+            ZoneWrites([(name, b"c", b"4", 0, 0)], 3),
+        ]
+        maps.replications[at].change(3, changes, partial(told.__setitem__, name))
+    maps.end_step(at)
+    maps.cluster.go(3)
+    open_ = "n" if closed == "m" else "m"
+    assert maps.partitions[at].state.index == index + 1, "they share an entry"
+    assert told == {closed: CLOSED, open_: Outcome(Status.OK, [None, b"1", None, None])}
+    for partition in maps.partitions:
+        held = partition.state.copies[3].maps
+        assert held[open_].state.entries == {b"a": b"2", b"b": b"3", b"c": b"4"}
+        assert closed not in held
+
+
+def test_requests_of_a_batch_get_the_lifetimes_of_their_map() -> None:
+    maps = Maps()
+    at = maps.leader
+    for process in maps.cluster.processes.values():
+        process.out.level = ZONE_IDLE_TIMES
+    told: list[Outcome] = []
+    given = [request(Op.PUT_IF_ABSENT, key, "1", "ends") for key in ("a", "b")]
+    given[1] = msgspec.structs.replace(given[1], ttl_ms=7000, max_idle_ms=0)
+    maps.replications[at].change(3, [ZoneRequests(given)], told.append)
+    maps.end_step(at)
+    maps.cluster.go(3)
+    assert told == [Outcome(Status.OK, [None, None])]
+    expiries = maps.partitions[at].state.copies[3].maps["ends"].state.expiries
+    found = {key: (one.ttl_ms, one.max_idle_ms) for key, one in expiries.items()}
+    assert found == {b"a": (60_000, 30_000), b"b": (7000, 0)}
 
 
 @pytest.mark.rule("raft_partition/Z-10")

@@ -16,7 +16,7 @@ from holdfast.core.model.ids import GroupNumber, MemberId, group_of
 from holdfast.core.model.levels import SHARED_GROUPS, ZONE_IDLE_TIMES
 from holdfast.core.model.map_moves import NoMoves
 from holdfast.core.model.operations import EntryEvent, Op, Outcome, Request, Status
-from holdfast.core.model.zone_batches import ZoneBatch
+from holdfast.core.model.zone_batches import ZoneBatch, ZoneRequests, ZoneWrites
 from holdfast.core.multiraft.hosted_group import ReplicaNotice
 from holdfast.core.raft.configuration import Configuration
 from holdfast.core.raft.leader import ProposalRefused
@@ -205,11 +205,19 @@ def test_the_leader_of_a_shared_group_serves_all_its_client_partitions(bench: Ro
         3: {b"k": b"3"},
     }
     assert [one.counter for one in held.values()] == [1, 1]
-    batch = ZoneBatch(7, [(3, [("m", b"k", None, 0, 0)]), (1, [("m", b"l", b"2", 0, 0)])], [1, 3])
+    absent = Request(Op.PUT_IF_ABSENT, "m", [1], b"k", b"no")
+    batch = ZoneBatch(
+        7,
+        [
+            (3, [ZoneWrites([("m", b"k", None, 0, 0)], 3)]),
+            (1, [ZoneWrites([("m", b"l", b"2", 0, 0)], 1), ZoneRequests([absent])]),
+        ],
+        [1, 3],
+    )
     bench.zones.take(9, batch)
     _run(bench)
     [done] = [each.answer for each in bench.process.told if isinstance(each, Complete) and each.token == 9]
-    assert sorted(done.former) == [(1, [None]), (3, [b"3"])]
+    assert sorted(done.answers) == [(0, [b"3"]), (1, [None, b"1"])]
     assert done.unconfirmed is None
     assert held[1].state.entries == {b"k": b"1", b"l": b"2"}
     assert not held[3].state.entries

@@ -39,7 +39,7 @@ from holdfast.core.model.partition_events import News, Number
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change
 from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionFate
-from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
+from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone, ZoneChanges, ZoneWrites
 from holdfast.core.operations.map_operations import version_of
 from holdfast.core.primary_backup.cuts import Cuts, Taken
 from holdfast.core.raft_partition.map_homes import ZoneEntries
@@ -120,7 +120,8 @@ class OneLane:
 
     def set_ttl(self, copy: PartitionCopy, name: str, key: bytes, ttl_ms: int) -> None:
         state = copy.open(name).state
-        state.schedule(key, max(ttl_ms, 0), 0, self.grid.now)
+        expiry = state.expiries.get(key)
+        state.schedule(key, max(ttl_ms, 0), expiry.max_idle_ms if expiry is not None else 0, self.grid.now)
 
     def log(
         self, copy: PartitionCopy, held: MapReplica, change: Change, key: bytes = b"", *, ttl_ms: int = 0
@@ -169,6 +170,9 @@ class OneReplica:
 
     def must_log_use(self, held: MapReplica, key: bytes) -> bool:
         return self.state.must_log_use(held, key, self._grid.now // MILLISECOND)
+
+    def now_ns(self) -> int:
+        return self.state.now_ns(self._grid.now // MILLISECOND)
 
 
 class Clock:
@@ -410,18 +414,32 @@ class OneMemberGrid:
         batches, self.batches = self.batches, []
         for batch, done in batches:
             result = ZoneBatchDone()
-            for partition, writes in batch.writes:
+            for place, (partition, changes) in enumerate(batch.changes):
                 replica = self.entries.serving[partition]
                 assert replica is not None
                 replica.state.time_ms = self.now // MILLISECOND
                 if self.fails is not None:
-                    result.failed.append((partition, self.fails))
+                    result.failed.append((place, self.fails))
                 else:
-                    copy = replica.state.copies[partition]
-                    result.former.append((partition, replica.state.write(writes, copy, 1, self._hear)))
+                    result.answers.append((place, self._apply(replica.state, partition, changes)))
             if batch.reads:
                 result.unconfirmed = self.fails
             done(result)
+
+    def _apply(self, state: StateMachine, partition: int, changes: list[ZoneChanges]) -> list[Value]:
+        found: list[Any] = []
+        for part in changes:
+            if isinstance(part, ZoneWrites):
+                found += state.write(part.writes, state.copies[partition], 1, self._hear)
+                continue
+            for request in part.requests:
+                lifetimes = {
+                    name: own
+                    for name, own in (("ttl_ms", self.own_ttl_ms), ("max_idle_ms", self.own_max_idle_ms))
+                    if getattr(request, name) == DEFAULT_TTL and request.op is not Op.SET_TTL
+                }
+                found.append(state.carry_out(msgspec.structs.replace(request, **lifetimes), 1, self._hear))
+        return found
 
     def _hear(self, event: EntryEvent) -> None:
         for listened, wanted, on_event in list(self.listeners):

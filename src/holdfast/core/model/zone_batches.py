@@ -4,27 +4,49 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from holdfast.core.model.operations import Outcome
+import msgspec
+
+from holdfast.core.model.operations import Outcome, Request, Value
 
 ZoneWrite = tuple[str, bytes, bytes | None, int, int]
 """Map, key, value (None: remove), time to live in ms (0: for ever), partition-hash word (0: none)."""
 
 
+class ZoneRequests(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """Part of an entry of the log, as the next one: these are decided when it is applied."""
+
+    requests: list[Request]
+
+
+class ZoneWrites(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    writes: list[ZoneWrite]
+    partition: int = -1
+    """-1, in logs of older builds: the only one of the group."""
+
+
+ZoneChanges = ZoneRequests | ZoneWrites
+
+
 @dataclass(slots=True)
 class ZoneBatch:
-    """Writes to apply, and reads to confirm, in partitions of one zone that this member leads."""
+    """Changes to apply, and reads to confirm, in partitions of one zone that this member leads."""
 
     zone: int
-    writes: list[tuple[int, list[ZoneWrite]]] = field(default_factory=list)
-    """In the order in which they came; each partition once."""
+    changes: list[tuple[int, list[ZoneChanges]]] = field(default_factory=list)
+    """Each of one map in one partition, in the order in which they came: all of them are applied, or none
+    (raft_partition/Z-8).
+    """
     reads: list[int] = field(default_factory=list)
     """Each once: the answers count when it is confirmed that this member has led them since."""
 
 
 @dataclass(slots=True)
 class ZoneBatchDone:
-    former: list[tuple[int, list[bytes | None]]] = field(default_factory=list)
-    """By partition, of applied writes."""
+    answers: list[tuple[int, list[Value]]] = field(default_factory=list)
+    """By place in `ZoneBatch.changes`, if they were applied: the former value of each write, and the answer to each
+    request.
+    """
     failed: list[tuple[int, Outcome]] = field(default_factory=list)
+    """By the same place."""
     unconfirmed: Outcome | None = None
     """Why the reads do not count; None: they do."""

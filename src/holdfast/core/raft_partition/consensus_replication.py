@@ -23,7 +23,7 @@ from holdfast.core.model.operations import (
     Status,
     Value,
 )
-from holdfast.core.model.zone_batches import ZoneWrite
+from holdfast.core.model.zone_batches import ZoneChanges
 from holdfast.core.operations.map_operations import decide_whole, merge
 from holdfast.core.raft_partition.stepwise_clearing import StepwiseClearing
 from holdfast.core.raft_partition.zone_partition import ZonePartition
@@ -92,13 +92,14 @@ class ConsensusReplication:
             return None
         return CLOSED
 
-    def write(self, partition: int, writes: list[ZoneWrite], on_done: Answered) -> None:
+    def change(self, partition: int, changes: list[ZoneChanges], on_done: Answered) -> None:
+        """Of one map. `on_done` is called once, with a list of answers."""
         found = self.partitions.get(partition)
         if found is None:
             on_done(NOT_LEADING)
             return
         self._dirty.add(partition)
-        found.proposals.write(partition, writes, on_done)
+        found.proposals.change(changes, on_done)
 
     def propose(self, request: Request, on_done: Answered) -> None:
         """`on_done` is called once."""

@@ -30,7 +30,7 @@ from holdfast.core.messages import Answer, Forward, ZoneForward, ZoneLeaders
 from holdfast.core.model.ids import SECOND, GroupNumber, MemberId, Token, group_of, place_of
 from holdfast.core.model.notices import ViewInstalled
 from holdfast.core.model.open_operations import OpenOperation
-from holdfast.core.model.operations import EntryEvent, EventKind, Outcome, Request, Status
+from holdfast.core.model.operations import EntryEvent, EventKind, Outcome, Request, Status, Value
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.multiraft.group_host import GroupHost
@@ -68,14 +68,14 @@ class _BatchUnderWay:
         self._out = out
         self._token = token
         self._done = ZoneBatchDone()
-        self._waiting = len(batch.writes) + bool(batch.reads)
+        self._waiting = len(batch.changes) + bool(batch.reads)
         assert self._waiting, "a session asks for something"
 
-    def wrote(self, partition: int, outcome: Outcome) -> None:
+    def changed(self, place: int, outcome: Outcome) -> None:
         if outcome.status is Status.OK:
-            self._done.former.append((partition, cast("list[bytes | None]", outcome.value)))
+            self._done.answers.append((place, cast("list[Value]", outcome.value)))
         else:
-            self._done.failed.append((partition, outcome))
+            self._done.failed.append((place, outcome))
         self._one_less()
 
     def lead_confirmed(self, *, confirmed: bool) -> None:
@@ -275,12 +275,12 @@ class LeaderRouting:
         under_way = _BatchUnderWay(self._out, token, batch)
         zone = self._zones.get(batch.zone)
         served = zone.entries.serving if zone is not None else []
-        for partition, writes in batch.writes:
+        for place, (partition, changes) in enumerate(batch.changes):
             replica = served[partition] if served else None
             if zone is None or replica is None:
-                under_way.wrote(partition, NOT_LEADING)
+                under_way.changed(place, NOT_LEADING)
             else:
-                zone.replication.write(partition, writes, partial(under_way.wrote, partition))
+                zone.replication.change(partition, changes, partial(under_way.changed, place))
         if not batch.reads:
             return
         if zone is not None and all(

@@ -4,18 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core.model.operations import Request
-from holdfast.core.model.zone_batches import ZoneWrite
-
-
-class ZoneRequests(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    requests: list[Request]
-
-
-class ZoneWrites(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    writes: list[ZoneWrite]
-    partition: int = -1
-    """-1, in logs of older builds: the only one of the group."""
+from holdfast.core.model.zone_batches import ZoneRequests, ZoneWrites
 
 
 class ZoneMark(msgspec.Struct, frozen=True, array_like=True, tag=2):

@@ -20,15 +20,10 @@ import msgspec
 from holdfast.core.model.ids import GroupNumber
 from holdfast.core.model.map_moves import CLOSED
 from holdfast.core.model.operations import DEFAULT_TTL, GROWING, Op, Outcome, Request, Status
-from holdfast.core.model.zone_batches import ZoneWrite
+from holdfast.core.model.zone_batches import ZoneChanges, ZoneRequests, ZoneWrites
 from holdfast.core.raft.leader import ProposalRefused
 from holdfast.core.raft.raft_messages import RaftEntry
-from holdfast.core.raft_partition.partition_commands import (
-    ZoneCommand,
-    ZoneRequests,
-    ZoneWrites,
-    encode_command,
-)
+from holdfast.core.raft_partition.partition_commands import ZoneCommand, encode_command
 from holdfast.core.raft_partition.state_machine import Applied, Unapplied
 from holdfast.core.raft_partition.zone_replicas import NOT_LEADING, Answered, ZoneReplicas
 
@@ -42,8 +37,10 @@ STOPPED = Outcome(Status.UNKNOWN, None, "the partition's replica here has ended 
 _OWN_TTL = frozenset({Op.SET_TTL, Op.FILL})
 """The time to live of the map does not apply to these."""
 
-_Waiting = tuple[Request | ZoneWrites, Answered]
-"""Without an index yet; a callback of writes gets the former values."""
+_Waiting = tuple[list[ZoneChanges], int, Answered]
+"""Without an index yet: a request (0), or the changes of a batch and their number. The callback of a batch gets a list
+of answers.
+"""
 
 
 @dataclass(slots=True)
@@ -53,7 +50,7 @@ class Proposed:
     term: int
     deadline_ns: int
     callbacks: list[tuple[Answered, int]]
-    """Each with its number of writes; 0: a request."""
+    """Each with the number of changes of its batch; 0: a request."""
 
 
 class Proposals:
@@ -75,6 +72,10 @@ class Proposals:
 
     def submit(self, request: Request, on_done: Answered) -> None:
         """`on_done` is called once."""
+        self.waiting.append(([ZoneRequests([self._with_lifetimes(request)])], 0, on_done))
+
+    def _with_lifetimes(self, request: Request) -> Request:
+        """With those of the map where it names none."""
         unset = DEFAULT_TTL in (request.ttl_ms, request.max_idle_ms)
         if unset and request.op in GROWING and request.op not in _OWN_TTL:
             ttl_ms, max_idle_ms = self._zone.lifetimes(request.map)
@@ -82,11 +83,21 @@ class Proposals:
                 request = msgspec.structs.replace(request, ttl_ms=ttl_ms)
             if max_idle_ms and request.max_idle_ms == DEFAULT_TTL:
                 request = msgspec.structs.replace(request, max_idle_ms=max_idle_ms)
-        self.waiting.append((request, on_done))
+        return request
 
-    def write(self, partition: int, writes: list[ZoneWrite], on_done: Answered) -> None:
-        """`on_done` is called once, with the former values."""
-        self.waiting.append((ZoneWrites(writes, partition), on_done))
+    def change(self, changes: list[ZoneChanges], on_done: Answered) -> None:
+        """Changes of one map in one partition. `on_done` is called once, with the former value of each write and the
+        answer to each request, in order.
+        """
+        count = 0
+        for part in changes:
+            if isinstance(part, ZoneWrites):
+                count += len(part.writes)
+            else:
+                count += len(part.requests)
+                part.requests[:] = map(self._with_lifetimes, part.requests)
+        assert count, "a batch changes something"
+        self.waiting.append((changes, count, on_done))
 
     # -- into the log
 
@@ -99,22 +110,12 @@ class Proposals:
             self._propose(some, term)
 
     def _propose(self, some: Sequence[_Waiting], term: int) -> None:
-        parts: list[ZoneRequests | ZoneWrites] = []
+        parts: list[ZoneChanges] = []
         callbacks: list[tuple[Answered, int]] = []
-        for wanted, each in some:
-            last = parts[-1] if parts else None
-            if isinstance(wanted, ZoneWrites):
-                callbacks.append((each, len(wanted.writes)))
-                if isinstance(last, ZoneWrites) and last.partition == wanted.partition:
-                    last.writes.extend(wanted.writes)
-                else:
-                    parts.append(ZoneWrites(wanted.writes.copy(), wanted.partition))
-            else:
-                callbacks.append((each, 0))
-                if isinstance(last, ZoneRequests):
-                    last.requests.append(wanted)
-                else:
-                    parts.append(ZoneRequests([wanted]))
+        for changes, count, each in some:
+            callbacks.append((each, count))
+            for part in changes:
+                _add(parts, part)
         index = self.place(self._zone.command(tuple(parts)), term)
         if index is None:
             for each, _ in callbacks:
@@ -150,7 +151,7 @@ class Proposals:
 
     def lose_waiting(self) -> None:
         waiting, self.waiting = self.waiting, []
-        for _, each in waiting:
+        for _, _, each in waiting:
             each(NOT_LEADING)
 
     def _lose(self, index: int, outcome: Outcome) -> None:
@@ -165,7 +166,7 @@ class Proposals:
 
 
 def answer_proposed(proposed: Proposed, entry: RaftEntry, answers: list[Applied]) -> None:
-    """`answers` has one item for each request and write of the applied entry, in order."""
+    """`answers` has one item for each change of the applied entry, in order."""
     if proposed.term == entry.term:
         _answer(proposed.callbacks, answers)
     else:
@@ -175,26 +176,52 @@ def answer_proposed(proposed: Proposed, entry: RaftEntry, answers: list[Applied]
 
 def _answer(callbacks: Iterable[tuple[Answered, int]], answers: list[Applied]) -> None:
     at = 0
-    for each, writes in callbacks:
+    for each, changes in callbacks:
         first = answers[at]
         if isinstance(first, Unapplied):
             each(CLOSED)  # None of a batch is applied (raft_partition/Z-8).
-        elif writes:
-            each(Outcome(Status.OK, cast("list[None | int | bytes]", answers[at : at + writes])))
+        elif changes:
+            each(Outcome(Status.OK, cast("list[None | int | bytes]", answers[at : at + changes])))
         else:
             each(Outcome(Status.OK, first))
-        at += writes or 1
+        at += changes or 1
     assert at == len(answers), "everybody is told of what was asked"
 
 
 def _fitting(waiting: Sequence[_Waiting]) -> int:
     """How many fit into one entry; at least one."""
     size = 0
-    for count, (wanted, _) in enumerate(waiting):
-        if isinstance(wanted, ZoneWrites):
-            size += sum([len(key) + len(value or b"") for _, key, value, _, _ in wanted.writes])
-        else:
-            size += len(wanted.key) + len(wanted.value) + sum(map(len, wanted.items))
+    for count, (changes, _, _) in enumerate(waiting):
+        size += sum(map(_size_of, changes))
         if count and size > COMMAND_BYTES:
             return count
     return len(waiting)
+
+
+def _size_of(part: ZoneChanges) -> int:
+    if isinstance(part, ZoneWrites):
+        return sum([len(key) + len(value or b"") for _, key, value, _, _ in part.writes])
+    return sum([len(one.key) + len(one.value) + sum(map(len, one.items)) for one in part.requests])
+
+
+def _add(parts: list[ZoneChanges], part: ZoneChanges) -> None:
+    """To the last part, if that is of the same kind.
+
+    Writes of a part are applied together or not at all, so they are of one map. Example: a batch sets a, and replaces b
+    if it is there, both in map m; the next batch sets c in map n, which is closed. In one part with a, c would keep a
+    from being applied, but not b.
+    """
+    last = parts[-1] if parts else None
+    if isinstance(part, ZoneRequests):
+        if isinstance(last, ZoneRequests):
+            last.requests.extend(part.requests)
+        else:
+            parts.append(ZoneRequests(part.requests.copy()))
+    elif (
+        isinstance(last, ZoneWrites)
+        and last.partition == part.partition
+        and last.writes[0][0] == part.writes[0][0]
+    ):
+        last.writes.extend(part.writes)
+    else:
+        parts.append(ZoneWrites(part.writes.copy(), part.partition))

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Protocol, cast
 
 from holdfast.core.model.operations import Op, Outcome, Request, Status
-from holdfast.core.model.zone_batches import ZoneWrite
+from holdfast.core.model.zone_batches import ZoneChanges, ZoneWrite, ZoneWrites
 from holdfast.core.raft_partition.state_machine import StateMachine
 from holdfast.core.raft_partition.zone_replicas import Answered
 
@@ -22,7 +22,7 @@ NO_KEY = b""
 
 
 class ClearingProposer(Protocol):
-    def write(self, partition: int, writes: list[ZoneWrite], on_done: Answered) -> None:
+    def change(self, partition: int, changes: list[ZoneChanges], on_done: Answered) -> None:
         """`on_done` is called once, with the former values."""
 
     def propose(self, request: Request, on_done: Answered) -> None: ...
@@ -45,7 +45,8 @@ class StepwiseClearing:
         self._remove([NO_KEY], self._on_current)
 
     def _remove(self, keys: list[bytes], done: Answered) -> None:
-        self._proposer.write(self._partition, [(self._request.map, key, None, 0, 0) for key in keys], done)
+        removals: list[ZoneWrite] = [(self._request.map, key, None, 0, 0) for key in keys]
+        self._proposer.change(self._partition, [ZoneWrites(removals, self._partition)], done)
 
     def _on_current(self, outcome: Outcome) -> None:
         if outcome.status is not Status.OK:

@@ -13,14 +13,11 @@ import msgspec
 
 from holdfast.core.model.ids import GroupNumber, place_of
 from holdfast.core.model.operations import MOVING, EntryEvent, Op
+from holdfast.core.model.zone_batches import ZoneRequests, ZoneWrites
 from holdfast.core.multiraft.hosted_group import LeadChanged, ReplicaNotice
 from holdfast.core.raft.raft_messages import RaftEntry
 from holdfast.core.raft.raft_state import LeaderElected
-from holdfast.core.raft_partition.partition_commands import (
-    ZoneRequests,
-    ZoneWrites,
-    decode_command,
-)
+from holdfast.core.raft_partition.partition_commands import decode_command
 from holdfast.core.raft_partition.proposals import STOPPED, Proposals, answer_proposed
 from holdfast.core.raft_partition.read_barrier import ReadBarrier
 from holdfast.core.raft_partition.state_machine import Applied, StateMachine

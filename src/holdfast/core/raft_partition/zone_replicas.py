@@ -10,15 +10,12 @@ from holdfast.core.model.ids import MILLISECOND, GroupNumber
 from holdfast.core.model.levels import ZONE_COUNTERS, ZONE_IDLE_TIMES
 from holdfast.core.model.map_moves import MovesInForce
 from holdfast.core.model.operations import EntryEvent, Outcome, Status
+from holdfast.core.model.zone_batches import ZoneChanges
 from holdfast.core.multiraft.group_host import GroupHost
 from holdfast.core.multiraft.hosted_group import ReplicaNotice
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.cuts import Cuts
-from holdfast.core.raft_partition.partition_commands import (
-    ZoneCommand,
-    ZoneRequests,
-    ZoneWrites,
-)
+from holdfast.core.raft_partition.partition_commands import ZoneCommand
 from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.partition_copy import PartitionCopy
 
@@ -72,9 +69,7 @@ class ZoneReplicas:
         chosen = self.settings.map(name)
         return chosen.ttl_ms, chosen.max_idle_ms if self.out.does(ZONE_IDLE_TIMES) else 0
 
-    def command(
-        self, parts: tuple[ZoneRequests | ZoneWrites, ...] = (), *, sweep: bool = False
-    ) -> ZoneCommand:
+    def command(self, parts: tuple[ZoneChanges, ...] = (), *, sweep: bool = False) -> ZoneCommand:
         """A command with the time of this member."""
         return ZoneCommand(self.out.wall_ms(), parts, sweep, self.out.does(ZONE_COUNTERS))
 

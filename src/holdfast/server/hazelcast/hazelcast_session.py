@@ -440,7 +440,7 @@ class HazelcastSession:
         grid, flow = self._grid, self._flow
         while flow.left >= 0:
             came = at
-            sink = ZoneEntrySink(data, at, self._talk.out, grid.read)
+            sink = ZoneEntrySink(data, at, self._talk.out, grid)
             at = self._serve_lane(data, at, sink, self._zone_maps, self._longest, flow.left)
             batch = sink.close(at)
             if batch is not None:

@@ -130,6 +130,7 @@ class LaneRow:
         "looks",
         "missing",
         "number",
+        "op",
         "reads",
         "shows",
         "stores",
@@ -142,6 +143,7 @@ class LaneRow:
         fixed, _, variable = (part.split() for part in request.layout.partition("|"))
         self.number = number
         self.kind = request.kind
+        self.op = request.op
         self.action = LANE_ACTIONS[request.op]
         self.reads = self.action is LaneAction.READ
         self.stores = self.action is LaneAction.STORE
