@@ -93,7 +93,7 @@ class ConsensusReplication:
         return CLOSED
 
     def change(self, partition: int, changes: list[ZoneChanges], on_done: Answered) -> None:
-        """Of one map. `on_done` is called once, with a list of answers."""
+        """Propose changes of one map. `on_done` is called once, with a list of answers."""
         found = self.partitions.get(partition)
         if found is None:
             on_done(NOT_LEADING)

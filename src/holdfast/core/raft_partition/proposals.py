@@ -185,7 +185,7 @@ def _answer(callbacks: Iterable[tuple[Answered, int]], answers: list[Applied]) -
         else:
             each(Outcome(Status.OK, first))
         at += changes or 1
-    assert at == len(answers), "everybody is told of what was asked"
+    assert at == len(answers), "each change has an answer"
 
 
 def _fitting(waiting: Sequence[_Waiting]) -> int:
