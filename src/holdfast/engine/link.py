@@ -28,7 +28,11 @@ RESEND_PACKETS = 64
 must recover lost packets faster than new ones arrive.
 """
 AHEAD_PACKETS = 1024
-"""Limit of early packets kept; the sender repeats dropped ones."""
+"""Early packets are kept up to so many numbers ahead of the last one in order; the sender repeats dropped ones. A mere
+limit of their count would let packets that are far ahead keep out the next ones. Example: 1 to 4 have arrived, and 2,000
+to 3,023 are kept. 6 arrives before 5: if it was dropped, a repetition that comes in another order would bring forward
+one packet at a time.
+"""
 ACKNOWLEDGE_BYTES = 256 * 1024
 
 Read = TypeVar("Read")
@@ -106,7 +110,7 @@ class Link(Generic[Read]):
             raise ProtocolError(f"packet {acknowledged} is acknowledged, and {self._sent} were sent")
         again = number <= self._received
         early = number > self._received + 1
-        if early and (len(self._ahead) >= AHEAD_PACKETS or number in self._ahead):
+        if early and (number > self._received + AHEAD_PACKETS or number in self._ahead):
             wanted = False
         else:
             wanted = number > 0 and not again
