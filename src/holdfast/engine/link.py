@@ -29,9 +29,9 @@ must recover lost packets faster than new ones arrive.
 """
 AHEAD_PACKETS = 1024
 """Early packets are kept up to so many numbers ahead of the last one in order; the sender repeats dropped ones. A mere
-limit of their count would let packets that are far ahead keep out the next ones. Example: 1 to 4 have arrived, and 2,000
-to 3,023 are kept. 6 arrives before 5: if it was dropped, a repetition that comes in another order would bring forward
-one packet at a time.
+limit of their count would let packets that are far ahead keep out the next ones. Example: 1 to 4 have arrived, and
+2,000 to 3,023 are kept. 6 arrives before 5: if it was dropped, a repetition that comes in another order would bring
+the link forward by one packet at a time.
 """
 ACKNOWLEDGE_BYTES = 256 * 1024
 
