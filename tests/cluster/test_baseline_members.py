@@ -54,7 +54,7 @@ def filled(cluster: LocalCluster) -> dict[str, int]:
 
 
 def until_away(cluster: LocalCluster, name: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while f"{name}: away, its places are kept" not in shown(cluster):
         assert time.monotonic() < deadline
         time.sleep(0.2)

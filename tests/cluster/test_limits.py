@@ -204,7 +204,6 @@ connections_per_address = 10
 operator_connections = 2
 unauthenticated_connections = 8
 auth_timeout_ms = 60000
-idle_timeout_ms = 1500
 """
 
 
@@ -212,6 +211,13 @@ idle_timeout_ms = 1500
 def small() -> Iterator[ManagedMember]:
     """A member with room for few connections."""
     with LocalCluster(1, SMALL) as cluster:
+        yield cluster.members[0]
+
+
+@pytest.fixture
+def impatient() -> Iterator[ManagedMember]:
+    """The same, which also closes idle connections soon."""
+    with LocalCluster(1, SMALL + "idle_timeout_ms = 1500\n") as cluster:
         yield cluster.members[0]
 
 
@@ -260,17 +266,17 @@ def test_who_is_logged_in_is_counted_and_the_operator_comes_in_nevertheless(smal
             raise AssertionError("the place of one that has gone is free")
 
 
-def test_a_silent_client_is_closed_and_one_that_comes_back_does_not_notice(small: ManagedMember) -> None:
-    address = parse_addresses(small.client_address)[0]
-    with Client(small.client_address) as client:
+def test_a_silent_client_is_closed_and_one_that_comes_back_does_not_notice(impatient: ManagedMember) -> None:
+    address = parse_addresses(impatient.client_address)[0]
+    with Client(impatient.client_address) as client:
         client.set("m", KEY, stored(b"v"))
         watching = Connection(address, ClientCredentials(), 5)
         after = watching.ask(own.Watch(1), own.Heard).last
         watching.post(own.Watch(2, after))
-        silent = connect(small)
+        silent = connect(impatient)
         silent.sendall(own.PREAMBLE + own.frame(own.Hello(1, own.VERSION)))
         assert silent.recv(4096)
-        silent.settimeout(20)
+        silent.settimeout(120)
         assert silent.recv(4096) == b"", "closed"
         silent.close()
         (held,) = client._connections.values()

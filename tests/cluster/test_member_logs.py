@@ -147,7 +147,7 @@ def test_a_write_that_waits_for_a_backup_is_told_with_its_name_and_without_its_k
         first, second = cluster.members
 
         def write(number: int) -> None:
-            with Client(first.client_address, timeout_s=10) as client:
+            with Client(first.client_address, timeout_s=120) as client:
                 client.set("flights", b"secret-%d" % number, b"hidden")
 
         with ThreadPoolExecutor(12) as threads:
@@ -155,16 +155,20 @@ def test_a_write_that_waits_for_a_backup_is_told_with_its_name_and_without_its_k
             second.process.send_signal(signal.SIGSTOP)
             try:
                 writing = threads.map(write, range(12))
-                time.sleep(0.6)
+                assert seen(
+                    lambda: any(
+                        one.members == ["m2"] for one in cluster.status(first).slow_operations.running
+                    )
+                )
             finally:
                 second.process.send_signal(signal.SIGCONT)
             list(writing)
         assert seen(lambda: cluster.status(first).slow_operations.count > 0)
-        told = cluster.status(first).slow_operations.recent
-        waited = [one for one in told if one.members == ["m2"]]
+        told = cluster.status(first).slow_operations
+        waited = [one for one in told.recent if one.members == ["m2"]]
         assert waited
         assert {name for one in waited for name in one.places} == {"flights"}
-        assert all(300 <= one.took_ms < 3000 for one in waited)
+        assert all(one.took_ms >= told.limit_ms for one in waited)
         lines = [said for _, said in cluster.lines(first) if said.startswith("slow operation: ")]
         assert lines
         assert not [said for _, said in cluster.lines(first) if "secret" in said or "hidden" in said]

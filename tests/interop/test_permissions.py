@@ -93,13 +93,13 @@ class Clients:
         self._cluster = cluster
         self._made: dict[str, Any] = {}
 
-    def connect(self, user: str, password: str, **options: Any) -> Any:
+    def connect(self, user: str, password: str, *, patience_s: float = 120, **options: Any) -> Any:
         return hazelcast.HazelcastClient(
             cluster_members=self._cluster.client_addresses(),
             cluster_name="ours",
             creds_username=user,
             creds_password=password,
-            cluster_connect_timeout=5,
+            cluster_connect_timeout=patience_s,
             **options,
         )
 
@@ -256,7 +256,7 @@ def test_two_passwords_are_good_at_a_time_and_a_token_too(clients: Clients, ours
         cluster_members=ours.client_addresses(),
         cluster_name="ours",
         token_provider=BasicTokenProvider(TOKEN),
-        cluster_connect_timeout=5,
+        cluster_connect_timeout=120,
     )
     with closing(Closing(with_token)):
         assert opened(with_token, "flights-1").get("k1") == 1

@@ -20,7 +20,7 @@ SET, ADD, REMOVE, AUTO = BaselineChange
 
 
 def run(coroutine: Coroutine[None, None, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, 60))
+    asyncio.run(asyncio.wait_for(coroutine, 240))
 
 
 async def change(

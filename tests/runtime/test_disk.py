@@ -28,7 +28,7 @@ class Bench:
         """Have these done, and wait."""
         told: asyncio.Future[Exception | None] = self.loop.create_future()
         self.disk.submit(deeds, told.set_result, line=line)
-        return self.loop.run_until_complete(asyncio.wait_for(told, 30))
+        return self.loop.run_until_complete(asyncio.wait_for(told, 120))
 
     def close(self) -> None:
         self.disk.close()

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.runtime.certificates import HOST, Authority, Shown
-from tests.runtime.test_member import cluster, member, run
+from tests.runtime.test_member import cannot_join, cluster, member, run
 
 from holdfast.core.model.ids import Address
 from holdfast.core.model.member_status import MemberProtocol
@@ -161,9 +161,8 @@ def test_who_does_not_know_the_secret_is_not_joined() -> None:
         server = await asyncio.start_server(pretend, "127.0.0.1", 0, family=socket.AF_INET)
         async with server:
             host, port = server.sockets[0].getsockname()
-            lonely = member(f"{host}:{port}", security__member_secret="geheim", cluster__join_timeout_ms=800)
-            with pytest.raises(Exception, match=r"security\.member_secret"):
-                await lonely.start()
+            reason = r"security\.member_secret"
+            await cannot_join(Exception, reason, f"{host}:{port}", security__member_secret="geheim")
 
     run(story())
 
@@ -259,11 +258,8 @@ def test_members_without_a_common_version_say_so_on_both_sides(
     async def story() -> None:
         async with cluster(1) as (first,):
             of_another_build(ProtocolRange(7, 9, "9.9"), monkeypatch)
-            later = member(first.member_address, cluster__join_timeout_ms=1500)
-            with pytest.raises(
-                Exception, match=r"and here Holdfast 9\.9, which speaks the member protocol 7 to 9"
-            ):
-                await later.start()
+            reason = r"and here Holdfast 9\.9, which speaks the member protocol 7 to 9"
+            await cannot_join(Exception, reason, first.member_address)
             told = first.status().rejections
             assert isinstance(told, dict)
             assert told["members refused: incompatible protocol"] >= 1

@@ -808,7 +808,7 @@ class Client:
     async def hear(self, least: int) -> bytes:
         came = b""
         while len(came) < least:
-            piece = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.sock, 1 << 16), 20)
+            piece = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.sock, 1 << 16), 120)
             if not piece:
                 break
             came += piece

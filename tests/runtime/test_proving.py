@@ -52,7 +52,7 @@ def test_checks_are_made_in_a_thread_and_the_addresses_have_their_turns() -> Non
         assert not told, "the loop has gone on"
         for _ in range(5):
             Slow.gate.release()
-        await asyncio.wait_for(over.wait(), 30)
+        await asyncio.wait_for(over.wait(), 120)
         assert Slow.checked == ["guess 0", "guess 1", "right", "guess 2", "last"]
         assert dict(told)["right"] is True
         assert sum(right for _, right in told) == 1

@@ -170,7 +170,7 @@ while gc.get_count()[2] < PENDING:
 async def until_collected():
     while gc.get_count()[2] >= PENDING:
         await asyncio.sleep(0.01)
-loop.run_until_complete(asyncio.wait_for(until_collected(), 60))
+loop.run_until_complete(asyncio.wait_for(until_collected(), 120))
 loop.close()
 print(json.dumps(told))
 """

@@ -42,7 +42,6 @@ SCALE_DOWN_S = 3
 HEARTBEAT_MS, SUSPECT_MS = 300, 1500
 FAULT_S = (1.0, 15.0)
 SETTLE_S = 240.0
-READY_S = 120.0
 AGAIN_S = 2.0
 FAKETIME = ("/usr/lib", "faketime/libfaketimeMT.so.1")
 JUMP_S = 3600.0
@@ -117,7 +116,7 @@ class Nemesis:
 
     def _options(self, folder: Path) -> dict[str, Any]:
         data = {"data_dir": folder / "data"} if self.journal != "off" else {}
-        return {"log_dir": folder / "logs", "ready_timeout": READY_S, **data}
+        return {"log_dir": folder / "logs", **data}
 
     def strike(self) -> str:
         raise NotImplementedError

@@ -48,7 +48,12 @@ PORTS = range(20_000, 32_000)
 UUID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 LOG_TAIL_LINES = 25
 POLL_S = 0.05
-PATIENCE_S = 5.0
+PATIENCE_S = 120.0
+"""How long to wait for members. Members on a busy machine need several times as long as on an idle one, and only
+failures wait to the end.
+"""
+STATUS_S = 30.0
+"""The same for the response to one question."""
 
 Status = MemberStatus
 
@@ -116,7 +121,7 @@ class LocalCluster:
         log_dir: Path | str | None = None,
         data_dir: Path | str | None = None,
         lite_members: int = 0,
-        ready_timeout: float = 30.0,
+        ready_timeout: float = PATIENCE_S,
         grace: float = 2.0,
         address_space: int = 0,
         user: tuple[str, str] | None = None,
@@ -309,13 +314,13 @@ class LocalCluster:
             member.process.wait()
         return victims
 
-    def drain(self, member: ManagedMember, wait: bool = True, timeout: float = 120.0) -> None:
+    def drain(self, member: ManagedMember, wait: bool = True, timeout: float = PATIENCE_S) -> None:
         """Ask a member to leave (SIGTERM); with `wait`, until it has left with exit status 0."""
         member.process.send_signal(signal.SIGTERM)
         if wait:
             self.wait_drained(member, timeout)
 
-    def wait_drained(self, member: ManagedMember, timeout: float = 120.0) -> None:
+    def wait_drained(self, member: ManagedMember, timeout: float = PATIENCE_S) -> None:
         try:
             status = member.process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -337,18 +342,18 @@ class LocalCluster:
             member.client_address,
             username=self._user,
             password=self._password,
-            timeout_s=PATIENCE_S,
+            timeout_s=STATUS_S,
             tls=self._tls,
         ) as client:
             return client.status()
 
-    def wait_safe(self, timeout: float = 60.0) -> Status:
+    def wait_safe(self, timeout: float = PATIENCE_S) -> Status:
         """Wait until the running members agree on the member list and the table, and no partition lacks a
         copy. Returns the last status.
         """
         return self._wait(self._unsafe_reason, timeout, "safe")
 
-    def wait_settled(self, timeout: float = 60.0) -> Status:
+    def wait_settled(self, timeout: float = PATIENCE_S) -> Status:
         """Like `wait_safe`; also no partition is migrating or about to, in two successive statuses."""
         return self._wait(self._unsettled_reason, timeout, "settled", looks=2)
 
@@ -359,7 +364,7 @@ class LocalCluster:
         zone = CreateZone(name, replicas=replicas, scale_up_s=0, scale_down_s=scale_down_s)
         return act_at_any(parse_addresses(self.client_addresses()), Credentials(), zone).message
 
-    def wait_served(self, timeout: float = 60.0) -> Status:
+    def wait_served(self, timeout: float = PATIENCE_S) -> Status:
         """Wait until every partition has a running owner, with or without its backups."""
         return self._wait(_unserved_reason, timeout, "served", everyone=True)
 
