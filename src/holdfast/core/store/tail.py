@@ -201,13 +201,13 @@ class Tail:
         self.start = self.end = start
 
     def _shrink(self) -> None:
-        self._join()
+        # Packed puts that are not joined yet are a sixteenth of the limit at most, so the pieces are enough.
         pieces, wanted = self._pieces, self.limit - self.limit // 8
-        while self.size > wanted and pieces:
+        while self.size > wanted:
             piece = pieces[0]
             gone, freed = _count(piece), _size(piece)
             small = isinstance(piece, Puts) and freed <= 2 * self.run_most
-            if small or self.size - freed >= wanted or gone == 1:
+            if small or self.size - freed >= wanted:
                 pieces.popleft()
             else:
                 pieces[0], gone, freed = _shorten(piece, self.size - wanted)
@@ -285,7 +285,6 @@ class Tail:
         self._join()
         other = Tail(self.limit)
         other._pieces.extend(self._pieces)
-        other._map = self._map
         other.size, other.terms = self.size, self.terms.copy()
         other.start, other.end = self.start, self.end
         return other
