@@ -736,7 +736,7 @@ def test_the_architecture_page_shows_every_folder(request: pytest.FixtureRequest
 
 def named_paths(text: str) -> set[str]:
     """Paths of modules and pages in backticks, with at least one folder."""
-    return set(re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]+\.(?:py|pyx|pxd|md|toml))`", text))
+    return set(re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]+\.(?:py|pyx|pxd|md|toml))(?:::\w+)?`", text))
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=named)
@@ -751,8 +751,21 @@ def test_pages_name_only_files_that_exist(page: Path) -> None:
     assert gone == set()
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=named)
+def test_pages_name_only_tests_that_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    gone = [folder for folder in re.findall(r"`(tests(?:/\w+)+)/?`", text) if not (ROOT / folder).is_dir()]
+    gone += [
+        f"{file}::{test}"
+        for file, test in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text)
+        if f"def {test}(" not in (ROOT / file).read_text(encoding="utf-8")
+    ]
+    assert gone == []
+
+
 def test_paths_in_a_page_are_found() -> None:
-    assert named_paths("`core/a.py` and docs/b.md, `c.py`, `tests/d.toml`") == {"core/a.py", "tests/d.toml"}
+    text = "`core/a.py` and docs/b.md, `c.py`, `tests/d.toml`, `tests/e.py::test_f`"
+    assert named_paths(text) == {"core/a.py", "tests/d.toml", "tests/e.py"}
 
 
 def defines(module: str, name: str) -> bool:

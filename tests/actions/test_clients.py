@@ -7,7 +7,7 @@ import json
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.runtime.test_member import member, run
+from tests.runtime.in_process.test_embedded import member, run
 
 from holdfast import aio
 from holdfast.cli.main import holdfast

@@ -6,7 +6,7 @@ import asyncio
 import json
 
 from click.testing import CliRunner
-from tests.runtime.test_member import cluster, run
+from tests.runtime.in_process.test_embedded import cluster, run
 
 from holdfast.actions.member_process import MemberLoad
 from holdfast.cli.main import holdfast

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.runtime.test_member import member, run
+from tests.runtime.in_process.test_embedded import member, run
 
 from holdfast.actions.registry import action_of
 from holdfast.cli.main import holdfast

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.runtime.test_member import cluster, run
+from tests.runtime.in_process.test_embedded import cluster, run
 
 from holdfast.actions.restart import Restart
 from holdfast.cli.main import holdfast

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.runtime.test_http_door import OPEN, asked, door_of
-from tests.runtime.test_member import member, run
+from tests.runtime.http.test_http_door import OPEN, asked, door_of
+from tests.runtime.in_process.test_embedded import member, run
 
 from holdfast.actions.change_zone import AlterZone, CreateZone, RenameZone
 from holdfast.actions.registry import action_of

@@ -289,8 +289,8 @@ ELSEWHERE = {
     ("cluster baseline remove", DONE): "tests/cluster/test_baseline_members.py",
     ("verify", OPEN): "tests/runtime/test_zone_verify.py::test_who_is_behind_is_busy",
     ("repair", OPEN): "tests/runtime/test_zone_verify.py::test_who_is_behind_is_busy",
-    ("transactions show", DONE): "tests/runtime/test_transactions.py",
-    ("transactions kill", DONE): "tests/runtime/test_transactions.py",
+    ("transactions show", DONE): "tests/runtime/in_process/test_embedded_transactions.py",
+    ("transactions kill", DONE): "tests/runtime/in_process/test_embedded_transactions.py",
     ("metastore start", OPEN): "tests/lab/sim/test_metastore_start.py::"
     "test_a_minority_founds_nothing_and_finds_the_one_of_the_others_when_it_returns",
     (

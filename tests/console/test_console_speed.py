@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from tests.console.browser import Tab, chromium
-from tests.runtime.test_member import cluster as members_of
-from tests.runtime.test_member import run
+from tests.runtime.in_process.test_embedded import cluster as members_of
+from tests.runtime.in_process.test_embedded import run
 
 from holdfast_lab.processes.local_cluster import LocalCluster
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 
 import pytest
-from tests.runtime.test_http_door import asked, door_of, values
-from tests.runtime.test_member import cluster, run
+from tests.runtime.http.test_http_door import asked, door_of, values
+from tests.runtime.in_process.test_embedded import cluster, run
 from tests.runtime.test_zone_verify import ROWS, zoned, zoned_members
 
 from holdfast.core.model.member_status import MapFigure, MemberCount

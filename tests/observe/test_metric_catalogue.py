@@ -26,7 +26,7 @@ PROCESS = {
     "process_open_fds",
     "process_max_fds",
 }
-"""Of the Prometheus client; `tests/runtime/test_http_door.py` reads them from a member."""
+"""Of the Prometheus client; `tests/runtime/http/test_http_door.py` reads them from a member."""
 SCRAPED = {"job", "instance", "cluster"}
 """Labels that Prometheus itself gives, or its configuration (`ops/prometheus/prometheus.yml`)."""
 WORDS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.runtime.test_member import cluster, run
+from tests.runtime.in_process.test_embedded import cluster, run
 
 READ_BACKUPS = {"maps__default__read_backups": True, "maps__default__async_backups": 1}
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.runtime.test_member import cluster, run
+from tests.runtime.in_process.test_embedded import cluster, run
 
 from holdfast.client.blocking import Client
 from holdfast.client.cut_handles import Cut, end_cut, hold_cut, scan_cut, take_cut

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.runtime.test_member import member, run
+from tests.runtime.in_process.test_embedded import member, run
 from tests.statuses import status
 
 from holdfast.actions.evict import Evict

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.runtime.test_member import cluster, member, run
+from tests.runtime.in_process.test_embedded import cluster, member, run
 
 from holdfast.actions.refill import Refill
 from holdfast.cli.main import holdfast

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.runtime.test_member import cannot_join, cluster, member, run
+from tests.runtime.in_process.test_embedded import cannot_join, cluster, member, run
 
 from holdfast.cli.main import holdfast as command
 from holdfast.errors import Closing

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from tests.core.operations.queues import Queue
-from tests.runtime.test_files import settings as kept
-from tests.runtime.test_member import member as plain_member
-from tests.runtime.test_member import run
+from tests.runtime.in_process.test_embedded import member as plain_member
+from tests.runtime.in_process.test_embedded import run
+from tests.runtime.in_process.test_files import settings as kept
 
 import holdfast
 from holdfast.config import load

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.runtime.test_member import run, until
+from tests.runtime.in_process.test_embedded import run, until
 from tests.runtime.test_zone_verify import ROWS, command, order, zoned_members
 
 from holdfast.actions.change_zone import CreateZone

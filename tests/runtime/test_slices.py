@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.runtime.test_member import cluster, run
+from tests.runtime.in_process.test_embedded import cluster, run
 
 from holdfast.core.primary_backup import primary_copy
 from holdfast.core.routing import gatherings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.runtime.test_member import run
+from tests.runtime.in_process.test_embedded import run
 from tests.runtime.test_zone_verify import ROWS, zoned, zoned_members
 
 from holdfast.client.blocking import Client

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pytest
 from tests.cluster.crew import until
-from tests.runtime.test_member import run
+from tests.runtime.in_process.test_embedded import run
 from tests.runtime.test_zone_verify import ROWS, command, order, replicas, zoned, zoned_members
 
 from holdfast.actions.change_zone import CreateZone

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from tests.cluster.crew import until
-from tests.runtime.test_member import cluster, run
+from tests.runtime.in_process.test_embedded import cluster, run
 
 from holdfast.actions.change_zone import CreateZone
 from holdfast.actions.operator_action import OperatorAction

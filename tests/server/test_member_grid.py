@@ -10,7 +10,7 @@ from itertools import count
 from types import SimpleNamespace
 
 import pytest
-from tests.runtime.test_member import cluster, run
+from tests.runtime.in_process.test_embedded import cluster, run
 
 from holdfast.config import Settings
 from holdfast.core.effects import ClusterChanged

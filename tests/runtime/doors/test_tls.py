@@ -19,7 +19,7 @@ import uvloop
 from click.testing import CliRunner
 from hazelcast import HazelcastClient
 from tests.runtime.certificates import HOST, Authority, Shown
-from tests.runtime.test_member import cannot_join, cluster, member, run
+from tests.runtime.in_process.test_embedded import cannot_join, cluster, member, run
 
 from holdfast import aio
 from holdfast.cli.main import holdfast as command

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.runtime.certificates import HOST, Authority, Shown
-from tests.runtime.test_member import cannot_join, cluster, member, run
+from tests.runtime.in_process.test_embedded import cannot_join, cluster, member, run
 
 from holdfast.core.model.ids import Address
 from holdfast.core.model.member_status import MemberProtocol

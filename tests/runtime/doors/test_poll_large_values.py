@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tests.runtime.test_poll import (
+from tests.runtime.doors.test_poll_cy import (
     HELLO,
     MODULES,
     Polled,

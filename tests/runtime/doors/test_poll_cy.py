@@ -23,7 +23,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.runtime.test_member import member, run
+from tests.runtime.in_process.test_embedded import member, run
 from tests.server.hazelcast.one_member import OneMemberGrid
 from tests.server.hazelcast.test_lane_ways import (
     CONTAINS_KEY,

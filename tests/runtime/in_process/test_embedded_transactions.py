@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 from click.testing import CliRunner
-from tests.runtime.test_member import cluster, run
+from tests.runtime.in_process.test_embedded import cluster, run
 
 import holdfast
 from holdfast.cli.main import holdfast as command

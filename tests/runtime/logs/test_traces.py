@@ -18,8 +18,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
-from tests.runtime.test_http_door import asked, door_of, until
-from tests.runtime.test_member import member, run
+from tests.runtime.http.test_http_door import asked, door_of, until
+from tests.runtime.in_process.test_embedded import member, run
 
 from holdfast.core.model.migration import Migration
 from holdfast.core.model.partition_events import Kind, News

@@ -15,7 +15,7 @@ import pytest
 
 import holdfast
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLES = re.findall(
     r"```python\n(.*?)```", (ROOT / "docs" / "in-process.md").read_text(encoding="utf-8"), re.DOTALL
 )

@@ -15,7 +15,7 @@ from typing import Any, get_type_hints
 
 import hazelcast
 import pytest
-from tests.runtime.test_member import cluster, member
+from tests.runtime.in_process.test_embedded import cluster, member
 
 from holdfast import ChangeKind, ConfigError, EntryChange, Map, Member, Serialized, Serializers, Unknown
 from holdfast.config import load

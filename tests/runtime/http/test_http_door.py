@@ -20,7 +20,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_metrics
 from tests.runtime.certificates import HOST, Authority
-from tests.runtime.test_member import cluster, member, run
+from tests.runtime.in_process.test_embedded import cluster, member, run
 
 from holdfast.client.blocking import Client
 from holdfast.config import load

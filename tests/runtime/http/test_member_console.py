@@ -9,8 +9,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.runtime.test_http_door import OPEN, asked, door_of, values
-from tests.runtime.test_member import cluster, member, run
+from tests.runtime.http.test_http_door import OPEN, asked, door_of, values
+from tests.runtime.in_process.test_embedded import cluster, member, run
 
 from holdfast import aio
 from holdfast.core.model.member_status import RunningMigration

@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 
 import pytest
-from tests.runtime.test_poll import HELLO, Polled, ask, polled, received
+from tests.runtime.doors.test_poll_cy import HELLO, Polled, ask, polled, received
 from tests.server.hazelcast.test_lane_ways import GET
 
 from holdfast.server.door import ClientConnection
