@@ -17,8 +17,8 @@ def test_a_file_stays_on_one_worker() -> None:
     files = [
         "wire/test_bounds.py",
         "core/streams/test_entry_listeners.py",
-        "spark/test_options.py",
-        "spark/test_cells.py",
+        "spark/source/test_options.py",
+        "spark/rows/test_cells.py",
     ]
     options = re.search(r"^SHARED := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert options is not None
@@ -45,11 +45,16 @@ def test_files_that_start_a_spark_session_are_one_group(request: pytest.FixtureR
     )
     groups = [
         shared.FilesTogether._split_scope(None, f"tests/spark/{file}::test")
-        for file in ("test_load.py", "test_files.py", "test_cells.py", "test_options.py")
+        for file in (
+            "pipeline/test_load.py",
+            "files/test_analysis.py",
+            "rows/test_cells.py",
+            "source/test_options.py",
+        )
     ]
     assert groups == [
         "tests/spark",
         "tests/spark",
-        "tests/spark/test_cells.py",
-        "tests/spark/test_options.py",
+        "tests/spark/rows/test_cells.py",
+        "tests/spark/source/test_options.py",
     ]
