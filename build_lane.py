@@ -1,7 +1,7 @@
 """Compiles the modules of the hot path, where Cython and a C compiler are found: the data lane
 (`holdfast.server.hazelcast.compiled_lane`), its table of entries (`holdfast.core.store.entry_table`), the
-way of what is stored to the backups (`holdfast.core.primary_backup.packed_puts_cy`), and the clients' sockets
-(`holdfast.runtime.doors.poll_cy`).
+way of what is stored to the backups (`holdfast.core.primary_backup.packed_puts_cy`), the clients' sockets
+(`holdfast.runtime.doors.poll_cy`), and the thread of the journal (`holdfast.runtime.disk.write_thread`).
 
     python build_lane.py       into src, for a checkout; `make install` does it
 
@@ -37,6 +37,7 @@ COMPILED_FROM = "# -- compiled as well\n"
 TABLE = SRC / "holdfast" / "core" / "store" / "entry_table.pyx"
 PUTS = SRC / "holdfast" / "core" / "primary_backup" / "packed_puts_cy.py"
 POLL = SRC / "holdfast" / "runtime" / "doors" / "poll_cy.py"
+WRITES = SRC / "holdfast" / "runtime" / "disk" / "write_thread.pyx"
 SYSTEM_CALLS = SRC / "holdfast" / "runtime" / "doors" / "system_calls.pxd"
 LANE_AND_TABLE = (LANE, *IN_COMMON, TABLE, TABLE.with_suffix(".pxd"), TABLE.with_name("murmur3.pxd"))
 """These know each other's layout, so each is of use only beside the other as it was."""
@@ -191,6 +192,7 @@ MODULES = (
         (SYSTEM_CALLS,),
         only_on="linux",
     ),
+    Module("the journal's thread", "holdfast.runtime.disk.write_thread", WRITES, (WRITES,), only_on="linux"),
 )
 
 

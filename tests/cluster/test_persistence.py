@@ -40,7 +40,27 @@ def fdatasync(file):
         raise OSError(5, "Input/output error")
     real(file)
 os.fdatasync = fdatasync
+
 from holdfast.cli.main import main
+from holdfast.runtime.disk import data_directory
+
+thread_here = data_directory.compiled_thread
+
+def compiled_thread():
+    new_thread = thread_here()
+    return new_thread and (lambda: FailingThread(new_thread()))
+
+class FailingThread:
+    def __init__(self, thread):
+        self._thread = thread
+    def submit(self, *block):
+        if flag.exists():
+            self._thread.fail(5)
+        self._thread.submit(*block)
+    def __getattr__(self, name):
+        return getattr(self._thread, name)
+
+data_directory.compiled_thread = compiled_thread
 main()
 """
 """The program `holdfast` on a disk whose fsync fails as soon as a file is there."""
@@ -322,7 +342,7 @@ def test_a_full_disk_refuses_writes_and_a_failed_one_stops_the_member(tmp_path: 
                 orders.put_all(ENTRIES)
             assert cluster.ended(failing) == 70
             assert "this member stops" in cluster.said(failing)
-            assert "Sync: [Errno 5] Input/output error" in cluster.said(failing)
+            assert ": [Errno 5] Input/output error" in cluster.said(failing)
             cluster.wait_safe()
             assert held(client, "orders") == written
         flag.unlink()

@@ -224,7 +224,9 @@ class Node(MemberGrid):
         if not settings.persistence.directory or settings.member.lite:
             return Driver(Member(identity, settings, self.services, ways=self.data_lane.ways), self._world)
         directory = Path(settings.persistence.directory)
-        files = self._files = DataDirectory(directory, self.loop, self.guard)
+        files = self._files = DataDirectory(
+            directory, self.loop, self.guard, compiled=self.data_lane.kind == "compiled"
+        )
         driver = files.open(self._world, identity, settings, self.services, self.data_lane.ways, self.failed)
         if not await files.ready(self.ended):
             raise JournalBroken(f"{directory} cannot be written: {self.broken}")

@@ -14,15 +14,16 @@ import pytest
 
 from holdfast.engine.ports import Create, Deed, DiskFailed, DiskFull, Put, Remove, Rename, Sync, Write
 from holdfast.errors import ConfigError
-from holdfast.runtime.disk.real_disk import RealDisk
+from holdfast.runtime.disk.data_directory import compiled_thread
+from holdfast.runtime.disk.real_disk import RealDisk, WriteThread
 
 
 class Bench:
     """A disk, and the loop that hears of it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, new_thread: Callable[[], WriteThread] | None = None) -> None:
         self.loop = asyncio.new_event_loop()
-        self.disk = RealDisk(directory, self.loop)
+        self.disk = RealDisk(directory, self.loop, new_thread=new_thread)
 
     def do(self, *deeds: Deed, line: str = "journal") -> Exception | None:
         """Have these done, and wait."""
@@ -36,9 +37,16 @@ class Bench:
         self.loop.close()
 
 
+@pytest.fixture(params=["python", "compiled"])
+def new_thread(request: pytest.FixtureRequest) -> Callable[[], WriteThread] | None:
+    if request.param == "python":
+        return None
+    return compiled_thread() or pytest.skip("the thread of the journal is not compiled here")
+
+
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path / "store")
+def bench(tmp_path: Path, new_thread: Callable[[], WriteThread] | None) -> Iterator[Bench]:
+    made = Bench(tmp_path / "store", new_thread)
     yield made
     made.close()
 
@@ -208,3 +216,119 @@ def test_an_error_in_a_maker_is_a_failure(bench: Bench) -> None:
         raise ValueError("no")
 
     assert isinstance(bench.do(Put(broken)), DiskFailed)
+
+
+# -- the compiled thread
+
+
+@pytest.mark.rule("runtime/W-1")
+def test_groups_of_both_threads_keep_their_order(bench: Bench, tmp_path: Path) -> None:
+    told: list[int] = []
+
+    def done(number: int) -> Callable[[Exception | None], None]:
+        def on_done(error: Exception | None) -> None:
+            assert error is None
+            told.append(number)
+
+        return on_done
+
+    bench.do(Create("a", 4096), Write("a", 0, b"?"))
+    names = ["a"]
+    expected = bytearray(400)
+    expected[:1] = b"?"
+    for number in range(300):
+        name = names[-1]
+        byte = bytes([number % 250 + 1])
+        deeds: list[Deed] = [Write(name, number, byte)]
+        expected[number : number + 1] = byte
+        if number % 7 == 3:
+            deeds.append(Sync(name))
+        if number % 31 == 30:
+            names.append(f"a{number}")
+            deeds.append(Rename(name, names[-1]))
+        bench.disk.submit(deeds, done(number))
+    assert bench.do() is None
+    assert told == list(range(300))
+    assert bench.disk.read(names[-1], 0, 400) == bytes(expected)
+    assert not bench.disk._behind
+    assert not bench.disk._in_python
+    assert not bench.disk._direct
+
+
+def test_blocks_go_to_the_compiled_thread(bench: Bench) -> None:
+    if bench.disk._thread is None:
+        pytest.skip("for the compiled thread")
+    bench.do(Create("a", 4096), Write("a", 0, b"?"))
+    told: list[Exception | None] = []
+    bench.disk.submit([Write("a", 0, b"x"), Sync("a")], told.append)
+    bench.disk.submit([Sync("a")], told.append)
+    assert (len(bench.disk._direct), bench.disk._in_python) == (2, 0)
+    bench.disk.submit([Remove("b")], told.append)
+    bench.disk.submit([Write("a", 1, b"y")], told.append)
+    assert (len(bench.disk._direct), len(bench.disk._behind)) == (2, 2)
+    assert bench.do() is None
+    assert told == [None] * 4
+    bench.disk.submit([Write("a", 2, b"z")], told.append)
+    assert len(bench.disk._direct) == 1
+    assert bench.do() is None
+    assert bench.disk.read("a", 0, 3) == b"xyz"
+
+
+def test_a_block_without_room_may_be_tried_again(bench: Bench, limited: None) -> None:
+    assert bench.do(Create("a", 500_000), Write("a", 0, b"x")) is None
+    assert isinstance(bench.do(Write("a", 1_500_000, b"y"), Sync("a")), DiskFull)
+    assert bench.do(Write("a", 1, b"z"), Sync("a")) is None
+    assert bench.disk.read("a", 0, 2) == b"xz"
+
+
+def _pipe(bench: Bench, tmp_path: Path) -> None:
+    """A file that can be written to, but not synced."""
+    os.mkfifo(tmp_path / "store" / "pipe")
+    assert bench.do(Create("a", 4096), Write("a", 0, b"x"), Write("pipe", 0, b"")) is None
+
+
+@pytest.mark.rule("runtime/W-2")
+def test_a_failed_sync_of_a_block_ends_both_lines(bench: Bench, tmp_path: Path) -> None:
+    _pipe(bench, tmp_path)
+    told: list[Exception | None] = []
+    bench.disk.submit([Sync("pipe")], told.append)
+    bench.disk.submit([Write("a", 0, b"y"), Sync("a")], told.append)
+    assert isinstance(bench.do(Write("a", 0, b"z")), DiskFailed)
+    assert [type(error) for error in told] == [DiskFailed, DiskFailed]
+    assert isinstance(bench.do(Put(lambda: ("b", b"x")), line="checkpoint"), DiskFailed)
+    assert bench.disk.read("a", 0, 1) == b"x"
+    assert bench.disk.names() == ["a", "pipe"]
+
+
+@pytest.mark.rule("runtime/W-2")
+def test_a_failure_in_the_other_line_ends_blocks(bench: Bench) -> None:
+    assert bench.do(Create("a", 4096), Write("a", 0, b"x")) is None
+    assert isinstance(bench.do(Write("nothing", 0, b""), line="checkpoint"), DiskFailed)
+    assert isinstance(bench.do(Write("a", 0, b"y")), DiskFailed)
+    assert bench.disk.read("a", 0, 1) == b"x"
+
+
+def test_close_finishes_blocks_and_what_waits_for_them(
+    tmp_path: Path, new_thread: Callable[[], WriteThread] | None
+) -> None:
+    bench = Bench(tmp_path, new_thread)
+    bench.do(Create("a", 4096), Write("a", 0, b"?"))
+    told: list[Exception | None] = []
+    for number in range(50):
+        bench.disk.submit([Write("a", number, b"x"), Sync("a")], told.append)
+    bench.disk.submit([Rename("a", "b"), Write("b", 50, b"y")], told.append)
+    bench.close()
+    assert (tmp_path / "b").read_bytes()[:51] == b"x" * 50 + b"y"
+    assert told == []
+
+
+def test_a_slow_block_is_reported_with_its_own_time(bench: Bench) -> None:
+    bench.do(Create("a", 4096), Write("a", 0, b"?"))
+    clock = bench.disk.clocks["journal"]
+    clock.slowest()
+    bench.do(Write("a", 0, b"x"), Sync("a"))
+    slowest = clock.slowest()
+    assert slowest.what in {"sync of a", "write of a"}
+    assert 0 < slowest.took_s < 10
+    assert slowest.done
+    assert clock.slowest().took_s == 0

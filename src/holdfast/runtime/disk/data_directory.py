@@ -9,6 +9,7 @@ import uuid as uuids
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -23,9 +24,18 @@ from holdfast.engine.journal import Journal
 from holdfast.engine.member_files import driver_with_files
 from holdfast.engine.ports import World
 from holdfast.errors import NotInstalled
-from holdfast.runtime.disk.real_disk import RealDisk, uncollected
+from holdfast.runtime.compiled import compiled_from
+from holdfast.runtime.disk.real_disk import RealDisk, WriteThread, uncollected
+
+THREAD = "holdfast.runtime.disk.write_thread"
 
 log = logging.getLogger("holdfast")
+
+
+def compiled_thread() -> Callable[[], WriteThread] | None:
+    """Starts the compiled thread of a journal; None: it is not built, or of another source."""
+    module, _ = compiled_from(THREAD, Path(__file__).with_name("write_thread.pyx"))
+    return None if module is None else cast("Callable[[], WriteThread]", module.WriteThread)
 
 
 class DataDirectory:
@@ -34,9 +44,11 @@ class DataDirectory:
         directory: Path,
         loop: asyncio.AbstractEventLoop,
         guard: Callable[[Callable[[], None]], None],
+        *,
+        compiled: bool = False,
     ) -> None:
-        """Raises NotInstalled when checkpoints could not be written, ConfigError when another process has it
-        open.
+        """`compiled`: use the compiled thread for the journal, where it is built. Raises NotInstalled when
+        checkpoints could not be written, ConfigError when another process has it open.
         """
         if find_spec("pyarrow") is None:
             # Not only at the first checkpoint: by then clients rely on the files.
@@ -46,7 +58,7 @@ class DataDirectory:
                 "arrow",
             )
         self._directory = directory
-        self.disk = RealDisk(directory, loop, guard)
+        self.disk = RealDisk(directory, loop, guard, compiled_thread() if compiled else None)
         self._journal: Journal | None = None
 
     def open(

@@ -5,6 +5,14 @@ any failure but a full disk, nothing more is written, in either line. A failed s
 when fdatasync fails, Linux marks the pages clean and reports the error once, so a second fdatasync would succeed
 although the pages never reached the disk.
 
+Compiled code writes and syncs blocks of the journal in a thread of its own (`write_thread`). All other groups of deeds
+go to the threads of Python.
+
+- runtime/W-1: Groups of one line are done in the order of `submit`, in whichever thread. Example: [Write, Sync],
+  [Rename, Write], [Write, Sync]. Only a thread of Python renames. So the second group waits until the first is done,
+  and the third is done by the thread of the second.
+- runtime/W-2: A failure in one thread ends the work of all.
+
 Names must be durable, too: after `rename` or `unlink` the directory itself is synced. Otherwise a power cut may bring
 back the old name, with a journal that refers to the new one.
 """
@@ -20,9 +28,10 @@ import os
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from holdfast.engine.ports import (
     Create,
@@ -41,12 +50,28 @@ from holdfast.runtime.disk.slow_disk import DeedClock
 
 LOCK = "lock"
 TEMPORARY = ".new"
-LINES = ("journal", "checkpoint")
+JOURNAL, CHECKPOINT = LINES = ("journal", "checkpoint")
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 CHUNK_BYTES = 1 << 30
 """One system call writes at most about 2 GiB."""
 
 _Group = tuple[Sequence[Deed], DeedsDone]
+
+
+class WriteThread(Protocol):
+    """See `write_thread.pyx`."""
+
+    failed: int
+
+    def fileno(self) -> int: ...
+
+    def submit(self, fd: int, data: bytes | None, offset: int, syncs: bool, /) -> None: ...
+
+    def finished(self) -> list[tuple[int, bool, int]]: ...
+
+    def fail(self, error: int, /) -> None: ...
+
+    def close(self) -> None: ...
 
 
 @contextlib.contextmanager
@@ -72,8 +97,10 @@ class RealDisk:
         directory: str | Path,
         loop: asyncio.AbstractEventLoop,
         guard: Callable[[Callable[[], None]], None] = _at_once,
+        new_thread: Callable[[], WriteThread] | None = None,
     ) -> None:
-        """`guard`: runs callbacks in the event loop and handles their errors. Raises ConfigError when the
+        """`guard`: runs callbacks in the event loop and handles their errors. `new_thread`: starts the compiled
+        thread for blocks of the journal; None: threads of Python do everything. Raises ConfigError when the
         directory cannot be used, or another process uses it.
         """
         self._directory = Path(directory).absolute()
@@ -101,13 +128,20 @@ class RealDisk:
         }
         self.clocks = {line: DeedClock() for line in LINES}
         self._threads = [
-            threading.Thread(
-                target=self._work, args=(each, self.clocks[line]), name=f"holdfast {line}", daemon=True
-            )
-            for line, each in self._queues.items()
+            threading.Thread(target=self._work, args=(line,), name=f"holdfast {line}", daemon=True)
+            for line in LINES
         ]
         for thread in self._threads:
             thread.start()
+        self._in_python = 0
+        """Groups of the journal that a thread of Python has."""
+        self._direct: deque[_Group] = deque()
+        """Groups that the compiled thread has,"""
+        self._behind: deque[_Group] = deque()
+        """and groups of the journal that wait for these."""
+        self._thread = new_thread() if new_thread is not None else None
+        if self._thread is not None:
+            loop.add_reader(self._thread.fileno(), self._on_finished)
 
     def _take_lock(self) -> int:
         where = f"persistence.directory = {str(self._directory)!r}"
@@ -153,7 +187,71 @@ class RealDisk:
     def submit(self, deeds: Sequence[Deed], done: DeedsDone, *, line: str = "journal") -> None:
         if self._closed:
             raise DiskFailed(f"{self._directory} is closed")
-        self._queues[line].put((deeds, done))
+        if line == JOURNAL and self._thread is not None:
+            self._submit_block(self._thread, (deeds, done))
+        else:
+            self._queues[line].put((deeds, done))
+
+    def _submit_block(self, thread: WriteThread, group: _Group) -> None:
+        block = None if self._in_python or self._behind else self._block_of(group[0])
+        if block is not None:
+            if not self._direct:
+                self.clocks[JOURNAL].begins(_told(group[0][-1]))
+            self._direct.append(group)
+            thread.submit(*block)
+        elif self._direct:
+            self._behind.append(group)
+        else:
+            self._give_to_python(group)
+
+    def _give_to_python(self, group: _Group) -> None:
+        self._in_python += 1
+        self._queues[JOURNAL].put(group)
+
+    def _block_of(self, deeds: Sequence[Deed]) -> tuple[int, bytes | None, int, bool] | None:
+        """Arguments of `WriteThread.submit`; None if these deeds need another thread."""
+        data: bytes | None = None
+        offset, syncs = 0, False
+        match deeds:
+            case [Write(name, offset, data)]:
+                pass
+            case [Write(name, offset, data), Sync(synced)] if synced == name:
+                syncs = True
+            case [Sync(name)]:
+                syncs = True
+            case _:
+                return None
+        with self._files_lock:
+            file = self._files.get(name)
+        return None if file is None else (file, data, offset, syncs)
+
+    def _on_finished(self) -> None:
+        assert self._thread is not None, "a thread has finished something"
+        for number, in_sync, took_ns in self._thread.finished():
+            deeds, done = self._direct.popleft()
+            clock = self.clocks[JOURNAL]
+            clock.took(_told(deeds[-1]), took_ns / 1e9)
+            if self._direct:
+                clock.begins(_told(self._direct[0][0][-1]))
+            self._tell(done, self._error_of(number, in_sync) if number else None)
+        if not self._direct:
+            while self._behind:
+                self._give_to_python(self._behind.popleft())
+
+    def _error_of(self, number: int, in_sync: bool) -> Exception:
+        if number in NO_ROOM and not in_sync and not self._has_failed():
+            return DiskFull(f"{self._directory}: {OSError(number, os.strerror(number))}")
+        self._failed = self._failed or self._failure(number, "Sync" if in_sync else "Write")
+        return self._failed
+
+    def _failure(self, number: int, what: str) -> DiskFailed:
+        return DiskFailed(f"{self._directory}: {what}: {OSError(number, os.strerror(number))}")
+
+    def _has_failed(self) -> bool:
+        """Whether nothing is written any more. A failure in one thread counts for all."""
+        if self._failed is None and self._thread is not None and self._thread.failed:
+            self._failed = self._failure(self._thread.failed, "journal")
+        return self._failed is not None
 
     def after(self, delay_ns: int, deed: Callable[[], None]) -> None:
         if delay_ns:
@@ -166,6 +264,13 @@ class RealDisk:
         if self._closed:
             return
         self._closed = True
+        if self._thread is not None:
+            with contextlib.suppress(RuntimeError):  # The loop may be closed.
+                self._loop.remove_reader(self._thread.fileno())
+            self._thread.close()
+            self._direct.clear()
+            while self._behind:
+                self._give_to_python(self._behind.popleft())
         for each in self._queues.values():
             each.put(None)
         for thread in self._threads:
@@ -183,22 +288,28 @@ class RealDisk:
 
     # -- in the writer threads
 
-    def _work(self, groups: queue.SimpleQueue[_Group | None], clock: DeedClock) -> None:
+    def _work(self, line: str) -> None:
+        groups, clock = self._queues[line], self.clocks[line]
         while (group := groups.get()) is not None:
             deeds, done = group
             error = self._carry_out(deeds, clock)
             try:
-                self._loop.call_soon_threadsafe(self._tell, done, error)
+                self._loop.call_soon_threadsafe(self._tell_of, line, done, error)
             except RuntimeError:
                 # The loop ended before the disk was closed; nothing waits any more.
                 pass
+
+    def _tell_of(self, line: str, done: DeedsDone, error: Exception | None) -> None:
+        if line == JOURNAL and self._thread is not None:
+            self._in_python -= 1
+        self._tell(done, error)
 
     def _tell(self, done: DeedsDone, error: Exception | None) -> None:
         self._call(lambda: done(error))
 
     def _carry_out(self, deeds: Sequence[Deed], clock: DeedClock) -> Exception | None:
         for deed in deeds:
-            if self._failed is not None:
+            if self._has_failed():
                 return self._failed
             clock.begins(_told(deed))
             try:
@@ -208,16 +319,20 @@ class RealDisk:
                 # disk.
                 if error.errno in NO_ROOM and not isinstance(deed, Sync):
                     return DiskFull(f"{self._directory}: {error}")
-                self._failed = DiskFailed(f"{self._directory}: {type(deed).__name__}: {error}")
-                return self._failed
+                return self._fail(f"{self._directory}: {type(deed).__name__}: {error}", error.errno)
             except Exception as error:  # noqa: BLE001  (whatever it is, what is on the disk is not known)
-                self._failed = DiskFailed(
+                return self._fail(
                     f"{self._directory}: {type(deed).__name__}: {type(error).__name__}: {error}"
                 )
-                return self._failed
             finally:
                 clock.ends()
         return None
+
+    def _fail(self, why: str, number: int | None = None) -> DiskFailed:
+        failed = self._failed = DiskFailed(why)
+        if self._thread is not None:
+            self._thread.fail(number or errno.EIO)
+        return failed
 
     def _do(self, deed: Deed) -> None:
         match deed:

@@ -35,6 +35,12 @@ class DeedClock:
             if took_s > self._longest.took_s:
                 self._longest = SlowDeed(present[0], took_s, done=True)
 
+    def took(self, what: str, seconds: float) -> None:
+        """The present deed has ended, after this time by the clock of another thread."""
+        self._present = None
+        if seconds > self._longest.took_s:
+            self._longest = SlowDeed(what, seconds, done=True)
+
     def slowest(self) -> SlowDeed:
         longest, self._longest = self._longest, SlowDeed("", 0.0, done=True)
         present = self._present
