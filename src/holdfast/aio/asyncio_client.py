@@ -430,7 +430,7 @@ class Client:
             async with asyncio.timeout(self.connect_timeout_s):
                 await self._control(best, _VIEW)
         except (HoldfastError, TimeoutError) as failed:
-            best.end(f"no updates of members and owners: {failed or 'no answer in time'}")
+            best.end(f"no updates of members and owners: {str(failed) or 'no answer in time'}")
 
     async def _repair_all(self) -> None:
         for line in self.lines():

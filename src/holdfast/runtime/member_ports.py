@@ -15,6 +15,7 @@ from holdfast.runtime.doors.connection_log import ConnectionLog
 from holdfast.runtime.doors.polled_door import PolledDoor, sockets_way
 from holdfast.runtime.doors.taken_ports import begin, listen, loop_server, polled_door, secured
 from holdfast.runtime.doors.tls import MemberTls
+from holdfast.runtime.doors.tls_handshake import TlsEntrance
 from holdfast.runtime.peering.incoming_connection import IncomingConnection
 from holdfast.runtime.peering.member_handshake import HANDSHAKE_TIMEOUT_S
 from holdfast.runtime.peering.member_network import MemberNetwork
@@ -36,7 +37,7 @@ class MemberPorts:
         self._settings = settings
         self._connection_log = connection_log
         chosen = settings.member
-        self.sockets = sockets_way(chosen.sockets, chosen.lane, tls=settings.tls.enabled)
+        self.sockets = sockets_way(chosen.sockets, chosen.lane)
         self.tls = MemberTls(settings.tls) if settings.tls.enabled else None
         self.member_port = self.client_port = 0
         self._members: asyncio.Server
@@ -48,8 +49,8 @@ class MemberPorts:
         chosen, tls = self._settings.member, self.tls
         make: Callable[[], asyncio.BaseProtocol] = lambda: IncomingConnection(network)  # noqa: E731
         if tls is not None:
-            timeout_ms = round(HANDSHAKE_TIMEOUT_S * 1000)
-            make = self._secured(make, lambda: tls.contexts.members, doors.MEMBERS_PORT, timeout_ms)
+            entrance = self._entrance(lambda: tls.contexts.members, doors.MEMBERS_PORT, HANDSHAKE_TIMEOUT_S)
+            make = secured(make, entrance)
         given = self._settings.is_given(MEMBER_PORT)
         server = partial(loop_server, make)
         self._members, self.member_port = await listen(
@@ -60,30 +61,26 @@ class MemberPorts:
     async def take_client_port(self, door: Callable[[], Door]) -> None:
         chosen, tls = self._settings.member, self.tls
         given = self._settings.is_given(CLIENT_PORT)
+        entrance = None
+        if tls is not None:
+            timeout_s = self._settings.limits.auth_timeout_ms / 1000
+            entrance = self._entrance(lambda: tls.contexts.clients, doors.CLIENTS_PORT, timeout_s)
         if self.sockets.kind == "poll":
+            polled = partial(polled_door, entrance=entrance)
             self._clients, self.client_port = await listen(
-                polled_door, chosen.host, chosen.client_port, given=given, key=CLIENT_PORT
+                polled, chosen.host, chosen.client_port, given=given, key=CLIENT_PORT
             )
             return
         make: Callable[[], asyncio.BaseProtocol] = lambda: Connection(door())  # noqa: E731
-        if tls is not None:
-            timeout_ms = self._settings.limits.auth_timeout_ms
-            make = self._secured(make, lambda: tls.contexts.clients, doors.CLIENTS_PORT, timeout_ms)
-        server = partial(loop_server, make)
+        server = partial(loop_server, make if entrance is None else secured(make, entrance))
         self._clients, self.client_port = await listen(
             server, chosen.host, chosen.client_port, given=given, key=CLIENT_PORT
         )
 
-    def _secured(
-        self,
-        make: Callable[[], asyncio.BaseProtocol],
-        context: Callable[[], ssl.SSLContext],
-        name: str,
-        timeout_ms: int,
-    ) -> Callable[[], asyncio.BaseProtocol]:
+    def _entrance(self, context: Callable[[], ssl.SSLContext], name: str, timeout_s: float) -> TlsEntrance:
         handshakes = self._settings.limits.unauthenticated_connections
-        return secured(
-            make, context, self._connection_log, name=name, handshakes=handshakes, timeout_ms=timeout_ms
+        return TlsEntrance(
+            context, self._connection_log, name=name, handshakes=handshakes, handshake_s=timeout_s
         )
 
     def serve(self, door: Door, lane: DataLane, loop: asyncio.AbstractEventLoop) -> None:

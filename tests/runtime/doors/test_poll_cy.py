@@ -931,7 +931,7 @@ def test_who_breaks_off_before_being_taken_ends_nobody(
             assert counts["failed accepts"] == 2
 
             class Full:
-                def add(self, fd: int, connection: object) -> None:
+                def add(self, fd: int, connection: object, records: object = None) -> None:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
             before = set(descriptors())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import select
 import shutil
 import socket
 import ssl
@@ -64,11 +66,18 @@ def settings(keys: Keys, **more: object) -> dict[str, object]:
     return {f"tls__{name}": value for name, value in own.items()}
 
 
-@pytest.fixture(scope="module")
-def grid(keys: Keys) -> Iterator[LocalCluster]:
+@pytest.fixture(scope="module", params=["poll", "loop"])
+def grid(keys: Keys, request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+    """Members whose clients' sockets are served in one of both ways."""
+    if request.param == "poll" and not hasattr(select, "epoll"):
+        pytest.skip("this system has no epoll")
     lines = [f"{name.removeprefix('tls__')} = {json.dumps(value)}" for name, value in settings(keys).items()]
     config = "\n".join(
-        ["[tls]", *lines, 'client_certificates = "optional"', "[limits]", "unauthenticated_connections = 8"]
+        [
+            f'[member]\nsockets = "{request.param}"',
+            *("[tls]", *lines, 'client_certificates = "optional"'),
+            "[limits]\nunauthenticated_connections = 8",
+        ]
     )
     with LocalCluster(2, config, tls=ClientTls(keys.ours.file)) as running:
         running.wait_settled()
@@ -334,6 +343,73 @@ def test_small_records_are_no_harm_and_hollow_ones_end_their_connection(
             pytest.fail("a million records of one byte were taken")
     log = grid.alive[0].log.read_text()
     assert log.count("its records are nearly empty") == 1
+
+
+def test_a_request_may_come_with_the_end_of_the_handshake(grid: LocalCluster, keys: Keys) -> None:
+    """Both arrive in one segment: the request is not forgotten in the handshake."""
+    came, leaves = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = ssl.create_default_context(cafile=keys.ours.file).wrap_bio(came, leaves, server_hostname=HOST)
+    with connect(grid.alive[0].client_address) as there:
+        while True:
+            try:
+                client.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                there.sendall(leaves.read())
+                came.write(there.recv(1 << 16))
+        client.write(own.PREAMBLE + own.frame(own.Hello(1, own.VERSION, "dev", "", "")))
+        there.sendall(leaves.read())  # the last message of the handshake, and the request
+        answer = b""
+        while not answer:
+            came.write(there.recv(1 << 16))
+            with suppress(ssl.SSLWantReadError):
+                answer = client.read()
+    assert answer
+
+
+def test_a_client_that_says_goodbye_gets_its_answers_first(grid: LocalCluster, keys: Keys) -> None:
+    context = ssl.create_default_context(cafile=keys.ours.file)
+    with secured(grid.alive[0].client_address, context) as there:
+        there.sendall(own.PREAMBLE + own.frame(own.Hello(1, own.VERSION, "dev", "", "")))
+        answer = there.recv(4096)
+        plain = there.unwrap()  # it sends close_notify, and waits for the member's
+        assert answer
+        assert rest(plain) == b""
+
+
+def test_large_values_and_many_requests_at_once(grid: LocalCluster, keys: Keys) -> None:
+    """More than a read, a record and a socket's buffer hold."""
+    value = os.urandom(3_000_000)
+
+    async def run() -> None:
+        async with aio.Client(grid.client_addresses(), tls=ClientTls(keys.ours.file)) as client:
+            entries = client.map("large")
+            await asyncio.gather(*(entries.set(f"l{number}", value) for number in range(6)))
+            await asyncio.gather(*(entries.set(f"s{number}", number) for number in range(5000)))
+            found = await asyncio.gather(*(entries.get(f"l{number}") for number in range(6)))
+            assert found == [value] * 6
+            assert await asyncio.gather(*(entries.get(f"s{number}") for number in range(5000))) == [
+                *range(5000)
+            ]
+
+    asyncio.run(run())
+
+
+def test_a_member_that_ends_leaves_no_handshake_behind(keys: Keys) -> None:
+    """Connections whose handshake has only begun are closed with the port."""
+
+    async def story() -> None:
+        async with member(**settings(keys), limits__auth_timeout_ms=60_000) as one:
+            port = int(one.client_address.rpartition(":")[2])
+            reader, writer = await asyncio.open_connection(HOST, port)
+            writer.write(b"\x16\x03\x01")
+            await writer.drain()
+            await asyncio.sleep(0.05)
+        async with asyncio.timeout(30):
+            assert await reader.read() == b""
+        writer.close()
+
+    run(story())
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes new keys on demand, and is not there")

@@ -16,6 +16,9 @@ One source, used as plain Python and compiled; compiled code makes the system ca
   the next connection.
 - runtime/P-3: Large responses are sent immediately, one by one, and large values from where they are stored. Gathered,
   they would need new memory from the system in each call, which costs more than the responses.
+
+With TLS the bytes of a read are decrypted first and those of a response are encrypted last (`tls_records`). The rest is
+the same, except that large values are neither received directly into their final buffer nor sent from where they are.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, epoll
+from ssl import SSLError
 from typing import Any, Protocol
 
 from holdfast.core.model.forwarded_frames import OutgoingFrames
@@ -43,6 +47,7 @@ from holdfast.runtime.doors.system_calls import (
     wait,
     whole_value,
 )
+from holdfast.runtime.doors.tls_records import Problem, TlsRecords, broken
 from holdfast.server.door import CHECK_BYTES, COUNTED_BYTES, ClientConnection, Door
 from holdfast.server.flow import Flow
 from holdfast.server.grid import EntryLane
@@ -111,8 +116,11 @@ class Wire:
     value: Any
     value_bytes: cython.Py_ssize_t
     filled: cython.Py_ssize_t
+    records: Any
 
-    def __init__(self, poll: Poll, fd: int, connection: ClientConnection) -> None:
+    def __init__(self, poll: Poll, fd: int, connection: ClientConnection, records: TlsRecords | None) -> None:
+        self.records: Any = records
+        """Its TLS, or None. Queued pieces are encrypted already."""
         self.poll = poll
         self.fd = fd
         self.connection = connection
@@ -155,6 +163,24 @@ class Wire:
             self.poll.send_answers(self)
         if self.fd < 0:
             return
+        if self.records is not None:
+            self.write_sealed(data)
+        else:
+            self.write_raw(data)
+
+    @cython.cfunc
+    def write_sealed(self, data: Any) -> cython.void:
+        sealed: bytes = b""
+        try:
+            sealed = self.records.seal(data)
+        except SSLError as error:
+            self.poll.report(self, broken(error))
+            self.lose(0)
+            return
+        self.write_raw(sealed)
+
+    @cython.cfunc
+    def write_raw(self, data: bytes) -> cython.void:
         size: cython.Py_ssize_t = len(data)
         gone: cython.Py_ssize_t = 0
         if not self.unsent:
@@ -230,6 +256,8 @@ class Wire:
             return
         if self.waits:
             self.poll.send_answers(self)
+        if self.records is not None and self.fd >= 0:
+            self.write_raw(self.records.farewell())
         self.closing = True
         self.reading = False
         self.drop_value()
@@ -384,9 +412,9 @@ class Poll:
     def fileno(self) -> int:
         return self.fd
 
-    def add(self, fd: int, connection: ClientConnection) -> Wire:
-        """Register a connection, whose descriptor belongs to this from now on."""
-        wire = Wire(self, fd, connection)
+    def add(self, fd: int, connection: ClientConnection, records: TlsRecords | None = None) -> Wire:
+        """Register a connection, whose descriptor belongs to this from now on. `records`: None without TLS."""
+        wire = Wire(self, fd, connection, records)
         while fd >= len(self._wires):
             self._wires.append(None)
         assert self._wires[fd] is None, "a descriptor is closed by who has it"
@@ -478,7 +506,7 @@ class Poll:
             self._fill(wire)
             return
         most: cython.Py_ssize_t = READ_BYTES
-        if wire.glances:
+        if wire.glances and wire.records is None:
             wire.glances -= 1
             most = GLANCE_BYTES
         size: cython.Py_ssize_t = receive(wire.fd, self._room, 0, most)
@@ -486,15 +514,47 @@ class Poll:
             self._end(wire, size)
             return
         data: bytes = taken(self._room, size)
+        if wire.records is not None:
+            self._take_records(wire, data)
+            return
         if size == GLANCE_BYTES and most == size and wire.fast_path and self._begin_value(wire, data, 0):
             self._come += size
             self._fill(wire)
             return
+        self._take_data(wire, data, size)
+
+    @cython.cfunc
+    def _take_records(self, wire: Wire, received: bytes) -> cython.void:
+        """Serve what these records contain."""
+        records: Any = wire.records
+        data: bytes = records.take(received)
+        answer: bytes = records.leaving()
+        if answer:
+            wire.write_raw(answer)
+        if data and not wire.closing:
+            self._take_data(wire, data, len(data))
+        if wire.fd >= 0 and (records.ended or records.problem is not None):
+            if records.problem is not None:
+                self.report(wire, records.problem)
+            self._end(wire, 0)
+
+    def take_records(self, wire: Wire, received: bytes) -> None:
+        self._take_records(wire, received)
+
+    def report(self, wire: Wire, problem: Problem) -> None:
+        problem.report(self._door.connection_log, wire.connection.peer)
+
+    @cython.cfunc
+    def _take_data(self, wire: Wire, data: bytes, size: cython.Py_ssize_t) -> cython.void:
         at: cython.Py_ssize_t = -1
         if wire.fast_path and self._past_sessions and not wire.unsent:
             at = self._serve_fast_path(wire, data, None, size)
             if at == size:
-                if size >= LARGE_BYTES and value_to_come(data[:GLANCE_BYTES], 0, wire.longest)[1]:
+                if (
+                    wire.records is None
+                    and size >= LARGE_BYTES
+                    and value_to_come(data[:GLANCE_BYTES], 0, wire.longest)[1]
+                ):
                     wire.glances = GLANCES
                 if wire.head:
                     # A whole read of it has arrived; count it now, as the client may send no more.
@@ -635,7 +695,13 @@ class Poll:
             del out[begin:]
             del bulk[first:]
             return size
-        if settled and at < size and apart is None and self._begin_value(wire, data, at):
+        if (
+            settled
+            and at < size
+            and apart is None
+            and wire.records is None
+            and self._begin_value(wire, data, at)
+        ):
             at = size
         if settled and at == size:
             if len(bulk) > first:
@@ -744,6 +810,11 @@ class Poll:
     @cython.cfunc
     def _send_answers(self, wire: Wire) -> cython.void:
         wire.waits = False
+        if wire.records is not None:
+            wire.write_sealed(self._out[wire.begin : wire.end])
+            if wire.unsent:
+                wire.connection.recount()
+            return
         gone: cython.Py_ssize_t = LATER
         if not wire.unsent:
             gone = send(wire.fd, self._out, wire.begin, wire.end)
@@ -757,6 +828,11 @@ class Poll:
     def _send_pieces(self, wire: Wire, pieces: list[bytes | bytearray]) -> cython.void:
         """Send these now, unless responses to earlier writes are still queued."""
         size: cython.Py_ssize_t = 0
+        if wire.records is not None:
+            wire.write_sealed(b"".join(pieces))
+            if wire.unsent:
+                wire.connection.recount()
+            return
         for piece in pieces:
             size += len(piece)
         gone: cython.Py_ssize_t = LATER

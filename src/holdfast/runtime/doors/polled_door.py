@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Literal
 from holdfast.config.schema import LaneChoice, SocketsChoice
 from holdfast.runtime.compiled import compiled_from
 from holdfast.runtime.doors.clients import Door, PolledConnection, keep_alive
+from holdfast.runtime.doors.handshaking_socket import HandshakingSocket
+from holdfast.runtime.doors.tls_handshake import TlsEntrance
+from holdfast.runtime.doors.tls_records import TlsRecords
 from holdfast.server.hazelcast.reference_lane import LaneCode
 
 if TYPE_CHECKING:
@@ -35,10 +38,8 @@ class Sockets:
     why: str = ""
 
 
-def sockets_way(choice: SocketsChoice = "auto", lane: LaneChoice = "auto", *, tls: bool = False) -> Sockets:
-    """`poll` if it is compiled, or requested by `member.sockets` where epoll exists; never with TLS."""
-    if tls:
-        return Sockets("loop", None, "connections with TLS are the loop's")
+def sockets_way(choice: SocketsChoice = "auto", lane: LaneChoice = "auto") -> Sockets:
+    """`poll` if it is compiled, or requested by `member.sockets` where epoll exists."""
     if choice == "loop":
         return Sockets("loop", None, "member.sockets = 'loop'")
     if not sys.platform.startswith("linux"):
@@ -54,8 +55,11 @@ def sockets_way(choice: SocketsChoice = "auto", lane: LaneChoice = "auto", *, tl
 
 
 class PolledDoor:
-    def __init__(self, listening: list[socket.socket]) -> None:
+    def __init__(self, listening: list[socket.socket], entrance: TlsEntrance | None = None) -> None:
+        """`entrance`: None without TLS."""
         self.sockets = listening
+        self._entrance = entrance
+        self._handshaking: set[HandshakingSocket] = set()
         self._loop = asyncio.get_running_loop()
         self._door: Door | None = None
         self._poll: Poll | None = None
@@ -90,7 +94,6 @@ class PolledDoor:
             self._begin(taken, str(address[0]))
 
     def _begin(self, taken: socket.socket, peer: str) -> None:
-        assert self._door is not None and self._poll is not None, "served before anybody was let in"
         taken.setblocking(False)
         try:
             taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -98,15 +101,36 @@ class PolledDoor:
         except OSError:
             taken.close()  # It has gone already.
             return
+        if self._entrance is None:
+            self._admit(taken, peer, None)
+        else:
+            self._handshaking.add(
+                HandshakingSocket(
+                    taken, peer, self._entrance, self._handshake_done, self._handshaking.discard
+                )
+            )
+
+    def _handshake_done(self, handshaking: HandshakingSocket, records: TlsRecords) -> None:
+        self._handshaking.discard(handshaking)
+        if self._poll is None:
+            handshaking.sock.close()
+        else:
+            self._admit(handshaking.sock, handshaking.peer, records)
+
+    def _admit(self, taken: socket.socket, peer: str, records: TlsRecords | None) -> None:
+        assert self._door is not None and self._poll is not None, "served before anybody was let in"
         connection = PolledConnection(self._door)
         fd = taken.detach()
         try:
-            wire = self._poll.add(fd, connection)
+            wire = self._poll.add(fd, connection, records)
         except OSError as error:
             os.close(fd)
             self._could_not_take(error)
             return
         connection.attach(wire, peer)
+        if records is not None:
+            # The first request may have come with the end of the handshake.
+            self._poll.take_records(wire, b"")
 
     def _could_not_take(self, error: OSError) -> None:
         if self._door is not None:
@@ -129,6 +153,8 @@ class PolledDoor:
             if each.fileno() >= 0:
                 self._loop.remove_reader(each.fileno())
                 each.close()
+        for handshaking in list(self._handshaking):
+            handshaking.close()
 
     def end(self) -> None:
         if self._poll is not None:

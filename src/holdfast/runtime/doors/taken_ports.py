@@ -6,15 +6,14 @@ import asyncio
 import errno
 import os
 import socket
-import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from holdfast.config.addresses import format_address
 from holdfast.errors import ConfigError
-from holdfast.runtime.doors.connection_log import ConnectionLog
 from holdfast.runtime.doors.polled_door import BACKLOG, PolledDoor, bound
-from holdfast.runtime.doors.tls_wire import TlsDoor
+from holdfast.runtime.doors.tls_handshake import TlsEntrance
+from holdfast.runtime.doors.tls_wire import TlsWire
 
 PORTS_TRIED = 100
 Server = TypeVar("Server", asyncio.Server, PolledDoor)
@@ -66,20 +65,12 @@ async def loop_server(make: Callable[[], asyncio.BaseProtocol], host: str, port:
     return await loop.create_server(make, host, port, backlog=BACKLOG, start_serving=False)
 
 
-async def polled_door(host: str, port: int) -> PolledDoor:
-    return PolledDoor(await bound(host, port))
+async def polled_door(host: str, port: int, entrance: TlsEntrance | None = None) -> PolledDoor:
+    return PolledDoor(await bound(host, port), entrance)
 
 
 def secured(
-    make: Callable[[], asyncio.BaseProtocol],
-    context: Callable[[], ssl.SSLContext],
-    connection_log: ConnectionLog,
-    *,
-    name: str,
-    handshakes: int,
-    timeout_ms: int,
+    make: Callable[[], asyncio.BaseProtocol], entrance: TlsEntrance
 ) -> Callable[[], asyncio.BaseProtocol]:
-    """Wrap connections in TLS; at most `handshakes` at a time, each within `timeout_ms`."""
-    return TlsDoor(
-        make, context, connection_log, name=name, handshakes=handshakes, handshake_s=timeout_ms / 1000
-    )
+    """Wrap connections of the loop in TLS."""
+    return lambda: TlsWire(entrance, make)

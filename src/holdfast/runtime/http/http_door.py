@@ -19,6 +19,7 @@ from holdfast.errors import ConfigError
 from holdfast.runtime.doors.clients import keep_alive
 from holdfast.runtime.doors.taken_ports import listen, loop_server, secured, serve
 from holdfast.runtime.doors.tls import MemberTls
+from holdfast.runtime.doors.tls_handshake import TlsEntrance
 from holdfast.runtime.http.member_console import MemberConsole
 from holdfast.runtime.http.member_http import HttpHost, MemberHttp
 from holdfast.server.http.action_routes import ActionRoutes
@@ -79,14 +80,14 @@ class HttpDoor:
         if tls is not None:
             limits = self._host.settings.limits
             self._tls = True
-            make = secured(
-                make,
+            entrance = TlsEntrance(
                 lambda: tls.contexts.clients,
                 self._host.connection_log,
                 name=doors.HTTP_PORT,
                 handshakes=min(limits.unauthenticated_connections, chosen.connections),
-                timeout_ms=limits.auth_timeout_ms,
+                handshake_s=limits.auth_timeout_ms / 1000,
             )
+            make = secured(make, entrance)
         given = self._host.settings.is_given("http.port")
         try:
             self._server, port = await listen(

@@ -1,0 +1,115 @@
+"""The TLS of one accepted connection, without its socket: records in, content out, and back.
+
+Records cost their receiver the same with or without content, and key updates cost more. So a client that sends nearly
+empty records is disconnected, and content is delivered in one piece.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from typing import Any, cast
+
+from holdfast.server.door import ConnectionEvents
+
+READ_BYTES = 256 * 1024
+HOLLOW_BYTES = 64 * 1024
+"""Allowed bytes beyond twice the content: a record adds 22 bytes to its content, and the smallest client
+message is about as long.
+"""
+_ROOM = memoryview(bytearray(READ_BYTES))
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    kind: str
+    line: str
+    """For the log: a form for the peer and `more`."""
+    more: tuple[object, ...] = ()
+
+    def report(self, connection_log: ConnectionEvents, peer: str) -> None:
+        connection_log.report(self.kind, self.line, peer, *self.more)
+
+
+def broken(error: ssl.SSLError) -> Problem:
+    return Problem("broken TLS connections", "TLS connection from %s broke: %s", (error,))
+
+
+class TlsRecords:
+    __slots__ = ("_came", "_came_bytes", "_given_bytes", "_leaves", "_shaken", "ended", "object", "problem")
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._came, self._leaves = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.object = context.wrap_bio(self._came, self._leaves, server_side=True)
+        self._shaken = False
+        self._came_bytes = self._given_bytes = 0
+        """Since the handshake: encrypted bytes received, and their content."""
+        self.ended = False
+        """Whether the peer has closed: no content follows."""
+        self.problem: Problem | None = None
+        """The reason to close the connection. Content before it is valid."""
+
+    def put(self, data: bytes) -> None:
+        """These bytes have come."""
+        self._came.write(data)
+        if self._shaken:
+            self._came_bytes += len(data)
+
+    def shake_hands(self) -> bool:
+        """Whether the handshake is complete. Raises SSLError, and whatever else a stranger's bytes can cause."""
+        try:
+            self.object.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        self._shaken = True
+        return True
+
+    def fill(self, room: memoryview) -> int:
+        """Decrypt into `room` what has come; returns the bytes. If they are fewer than it holds, no more follow, and
+        `ended` and `problem` are up to date.
+        """
+        size = 0
+        try:
+            while size < len(room) and (self._came.pending or self.object.pending()):
+                more = cast("int", self.object.read(len(room) - size, cast("bytearray", room[size:])))
+                if not more:
+                    self.ended = True
+                    break
+                size += more
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            self.problem = broken(error)
+        self._given_bytes += size
+        if size < len(room) and self._came_bytes - self._came.pending > 2 * self._given_bytes + HOLLOW_BYTES:
+            line = "TLS connection from %s closed: its records are nearly empty"
+            self.problem = Problem("TLS connections closed: nearly empty records", line)
+        return size
+
+    def content(self) -> bytes:
+        """At most `READ_BYTES` of what has come; if fewer, no more follow."""
+        return bytes(_ROOM[: self.fill(_ROOM)])
+
+    def take(self, data: bytes) -> bytes:
+        """The content of these bytes of one read, of at most `READ_BYTES`."""
+        self.put(data)
+        return self.content()
+
+    def seal(self, data: bytes | bytearray | memoryview[Any]) -> bytes:
+        """The records of this content, and what TLS itself must send. Raises SSLError."""
+        gone = self.object.write(data) if data else 0
+        while gone < len(data):
+            gone += self.object.write(memoryview(data)[gone:])
+        return self._leaves.read()
+
+    def leaving(self) -> bytes:
+        """What TLS itself must send: parts of the handshake, an alert, a key update."""
+        return self._leaves.read() if self._leaves.pending else b""
+
+    def farewell(self) -> bytes:
+        """`close_notify`, and what else must still leave. The peer's own is not awaited."""
+        try:
+            self.object.unwrap()
+        except ssl.SSLError:
+            pass
+        return self.leaving()
