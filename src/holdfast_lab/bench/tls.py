@@ -32,7 +32,8 @@ HOST = "127.0.0.1"
 CLIENTS = 8
 KEYS, VALUE = 10_000, b"v" * 100
 CASES = (("get", 1), ("get", 32), ("set", 1), ("set", 32))
-POLL, LOOP, TLS, TLS_LOOP = "plain, compiled sockets", "plain, the loop's sockets", "TLS, compiled sockets", "TLS, the loop's sockets"
+POLL, LOOP = "plain, compiled sockets", "plain, the loop's sockets"
+TLS, TLS_LOOP = "TLS, compiled sockets", "TLS, the loop's sockets"
 
 
 def made(folder: Path) -> ClientTls:

@@ -611,6 +611,8 @@ class Poll:
         """Whether the rest of this buffer begins a large write. If so, its value is received directly into its final
         buffer, without copies.
         """
+        if wire.records is not None:
+            return False
         begin: cython.Py_ssize_t
         begin, size = value_to_come(data, at, wire.longest)
         if not size:
@@ -695,13 +697,7 @@ class Poll:
             del out[begin:]
             del bulk[first:]
             return size
-        if (
-            settled
-            and at < size
-            and apart is None
-            and wire.records is None
-            and self._begin_value(wire, data, at)
-        ):
+        if settled and at < size and apart is None and self._begin_value(wire, data, at):
             at = size
         if settled and at == size:
             if len(bulk) > first:

@@ -96,18 +96,18 @@ class TlsRecords:
         return self.content()
 
     def seal(self, data: bytes | bytearray | memoryview[Any]) -> bytes:
-        """The records of this content, and what TLS itself must send. Raises SSLError."""
+        """The records of this content, after messages of TLS itself. Raises SSLError."""
         gone = self.object.write(data) if data else 0
         while gone < len(data):
             gone += self.object.write(memoryview(data)[gone:])
         return self._leaves.read()
 
     def leaving(self) -> bytes:
-        """What TLS itself must send: parts of the handshake, an alert, a key update."""
+        """Messages of TLS itself that must be sent: parts of the handshake, an alert, a key update."""
         return self._leaves.read() if self._leaves.pending else b""
 
     def farewell(self) -> bytes:
-        """`close_notify`, and what else must still leave. The peer's own is not awaited."""
+        """`close_notify`, after what must still be sent. The peer's own is not awaited."""
         try:
             self.object.unwrap()
         except ssl.SSLError:
