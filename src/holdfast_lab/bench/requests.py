@@ -1,6 +1,6 @@
 """The processor time of one member for each request about single entries, and for each key of getAll and putAll.
 
-    python -m holdfast_lab.bench.requests [--rounds 5] [--backups 1]
+    python -m holdfast_lab.bench.requests [--rounds 5] [--backups 1 | --zone 3]
 
 Raw frames on one connection, one request in flight; the frames of a getAll or putAll, one for each partition, leave
 together. All cases take turns in each round; the table has the medians, and how many times a `set` they are.
@@ -22,7 +22,7 @@ import click
 from holdfast_lab.bench import frames, report
 from holdfast_lab.bench.frames import BEGIN, END, FINAL, data, frame, key_text, partition_of
 from holdfast_lab.bench.run import ROOT
-from holdfast_lab.bench.systems import System, holdfast
+from holdfast_lab.bench.systems import System, holdfast, holdfast_zone
 
 PARTITIONS = 271
 KEYS = 2000
@@ -148,7 +148,7 @@ def clock_ns(pid: int) -> int:
 
 def measure(system: System, rounds: int) -> dict[str, list[float]]:
     """Microseconds for each request or key, one figure for each round. Only the first member is asked, and
-    measured, for keys that it owns.
+    measured, for keys that it owns, or whose groups it leads.
     """
     found: dict[str, list[float]] = {}
     mine = [
@@ -178,12 +178,19 @@ def measure(system: System, rounds: int) -> dict[str, list[float]]:
 @click.command()
 @click.option("--rounds", default=5, show_default=True)
 @click.option("--backups", default=0, show_default=True, help="Backups of the map; a second member has them.")
+@click.option(
+    "--zone", type=click.IntRange(0), default=0, help="Members of a zone in which the map lives; 0: none."
+)
 @click.option("--write/--no-write", default=True, show_default=True, help="Whether the page is updated.")
 @click.option("--out", type=click.Path(path_type=Path), default=ROOT / "docs" / "performance.md")
-def main(rounds: int, backups: int, write: bool, out: Path) -> None:
+def main(rounds: int, backups: int, zone: int, write: bool, out: Path) -> None:
     """Measure the processor time of each request."""
     load = os.getloadavg()[0]
-    with holdfast(1 + backups, backups, partitions=PARTITIONS) as system:
+    if zone:
+        running = holdfast_zone(zone, PARTITIONS, "zone", files=False)
+    else:
+        running = holdfast(1 + backups, backups, partitions=PARTITIONS)
+    with running as system:
         found = measure(system, rounds)
     of_set = median(found[SET.name])
     rows = [[name, f"{median(each):.1f}", f"{median(each) / of_set:.2f}"] for name, each in found.items()]
@@ -192,11 +199,12 @@ def main(rounds: int, backups: int, write: bool, out: Path) -> None:
             "## Processor time of each request",
             "Made by `python -m holdfast_lab.bench.requests`.",
             report.table(["request", "µs", "times a set"], rows),
-            f"* {report.machine(load)}; {rounds} rounds of {KEYS:,} requests, {backups} backups, one in flight.",
+            f"* {report.machine(load)}; {rounds} rounds of {KEYS:,} requests, "
+            f"{f'a zone of {zone} members' if zone else f'{backups} backups'}, one in flight.",
         ]
     )
     click.echo(text)
-    if write:
+    if write and not zone:
         report.write_part(out, "bench requests", text, "python -m holdfast_lab.bench.requests")
 
 
