@@ -118,6 +118,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "reset-zone": {"name": "z", "partitions": [1, 3]},
     "roll-back-transaction": {"transaction": "3f2a"},
     "show-zone": {"name": "z"},
+    "check-move": {"name": "m", "zone": "z"},
     "move-map": {"name": "m", "zone": "z"},
     "refill": {"partition": 3, "member": "a-uuid"},
     "set-map": {"name": "m", "settings": {"backups": "2"}},

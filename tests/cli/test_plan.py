@@ -690,3 +690,57 @@ def test_a_file_that_describes_no_such_zone_is_rejected(changed: dict[str, objec
     told = run("-", "--zone", "z", given=shown_zone(**changed))
     assert told.exit_code == 2
     assert why in " ".join(told.output.split())
+
+
+# -- a move of a map in a file
+
+
+def test_a_move_is_planned_from_the_output_of_zone_show() -> None:
+    told = run(
+        "-",
+        "--move",
+        "orders",
+        "--zone",
+        "z",
+        "--size",
+        "1MiB",
+        "--copies",
+        "2",
+        "--json",
+        given=shown_zone(),
+    )
+    found = json.loads(told.stdout)
+    assert (found["map"], found["source"], found["target"]) == ("orders", "", "z")
+    figures = found["figures"]
+    assert (figures["partitions"], figures["bytes"], figures["replicas_before"]) == (2, 2 << 20, 2)
+    assert sum(flow["bytes"] for flow in figures["flows"]) == 2 << 20
+    text = run("-", "--move", "orders", "--zone", "z", given=shown_zone()).stdout
+    assert "map orders: from the partitions with a primary to zone z" in text
+    back = json.loads(run("-", "--move", "orders", "--no-zone", "--json", given=shown_zone()).stdout)
+    assert (back["source"], back["target"]) == ("z", "")
+
+
+def test_a_move_is_planned_with_the_rows_of_the_partitions() -> None:
+    given = {"zone": shown_zone(), "current": [["one"], ["two"], ["three"], [None, "one"]], "entries": 9}
+    found = json.loads(run("-", "--move", "orders", "--zone", "z", "--json", given=given).stdout)["figures"]
+    assert (found["partitions"], found["entries"], found["replicas_before"]) == (4, 9, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "why"),
+    [
+        (("--move", "m"), shown_zone(), "--move MAP --zone ZONE"),
+        (("--no-zone",), shown_zone(), "--move MAP --zone ZONE"),
+        (("--move", "m", "--zone", "z", "--no-zone"), shown_zone(), "--move MAP --zone ZONE"),
+        (("--move", "m", "--zone", "z", "--scenario", "now"), shown_zone(), "--move is without"),
+        (("--move", "m", "--zone", "y"), shown_zone(), "has the zone z, not y"),
+        (("--move", "m", "--zone", "z"), {"zone": 7}, "must be from holdfast zone show NAME --json"),
+        (("--move", "m", "--zone", "z"), shown_zone(partitions=[]), "no map can live in it"),
+    ],
+)
+def test_a_move_that_cannot_be_planned_is_rejected(
+    arguments: tuple[str, ...], given: object, why: str
+) -> None:
+    told = run("-", *arguments, given=given)
+    assert told.exit_code == 2
+    assert why in told.stderr

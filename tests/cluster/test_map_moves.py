@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import hazelcast
 import pytest
@@ -137,6 +138,38 @@ def test_a_used_map_moves_into_a_zone_and_out_again(cluster: LocalCluster) -> No
         most = before_moves + PARTITIONS
         until(lambda: before_moves <= entries(cluster) <= most, "copies are left behind", 20)
         assert run(cluster, "verify").exit_code == 0
+
+
+def test_a_move_is_planned_as_it_is_then_made(cluster: LocalCluster) -> None:
+    names = {member.name for member in cluster.status().members}
+    with connected(cluster) as client:
+        orders = client.get_map("orders").blocking()
+        orders.put_all({f"k{number}": "v" * 100 for number in range(ENTRIES)})
+
+        def plan(*where: str) -> dict[str, Any]:
+            told = run(cluster, "plan", "--live", "--move", "orders", *where, "--json")
+            assert told.exit_code == 0, told.output
+            return json.loads(told.output)  # type: ignore[no-any-return]
+
+        planned = plan("--zone", "z")
+        figures = planned["figures"]
+        assert (planned["source"], planned["target"], planned["rejections"]) == ("", "z", [])
+        assert (figures["entries"], figures["replicas_before"], figures["replicas_after"]) == (ENTRIES, 2, 3)
+        assert {flow["source"] for flow in figures["flows"]} == names
+        assert figures["bytes"] > 100 * ENTRIES
+        for where in (["--no-zone"], ["--zone", "none"], ["--zone", "z", "--json"]):
+            before = run(cluster, "plan", "--live", "--move", "near" if "z" in where else "orders", *where)
+            assert before.exit_code == (0 if "z" in where else 1), before.output
+        refused = run(cluster, "plan", "--live", "--move", "orders", "--no-zone")
+        assert "lives in no zone" in refused.output
+        assert (
+            "there is no zone 'none'"
+            in run(cluster, "plan", "--live", "--move", "orders", "--zone", "none").output
+        )
+        assert run(cluster, "map", "move", "orders", "--zone", "z").exit_code == 0
+        back = plan("--no-zone")
+        assert (back["source"], back["target"], back["figures"]["entries"]) == ("z", "", ENTRIES)
+        assert {load["member"] for load in back["figures"]["loads"]} == names
 
 
 def test_a_command_that_times_out_leaves_the_move_to_the_cluster(cluster: LocalCluster) -> None:

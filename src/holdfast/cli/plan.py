@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from holdfast.cli.move_plan import Move, MovePlan, plan_of_live_move, plan_of_move_in_file
 from holdfast.cli.operator_command import Call, operator_command
 from holdfast.cli.option_structs import into
 from holdfast.cli.paths import LocalPath, check_folders
@@ -32,6 +33,8 @@ from holdfast.planning.zone_forecast import ZoneFigures
 class Subject:
     live: bool
     zone: str | None
+    no_zone: bool
+    move: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,12 @@ SUBJECT = into(
         "--zone",
         metavar="NAME",
         help="Plan the replicas of this zone instead of the partitions with a primary.",
+    ),
+    click.option("--no-zone", is_flag=True, help="With --move: out of zones."),
+    click.option(
+        "--move",
+        metavar="MAP",
+        help="Plan a move of this map into --zone, or with --no-zone out of zones (holdfast map move).",
     ),
 )
 NUMBERS = into(
@@ -255,15 +264,15 @@ def plan(
     comparison: Comparison,
     output: Output,
     spark: SparkSettings | None,
-) -> Iterator[PartitionPlan | Figures | ZoneFigures | Explained]:
+) -> Iterator[PartitionPlan | Figures | ZoneFigures | Explained | MovePlan]:
     r"""Show what a scenario would do: every step of every partition, or the cost of each step. Moves nothing.
 
     Steps are separated by commas, or joined by + if they happen at once: now, join:N, join:NAME@GROUP,
     drain:N|NAME, crash:N|NAME, crash-zone[:N|NAME], rolling-restart[:N], backups:N, replicas:N, placement:NAME.
 
     FILE (default: standard input) has the table as JSON: `current` rows of member names, the owner first, and
-    the wanted rows as `target`, or `members` and `backups`; for --zone what `zone show NAME --json` prints; or
-    events of one partition of a zone (docs/zones.md).
+    the wanted rows as `target`, or `members` and `backups`; for --zone and --move what `zone show NAME --json`
+    prints; or events of one partition of a zone (docs/zones.md).
 
     \b
       {"current": [["A", "B"]], "members": ["A", "B", "C"], "backups": 1, "leaving": ["B"], "lite": ["C"]}
@@ -271,6 +280,7 @@ def plan(
     \b
       holdfast plan --live --scenario join:1 --summary
       holdfast plan --live --zone orders --scenario drain:three,replicas:5
+      holdfast plan --live --move orders --zone z
       holdfast plan --members 1000 --partitions 1000000 --scenario drain:20,join:20 --spark
     """
     live, zone = subject.live, subject.zone
@@ -278,6 +288,9 @@ def plan(
         raise ConfigError("FILE, --live and --members exclude each other: give one of them")
     if (output.moves or output.to) and not spark:
         raise ConfigError("--moves and --to need --spark")
+    if subject.move is not None or subject.no_zone:
+        yield _of_move(call, subject, file, scenarios, numbers, model, spark=bool(spark))
+        return
     if zone is not None:
         if spark:
             raise ConfigError("--zone is without --spark")
@@ -355,6 +368,27 @@ def _of_zone(
         replicas=numbers.copies,
         summary=summary,
     )
+
+
+def _of_move(
+    call: Call,
+    subject: Subject,
+    file: Path | None,
+    scenarios: tuple[str, ...],
+    numbers: Numbers,
+    model: Model,
+    *,
+    spark: bool,
+) -> MovePlan:
+    if subject.move is None or (subject.zone is not None) is subject.no_zone:
+        raise ConfigError("say which map moves, and where: --move MAP --zone ZONE, or --move MAP --no-zone")
+    if spark or scenarios or numbers.members is not None:
+        raise ConfigError("--move is without --spark, --scenario and --members")
+    move = Move(subject.move, subject.zone or "")
+    if subject.live:
+        return plan_of_live_move(call, move)
+    sizes = parse_sizes(model.size, model.seed)
+    return plan_of_move_in_file(*_data_of(file), move, numbers.copies, sizes)
 
 
 def _of_numbers(numbers: Numbers, scenarios: tuple[str, ...], model: Model, comparison: Comparison) -> Input:

@@ -193,14 +193,14 @@ def main(rounds: int, backups: int, zone: int, write: bool, out: Path) -> None:
     with running as system:
         found = measure(system, rounds)
     of_set = median(found[SET.name])
+    of_map = f"a zone of {zone} members" if zone else f"{backups} backups"
     rows = [[name, f"{median(each):.1f}", f"{median(each) / of_set:.2f}"] for name, each in found.items()]
     text = "\n\n".join(
         [
             "## Processor time of each request",
             "Made by `python -m holdfast_lab.bench.requests`.",
             report.table(["request", "µs", "times a set"], rows),
-            f"* {report.machine(load)}; {rounds} rounds of {KEYS:,} requests, "
-            f"{f'a zone of {zone} members' if zone else f'{backups} backups'}, one in flight.",
+            f"* {report.machine(load)}; {rounds} rounds of {KEYS:,} requests, {of_map}, one in flight.",
         ]
     )
     click.echo(text)

@@ -129,6 +129,18 @@ class MapOrders:
             )
         return ""
 
+    def rejection(self, order: MapOrder) -> str:
+        """Why the order would be rejected now, as far as this member knows; empty: it would not."""
+        view = self._status.view
+        if view is None or not self._status.admitted:
+            return f"{self._status.info.name} is in no cluster"
+        return (
+            level_problem(view, order)
+            or _phase_problem(view, order)
+            or _state_problem(view, order)
+            or self.problem(view, order)
+        )
+
     def _configured_values(self, changes: MapChanges, name: str) -> dict[str, int]:
         """The changed settings of a map with the values that they have without its changes, as configured here."""
         known = changes.find(name)
@@ -163,14 +175,9 @@ class MapOrders:
                 self._out.send(info.uuid, asked)
 
     def _rejection(self, view: View, order: MapChangeWanted) -> str:
-        if why := level_problem(view, order_in(order)) or _phase_problem(view, order):
+        wanted = order_in(order)
+        if why := level_problem(view, wanted) or _phase_problem(view, wanted) or _state_problem(view, wanted):
             return why
-        makes_copies = set(COPIES) & order.values.keys() or order.to is not None
-        if makes_copies and not view.state.migrates:
-            return (
-                f"the cluster is {view.state}, so no copies can be made or dropped: set its state to active first "
-                "(holdfast cluster state active)"
-            )
         present = self._present(view)
         if present is not None and present != order:
             return "another order about a map is under way: try again"
@@ -228,7 +235,18 @@ def level_problem(view: View, order: MapOrder) -> str:
     )
 
 
-def _phase_problem(view: View, order: MapChangeWanted) -> str:
+def _state_problem(view: View, order: MapOrder) -> str:
+    """Why the state of the cluster does not allow the copies that a change needs; empty: it does."""
+    makes_copies = set(COPIES) & order.values.keys() or order.to is not None
+    if not makes_copies or view.state.migrates:
+        return ""
+    return (
+        f"the cluster is {view.state}, so no copies can be made or dropped: set its state to active first "
+        "(holdfast cluster state active)"
+    )
+
+
+def _phase_problem(view: View, order: MapOrder) -> str:
     """Why a move cannot begin, or be cancelled, in its present phase; empty: it can."""
     move = view.maps.moves.get(order.name)
     if order.cancels and move is not None and move.home == move.target:
