@@ -42,7 +42,7 @@ class MoveRejection(msgspec.Struct, frozen=True):
 
 
 class MovePlan(Answer):
-    """What a move of a map would do."""
+    """The effect of a move of a map."""
 
     map: str
     source: Annotated[str, Meta(description="the zone in which the map lives; empty: in none")]

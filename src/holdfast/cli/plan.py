@@ -36,6 +36,10 @@ class Subject:
     no_zone: bool
     move: str | None
 
+    @property
+    def of_zones(self) -> bool:
+        return self.zone is not None or self.no_zone or self.move is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
@@ -283,18 +287,15 @@ def plan(
       holdfast plan --live --move orders --zone z
       holdfast plan --members 1000 --partitions 1000000 --scenario drain:20,join:20 --spark
     """
-    live, zone = subject.live, subject.zone
+    live = subject.live
     if (file is not None) + live + (numbers.members is not None) > 1:
         raise ConfigError("FILE, --live and --members exclude each other: give one of them")
     if (output.moves or output.to) and not spark:
         raise ConfigError("--moves and --to need --spark")
-    if subject.move is not None or subject.no_zone:
-        yield _of_move(call, subject, file, scenarios, numbers, model, spark=bool(spark))
-        return
-    if zone is not None:
+    if subject.of_zones:
         if spark:
-            raise ConfigError("--zone is without --spark")
-        yield from _of_zone(call, subject, file, numbers, scenarios, summary=output.summary)
+            raise ConfigError("--zone and --move are without --spark")
+        yield from _of_zones(call, subject, file, scenarios, numbers, model, summary=output.summary)
         return
     content = _data_of(file) if not live and numbers.members is None else (b"", "")
     if are_zone_steps(content[0]):
@@ -344,6 +345,22 @@ def _steps(given: Input, *, as_json: bool) -> Iterator[PartitionPlan]:
 # -- inputs
 
 
+def _of_zones(
+    call: Call,
+    subject: Subject,
+    file: Path | None,
+    scenarios: tuple[str, ...],
+    numbers: Numbers,
+    model: Model,
+    *,
+    summary: bool,
+) -> Iterator[ZoneFigures | MovePlan]:
+    if subject.move is not None or subject.no_zone:
+        yield _of_move(call, subject, file, scenarios, numbers, model)
+    else:
+        yield from _of_zone(call, subject, file, numbers, scenarios, summary=summary)
+
+
 def _of_zone(
     call: Call,
     subject: Subject,
@@ -377,13 +394,11 @@ def _of_move(
     scenarios: tuple[str, ...],
     numbers: Numbers,
     model: Model,
-    *,
-    spark: bool,
 ) -> MovePlan:
     if subject.move is None or (subject.zone is not None) is subject.no_zone:
         raise ConfigError("say which map moves, and where: --move MAP --zone ZONE, or --move MAP --no-zone")
-    if spark or scenarios or numbers.members is not None:
-        raise ConfigError("--move is without --spark, --scenario and --members")
+    if scenarios or numbers.members is not None:
+        raise ConfigError("--move is without --scenario and --members")
     move = Move(subject.move, subject.zone or "")
     if subject.live:
         return plan_of_live_move(call, move)
