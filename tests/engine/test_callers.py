@@ -12,10 +12,14 @@ from holdfast.core.events import (
     CutRequested,
     Event,
     ListenerAdded,
+    MapDestroyed,
     SubscriptionEnded,
+    TransactionAsked,
 )
 from holdfast.core.model.changes_since import Asked
+from holdfast.core.model.operations import EntryEvent, EventKind, WrittenEntries
 from holdfast.core.model.partition_events import Kind, News
+from holdfast.core.model.transaction_orders import ResumeCommits
 from holdfast.engine.callers import Callers
 
 ASKED = Asked("m", 3, 0, 0, 7, 1, 1000)
@@ -115,3 +119,52 @@ def test_the_door_is_told_of_too_much_for_backups(callers: Callers) -> None:
     callers.backpressure_changed = lambda: told.append(True)
     callers.deliver(BackpressureChanged())
     assert told == [True]
+
+
+def test_orders_of_transactions_are_answered_and_destroyed_maps_reported(
+    callers: Callers, put: list[Event]
+) -> None:
+    answers: list[object] = []
+    order = ResumeCommits(b"token")
+    callers.order_transaction(order, answers.append)
+    callers.destroyed("m")
+    assert put == [TransactionAsked(1, order), MapDestroyed("m")]
+    callers.deliver(Complete(1, "answer"))
+    assert answers == ["answer"]
+
+
+def written() -> WrittenEntries:
+    """Two events of one map."""
+    entries = WrittenEntries("m", "member")
+    entries.rows += [
+        (EventKind.ADDED, b"k", b"v", None, 5, 7, 3),
+        (EventKind.REMOVED, b"l", None, b"w", 0, 8, 3),
+    ]
+    return entries
+
+
+def test_a_listener_gets_several_events_at_once_if_it_can(callers: Callers) -> None:
+    single: list[EntryEvent] = []
+    together: list[WrittenEntries] = []
+    told = written()
+    callers.listen("m", key=None, local_only=False, on_event=single.append)
+    end = callers.listen("m", key=None, local_only=False, on_event=single.append, on_written=together.append)
+    callers.deliver(Notify(2, told))
+    assert (single, together) == ([], [told])
+    callers.deliver(Notify(1, told))
+    assert single == told.events()
+    end()
+    callers.deliver(Notify(2, told))
+    assert (len(single), len(together)) == (2, 1)
+
+
+def test_a_listener_that_ends_with_an_event_gets_no_further_one(callers: Callers) -> None:
+    heard: list[EntryEvent] = []
+
+    def hear(event: EntryEvent) -> None:
+        heard.append(event)
+        end()
+
+    end = callers.listen("m", key=None, local_only=False, on_event=hear)
+    callers.deliver(Notify(1, written()))
+    assert heard == written().events()[:1]

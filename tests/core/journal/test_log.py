@@ -18,12 +18,22 @@ from holdfast.core.messages import (
     Replicated,
     Section,
 )
-from holdfast.core.model.ids import MemberId
-from holdfast.core.model.journal_entries import Began, Dropped, TableAssignments, Wrote, WrotePuts
-from holdfast.core.model.notices import CheckpointEnded, Notice
+from holdfast.core.model.ids import GROUPS_FROM, MemberId
+from holdfast.core.model.journal_entries import (
+    Began,
+    Dropped,
+    GroupWrote,
+    TableAssignments,
+    Wrote,
+    WrotePuts,
+    seen,
+)
+from holdfast.core.model.levels import HIGHEST, LOWEST
+from holdfast.core.model.notices import CheckpointEnded, FilesHeardOf, Notice, ViewInstalled
 from holdfast.core.model.partition_table import Assignment
-from holdfast.core.model.records import Change, Record
+from holdfast.core.model.records import Change, Record, pack_puts
 from holdfast.core.model.sync_request import How
+from holdfast.core.model.views import View
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
@@ -328,3 +338,35 @@ def test_an_empty_copy_that_was_filled_begins_anew_on_the_disk_too() -> None:
     effects = fill(side, 1, last=True)
     assert [type(answer) for answer in filled(effects)] == [Filled]
     assert [entry for append in appends(effects) for entry in append.entries] == [Began(0, 0)]
+
+
+@pytest.mark.parametrize("level", [LOWEST, HIGHEST])
+@pytest.mark.parametrize("urgent", [[False, False], [False, True], [True, False]])
+def test_packed_puts_are_written_in_the_form_of_the_level(level: int, urgent: list[bool]) -> None:
+    """A group is urgent if a part of it is."""
+    out = Outbox()
+    out.level, out.epoch_ms = level, 1_700_000_000_000
+    log = Log(out, on=True)
+    puts = [pack_puts("m", start, [b"k"], [b"v"]) for start in range(2)]
+    for start in range(2):
+        log.stored([(3, 7, puts[start])], urgent=urgent[start])
+    log.group_wrote(GROUPS_FROM, b"write")
+    log.flush()
+    wall_ms = 1_700_000_000_000
+    expected = [
+        WrotePuts(3, 7, one, wall_ms) if level == HIGHEST else Wrote(3, 7, one.records(), wall_ms)
+        for one in puts
+    ]
+    assert out.take() == [Append(1, [*expected, GroupWrote(GROUPS_FROM, b"write")], any(urgent))]
+
+
+def test_views_are_written_and_the_removal_of_this_member_is_not() -> None:
+    out = Outbox()
+    log = Log(out, on=True)
+    view = View(7, "id", [])
+    nobody: frozenset[MemberId] = frozenset()
+    log.on_view(ViewInstalled(None, view, True, nobody, nobody))
+    log.on_view(ViewInstalled(view, None, True, nobody, nobody))
+    log.on_files(FilesHeardOf(view))
+    log.flush()
+    assert out.take() == [Append(1, [seen(view), seen(view)], False)]

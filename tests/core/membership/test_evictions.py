@@ -186,3 +186,44 @@ def test_only_so_many_are_remembered_of_whom_an_operator_has_seen_the_end() -> N
         one.membership.evictions.evict({other.uuid})
     assert len(one.membership.evicted) == EVICTED_KEPT
     assert one.membership.members()[-1].uuid in one.membership.evicted
+
+
+@pytest.mark.rule("membership/V-9")
+def test_a_member_that_is_leaving_suspects_nobody_by_order() -> None:
+    one = One(A, A, B, C)
+    pass_beats(one, B)
+    one.membership.state = MembershipState.PARTING
+    one.membership.evictions.on_evict_members(EvictMembers(5, [c]))
+    assert one.membership.evicted == {}
+
+
+def test_a_repeated_eviction_is_logged_once() -> None:
+    one = One(A, A, B, C)
+    pass_beats(one, B)
+    for _ in range(2):
+        one.membership.evictions.evict({c})
+    assert len(one.noted("evicted by the operator")) == 1
+
+
+def crowd() -> One:
+    """A member with more silent ones than it remembers."""
+    one = One(A, A, *(info(f"m{number:02}") for number in range(EVICTED_KEPT + 3)))
+    pass_beats(one)
+    return one
+
+
+def test_a_repeated_eviction_is_remembered_as_the_newest() -> None:
+    one = crowd()
+    first, *others = [each.uuid for each in one.membership.members()[1:]]
+    for each in (first, *others[: EVICTED_KEPT - 1], first, others[EVICTED_KEPT]):
+        one.membership.evictions.evict({each})
+    assert len(one.membership.evicted) == EVICTED_KEPT
+    assert first in one.membership.evicted
+    assert others[0] not in one.membership.evicted
+
+
+def test_evictions_without_a_majority_are_forgotten_alike() -> None:
+    one = crowd()
+    others = [each.uuid for each in one.membership.members()[1:]]
+    one.membership.evictions.on_evict_members_without_majority(EvictMembersWithoutMajority(5, others))
+    assert list(one.membership.evicted) == others[-EVICTED_KEPT:]

@@ -9,7 +9,7 @@ from tests.core.primary_backup.test_unsent_puts import Packed, put
 
 from holdfast.config import MapSettings
 from holdfast.core.messages import Ack, Replicate, Replicated, Section
-from holdfast.core.model.ids import SECOND
+from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.journal_entries import Wrote, WrotePuts
 from holdfast.core.model.levels import LOWEST
 from holdfast.core.model.notices import Notice, PartitionDrained
@@ -303,6 +303,32 @@ def test_a_client_that_collects_acknowledgements_is_answered_at_once_for_packed_
     assert counts == [2]
     assert sent[BEN][0].acks == [Ack(b"client", [8, 9], [0])]
     assert sent[CAL][0].acks == [Ack(b"client", [8, 9], [1])]
+
+
+@pytest.mark.rule("primary_backup/P-2")
+def test_a_new_backup_gets_the_rest_of_a_time_to_live(primary: Packing) -> None:
+    """Written at 10 ms with 1 s to live, and sent again at 310 ms."""
+    primary.out.now_ns = 10 * MILLISECOND
+    primary.record(0, b"k")
+    primary.end("a")
+    primary.sent()
+    primary.out.now_ns = 310 * MILLISECOND
+    primary.row(0, ME, DAN)
+    (section,) = primary.sent()[DAN][0].sections
+    assert [record.ttl_ms for record in section.records] == [TTL_MS - 300]
+
+
+@pytest.mark.rule("primary_backup/P-2")
+def test_updates_of_several_batches_are_sent_again_in_order(primary: Packing) -> None:
+    """Buffers 1 and 3 wait for Ben, and buffer 2 for Cal too: batch 1 has updates 1 and 3, and batch 2 has update 2."""
+    for others in ((), (1,), ()):
+        primary.record(0, b"k")
+        for partition in others:
+            primary.record(partition, b"k")
+        primary.end("a")
+    primary.row(0, ME, DAN)
+    (section,) = primary.sent()[DAN][0].sections
+    assert [record.counter for record in section.records] == [1, 2, 3]
 
 
 # -- what leaves at the end of a turn

@@ -105,3 +105,24 @@ def test_the_steps_to_other_peers_are_few_and_sorted() -> None:
     assert steps_to(now, "abd", "cf") == changes("lc vd re lf")
     assert steps_to(now, "abc", "de") == []
     assert steps_to(now, "abc", "abcd") == changes("re"), "who votes is no learner"
+
+
+@pytest.mark.parametrize(
+    ("here", "lacks"),
+    [("ab", False), ("abc", False), ("a", True), ("", True), ("xyz", True), ("axy", True)],
+)
+def test_a_majority_of_three_voters_is_two(here: str, *, lacks: bool) -> None:
+    assert Configuration(frozenset("abc")).lacks_majority(frozenset(here)) is lacks
+
+
+@pytest.mark.parametrize(
+    ("here", "lacks"), [("abd", False), ("ab", False), ("bd", True), ("ac", True), ("cd", True)]
+)
+def test_a_joint_configuration_needs_a_majority_of_both_sets(here: str, *, lacks: bool) -> None:
+    """Of {a, b, d} and of {a, b, c}."""
+    assert JOINT.lacks_majority(frozenset(here)) is lacks
+
+
+def test_half_of_the_voters_is_no_majority() -> None:
+    four = Configuration(frozenset("abcd"))
+    assert [four.lacks_majority(frozenset(here)) for here in ("ab", "abc")] == [True, False]

@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.zones.descriptors import ClusterTopology, DataMember, PlacementKind, ZoneSettings
-from holdfast.core.zones.rendezvous import even_layout, placed, preference, ranked
+from holdfast.core.metastore.invoke import MetastoreEntry
+from holdfast.core.zones.descriptors import (
+    ClusterTopology,
+    DataMember,
+    PlacementKind,
+    ZoneDescriptor,
+    ZoneSettings,
+)
+from holdfast.core.zones.rendezvous import EvenLayout, even_layout, placed, placed_by, preference, ranked
+from holdfast.core.zones.zone_keys import KeysRead, encoded, zone_key
 
 NODES = st.sets(st.text("abcdef0123456789", min_size=4, max_size=8), min_size=1, max_size=9)
 
@@ -79,3 +87,15 @@ def test_two_of_one_host_are_together_only_where_there_is_no_other() -> None:
         row = placed(topology.nodes, partition, settings, layout)
         assert {hosts[node] for node in row.nodes} == {"h1", "h2"}
     assert sorted(preference("AB", 0, layout)) == ["A", "B"], "a node that is gone is passed over"
+
+
+def test_the_stored_layout_of_a_zone_comes_first() -> None:
+    """Without one the order is that of the hash."""
+    zone = ZoneDescriptor(7, ZoneSettings("z", partitions=4, replicas=2, placement=PlacementKind.EVEN))
+    layout = EvenLayout(("A", "B", "C"), 2, (("B", "A"), ("C", "B"), ("A", "C"), ("B", "C")))
+    stored = KeysRead([MetastoreEntry(zone_key(7, "layout"), encoded(layout))])
+    missing = KeysRead([MetastoreEntry(zone_key(7, "layout"), None)])
+    for partition, row in enumerate(layout.rows):
+        assert placed_by(stored, zone, partition, "ABC") == placed("ABC", partition, zone.settings, layout)
+        assert placed_by(stored, zone, partition, "ABC").nodes == set(row)
+        assert placed_by(missing, zone, partition, "ABC") == placed("ABC", partition, zone.settings)
