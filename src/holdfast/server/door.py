@@ -351,6 +351,7 @@ class Door:
             )
         if not why:
             self._half_open.remove(connection)
+            connection.operates = operates
             connection.watch_idle()
         return why
 
@@ -497,6 +498,7 @@ class ClientConnection:
         "_transport",
         "_unread",
         "number",
+        "operates",
         "peer",
         "since_ns",
         "unread",
@@ -521,6 +523,8 @@ class ClientConnection:
         self.peer = ""
         self.number = 0
         """Unique in this process."""
+        self.operates = False
+        """It is an operator's: it writes no entries, and is read though the backlog is crowded."""
         self.since_ns = 0
         self.unread = 0
 
@@ -607,7 +611,7 @@ class ClientConnection:
         if flow.gathered > COUNTED_BYTES or flow.held > COUNTED_BYTES or flow.coming or flow.rest:
             self._door.counted(-self.unread + self.count())
         backlog = self._backlog
-        if backlog.crowded and not backlog.refusing and not self._held:
+        if backlog.crowded and not backlog.refusing and not self._held and not self.operates:
             self._door.hold(self)
 
     def _begin(self, data: bytes) -> None:

@@ -3,7 +3,7 @@
 Records stay until every backup holds them. A slow backup must not fill the memory of its primary:
 
 - primary_backup/K-1: Above `limits.backlog_bytes` nothing more is read from client connections, until half of it is
-  gone.
+  gone. Operators are served: they may have to evict the backup that is behind.
 - primary_backup/K-2: When that does not help (backups exceed their timeout, or twice as much is kept), writes are
   rejected and connections are read again.
 - primary_backup/K-3: An async backup for which more than `limits.async_backlog_bytes` are kept is waited for like a
