@@ -83,6 +83,17 @@ def keys(messages: list[Replicate]) -> list[bytes]:
     ]
 
 
+def test_replicated_maps_in_tables_take_packed_puts_and_no_others(primary: Packing) -> None:
+    copy = primary.copies[3]
+    held = primary.lane.open(copy, "m")
+    assert held.unsent is not None
+    assert held.unsent.partition == 3
+    assert primary.lane.open(copy, "m").unsent is held.unsent
+    assert primary.lane.open(copy, "alone").unsent is None, "nothing is sent"
+    office = Office()
+    assert office.lane.open(office.copies[3], "m").unsent is None, "its entries are in a dictionary"
+
+
 # -- buffers that wait for nobody
 
 
