@@ -14,13 +14,14 @@ from holdfast.core.effects import Send
 from holdfast.core.journal.log import Log
 from holdfast.core.messages import Answer, Forward, Replicate, Replicated
 from holdfast.core.model.ids import SECOND, MemberId
-from holdfast.core.model.map_moves import NoMoves
+from holdfast.core.model.map_moves import FillMap, NoMoves, encode_move
 from holdfast.core.model.object_names import part_name
 from holdfast.core.model.operations import Op, Outcome, Request, Status, Value
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.primary_copy import SLICE_ENTRIES, PrimaryCopy
 from holdfast.core.routing.gatherings import LATE_NS, RETRY_NS
+from holdfast.core.routing.pending import Within
 from holdfast.core.routing.router import Router
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import Replica
@@ -231,6 +232,33 @@ def test_no_more_requests_wait_than_the_limits_allow() -> None:
     desk.ask(READ)
     desk.ask(Request(Op.SIZE, "m", [0]))
     assert [outcome.status for outcome in desk.told] == [Status.NOT_READY] * 2
+
+
+@pytest.mark.rule("routing/R-6")
+def test_a_move_goes_on_while_requests_that_wait_for_it_take_all_the_room() -> None:
+    """Seed 52010 with zones: clients' requests on the paused map waited, and the last fills were rejected."""
+    desk = Desk(limits=LimitSettings(waiting_requests=10, waiting_bytes=65_536))
+    for _ in range(10):
+        desk.ask(WRITE)
+    desk.sent()
+    fill = Request(Op.FILL, "m", [0], value=encode_move(FillMap(1, 1, 0, [b"k"], [bytes(100_000)], above=1)))
+    machine = Outcomes()
+    desk.router.execute(fill, Within(machine, 7))
+    [(_, forward)] = desk.sent()
+    assert isinstance(forward, Forward)
+    assert forward.request.op is Op.FILL
+    desk.router.on_answer(OLD, Answer(forward.ticket, Outcome(Status.OK, b""), []))
+    assert machine.heard == [(7, Outcome(Status.OK, b""))]
+    desk.router.execute(msgspec.structs.replace(fill), 99)
+    assert desk.sent() == [], "a request of a session is counted, whatever its operation"
+
+
+class Outcomes:
+    def __init__(self) -> None:
+        self.heard: list[tuple[int, Outcome]] = []
+
+    def answered(self, ticket: int, outcome: Outcome) -> None:
+        self.heard.append((ticket, outcome))
 
 
 # -- the primary

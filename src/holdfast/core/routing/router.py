@@ -8,7 +8,8 @@
   rejected: not applied. One that was sent and not answered by then has an unknown outcome.
 - routing/R-4: A request that may have been applied already is never rejected, only unknown.
 - routing/R-6: The requests that wait here are bounded (`limits.waiting_requests`, `limits.waiting_bytes`); more are
-  rejected.
+  rejected. This member's own steps of a map that moves are not counted: there is one at a time for each partition, and
+  the requests that wait for the end of the move may take all the room.
 - routing/R-8: While a member has not acknowledged `limits.answer_bytes` of answers, reads that it forwards are sent
   back, and it asks again.
 - routing/R-10: When a member leaves, the requests that it has forwarded and that wait here are forgotten. It sends them
@@ -45,7 +46,7 @@ from holdfast.core.messages import Answer, Forward, ZoneForward
 from holdfast.core.model.decisions import Wait
 from holdfast.core.model.ids import MILLISECOND, SECOND, MemberId
 from holdfast.core.model.open_operations import OpenOperation
-from holdfast.core.model.operations import READS, WHOLE, Op, Outcome, Request, Status
+from holdfast.core.model.operations import MOVING, READS, WHOLE, Op, Outcome, Request, Status
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.operations.map_operations import FROM_BACKUPS
 from holdfast.core.outbox import Outbox
@@ -53,7 +54,7 @@ from holdfast.core.replication_engine import ReplicationEngine
 from holdfast.core.routing.backup_reads import BackupReads, Neighbours
 from holdfast.core.routing.gatherings import LATE_NS, RETRY_NS, Departures, Gatherings, Rehoming, timed_out
 from holdfast.core.routing.lane_access import LaneAccess
-from holdfast.core.routing.pending import FULL, Asker, Parked, Peer, Waiting, answer, size_of
+from holdfast.core.routing.pending import FULL, Asker, Parked, Peer, Waiting, Within, answer, size_of
 from holdfast.core.routing.request_refusals import CROWDED, RequestRefusals, changes
 from holdfast.core.routing.slow_requests import parked_since
 from holdfast.core.store.partition_copy import PartitionCopy
@@ -219,7 +220,9 @@ class Router:
             if self._retries and not request.id and request.op not in READS:
                 parked.request = msgspec.structs.replace(request, id=self.new_id())
             ticket = self._waiting.ticket()
-            assert parked.size, "a sent request is counted as waiting (routing/R-6)"
+            assert parked.size or not _is_counted(parked), (
+                "a sent request is counted as waiting (routing/R-6)"
+            )
             assert ticket not in self._sent, "a ticket names one request"
             self._sent[ticket] = (owner, parked)
             if self._of_terms:
@@ -275,7 +278,7 @@ class Router:
 
     def _keep(self, parked: Parked) -> bool:
         """Count it among those that wait, or reject it (routing/R-6)."""
-        if not parked.size:
+        if not parked.size and _is_counted(parked):
             size = size_of(parked.request)
             if not self._waiting.enter(size):
                 self._answer(parked, FULL)
@@ -434,7 +437,9 @@ class Router:
         for ticket, (_, sent) in list(self._sent.items()):
             if sent.comes_from(gone):
                 # It was forwarded for a member that asks another one now.
-                assert sent.size, "a sent request is counted as waiting (routing/R-6)"
+                assert sent.size or not _is_counted(sent), (
+                    "a sent request is counted as waiting (routing/R-6)"
+                )
                 del self._sent[ticket]
                 self._count_out(sent)
         self.gatherings.askers_gone(gone)
@@ -533,3 +538,8 @@ class Router:
                 reads = parked.request.op in READS
                 self._answer(parked, Outcome(Status.NOT_READY if reads else Status.UNKNOWN, None, why))
         self.gatherings.give_up(now_ns)
+
+
+def _is_counted(parked: Parked) -> bool:
+    """Whether it counts among the requests that wait (routing/R-6)."""
+    return parked.request.op not in MOVING or not isinstance(parked.asker, Within)
