@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
-from tests.server.test_session import COUNT, KEY, at, keys_of, owned, text
+from tests.server.test_own_session import COUNT, KEY, at, keys_of, owned, text
 
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.primary_backup.cuts import LOOKED_AT_MAX

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.server.hazelcast.test_turns import Meter
 from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
-from tests.server.test_session import COUNT, at, text
+from tests.server.test_own_session import COUNT, at, text
 
 from holdfast.actions.accept_loss import AcceptLoss
 from holdfast.actions.show_status import ShowStatus

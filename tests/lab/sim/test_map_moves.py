@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.lab.sim.test_near_caches import connected, kept
+from tests.lab.sim.clients.test_near_cache_client import connected, kept
 from tests.lab.sim.zone_stage import ZONED, ZoneStage, zoned_settings
 
 from holdfast.actions.move_map import MoveMap

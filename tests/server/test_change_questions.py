@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.server.memory_cluster import MemoryCluster, MemoryMember, Wire
-from tests.server.test_session import COUNT, keys_of, owned
+from tests.server.test_own_session import COUNT, keys_of, owned
 
 from holdfast.server import change_questions as changes
 from holdfast.wire import own

@@ -12,7 +12,7 @@ from holdfast_lab.sim.ablations.rules import DIRECTED, DURABLE, RULES, TRANSACTI
 from holdfast_lab.sim.run import Verdict
 from holdfast_lab.sim.shape import Journalling
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 SEED = {
     "activate": 4,
     "all-ack": 6,

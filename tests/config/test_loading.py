@@ -511,7 +511,7 @@ def test_a_verifier_that_takes_too_much_is_refused() -> None:
 
 
 def test_the_documentation_lists_every_action() -> None:
-    text = (Path(__file__).parent.parent / "docs" / "security.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| `([a-z-]+)` \| `([a-z-]+)` \| (.+) \|$", text, flags=re.MULTILINE))
     assert listed == {
         (kind, action, what) for kind, actions in ACTIONS.items() for action, what in actions.items()
@@ -519,7 +519,7 @@ def test_the_documentation_lists_every_action() -> None:
 
 
 def test_the_roles_of_the_documentation_can_be_used() -> None:
-    text = (Path(__file__).parent.parent / "docs" / "security.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
     (roles,) = re.findall(r"### Example roles\n\n```toml\n(.*?)```", text, flags=re.DOTALL)
     assert len(load(f"[users.a]\nroles = ['operator']\n{roles}").roles) == 6
 
