@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.primary_backup.test_changes import Primary
 from tests.core.primary_backup.test_local_replicas import ME, OWNER, backup
 from tests.core.primary_backup.test_staging_replica import new_shadow
 from tests.core.state_transfer.receiving import Side
+from tests.core.streams.test_change_streams import Primary
 
 from holdfast.core.messages import Fill, FillEntries, FillPlan, FillRecords, Replicate, Section
 from holdfast.core.model.ids import SECOND
