@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.runtime.test_member import cluster, run
+from tests.runtime.in_process.test_embedded import cluster, run
 
 from holdfast.client.blocking import Client
 
