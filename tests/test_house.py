@@ -751,6 +751,21 @@ def test_pages_name_only_files_that_exist(page: Path) -> None:
     assert gone == set()
 
 
+ELSEWHERE = {"cluster", "interop", "ops", "stories", "lab/sim/scenarios", "lab/sim/transaction_scenarios"}
+"""Folders of tests of whole members, and of what is not in `src`."""
+
+
+def test_folders_of_tests_are_those_of_modules() -> None:
+    tests = ROOT / "tests"
+    folders = {path.parent.relative_to(tests) for path in tests.rglob("test_*.py")} - {Path()}
+    other = {
+        folder.as_posix()
+        for folder in folders
+        if not (LAB.joinpath(*folder.parts[1:]) if folder.parts[0] == "lab" else PACKAGE / folder).is_dir()
+    }
+    assert other == ELSEWHERE
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=named)
 def test_pages_name_only_tests_that_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ from hazelcast.protocol.codec import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.server.hazelcast.one_member import OneMemberGrid, int_data, text_data
-from tests.server.hazelcast.test_schemas import FLIGHT
+from tests.server.hazelcast.test_schema_requests import FLIGHT
 from tests.server.hazelcast.test_vectors import AUTHENTICATION, GET, PUT
 from tests.server.hazelcast.wire import Wire, data, split, stored
 
