@@ -138,7 +138,7 @@ clean: ## Remove built files, measurements and caches
 	rm -rf $(VENV) build dist out .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis \
 		spark-warehouse metastore_db derby.log $(NODE_TESTS)/node_modules $(JAVA_TESTS)/target $(GO_TESTS)/target
 	find src tests bench mutants -name __pycache__ -type d -prune -exec rm -rf {} +
-	find src \( -name 'compiled_lane*.so' -o -name 'poll_compiled*.so' -o -name 'entry_table*.so' \) -delete
+	find src \( -name 'compiled_lane*.so' -o -name 'poll_compiled*.so' -o -name 'write_thread*.so' -o -name 'entry_table*.so' \) -delete
 
 # -- what has to be there first --------------------------------------------------------------------------------------
 
@@ -147,11 +147,12 @@ clean: ## Remove built files, measurements and caches
 install: $(VENV)/.installed $(VENV)/.lane
 	@$(BIN)/python -m compileall -q src
 
-# The data lane and the clients' sockets, compiled into src; where that cannot be, this says why, and plain Python does the same.
+# The hot path, compiled into src; where that cannot be, this says why, and plain Python does the same.
 $(VENV)/.lane: $(VENV)/.installed build_lane.py src/holdfast/server/hazelcast/compiled_lane.pyx \
 		src/holdfast/server/hazelcast/frame_parser.py src/holdfast/server/hazelcast/lane_tally.py \
 		src/holdfast/core/store/entry_table.pyx src/holdfast/core/store/entry_table.pxd \
 		src/holdfast/runtime/doors/poll_cy.py src/holdfast/runtime/doors/system_calls.pxd \
+		src/holdfast/runtime/disk/write_thread.pyx \
 		src/holdfast/core/primary_backup/packed_puts_cy.py src/holdfast/core/store/partition_copy.py \
 		src/holdfast/core/store/replica.py src/holdfast/core/store/map_state.py
 	@$(BIN)/python build_lane.py

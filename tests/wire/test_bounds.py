@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from struct import pack
 
 import msgspec
@@ -16,9 +17,12 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Puts, Record, pack_puts
 from holdfast.core.model.sync_request import Base, Demand
 from holdfast.core.model.views import MemberInfo, View
+from holdfast.core.primary_backup import packed_puts_cy
 from holdfast.core.store.request_ids import mark_of, naming
 from holdfast.engine.link import Link
 from holdfast.errors import ProtocolError
+from holdfast.runtime.data_lane import data_lane
+from holdfast.wire.bounds import AreSound, message_problem
 from holdfast.wire.codec import decode, encode
 
 COUNT = 7
@@ -213,6 +217,56 @@ def test_what_members_mean_is_read(message: m.Message) -> None:
 def test_what_no_member_can_mean_is_refused(message: m.Message) -> None:
     with pytest.raises(ProtocolError, match=type(message).__name__):
         decode(encode(message), COUNT)
+
+
+def _compiled() -> AreSound | None:
+    puts = data_lane().ways.puts
+    return puts.are_sound if puts is not packed_puts_cy else None
+
+
+WAYS = {"plain": packed_puts_cy.are_sound, "compiled": _compiled()}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_quick_check_of_packed_stores_agrees_with_the_thorough_one(way: str) -> None:
+    are_sound = WAYS[way]
+    if are_sound is None:
+        pytest.skip("the compiled check is not built here")
+    draw = random.Random(7)
+    odd = [-1, 0, 1, COUNT - 1, COUNT, 2**31, 2**63 - 3, 2**63 - 1, 2**63, 2**64 - 1]
+    sound = refused = 0
+    for _ in range(4000):
+        keys = [bytes(draw.randrange(256) for _ in range(draw.choice([0, 1, 5, 300])))]
+        keys *= draw.randrange(4)
+        puts = pack_puts("m", draw.randrange(100), keys, [key * 2 for key in keys])
+        section = m.Section(draw.randrange(COUNT), draw.randrange(9), [], draw.randrange(9), [puts])
+        match draw.randrange(9):
+            case 0:
+                changed = msgspec.structs.replace(puts, start=draw.choice(odd))
+                section = msgspec.structs.replace(section, puts=[changed])
+            case 1:
+                changed = msgspec.structs.replace(puts, sizes=puts.sizes[: draw.randrange(9)])
+                section = msgspec.structs.replace(section, puts=[puts, changed])
+            case 2:
+                changed = msgspec.structs.replace(puts, data=puts.data + bytes(draw.randrange(2)))
+                section = msgspec.structs.replace(section, puts=[changed])
+            case 3:
+                sizes = pack("<II", 2**32 - draw.randrange(1, 9), draw.randrange(9))
+                section = msgspec.structs.replace(section, puts=[Puts("m", 0, sizes, puts.data)])
+            case 4:
+                name = draw.choice(["partition", "version", "term"])
+                section = msgspec.structs.replace(section, **{name: draw.choice(odd)})
+            case 5:
+                section = msgspec.structs.replace(section, records=[Record("m", 1, Change.SET)])
+        plain = message_problem(m.Replicate([1], [section]), COUNT)
+        quick = are_sound([section], COUNT)
+        assert quick is (not plain and not section.records), (section, plain)
+        assert message_problem(m.Replicate([1], [section]), COUNT, are_sound) == plain
+        sound, refused = sound + quick, refused + bool(plain)
+    assert sound > 500
+    assert refused > 500
+    wrong_ack = m.Replicate([1], [section], [m.Ack(b"", [], [COUNT])])
+    assert message_problem(wrong_ack, COUNT, lambda sections, count: True), "the rest is checked all the same"
 
 
 @pytest.mark.parametrize("name", BYTES)

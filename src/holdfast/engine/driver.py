@@ -94,6 +94,8 @@ class Driver:
         self._busy = False
         self._out = member.out
         self._lane = member.lane
+        self._partition_count = member.settings.partitions.count
+        self._are_sound = member.lane.batches.are_sound
         self._answer_bytes = member.settings.limits.answer_bytes
         self._unread: set[MemberId] = set()
         self.lane: EntryLane = member.lane
@@ -154,7 +156,7 @@ class Driver:
             self._inbox.append(Received(sender, message))
 
     def _read(self, payload: bytes | memoryview) -> Message:
-        return decode(payload, self.member.settings.partitions.count)
+        return decode(payload, self._partition_count, self._are_sound)
 
     def _see_unread(self, member: MemberId) -> None:
         link = self.links.get(member)

@@ -334,7 +334,19 @@ def _fill(fill: m.Fill, count: int) -> None:
 
 
 def _replicate(message: m.Replicate, count: int) -> None:
-    for section in message.sections:
+    _sections(message.sections, count)
+    _acks(message.acks, count)
+
+
+def _acks(acks: list[m.Ack], count: int) -> None:
+    for ack in acks:
+        _partitions(ack.partitions, count)
+        for correlation in ack.correlations:
+            _require(-(2**63) <= correlation <= NUMBER_MAX, "a correlation id is an int64")
+
+
+def _sections(sections: list[m.Section], count: int) -> None:
+    for section in sections:
         partition = section.partition
         # A message has hundreds of sections, so correct ones are checked without a call.
         if not (
@@ -348,10 +360,6 @@ def _replicate(message: m.Replicate, count: int) -> None:
             sizes, start = puts.sizes, puts.start
             if not sizes or start < 0 or start + len(sizes) // PAIR_BYTES > NUMBER_MAX or not puts.whole:
                 raise _Wrong("packed stores that say nothing, or are not of the sizes that they say")
-    for ack in message.acks:
-        _partitions(ack.partitions, count)
-        for correlation in ack.correlations:
-            _require(-(2**63) <= correlation <= NUMBER_MAX, "a correlation id is an int64")
 
 
 def _replicated(message: m.Replicated, count: int) -> None:
@@ -707,13 +715,20 @@ _CHECKS: dict[type, Callable[[Any, int], None]] = {
 """Messages that are not listed have only numbers that are compared, and names that are looked up."""
 
 
-def message_problem(message: m.Message, partition_count: int) -> str:
+AreSound = Callable[[list[m.Section], int], bool]
+"""A quicker judge of sections: whether they are beyond doubt right for so many partitions."""
+
+
+def message_problem(message: m.Message, partition_count: int, are_sound: AreSound | None = None) -> str:
     """Why no member of a cluster with so many partitions can have sent this; empty if one can."""
     check = _CHECKS.get(type(message))
     if check is None:
         return ""
     try:
-        check(message, partition_count)
+        if check is _replicate and are_sound is not None and are_sound(message.sections, partition_count):  # type: ignore[union-attr]
+            _acks(message.acks, partition_count)  # type: ignore[union-attr]
+        else:
+            check(message, partition_count)
     except _Wrong as wrong:
         return str(wrong)
     return ""

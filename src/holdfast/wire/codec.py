@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.core.messages import Message
 from holdfast.errors import ProtocolError, UnknownMessage
-from holdfast.wire.bounds import message_problem
+from holdfast.wire.bounds import AreSound, message_problem
 
 ANY_COUNT = 1 << 31
 """More partitions than any cluster has: for readers that only show messages and do not act on them."""
@@ -48,13 +48,17 @@ def encode(message: Message) -> bytes:
     return _encoder.encode(message)
 
 
-def decode(data: bytes | memoryview, partition_count: int = ANY_COUNT) -> Message:
-    """Raises ProtocolError unless a member of a cluster with this number of partitions can have sent these bytes, and
+def decode(
+    data: bytes | memoryview, partition_count: int = ANY_COUNT, are_sound: AreSound | None = None
+) -> Message:
+    """`are_sound`: compiled code that checks packed stores (`packed_puts_cy`).
+
+    Raises ProtocolError unless a member of a cluster with this number of partitions can have sent these bytes, and
     UnknownMessage if their kind of message is unknown.
     """
     try:
         message = _decoder.decode(data)
-        why = message_problem(message, partition_count)
+        why = message_problem(message, partition_count, are_sound)
     except Exception as error:
         if (kind := _unknown_kind(data)) is not None:
             raise UnknownMessage(f"a message of kind {kind}, which this Holdfast does not know") from error

@@ -37,6 +37,9 @@ PAIR = cython.declare(cython.Py_ssize_t, 8)
 COST = cython.declare(cython.Py_ssize_t, RECORD_BYTES)
 FOLDED = cython.declare(cython.Py_ssize_t, FOLD_AT)
 
+MOST = cython.declare(cython.longlong, 2**63 - 1)
+"""As in `wire.bounds`."""
+
 Sections = dict[int, Section]
 """By partition, to one member."""
 
@@ -77,6 +80,8 @@ class PackedPuts(Protocol):
         tail_bytes: int,
         /,
     ) -> tuple[list[Section], list[Section]]: ...
+
+    def are_sound(self, sections: list[Section], partition_count: int, /) -> bool: ...
 
 
 def close(
@@ -262,6 +267,58 @@ def lay_out(
             else:
                 section.puts.append(taken)
     return left
+
+
+def are_sound(sections: list[Section], partition_count: int) -> bool:
+    """Whether these sections have only packed puts, and nothing that cannot be (`wire.bounds`, which says what is
+    wrong).
+    """
+    section: Section
+    puts: Puts
+    count: cython.longlong = partition_count
+    number: cython.longlong
+    at: cython.Py_ssize_t
+    length: cython.Py_ssize_t
+    left: cython.longlong
+    try:
+        for section in sections:
+            number = section.partition
+            if number < 0 or number >= count or section.records:
+                return False
+            number = section.version
+            if number < 0 or number > MOST:
+                return False
+            number = section.term
+            if number < 0 or number > MOST:
+                return False
+            packed: list[Puts] = section.puts
+            for puts in packed:
+                sizes: bytes = puts.sizes
+                data: bytes = puts.data
+                length = len(sizes)
+                number = puts.start
+                if not length or length % PAIR or number < 0 or number > MOST - length // PAIR:
+                    return False
+                left = len(data)
+                for at in range(0, length, 4):
+                    left -= _number_at(sizes, at)
+                if left:
+                    return False
+    except OverflowError:
+        return False
+    return True
+
+
+@cython.cfunc
+@cython.inline
+def _number_at(sizes: bytes, at: cython.Py_ssize_t) -> cython.longlong:
+    if not cython.compiled:
+        return int.from_bytes(sizes[at : at + 4], "little")
+    low: cython.longlong = sizes[at]
+    second: cython.longlong = sizes[at + 1]
+    third: cython.longlong = sizes[at + 2]
+    high: cython.longlong = sizes[at + 3]
+    return low | second << 8 | third << 16 | high << 24
 
 
 def take(

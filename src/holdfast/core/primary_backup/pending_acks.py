@@ -89,6 +89,8 @@ class PendingAcks:
     ) -> None:
         """`ack_clients`: clients that collect acknowledgements of backups themselves; None: none do."""
         self._puts = puts
+        self.are_sound = puts.are_sound if puts is not packed_puts_cy else None
+        """Compiled code that checks packed stores of other members; None: there is none."""
         self._out = out
         self._log = log
         self._targets = targets
