@@ -35,6 +35,7 @@ from holdfast.core.model.journal_entries import (
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.result_columns import column
 from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.raft_partition.logged_changes import changes_in
 from holdfast.errors import ConfigError, CounterBroken, JournalBroken
 from holdfast.wire.checkpoint import parse_name, read_checkpoint, read_header
 from holdfast.wire.journal_blocks import Block, segment_lsn, segments
@@ -231,9 +232,29 @@ def _lines(entry: Entry) -> Iterator[dict[str, Any]]:
         case Checkpointed(partition, lsn, file):
             yield {"kind": "checkpoint", "partition": partition, "upto": lsn, "file": file}
         case GroupWrote(number, data):
-            yield {"kind": "group", "partition": number, "bytes": len(data)}
+            yield from _group_lines(number, data)
         case Meta(store, incarnation, cluster_id):
             yield {"kind": "store", "store": store, "incarnation": incarnation, "cluster_id": cluster_id}
+
+
+def _group_lines(number: int, data: bytes) -> Iterator[dict[str, Any]]:
+    """The changes in new entries of a zone's log; what other groups write is shown by its size."""
+    changes = changes_in(number, data)
+    if not changes:
+        yield {"kind": "group", "partition": number, "bytes": len(data)}
+    for change in changes:
+        line: dict[str, Any] = {
+            "kind": "zone",
+            "partition": change.partition,
+            "term": change.term,
+            "map": change.map,
+            "zone": change.zone,
+            "index": change.log_index,
+            "op": change.operation,
+        }
+        line |= {"key": plain(change.key)} if change.key else {}
+        line |= {"value": plain(change.value)} if change.value else {}
+        yield line | ({"ttl_ms": change.ttl_ms} if change.ttl_ms else {})
 
 
 def _named(struct: msgspec.Struct) -> dict[str, Any]:

@@ -26,6 +26,11 @@ TRANSACTIONS: Final = EngineFeature(
     in_zone=False,
     instead="they lock entries on primaries; use compare and replace, or a map outside zones",
 )
+REPORTS: Final = EngineFeature(
+    "reports of `analyse`",
+    in_zone=False,
+    instead="updates in a log have no counters; read the rows of kind `zone` of `journal_frame`",
+)
 KEY_RANGES: Final = EngineFeature(
     "repair of single keys",
     in_zone=False,
@@ -77,6 +82,10 @@ FEATURES: Final = (
     EngineFeature("number of entries in `status` and metrics"),
     EngineFeature("comparison of replicas (`verify`, also with `--keys`)"),
     EngineFeature("repair of replicas (`repair`)"),
+    EngineFeature(
+        "files of stopped members: `verify --files`, `journal print`, `journal_frame`, `checkpoint_frame`"
+    ),
+    REPORTS,
     KEY_RANGES,
 )
 

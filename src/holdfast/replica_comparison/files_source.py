@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from holdfast.client.replica_questions import EntryCopy, ReplicaPage
 from holdfast.config.local_paths import local_path
+from holdfast.core.model.ids import GROUPS_FROM, place_of
+from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica_comparison import Finding, ReplicaDigest, compare_with_newest
 from holdfast.errors import ConfigError
 from holdfast.replica_comparison.comparison_report import Notes, Report
@@ -33,6 +37,8 @@ class FilesSource:
     def compare(self, part: int, parts: int, notes: Notes) -> list[Finding]:
         """Compare the partitions whose remainder by `parts` is `part`."""
         groups: dict[tuple[int, str], list[ReplicaDigest]] = {}
+        zones: dict[tuple[int, int, str], list[ReplicaDigest]] = {}
+        """By number of the zone, partition and map."""
         for folder, label in zip(self.folders, self._labels(), strict=True):
             state = read_store(folder, lambda partition: partition % parts == part)
             if part == 0:
@@ -46,15 +52,24 @@ class FilesSource:
                 notes.maps.add(one.map)
                 if not one.empty and (not self.maps or one.map in self.maps):
                     groups.setdefault((one.partition, one.map), []).append(one)
-        return [finding for group in groups.values() for finding in compare_with_newest(group)]
+            for zone, one in _zone_digests_in(state, label):
+                notes.maps.add(one.map)
+                if not one.empty and (not self.maps or one.map in self.maps):
+                    zones.setdefault((zone, one.partition, one.map), []).append(one)
+        found = [finding for group in groups.values() for finding in compare_with_newest(group)]
+        return found + [
+            msgspec.structs.replace(finding, zone=str(zone))
+            for (zone, _, _), group in zones.items()
+            for finding in compare_with_newest(group)
+        ]
 
     def differences(self, findings: Sequence[Finding]) -> Differences | None:
-        partition, name = findings[0].partition, findings[0].map
+        partition, name, zone = findings[0].partition, findings[0].map, findings[0].zone
         wanted = {one for finding in findings for one in (finding.reference, finding.member)}
         parts: dict[str, ReplicaPage] = {}
         for folder, label in zip(self.folders, self._labels(), strict=True):
             if label in wanted:
-                copy = read_store(folder, lambda number: number == partition).copies.get(partition)
+                copy = _copy_in(folder, partition, zone)
                 held = copy.maps.get(name) if copy is not None else None
                 entries = held.state.entries if held is not None else {}
                 parts[label] = ReplicaPage(0, {key: EntryCopy(value) for key, value in entries.items()})
@@ -71,6 +86,14 @@ class FilesSource:
         if len(clusters) > 1:
             raise ConfigError(f"the directories are of several clusters: {', '.join(sorted(clusters))}")
         return Report(sources=labels_of(states))
+
+
+def _copy_in(folder: str, partition: int, zone: str) -> PartitionCopy | None:
+    if not zone:
+        return read_store(folder, lambda number: number == partition).copies.get(partition)
+    state = read_store(folder, lambda number: number >= GROUPS_FROM and str(place_of(number)[0]) == zone)
+    copies = [replica.copies[partition] for replica in state.zones if partition in replica.copies]
+    return copies[0] if copies else None
 
 
 def labels_of(states: Sequence[StoreState]) -> list[str]:
@@ -105,3 +128,25 @@ def _digests_in(state: StoreState, label: str) -> list[ReplicaDigest]:
                 )
             )
     return found
+
+
+def _zone_digests_in(state: StoreState, label: str) -> Iterator[tuple[int, ReplicaDigest]]:
+    """By number of the zone. Replicas of a partition are equal at one index of its log."""
+    for replica in state.zones:
+        for partition, copy in replica.copies.items():
+            for held in copy.maps.values():
+                size, digest, lineage = len(held.state.entries), held.state.digest(), held.proven_lineage()
+                yield (
+                    replica.zone,
+                    ReplicaDigest(
+                        label,
+                        partition,
+                        held.name,
+                        held.counter,
+                        size,
+                        digest,
+                        0,
+                        tuple(lineage),
+                        index=replica.index,
+                    ),
+                )

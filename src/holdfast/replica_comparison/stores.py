@@ -16,7 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Never
 
+import msgspec
+
 from holdfast.config.schema import PersistenceSettings
+from holdfast.core.journal.recovery import Recovered
+from holdfast.core.model.ids import METASTORE_GROUP, place_of
+from holdfast.core.raft_partition.recovered_replica import RecoveredReplica
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.engine.ports import Deed, DeedsDone, DiskFailed
 from holdfast.engine.restore import IDENTITY, restore
@@ -38,6 +43,8 @@ class StoreState:
     uncertain: dict[int, str] = field(default_factory=dict)
     """Partitions that may have had more updates than the files have, with the reason."""
     damage: list[str] = field(default_factory=list)
+    zones: list[RecoveredReplica] = field(default_factory=list)
+    """Replicas of partitions of zones."""
 
     @property
     def label(self) -> str:
@@ -45,8 +52,8 @@ class StoreState:
 
 
 def read_store(folder: str | Path, wanted: Wanted = lambda partition: True) -> StoreState:
-    """Partitions that are not wanted are left out and cost little memory. Raises ConfigError if there are no
-    files of a member, JournalBroken if their identity is unreadable.
+    """`wanted`: of partitions, and of groups by their numbers; others are left out and cost little memory. Raises
+    ConfigError if there are no files of a member, JournalBroken if their identity is unreadable.
     """
     disk = _ReadOnly(Path(folder), wanted)
     if IDENTITY not in disk.names():
@@ -59,6 +66,7 @@ def read_store(folder: str | Path, wanted: Wanted = lambda partition: True) -> S
         )
     except (ConfigError, JournalBroken) as error:
         raise type(error)(f"{folder}: {error}") from error
+    zones, doubts = _zones_of(recovered, wanted)
     return StoreState(
         str(folder),
         recovered.store,
@@ -66,8 +74,27 @@ def read_store(folder: str | Path, wanted: Wanted = lambda partition: True) -> S
         recovered.cluster_id,
         {partition: copy for partition, copy in recovered.copies.items() if wanted(partition)},
         {partition: why for partition, why in recovered.uncertain.items() if wanted(partition)},
-        recovered.damage,
+        recovered.damage + doubts,
+        zones,
     )
+
+
+def _zones_of(recovered: Recovered, wanted: Wanted) -> tuple[list[RecoveredReplica], list[str]]:
+    """The replicas of zones, and why some of them cannot be read."""
+    found, doubts = [], []
+    for number, group in recovered.groups.items():
+        zone, partition = place_of(number)
+        if number == METASTORE_GROUP or not wanted(number):
+            continue
+        try:
+            why = group.doubt
+            if not why:
+                found.append(RecoveredReplica(number, group))
+        except msgspec.MsgspecError as error:
+            why = str(error)
+        if why:
+            doubts.append(f"partition {partition} of zone {zone}: {why}")
+    return found, doubts
 
 
 def checkpoint_bytes(folder: str | Path) -> int:

@@ -14,9 +14,19 @@ from click.testing import CliRunner
 from tests.wire.journals import STORE, Written, some_journal
 
 from holdfast.cli.main import holdfast
+from holdfast.config import Settings
+from holdfast.core.model.ids import group_of
 from holdfast.core.model.journal_entries import Began, Dropped, MapSnapshot, Meta, Snapshot, Wrote, WrotePuts
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.model.zone_batches import ZoneWrites
+from holdfast.core.multiraft.group_journal import PIECES
+from holdfast.core.multiraft.persistence import GroupHead, encoded
+from holdfast.core.raft.configuration import Configuration
+from holdfast.core.raft.raft_messages import RaftSnapshot
+from holdfast.core.raft.raft_state import HardState
+from holdfast.core.raft_partition.partition_commands import ZoneCommand
+from holdfast.core.raft_partition.state_machine import StateMachine
 from holdfast.core.store.request_ids import mark_of
 from holdfast.errors import ConfigError
 from holdfast.spark.files import checkpoint_files as checkpoints
@@ -259,6 +269,31 @@ def test_checkpoints_are_rows_of_entries_and_maps_and_only_the_newest_counts(tmp
     assert [(row["partition"], row["file"]) for row in damaged] == [(4, broken.name)]
     everything = checkpoints.shares(find([directory]), 8, newest=False)
     assert sum(len(share.names) for share in everything) == 3
+
+
+def test_the_checkpoint_of_a_zone_s_replica_has_rows_of_its_maps(tmp_path: Path) -> None:
+    directory = save(tmp_path / "m", some_journal(1))
+    machine = StateMachine([3, 8], Settings())
+    key, value = to_stored("k"), to_stored("v")
+    written = tuple(ZoneWrites([("orders", key, value, 0, 0)], partition) for partition in (3, 8))
+    machine.apply(ZoneCommand(1000, written, counted=True), 7, 2)
+    head = encoded(GroupHead(HardState(2, commit=7), RaftSnapshot(7, 2, Configuration()), ()))
+    pieces = [head, *machine.pieces()]
+    numbers = [number.to_bytes(8, "big") for number in range(len(pieces))]
+    checkpoint(directory, group_of(1, 3), 4, MapSnapshot(PIECES, [], b"", numbers, pieces))
+    checkpoint(directory, group_of(1, 4), 4, MapSnapshot(PIECES, [], b"", numbers[:1], [b"no head"]))
+    found = [
+        row
+        for share in checkpoints.shares(find([directory]), 8, values=True)
+        for batch in checkpoints.read(share)
+        for row in batch.to_pylist()
+    ]
+    maps = [
+        (row["map"], row["partition"], row["entries"], row["note"]) for row in found if row["kind"] == "map"
+    ]
+    assert maps == [("orders", 3, 1, "zone 1, index 7"), ("orders", 8, 1, "zone 1, index 7")]
+    assert [(row["key"], row["value"]) for row in found if row["kind"] == "entry"] == [(key, value)] * 2
+    assert [row["partition"] for row in found if row["kind"] == DAMAGE] == [group_of(1, 4)]
 
 
 def test_keys_are_shown_as_what_they_are() -> None:

@@ -46,7 +46,7 @@ class GroupHead(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
-_writes: msgspec.msgpack.Decoder[GroupWrite] = msgspec.msgpack.Decoder(GroupWrite)
+decode_write = msgspec.msgpack.Decoder(GroupWrite).decode
 _heads: msgspec.msgpack.Decoder[GroupHead] = msgspec.msgpack.Decoder(GroupHead)
 
 
@@ -93,5 +93,5 @@ def regained(found: RecoveredGroup) -> RestoredGroup:
         head = _heads.decode(found.pieces[0])
         replica = RestoredGroup(head.hard, head.snapshot, list(head.entries), found.pieces[1:])
     for data in found.writes:
-        replica.take(_writes.decode(data))
+        replica.take(decode_write(data))
     return replica

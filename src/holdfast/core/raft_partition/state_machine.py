@@ -33,9 +33,10 @@ from holdfast.core.model.map_moves import EndMove, FillMap, MarkKind, decode_mov
 from holdfast.core.model.operations import MOVING, WHOLE, EntryEvent, EventKind, Op, Request, Value
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.update_counter import UpdateCounter
-from holdfast.core.model.zone_batches import ZoneWrite
+from holdfast.core.model.zone_batches import ZoneRequests, ZoneWrite, ZoneWrites
 from holdfast.core.operations.map_operations import decide, decide_whole
 from holdfast.core.operations.move_steps import NOT_FORGOTTEN, decide_move
+from holdfast.core.raft_partition.partition_commands import ZoneCommand
 from holdfast.core.raft_partition.partition_snapshot import pieces_of, restore
 from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.move_marks import counter_when_opened, is_closed, marks_in, number_above
@@ -98,6 +99,24 @@ class StateMachine:
         return max(self.time_ms, wall_ms) * MILLISECOND
 
     # -- changes
+
+    def apply(
+        self, command: ZoneCommand, index: int, term: int, on_event: EventCallback | None = None
+    ) -> list[Applied]:
+        """Apply an entry of the log; returns one answer for each change. `on_event` gets the events."""
+        self.index = index
+        self.time_ms = max(self.time_ms, command.time_ms)
+        self.counted = self.counted or command.counted  # raft_partition/Z-6
+        answers: list[Applied] = []
+        for part in command.parts:
+            if isinstance(part, ZoneWrites):
+                partition = part.partition if part.partition >= 0 else next(iter(self.copies))
+                answers += self.write(part.writes, self.copies[partition], term, on_event)
+            elif isinstance(part, ZoneRequests):
+                answers += [self.carry_out(request, term, on_event) for request in part.requests]
+        if command.sweep:
+            self.sweep(term, on_event)
+        return answers
 
     def carry_out(self, request: Request, term: int, on_event: EventCallback | None) -> Applied:
         """`term`: of its log entry; `on_event` gets the events."""

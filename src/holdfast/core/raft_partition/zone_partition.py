@@ -74,28 +74,22 @@ class ZonePartition:
         self._go_on()
 
     def _carry_out(self, entry: RaftEntry) -> list[Applied]:
-        command, state = decode_command(entry.data), self.state
-        state.index = entry.index
-        state.time_ms = max(state.time_ms, command.time_ms)
-        state.counted = state.counted or command.counted  # raft_partition/Z-6
-        term = entry.term
+        command = decode_command(entry.data)
         news = entry.index > self._zone.groups.hosted[self.number].known_to
         on_event = self._on_event if news and self.term and self._zone.sink.listening else None
-        answers: list[Applied] = []
+        answers = self.state.apply(command, entry.index, entry.term, on_event)
+        at = 0
         for part in command.parts:
             if isinstance(part, ZoneWrites):
-                partition = part.partition if part.partition >= 0 else self.partitions[0]
-                answers += state.write(part.writes, state.copies[partition], term, on_event)
+                at += len(part.writes)
             elif isinstance(part, ZoneRequests):
                 for request in part.requests:
-                    answer = state.carry_out(request, term, on_event)
+                    answer = answers[at]
                     if request.op is Op.PIN and isinstance(answer, list):
-                        answer = [*answer, *self._holders()]
+                        answers[at] = [*answer, *self._holders()]
                     elif request.op in MOVING:
                         self._zone.sink.on_marked(self.number)
-                    answers.append(answer)
-        if command.sweep:
-            state.sweep(term, on_event)
+                    at += 1
         return answers
 
     def _holders(self) -> list[bytes]:

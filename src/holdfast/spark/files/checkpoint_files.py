@@ -10,9 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 
+from holdfast.core.journal.recovery import RecoveredGroup
+from holdfast.core.model.ids import METASTORE_GROUP
+from holdfast.core.model.journal_entries import MapSnapshot, Snapshot
 from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.raft_partition.recovered_replica import RecoveredReplica
 from holdfast.errors import CounterBroken, JournalBroken
 from holdfast.spark import jobs
 from holdfast.spark.files.journals import BATCH_ROWS, DAMAGE, StoreFiles, find
@@ -20,8 +25,6 @@ from holdfast.wire.checkpoint import CheckpointHeader, parse_name, read_checkpoi
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from holdfast.core.model.journal_entries import MapSnapshot
 
 ENTRY, MAP = "entry", "map"
 
@@ -109,13 +112,34 @@ def read(share: Share) -> Iterator[pa.RecordBatch]:
         }
         try:
             header, snapshot = read_checkpoint(name, share.files.load(name), share.files.store or None)
+            if header.partition > METASTORE_GROUP:
+                yield from _of_zone(told, header, snapshot, values=share.values)
+                continue
             for each, digest in zip(snapshot.maps, header.maps, strict=True):
                 yield _map(told, header, each, digest.digest)
                 yield from _entries(told, header, each, values=share.values)
-        except (JournalBroken, CounterBroken) as broken:
+        except (JournalBroken, CounterBroken, msgspec.MsgspecError) as broken:
             said = parse_name(name)
             row = told | {"kind": DAMAGE, "partition": said.partition if said else None, "note": str(broken)}
             yield pa.RecordBatch.from_pylist([row], schema=SCHEMA)
+
+
+def _of_zone(
+    told: dict[str, Any], header: CheckpointHeader, snapshot: Snapshot, *, values: bool
+) -> Iterator[pa.RecordBatch]:
+    """The maps in the checkpoint of a zone's replica, with the committed entries of the log that it has. Raises
+    msgspec.MsgspecError.
+    """
+    found = RecoveredGroup([piece for each in snapshot.maps for piece in each.values])
+    replica = RecoveredReplica(header.partition, found)
+    named = told | {"note": f"zone {replica.zone}, index {replica.index}"}
+    for partition, copy in replica.copies.items():
+        place = msgspec.structs.replace(header, partition=partition)
+        for held in copy.maps.values():
+            taken = MapSnapshot(held.name, list(held.lineage), held.updates.encode(), [], [])
+            held.state.write_to(taken, 0)
+            yield _map(named, place, taken, f"{held.state.digest():016x}")
+            yield from _entries(named, place, taken, values=values)
 
 
 def _map(told: dict[str, Any], header: CheckpointHeader, each: MapSnapshot, digest: str) -> pa.RecordBatch:

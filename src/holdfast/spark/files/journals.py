@@ -35,6 +35,7 @@ from holdfast.core.model.journal_entries import (
     WrotePuts,
 )
 from holdfast.core.model.records import Change, Record
+from holdfast.core.raft_partition.logged_changes import changes_in
 from holdfast.core.store.request_ids import id_of
 from holdfast.errors import ConfigError, JournalBroken
 from holdfast.spark import jobs
@@ -47,7 +48,9 @@ if TYPE_CHECKING:
 
 IDENTITY = "identity.json"
 RECORD, DAMAGE, CUT = "record", "damage", "cut"
-"""Others are `row`, `view`, `began`, `dropped`, `checkpoint`, `store` and `seal`."""
+"""Others are `row`, `view`, `began`, `dropped`, `checkpoint`, `store` and `seal`, and `zone` for a change in the log of
+a zone's partition: it counts if its entry was committed, and each replica has it.
+"""
 
 TYPES: dict[str, pa.DataType] = {
     "store": pa.string(),
@@ -334,11 +337,32 @@ class _Rows:
             case Dropped(partition, name):
                 yield {"kind": "dropped", "partition": partition, "map": name or None}
             case GroupWrote(number, data):
-                yield {"kind": "group", "partition": number, "note": f"{len(data)} bytes"}
+                yield from self._of_group(number, data)
             case Checkpointed(partition, lsn, file):
                 yield {"kind": "checkpoint", "partition": partition, "note": f"{file}, up to {lsn}"}
             case Meta(store, incarnation, cluster_id):
                 yield {"kind": "store", "note": f"{store}, life {incarnation}, cluster {cluster_id}"}
+
+    def _of_group(self, number: int, data: bytes) -> Iterator[dict[str, Any]]:
+        """The changes in new entries of a zone's log, which have no update counters."""
+        changes = changes_in(number, data)
+        if not changes:
+            yield {"kind": "group", "partition": number, "note": f"{len(data)} bytes"}
+        for change in changes:
+            self.size += len(change.key) + (len(change.value) if self.values else 0)
+            yield {
+                "kind": "zone",
+                "partition": change.partition,
+                "term": change.term,
+                "map": change.map,
+                "change": change.operation,
+                "key": change.key or None,
+                "value": change.value if self.values and change.value else None,
+                "key_bytes": len(change.key),
+                "value_bytes": len(change.value),
+                "ttl_ms": change.ttl_ms or None,
+                "note": f"zone {change.zone}, index {change.log_index}",
+            }
 
 
 _KEYED = frozenset({Change.SET, Change.REMOVE, Change.EXPIRY})
