@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -272,6 +273,52 @@ def test_blocks_go_to_the_compiled_thread(bench: Bench) -> None:
     assert len(bench.disk._direct) == 1
     assert bench.do() is None
     assert bench.disk.read("a", 0, 3) == b"xyz"
+
+
+@pytest.mark.rule("runtime/W-1")
+def test_a_group_submitted_when_another_is_done_comes_after_those_that_wait(bench: Bench) -> None:
+    """The journal submits its next block in the callback of the last one. Example: the identity of a store is put
+    during a write; the next block is of no use before the identity is durable.
+    """
+    bench.do(Create("a", 4096), Write("a", 0, b"?"))
+    told: list[str] = []
+
+    def on_first(error: Exception | None) -> None:
+        assert error is None
+        told.append("first")
+        bench.disk.submit([Write("a", 0, b"3"), Sync("a")], lambda error: told.append("third"))
+
+    bench.disk.submit([Write("a", 0, b"1")], on_first)
+    bench.disk.submit([Put(lambda: ("b", b"")), Write("a", 0, b"2")], lambda error: told.append("second"))
+    assert bench.do(line="checkpoint") is None
+    while len(told) < 3:
+        assert bench.do(line="checkpoint") is None
+    assert told == ["first", "second", "third"]
+    assert bench.disk.read("a", 0, 1) == b"3"
+
+
+def test_a_callback_may_close_the_disk(tmp_path: Path, new_thread: Callable[[], WriteThread] | None) -> None:
+    bench = Bench(tmp_path, new_thread)
+    errors: list[object] = []
+    bench.loop.set_exception_handler(lambda loop, context: errors.append(context))
+    bench.do(Create("a", 4096), Write("a", 0, b"?"))
+    told: list[int] = []
+
+    def on_first(error: Exception | None) -> None:
+        told.append(1)
+        bench.disk.close()
+
+    bench.disk.submit([Write("a", 0, b"1")], on_first)
+    bench.disk.submit([Write("a", 1, b"2")], lambda error: told.append(2))
+    bench.disk.submit([Put(lambda: ("b", b"3"))], lambda error: told.append(3))
+    time.sleep(0.05)  # Both blocks are written.
+    bench.loop.run_until_complete(asyncio.sleep(0.05))
+    while not told:
+        bench.loop.run_until_complete(asyncio.sleep(0.01))
+    assert (tmp_path / "a").read_bytes()[:2] == b"12"
+    assert (tmp_path / "b").read_bytes() == b"3"
+    assert (told, errors) == ([1], [])
+    bench.close()
 
 
 def test_a_block_without_room_may_be_tried_again(bench: Bench, limited: None) -> None:

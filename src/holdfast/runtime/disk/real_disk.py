@@ -199,7 +199,8 @@ class RealDisk:
                 self.clocks[JOURNAL].begins(_told(group[0][-1]))
             self._direct.append(group)
             thread.submit(*block)
-        elif self._direct:
+        elif self._direct or self._behind:
+            # The compiled thread may have just finished its last group: those that wait for it come first.
             self._behind.append(group)
         else:
             self._give_to_python(group)
@@ -234,6 +235,8 @@ class RealDisk:
             if self._direct:
                 clock.begins(_told(self._direct[0][0][-1]))
             self._tell(done, self._error_of(number, in_sync) if number else None)
+            if self._closed:  # By this callback.
+                return
         if not self._direct:
             while self._behind:
                 self._give_to_python(self._behind.popleft())

@@ -191,6 +191,7 @@ cdef extern from *:
         long long took_ns
     ctypedef struct Writer "holdfast_writer":
         int events
+        int failed
     int begin "holdfast_start"(Writer *writer)
     int add "holdfast_submit"(Writer *writer, int fd, object data, long long offset, int syncs)
     Job *next_finished "holdfast_finished"(Writer *writer)
@@ -248,12 +249,14 @@ cdef class WriteThread:
 
     def fail(self, int error):
         """Do no later job."""
-        set_failed(&self.writer, error)
+        if self.running:
+            set_failed(&self.writer, error)
 
     @property
     def failed(self):
         """The error after which no job is done; 0: none."""
-        return get_failed(&self.writer)
+        # Threads of Python may still ask after `close`, when the lock is gone.
+        return get_failed(&self.writer) if self.running else self.writer.failed
 
     def close(self):
         """Finish all jobs, and end the thread."""
