@@ -163,17 +163,19 @@ class Wire:
             self.poll.send_answers(self)
         if self.fd < 0:
             return
-        if self.records is not None:
-            self.write_sealed(data)
-        else:
+        if self.records is None:
             self.write_raw(data)
+        elif not self.closing:
+            # Nothing may follow the `close_notify`.
+            self.write_sealed(data)
 
     @cython.cfunc
     def write_sealed(self, data: Any) -> cython.void:
+        """`data`: bytes, or a list of pieces."""
         sealed: bytes = b""
         try:
-            sealed = self.records.seal(data)
-        except SSLError as error:
+            sealed = self.records.seal(b"".join(data) if type(data) is list else data)
+        except (SSLError, MemoryError) as error:
             self.poll.report(self, broken(error))
             self.lose(0)
             return
@@ -527,7 +529,13 @@ class Poll:
     def _take_records(self, wire: Wire, received: bytes) -> cython.void:
         """Serve what these records contain."""
         records: Any = wire.records
-        data: bytes = records.take(received)
+        data: bytes = b""
+        try:
+            data = records.take(received)
+        except MemoryError as error:
+            self.report(wire, broken(error))
+            wire.lose(0)
+            return
         answer: bytes = records.leaving()
         if answer:
             wire.write_raw(answer)
@@ -825,7 +833,7 @@ class Poll:
         """Send these now, unless responses to earlier writes are still queued."""
         size: cython.Py_ssize_t = 0
         if wire.records is not None:
-            wire.write_sealed(b"".join(pieces))
+            wire.write_sealed(pieces)
             if wire.unsent:
                 wire.connection.recount()
             return

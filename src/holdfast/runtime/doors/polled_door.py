@@ -104,11 +104,15 @@ class PolledDoor:
         if self._entrance is None:
             self._admit(taken, peer, None)
         else:
-            self._handshaking.add(
-                HandshakingSocket(
+            try:
+                handshaking = HandshakingSocket(
                     taken, peer, self._entrance, self._handshake_done, self._handshaking.discard
                 )
-            )
+            except OSError as error:
+                taken.close()
+                self._could_not_take(error)
+                return
+            self._handshaking.add(handshaking)
 
     def _handshake_done(self, handshaking: HandshakingSocket, records: TlsRecords) -> None:
         self._handshaking.discard(handshaking)

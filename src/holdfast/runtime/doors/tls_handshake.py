@@ -103,14 +103,16 @@ class TlsHandshake:
                 return
             self._timer.cancel()
             self._timer = self._loop.call_later(self._entrance.handshake_s, self._late)
-            records = self._records = TlsRecords(self._entrance.context())
-        records.put(data)
         try:
+            if records is None:
+                records = self._records = TlsRecords(self._entrance.context())
+            records.put(data)
             done = records.shake_hands()
         except Exception as error:  # noqa: BLE001  (whatever a stranger's bytes can do ends their connection alone)
             self._fails(handshake_problem(error) or str(error))
             self._over = True
-            self._plain.write(records.leaving())
+            if records is not None:
+                self._plain.write(records.leaving())
             self._plain.close()
             return
         if answer := records.leaving():

@@ -13,11 +13,17 @@ from typing import Any, cast
 from holdfast.server.door import ConnectionEvents
 
 READ_BYTES = 256 * 1024
+RECORD_BYTES = 17 * 1024
+"""No record is longer."""
+CONTENT_BYTES = READ_BYTES + RECORD_BYTES
+"""More than one read completes. Example: 16 KB of a record have come, and a read of 256 KB brings the rest of it, 15
+more and a short one: 272 KB of content. Nothing would fetch what was left of it, as the socket has no more.
+"""
 HOLLOW_BYTES = 64 * 1024
 """Allowed bytes beyond twice the content: a record adds 22 bytes to its content, and the smallest client
 message is about as long.
 """
-_ROOM = memoryview(bytearray(READ_BYTES))
+_ROOM = memoryview(bytearray(CONTENT_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +37,9 @@ class Problem:
         connection_log.report(self.kind, self.line, peer, *self.more)
 
 
-def broken(error: ssl.SSLError) -> Problem:
-    return Problem("broken TLS connections", "TLS connection from %s broke: %s", (error,))
+def broken(error: ssl.SSLError | MemoryError) -> Problem:
+    why = "no memory is left" if isinstance(error, MemoryError) else error
+    return Problem("broken TLS connections", "TLS connection from %s broke: %s", (why,))
 
 
 class TlsRecords:
@@ -87,13 +94,15 @@ class TlsRecords:
         return size
 
     def content(self) -> bytes:
-        """At most `READ_BYTES` of what has come; if fewer, no more follow."""
+        """At most `CONTENT_BYTES` of what has come; if fewer, no more follow."""
         return bytes(_ROOM[: self.fill(_ROOM)])
 
     def take(self, data: bytes) -> bytes:
-        """The content of these bytes of one read, of at most `READ_BYTES`."""
+        """All content that these bytes of one read complete; they are at most `READ_BYTES`."""
         self.put(data)
-        return self.content()
+        found = self.content()
+        assert len(found) < CONTENT_BYTES, "nothing is left for the next read"
+        return found
 
     def seal(self, data: bytes | bytearray | memoryview[Any]) -> bytes:
         """The records of this content, after messages of TLS itself. Raises SSLError."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from holdfast.runtime.doors.tls_handshake import TlsEntrance, TlsHandshake
-from holdfast.runtime.doors.tls_records import READ_BYTES, TlsRecords, broken
+from holdfast.runtime.doors.tls_records import CONTENT_BYTES, TlsRecords, broken
 
 
 class TlsWire(asyncio.Protocol, asyncio.Transport):
@@ -88,7 +88,7 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
                 behind.buffer_updated(size)
         else:
             content = records.content()
-            most, size = READ_BYTES, len(content)
+            most, size = CONTENT_BYTES, len(content)
             if size:
                 cast("asyncio.Protocol", behind).data_received(content)
         if records.ended:
@@ -117,7 +117,7 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
         assert self._records is not None, "it has begun"
         try:
             sealed = b"".join([self._records.seal(memoryview(each).cast("B")) for each in list_of_data])
-        except ssl.SSLError as error:
+        except (ssl.SSLError, MemoryError) as error:
             broken(error).report(self._entrance.connection_log, self._handshake.peer)
             self._end()
             return
