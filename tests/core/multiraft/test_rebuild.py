@@ -87,6 +87,29 @@ def test_a_state_that_is_newer_than_what_was_applied_counts_when_that_is_applied
     assert not cluster.count(GroupStateWanted), "once was enough"
 
 
+def test_a_state_that_waits_for_its_turn_does_not_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """States of many replicas share the room on the wire, so the next part of each may take longer than a follower
+    waits. If each request began the state again, it would never be complete.
+    """
+    monkeypatch.setattr(snapshot_transfer, "STATE_BYTES", 1)
+    cluster = wrong()
+    cluster[1].out.now_ns = 10 * snapshot_transfer.LOST_NS
+    transfers = cluster[1].groups.transfers
+    rebuild(cluster, 2)
+    cluster.deliver_all_but(GroupState)
+    transfers.bound_flight(0)  # Other states take the room.
+    cluster.quiesce()
+    cluster.go(2 * replica_rebuilds.AGAIN_TICKS)
+    transfers.bound_flight(1 << 20)
+    transfers.send_waiting()
+    cluster[1].end_step()
+    found = [decode(data) for _, _, data in cluster.network]
+    assert [each.first for each in found if isinstance(each, GroupState)] == [1]
+    cluster.quiesce()
+    assert cluster.applied(2) == [b"one", b"two"]
+    assert finished(cluster, 2)
+
+
 def test_a_newer_state_is_installed_where_the_log_lacks_its_entries() -> None:
     cluster = wrong()
     cluster.cut.add(cluster[2].info.uuid)

@@ -296,7 +296,12 @@ class GroupHost:
             if hosted.asleep or self.hosted.get(hosted.number) is not hosted:
                 continue
             hosted.quiet += 1
-            if hosted.quiet >= SLEEP_TICKS and hosted.group.leading is not None and hosted.is_idle(here):
+            if (
+                hosted.quiet >= SLEEP_TICKS
+                and hosted.group.leading is not None
+                and hosted.is_idle(here)
+                and not self.transfers.has_waiting(hosted.number)
+            ):
                 self._fall_asleep(hosted)
                 continue
             awake = True

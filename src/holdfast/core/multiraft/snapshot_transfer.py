@@ -96,6 +96,10 @@ class SnapshotTransfer:
                 state.sent_ns = now_ns
                 in_flight += state.in_flight_bytes
 
+    def has_waiting(self, number: GroupNumber) -> bool:
+        """Whether a part of the group's state waits for its turn."""
+        return any(waiting == number for waiting, _ in self._waiting)
+
     def _drop(self, key: _TransferKey) -> None:
         del self._outgoing[key]
         self._waiting.pop(key, None)
@@ -118,6 +122,10 @@ class SnapshotTransfer:
             return
         group, log = hosted.group, hosted.group.log
         if group.leading is None or node not in group.leading.progress:
+            return
+        if (message.group, node) in self._waiting:
+            # The next part of a state for it waits for its turn. A follower that requests its state every two seconds
+            # would never get a second part when the states of many others are sent as well.
             return
         at = log.applied
         snapshot = RaftMessage(
