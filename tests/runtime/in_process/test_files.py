@@ -68,6 +68,37 @@ def test_a_member_says_what_it_keeps_and_has_it_again(tmp_path: Path) -> None:
     assert third.checkpoints > 0
 
 
+def test_updates_that_are_held_are_written_before_a_member_stops(tmp_path: Path) -> None:
+    chosen = settings(tmp_path / "files", maps__default__journal="lazy", maps__default__backups=0)
+
+    async def write() -> None:
+        member = Member(chosen)
+        await member.start()
+        await member.map("numbers").put(1, 1)
+        driver = member._inner.driver
+        copy = driver.lane.serving[0]
+        assert copy is not None
+        driver.enter()
+        driver.lane.set(copy, "numbers", b"held", b"value", 0, 0, 0)
+        assert driver.lane.settle()
+        driver.leave_lane()
+        assert list(driver.member.lane.unsent)
+        await member.crash()
+
+    async def read() -> bytes | None:
+        member = Member(chosen)
+        await member.start()
+        copy = member._inner.driver.lane.serving[0]
+        assert copy is not None
+        found = member._inner.driver.lane.read(copy, "numbers", b"held")
+        await member.crash()
+        return found
+
+    asyncio.run(write())
+    assert asyncio.run(read()) == b"value"
+
+
+
 def test_a_member_without_journalled_maps_keeps_nothing(tmp_path: Path) -> None:
     async def live() -> object:
         chosen = load(None, {}, {"member.member_port": 0, "member.client_port": 0, "partitions.count": 7})
