@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from tests.core.multiraft.group_cluster import ONE, TWO, Cluster, hosted, led
 
@@ -144,16 +146,57 @@ def test_each_part_of_a_long_state_counts_as_progress(monkeypatch: pytest.Monkey
     monkeypatch.setattr(snapshot_transfer, "STATE_BYTES", 1)
     monkeypatch.setattr(replica_rebuilds, "AGAIN_TICKS", 4)
     cluster = wrong()
+    requests: list[GroupStateWanted] = []
+    monkeypatch.setattr(
+        cluster[1].groups.transfers, "on_wanted", noted(cluster[1].groups.transfers.on_wanted, requests)
+    )
     rebuild(cluster, 2)
     for _ in range(2):
         cluster.deliver_all_but(GroupState)
         held = list(cluster.network)
         cluster.network.clear()
         cluster.go(3)
-        assert not cluster.count(GroupStateWanted)
         cluster.network.extend(held)
         cluster.deliver()
     assert cluster.applied(2) == [b"one", b"two"]
+    assert finished(cluster, 2)
+    assert len(requests) == 1
+
+
+def noted(
+    original: Callable[[MemberId, GroupStateWanted], None], found: list[GroupStateWanted]
+) -> Callable[[MemberId, GroupStateWanted], None]:
+    def on_wanted(sender: MemberId, message: GroupStateWanted) -> None:
+        found.append(message)
+        original(sender, message)
+
+    return on_wanted
+
+
+def test_an_older_state_does_not_replace_the_pieces_of_one_that_is_being_installed() -> None:
+    cluster = wrong()
+    cluster.cut.add(cluster[2].info.uuid)
+    states = []
+    for command in (b"three", b"four"):
+        cluster.propose(1, command)
+        cluster.quiesce()
+        cluster[1].groups.transfers.on_wanted(cluster[2].info.uuid, GroupStateWanted(ONE))
+        cluster[1].end_step()
+        cluster.deliver_all_but(GroupState)
+        (state,) = [each for each in cluster.network if isinstance(decode(each[2]), GroupState)]
+        states.append(state)
+        cluster.network.clear()
+    cluster.cut.clear()
+    assert rebuild(cluster, 2) == ""
+    cluster.network.clear()
+    for sender, _, data in reversed(states):
+        message = decode(data)
+        assert isinstance(message, GroupState)
+        cluster[2].groups.on_state(sender, message)
+    cluster[2].end_step()
+    cluster.quiesce()
+    cluster.go(2)
+    assert cluster.applied(2) == [b"one", b"two", b"three", b"four"]
     assert finished(cluster, 2)
 
 

@@ -34,12 +34,15 @@ from tests.server.hazelcast.one_member import OneMemberGrid, int_data, text_data
 from tests.server.hazelcast.wire import Wire, data, error_of, stored
 
 from holdfast.config import LimitSettings
+from holdfast.config.loading import load
+from holdfast.config.users import users_of
 from holdfast.core.model.ids import SECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.levels import ZONE_IDLE_TIMES
 from holdfast.core.model.operations import Op, Outcome, Status
 from holdfast.core.model.zone_batches import ZoneBatchDone, ZoneChanges, ZoneWrites
 from holdfast.server.hazelcast.reference_lane import BATCH_ANSWER_BYTES
+from holdfast.server.rights import Rights
 
 THREAD = 7
 ONE, TWO, THREE = int_data(1), int_data(2), int_data(3)
@@ -208,6 +211,33 @@ def test_uses_that_must_be_logged_take_the_general_way(grid: OneMemberGrid) -> N
     assert [request.op for request in grid.requests] == [Op.SET], "the general way rejects it"
 
 
+def test_a_put_all_has_the_idle_time_of_its_map(grid: OneMemberGrid) -> None:
+    grid.zoned.add("m")
+    grid.own_max_idle_ms = 500
+    wire = Wire(grid)
+    wire.login()
+    wire.ask(map_get_codec, "m", data(KEYS[0]), THREAD, partition=AT[KEYS[0]])
+    grid.requests.clear()
+    wire.session.receive(buffer(wire, made("put_all", KEYS[0], ONE, TWO)))
+    assert grid.requests == []
+    assert grid.copies[AT[KEYS[0]]].maps["m"].state.expiries[KEYS[0]].max_idle_ms == 500
+
+
+@pytest.mark.parametrize("name", ["set", "replace", "put_all"])
+def test_changes_of_a_client_that_may_only_read_are_rejected(grid: OneMemberGrid, name: str) -> None:
+    grid.zoned.add("m")
+    settings = load(overrides={"users.u.roles": ["r"], "roles.r.rules": ["map m read"]})
+    grid.rights = Rights(users_of(settings)["u"])
+    wire = Wire(grid)
+    wire.login()
+    wire.ask(map_get_codec, "m", data(KEYS[0]), THREAD, partition=AT[KEYS[0]])
+    grid.requests.clear()
+    wire.session.receive(buffer(wire, made(name, KEYS[0], ONE, TWO), get(KEYS[0])))
+    answers = [error_of(answer) for answer in wire.take()]
+    assert [answer is None for answer in answers] in ([False, True], [True, False])
+    assert grid.requests == []
+
+
 def test_what_is_too_long_is_refused_by_the_general_way(grid: OneMemberGrid) -> None:
     grid.zoned.add("m")
     wire = Wire(grid, limits=LimitSettings(key_bytes=20, value_bytes=8))
@@ -358,7 +388,10 @@ def test_local_views_and_batches_are_answered_at_once(grid: OneMemberGrid) -> No
     assert grid.requests == []
 
 
-def test_reads_of_a_map_that_has_gone_meanwhile_have_what_was_found(zoned: Wire, grid: OneMemberGrid) -> None:
+@pytest.mark.parametrize("begins_again", [False, True])
+def test_reads_of_a_map_that_has_gone_meanwhile_have_what_was_found(
+    zoned: Wire, grid: OneMemberGrid, *, begins_again: bool
+) -> None:
     key = KEYS[0]
     copy = grid.copies[AT[key]]
     copy.open("m").state.entries[key] = ONE
@@ -366,6 +399,8 @@ def test_reads_of_a_map_that_has_gone_meanwhile_have_what_was_found(zoned: Wire,
         buffer(zoned, get(key), made("view", key, ONE, ONE), made("get_all", key, ONE, ONE))
     )
     copy.forget("m")
+    if begins_again:
+        copy.open("m").state.entries[key] = TWO
     grid.carry_out()
     value, view, entries = zoned.take()
     assert stored(map_get_codec.decode_response(value)) == ONE
