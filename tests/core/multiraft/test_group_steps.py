@@ -465,3 +465,31 @@ def test_a_log_keeps_nothing_for_a_follower_that_is_gone() -> None:
 def test_a_member_is_the_node_of_its_files_and_without_any_one_of_its_own() -> None:
     with_files, without = Cluster(1)[1].info, Cluster(1, files=False)[1].info
     assert (node_of(with_files), node_of(without)) == ("f1", without.uuid)
+
+
+@pytest.mark.rule("multiraft/H-7")
+def test_a_replica_that_fell_asleep_since_it_was_queued_does_not_tick(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One group ticks in each turn. The second one sleeps before its turn comes."""
+    monkeypatch.setattr(group_host, "GROUPS_AT_ONCE", 1)
+    cluster = Cluster(1)
+    for number in (ONE, TWO):
+        cluster.start(number, 1)
+    groups = cluster[1].groups
+    first, second = (groups.hosted[number] for number in (ONE, TWO))
+    first.asleep = second.asleep = False
+    groups._to_tick.clear()
+    groups.on_timer()
+    quiet = second.quiet
+    second.asleep = True
+    groups.on_more()
+    assert second.quiet == quiet
+
+
+def test_a_resumed_replica_takes_part_at_once() -> None:
+    cluster = led()
+    cluster[2].groups.halt(ONE)
+    assert hosted(cluster, 2).asleep
+    cluster[2].groups.resume(ONE)
+    assert not hosted(cluster, 2).asleep

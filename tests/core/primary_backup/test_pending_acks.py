@@ -7,7 +7,8 @@ from tests.core.primary_backup.test_lane import BEN, CAL, DAN, ME, PARTITIONS, r
 from tests.core.primary_backup.test_lane_waits import Everybody, Office
 from tests.core.primary_backup.test_unsent_puts import Packed, put
 
-from holdfast.config import MapSettings
+from holdfast.config import MapSettings, Settings
+from holdfast.core.journal.log import Log
 from holdfast.core.messages import Ack, Replicate, Replicated, Section
 from holdfast.core.model.ids import MILLISECOND, SECOND
 from holdfast.core.model.journal_entries import Wrote, WrotePuts
@@ -15,7 +16,9 @@ from holdfast.core.model.levels import LOWEST
 from holdfast.core.model.notices import Notice, PartitionDrained
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Puts, Record, pack_puts
+from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup.backlog import RECORD_BYTES
+from holdfast.core.primary_backup.lane import Lane, NoEvents
 from holdfast.core.store.partition_copy import PartitionCopy
 
 TERM = 7
@@ -510,3 +513,8 @@ def test_an_acknowledgement_of_one_partition_says_nothing_of_another_in_the_batc
         primary.lane.on_replicated(BEN, Replicated(message.batches, [partition]))
     assert primary.told == {"a": True}
     assert all(isinstance(puts, Puts) for section in message.sections for puts in section.puts)
+
+
+def test_the_lane_reports_the_events_of_compiled_code_to_its_listeners() -> None:
+    events = NoEvents()
+    assert Lane(ME, Settings(), Outbox(), Log(Outbox(), on=False), events).report == events.hear_written

@@ -29,6 +29,7 @@ from holdfast.observe.latency_histogram import LatencyHistogram
 from holdfast.observe.metric_catalogue import OTHERS
 from holdfast.observe.read_counts import ReadCounts
 from holdfast.runtime.data_lane import DataLane, data_lane
+from holdfast.server.hazelcast.keyed_requests import COUNTED
 from holdfast.server.hazelcast.lane_tally import LaneTally
 from holdfast.server.hazelcast.reference_lane import Served
 
@@ -154,3 +155,35 @@ def test_so_many_names_are_counted_by_themselves(monkeypatch: pytest.MonkeyPatch
     for name in ("a", "b", "c", "d", "a", "c"):
         reads.add(name, 5)
     assert reads.by_map == {"a": 10, "b": 5, OTHERS: 15}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_operations_that_another_member_has_carried_out_are_counted_here(way: str) -> None:
+    """By their places in `COUNTED`; of one write the outcome will never be known."""
+    tally = WAYS[way].code.LaneTally()
+    places = {op.name.lower().replace("_", "-"): place for place, op in enumerate(COUNTED)}
+    kinds = bytes(places[name] for name in ("get", "set", "set", "delete"))
+    tally.settle_forwarded(kinds, 5000, 1)
+    tally.settle_forwarded(bytes([places["set"]]), 1000, 0)
+    assert counted(tally) == {"get": (1, 5000), "set": (3, 11_000), "delete": (1, 5000)}
+    assert tally.unknown == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("kinds", "looks"), [([], 0), ([GET, SET, DELETE], 1)])
+def test_the_clock_is_read_once_for_all_operations_and_never_for_none(
+    way: str, kinds: list[int], looks: int
+) -> None:
+    tally = WAYS[way].code.LaneTally()
+    times = iter(range(7000, 7010))
+    serve(WAYS[way], tally, *kinds)
+    tally.close(lambda: next(times), 2000)
+    assert next(times) == 7000 + looks
+    assert sum(count for count, _ in counted(tally).values()) == len(kinds)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_reads_before_anybody_counts_them_are_no_error(way: str) -> None:
+    tally = WAYS[way].code.LaneTally()
+    serve(WAYS[way], tally, GET)
+    tally.report_reads()
