@@ -126,3 +126,8 @@ def test_a_search_that_takes_too_long_is_content(steps: int, length: int) -> Non
     ring = [(0, 1, WW), (1, 2, WW), (2, 3, WW), (3, 0, WW)]
     made = graph(4, 0, [*ring, (3, 2, WW)], steps=steps)
     assert len(made.cycle([0, 1, 2, 3], WW, WW)) == length
+
+
+def test_an_edge_of_one_kind_is_of_no_other() -> None:
+    kinds = [WW, WR, RW, REAL_TIME, THROUGH]
+    assert all(one & other == 0 for one, other in permutations(kinds, 2))

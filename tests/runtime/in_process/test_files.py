@@ -98,7 +98,6 @@ def test_updates_that_are_held_are_written_before_a_member_stops(tmp_path: Path)
     assert asyncio.run(read()) == b"value"
 
 
-
 def test_a_member_without_journalled_maps_keeps_nothing(tmp_path: Path) -> None:
     async def live() -> object:
         chosen = load(None, {}, {"member.member_port": 0, "member.client_port": 0, "partitions.count": 7})
