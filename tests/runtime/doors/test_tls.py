@@ -332,7 +332,7 @@ def test_small_records_are_no_harm_and_hollow_ones_end_their_connection(
         assert there.recv(1)  # It is let in.
     with secured(address, context) as there:
         there.sendall(
-            hello + own.frame(own.Execute(2, Request(Op.SET, "m", [0, b"k", b"v" * 10_000])))[:5000]
+            hello + own.frame(own.Execute(2, Request(Op.SET, "m", [0, b"k", b"v" * 1_000_000])))[:5000]
         )
         for _ in range(1_000_000):
             try:
