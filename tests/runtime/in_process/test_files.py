@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.config import Settings, load
 from holdfast.core.model.member_status import FilesStatus
+from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.errors import ConfigError, HoldfastError, InvariantBroken
 from holdfast.runtime.in_process.embedded import Member
 from holdfast.runtime.process import BROKEN, main
@@ -71,13 +72,19 @@ def test_a_member_says_what_it_keeps_and_has_it_again(tmp_path: Path) -> None:
 def test_updates_that_are_held_are_written_before_a_member_stops(tmp_path: Path) -> None:
     chosen = settings(tmp_path / "files", maps__default__journal="lazy", maps__default__backups=0)
 
-    async def write() -> None:
-        member = Member(chosen)
+    async def served(member: Member) -> PartitionCopy:
         await member.start()
         await member.map("numbers").put(1, 1)
+        for _ in range(1000):
+            if (copy := member._inner.driver.lane.serving[0]) is not None:
+                return copy
+            await asyncio.sleep(0.01)
+        raise AssertionError("partition 0 is not served")
+
+    async def write() -> None:
+        member = Member(chosen)
+        copy = await served(member)
         driver = member._inner.driver
-        copy = driver.lane.serving[0]
-        assert copy is not None
         driver.enter()
         driver.lane.set(copy, "numbers", b"held", b"value", 0, 0, 0)
         assert driver.lane.settle()
@@ -87,9 +94,7 @@ def test_updates_that_are_held_are_written_before_a_member_stops(tmp_path: Path)
 
     async def read() -> bytes | None:
         member = Member(chosen)
-        await member.start()
-        copy = member._inner.driver.lane.serving[0]
-        assert copy is not None
+        copy = await served(member)
         found = member._inner.driver.lane.read(copy, "numbers", b"held")
         await member.crash()
         return found
