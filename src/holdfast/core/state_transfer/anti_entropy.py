@@ -10,7 +10,9 @@
   complete. Only the differences are sent.
 - state_transfer/R-3: At most `replication.parallel_repairs` run at a time, one per partition and backup, and none while
   the partition moves or the cluster's state forbids migrations.
-- state_transfer/R-4: A backup forgets maps that its primary does not hold.
+- state_transfer/R-4: A backup forgets maps that its primary does not hold by two successive summaries. One alone may
+  have been overtaken: the primary opens a map in the step in which it sends the summary, and the first updates arrive
+  before it.
 - state_transfer/R-5: Periodically a member recomputes the digest of one of its copies. If it is not what the updates
   have made, the copy is damaged: a backup requests a repair, a primary reports it.
 """
@@ -81,6 +83,8 @@ class AntiEntropy:
         self._running: set[RepairKey] = set()
         self._summaries: dict[int, list[Summed]] = {}
         """As backup: of maps and services whose counters this member has not reached."""
+        self._missing: dict[int, set[tuple[str, int]]] = {}
+        """By partition: maps of a backup that were not in the last summary, with their last update."""
         self._further: dict[int, dict[str, int]] = {}
         """As backup: they were above those of the last summary."""
         self.summaries_sent = 0
@@ -190,7 +194,13 @@ class AntiEntropy:
 
     def _forget_maps(self, copy: PartitionCopy, there: set[str]) -> None:
         """See state_transfer/R-4."""
-        for name in [name for name in copy.maps if name not in there]:
+        missing = {
+            (name, held.updates.highest_applied) for name, held in copy.maps.items() if name not in there
+        }
+        before = self._missing.pop(copy.partition, set())
+        if missing:
+            self._missing[copy.partition] = missing
+        for name, _ in sorted(missing & before):
             copy.forget(name)
             self._out.notify(MapForgotten(copy.partition, name))
             self._log.note(Dropped(copy.partition, name))
@@ -297,6 +307,7 @@ class AntiEntropy:
         partition = notice.partition
         self._watch(partition, [])
         self._further.pop(partition, None)
+        self._missing.pop(partition, None)
         self._drop(key for key in self._wanted if key[0] == partition)
 
     def on_view(self, notice: ViewInstalled) -> None:
@@ -313,6 +324,7 @@ class AntiEntropy:
     def _reset(self) -> None:
         self._wanted.clear()
         self._further.clear()
+        self._missing.clear()
         for partition in list(self._summaries):
             self._watch(partition, [])
 
