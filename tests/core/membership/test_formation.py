@@ -181,6 +181,48 @@ def test_only_who_would_form_a_new_cluster_and_keeps_files_is_patient() -> None:
 # -- which
 
 
+# -- membership/V-11
+
+
+def stopped_with_b(*, seeds: tuple[Address, ...] = (A,), bootstrap: bool = False) -> Formation:
+    """A process whose files know a cluster of a and b."""
+    seen = View(7, "old", [info("a"), info("b")])
+    return process(A, seeds, cluster_id="old", seen=seen, bootstrap=bootstrap)
+
+
+@pytest.mark.rule("membership/V-11")
+@pytest.mark.parametrize("seeds", [(A,), ()], ids=["its own seed", "without seeds"])
+def test_members_of_the_last_view_are_asked_before_the_old_cluster_is_formed(
+    seeds: tuple[Address, ...],
+) -> None:
+    """The first seed was restarted alone, and the others still run: it joins them."""
+    formation = stopped_with_b(seeds=seeds)
+    assert formation.known(A) == [Address("b", 5701)]
+    for _ in range(3 * PATIENCE):
+        assert formation.may_form(A) is False
+        formation.runs(B)
+    formation.absent(B)
+    assert formation.may_form(A) is True
+
+
+@pytest.mark.rule("membership/V-11")
+def test_members_of_the_last_view_that_are_in_no_cluster_or_silent_are_not_waited_for() -> None:
+    formation = stopped_with_b()
+    assert formation.may_form(A) is False
+    formation.idle(B, "old")
+    assert formation.may_form(A) is True
+    formation = stopped_with_b()
+    assert [formation.may_form(A) for _ in range(PATIENCE + 1)] == [False] * PATIENCE + [True]
+
+
+def test_an_order_to_form_the_cluster_asks_nobody() -> None:
+    assert stopped_with_b(bootstrap=True).may_form(A) is True
+    assert process(A, (A,), cluster_id="old", seen=View(7, "old", [info("a")])).may_form(A) is True
+
+
+# -- the first view
+
+
 def test_a_new_cluster_begins_with_view_one_of_one_member() -> None:
     stores = {"files": FilesSeen(1, "token")}
     assert process().first_view(stores) == View(1, "new", [info("a")], stores=stores)

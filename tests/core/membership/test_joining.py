@@ -30,6 +30,7 @@ from tests.core.membership.one_member import (
 )
 
 from holdfast.core.effects import CloseLink, Datagram, Note, SetTimer, Stop
+from holdfast.core.membership.formation import PATIENCE
 from holdfast.core.membership.joining import EVICTED, JOIN_INTERVAL_NS
 from holdfast.core.membership.membership_status import MembershipState
 from holdfast.core.messages import Heartbeat, JoinAnswer, JoinRequest, ViewDecided
@@ -93,7 +94,8 @@ def test_a_stopped_cluster_is_formed_again_and_its_life_does_not_count_yet() -> 
         8, "old", [info("x", store="files"), info("y", store="more")], stores={"more": FilesSeen(2, "t")}
     )
     one = One(who, cluster_id="old", seen=seen)
-    one.membership.on_timer("join")
+    for _ in range(PATIENCE + 1):
+        one.membership.on_timer("join")
     assert one.membership.view == View(
         9,
         "old",
@@ -102,6 +104,22 @@ def test_a_stopped_cluster_is_formed_again_and_its_life_does_not_count_yet() -> 
         stores={"more": FilesSeen(2, "t")},
         recovering=True,
     )
+
+
+@pytest.mark.rule("membership/V-11")
+def test_with_files_it_asks_the_members_that_it_knew_before_it_forms_a_cluster() -> None:
+    who = info("a", store="files")
+    one = One(who, seeds=(home(A),), cluster_id="old", seen=View(8, "old", [who, B]))
+    for _ in range(2 * PATIENCE):
+        one.membership.on_timer("join")
+        ((to, request),) = one.datagram_received(JoinRequest)
+        assert to == home(B).host
+        assert request.cluster_id == "old"
+        assert one.membership.view is None
+        one.membership.on_join_answer(home(B), JoinAnswer(b, False, "", "b", 5701))
+    one.membership.joining.seed_absent(home(B))
+    one.membership.on_timer("join")
+    assert one.membership.view is not None
 
 
 def test_it_tells_what_its_files_know() -> None:
@@ -201,7 +219,8 @@ def test_old_files_are_refused() -> None:
     ((_, answer),) = one.datagram_received(JoinAnswer)
     assert answer.refusal.startswith("these files are an old copy")
     one.ask(info("c", store="other", incarnation=3))
-    assert one.datagram_received(JoinAnswer) == []
+    ((_, answer),) = one.datagram_received(JoinAnswer)
+    assert (answer.idle, answer.refusal) == (False, ""), "it learns that a cluster runs (membership/V-11)"
 
 
 def test_a_copy_of_this_members_files_is_refused() -> None:

@@ -7,6 +7,10 @@
   for. A process with an empty data directory forms a new cluster only after seeds have not run for a while.
 - membership/V-10: A seed may be a name of several members. It is in no cluster when all its addresses were tried and
   every member behind them reports that it is in none. Such a name is no process's own address.
+- membership/V-11: A process whose files have data asks the members of its last view too, before it forms the cluster.
+  While one of them runs in a cluster, it forms none. Silent ones are not waited for. Example: members 2 and 3 have
+  member 1 as their only seed. Member 1 restarts, and its own address is its only seed. Alone it would form the old
+  cluster a second time, beside that of 2 and 3.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from holdfast.core.model.map_changes import MapChanges
 from holdfast.core.model.views import FilesSeen, MemberInfo, View
 
 PATIENCE = 4
+"""Attempts until addresses without any answer are no longer waited for."""
 
 
 class Formation:
@@ -29,6 +34,8 @@ class Formation:
         self._identity = identity
         self._patience = 0
         """Attempts before a cluster is formed without seeds that do not run."""
+        self._attempts_to_find = PATIENCE
+        """Attempts before the old cluster is formed although members of its last view have not answered."""
         self._idle: dict[Address, str | None] = {}
         """Seeds in no cluster -> cluster of their data ("": no data); None: no process runs there."""
         self._behind: dict[Address, tuple[MemberId, ...]] = {}
@@ -57,10 +64,32 @@ class Formation:
             self._patience = PATIENCE
         self._idle[seed] = None
 
+    def runs(self, member: Address) -> None:
+        """A member there is in a cluster."""
+        self._idle.pop(member, None)
+        self._attempts_to_find = PATIENCE
+
+    def known(self, own: Address) -> list[Address]:
+        """Addresses of the other members of the last view in the files."""
+        seen = self._identity.seen
+        homes = [Address(info.host, info.port) for info in seen.members] if seen is not None else []
+        return [home for home in homes if home != own]
+
     def may_form(self, own: Address) -> bool:
-        """See membership/V-3 and membership/V-7."""
+        """See membership/V-3, membership/V-7 and membership/V-11."""
+        if self._identity.bootstrap:
+            return True
+        return self._is_first(own) and self._have_answered(self.known(own))
+
+    def _have_answered(self, known: list[Address]) -> bool:
+        if all(home in self._idle for home in known) or not self._attempts_to_find:
+            return True
+        self._attempts_to_find -= 1
+        return False
+
+    def _is_first(self, own: Address) -> bool:
         identity = self._identity
-        if identity.bootstrap or not identity.seeds:
+        if not identity.seeds:
             return True
         others = [seed for seed in identity.seeds if seed != own]
         self._ask_behind()

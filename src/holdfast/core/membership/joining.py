@@ -65,6 +65,7 @@ class Joining:
             self._membership.join_advice = self._formation.join_advice(own)
         self._out.timer(TimerName.JOIN, JOIN_INTERVAL_NS, JOIN_INTERVAL_NS // 4)
         targets = [seed for seed in self._membership.identity.seeds if seed != own]
+        targets += [address for address in self._formation.known(own) if address not in targets]
         if self._membership.last_view is not None:
             known = [
                 Address(info.host, info.port)
@@ -207,6 +208,9 @@ class Joining:
         if self._membership.member(info.uuid) is not None:
             self._out.send_datagram(home, ViewDecided(self._membership.view, self._membership.carried))
             return False
+        # An answer, so that the process forms no cluster meanwhile (membership/V-11).
+        me = self._membership.info
+        self._out.send_datagram(home, JoinAnswer(me.uuid, False, "", me.host, me.port))
         if not self._membership.is_master:
             master = self._membership.view.members[0]
             if home != Address(master.host, master.port):
@@ -229,8 +233,11 @@ class Joining:
     def on_join_answer(self, sender: Address, answer: JoinAnswer) -> None:
         if self._membership.state not in SEEKING:
             return
+        home = Address(answer.host, answer.port)
         if answer.idle:
-            self._formation.idle(Address(answer.host, answer.port), answer.cluster_id, answer.uuid)
+            self._formation.idle(home, answer.cluster_id, answer.uuid)
+        else:
+            self._formation.runs(home)
         if answer.refusal and answer.asker != self._membership.me:
             return
         assert self._membership.view is None, "who looks for a cluster is in none"

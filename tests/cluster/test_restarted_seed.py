@@ -1,0 +1,42 @@
+"""The only seed restarts: it finds the others by its files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.runtime.in_process.test_embedded import member, run
+
+from holdfast.runtime.in_process.embedded import Member
+
+
+@pytest.mark.rule("membership/V-11")
+@pytest.mark.parametrize("seed", ["none", "itself"])
+def test_the_first_member_returns_to_the_others_without_other_seeds(tmp_path: Path, seed: str) -> None:
+    """The others have the first member as their only seed. It leaves for an upgrade, and starts again."""
+    folders = [str(tmp_path / name) for name in "abc"]
+
+    async def started(folder: str, *seeds: str, port: int = 0) -> Member:
+        one = member(
+            *seeds, persistence__directory=folder, member__member_port=port, maps__default__journal="sync"
+        )
+        await one.start()
+        return one
+
+    async def story() -> None:
+        first = await started(folders[0])
+        address = first.member_address
+        others = [await started(folder, address) for folder in folders[1:]]
+        for one in (first, *others):
+            await one.wait_safe()
+        await others[0].map("m").set("k", "v")
+        await first.leave()
+        seeds = (address,) if seed == "itself" else ()
+        again = await started(folders[0], *seeds, port=int(address.rpartition(":")[2]))
+        await again.wait_safe()
+        assert len(again.status().members) == 3
+        assert await again.map("m").get("k") == "v"
+        for one in (again, *others):
+            await one.leave()
+
+    run(story())
