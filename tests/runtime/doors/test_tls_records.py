@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import os
@@ -22,6 +23,7 @@ from holdfast.runtime.doors.clients import PolledConnection
 from holdfast.runtime.doors.connection_log import ConnectionLog
 from holdfast.runtime.doors.tls_handshake import FAILED, TlsEntrance, TlsHandshake
 from holdfast.runtime.doors.tls_records import READ_BYTES, TlsRecords
+from holdfast.runtime.doors.tls_wire import TlsWire
 
 
 class Contexts:
@@ -170,14 +172,18 @@ def test_without_memory_a_connection_ends_alone(
     client.close()
 
 
-class Plain:
-    """A transport of a handshake."""
+class Plain(asyncio.Transport):
+    """A transport below TLS."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.calls: list[object] = []
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | bytearray | memoryview) -> None:
         self.calls.append(data)
+
+    def is_closing(self) -> bool:
+        return "close" in self.calls
 
     def close(self) -> None:
         self.calls.append("close")
@@ -234,5 +240,32 @@ def test_a_socket_that_cannot_be_watched_ends_nobody(
                 near.close()
             assert one._node.connection_log.counts["failed accepts"] == 1
             assert set(descriptors()) == before
+
+    run(story())
+
+
+class Counting(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.size = 0
+
+    def data_received(self, data: bytes) -> None:
+        self.size += len(data)
+
+
+def test_connections_of_the_loop_notice_nearly_empty_records_as_early(contexts: Contexts) -> None:
+    async def story() -> None:
+        log = ConnectionLog()
+        entrance = TlsEntrance(lambda: contexts.server, log, name="the port", handshakes=1, handshake_s=10)
+        above = Counting()
+        wire, plain, peer = TlsWire(entrance, lambda: above), Plain(), Peer(contexts)
+        wire.connection_made(plain)
+        wire._open(peer.records)
+        wire.data_received(peer.seal(bytes(200_000)))
+        assert above.size == 200_000
+        wire.data_received(b"".join(peer.seal(b"x") for _ in range(11_000)))
+        assert above.size < 200_000 + 4_000
+        assert plain.calls == ["close"]
+        assert log.counts["TLS connections closed: nearly empty records"] == 1
+        wire.connection_lost(None)
 
     run(story())

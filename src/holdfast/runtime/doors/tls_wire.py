@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from holdfast.runtime.doors.tls_handshake import TlsEntrance, TlsHandshake
-from holdfast.runtime.doors.tls_records import CONTENT_BYTES, TlsRecords, broken
+from holdfast.runtime.doors.tls_records import CONTENT_BYTES, READ_BYTES, SLICE_BYTES, TlsRecords, broken
 
 
 class TlsWire(asyncio.Protocol, asyncio.Transport):
@@ -41,9 +41,15 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
             return
         if self._records is None:
             self._handshake.feed(data)
-        else:
-            self._records.put(data)
+            return
+        # Other members have shown a certificate; strangers might send nothing but empty records.
+        step = READ_BYTES if isinstance(self._behind, asyncio.BufferedProtocol) else SLICE_BYTES
+        view = memoryview(data)
+        for at in range(0, len(data), step):
+            self._records.put(view[at : at + step])
             self._read()
+            if self.is_closing():
+                return
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended = True
