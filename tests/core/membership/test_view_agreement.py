@@ -73,7 +73,8 @@ REMEMBERED = (
     "_promised", "_accepted_ballot", "_accepted", "_phase", "_ballot", "_promises", "_acceptances", "_value",
     "_carried",
 )  # fmt: skip
-GIVEN = ("_me", "_out", "_delegate", "view")
+GIVEN = ("_me", "_out", "_delegate", "view", "_soon", "_soon_ns")
+"""The last two decide about timers alone."""
 
 
 def frozen(value: Any) -> Any:
@@ -517,6 +518,31 @@ def test_who_is_declined_begins_again_above_what_was_promised() -> None:
     desk.out.take()
     desk.agreement.retry()
     assert desk.sent()[0] == (B, Prepare(NUMBER, (7, A)))
+
+
+def test_a_proposal_that_comes_before_the_suspicion_of_others_is_repeated_soon() -> None:
+    """B and C notice a few milliseconds later that the master's process has ended. Each pause is twice as long, up to
+    the usual one.
+    """
+    desk = Desk()
+    pauses = []
+    for ballot in range(1, 8):
+        desk.agreement.propose()
+        desk.out.take()
+        for acceptor in (B, C):
+            desk.agreement.on_declined(acceptor, Declined(NUMBER, (ballot, A), ZERO))
+        pauses += [effect.after_ns for effect in desk.out.take() if isinstance(effect, SetTimer)]
+    assert pauses == [25 * MILLISECOND << number for number in range(4)]
+    assert max(pauses) < RETRY_NS
+
+
+def test_a_proposal_with_a_majority_is_not_repeated_soon() -> None:
+    desk = Desk()
+    desk.agreement.propose()
+    desk.agreement.on_promise(B, Promise(NUMBER, (1, A), None, None))
+    desk.out.take()
+    desk.agreement.on_declined(C, Declined(NUMBER, (1, A), ZERO))
+    assert desk.out.take() == []
 
 
 @pytest.mark.parametrize("ballot", [(1, B), (2, A)])
