@@ -45,10 +45,11 @@ class Spans(Generic[What]):
 
 @dataclass(frozen=True, slots=True)
 class Office:
-    """Primary of a partition, and the assignment version with which it began to serve."""
+    """Primary of a partition, and the assignment version with which it began to serve; or leader of its group."""
 
     member: str
     term: int
+    in_zone: bool = False
 
 
 class Serving(Protocol):
@@ -79,6 +80,8 @@ class Offices:
         self,
         serving: Sequence[tuple[MemberId, Sequence[Serving | None]]],
         tables: Sequence[Sequence[Assignment]],
+        *,
+        in_zone: bool = False,
     ) -> None:
         """Services of each partition, by member. If two serve at once, it is unknown which one made a change.
         `tables`: as the members know them. A primary does not count when a newer row names another one: it
@@ -91,7 +94,7 @@ class Offices:
                 if served is not None:
                     if found[partition] is not None:
                         rivals.append(partition)
-                    found[partition] = Office(member, served.term)
+                    found[partition] = Office(member, served.term, in_zone)
         for partition in [*rivals, *_replaced(found, tables)]:
             found[partition] = None
         for spans, office in zip(self._of, found, strict=True):
@@ -101,10 +104,10 @@ class Offices:
         return self._of[partition].over(start_ns, end_ns)
 
     def begun(self, partition: int, member: str) -> list[int]:
-        first: dict[int, int] = {}
+        first: dict[Office, int] = {}
         for seen_ns, office in self._of[partition].begun():
             if office.member == member:
-                first.setdefault(office.term, seen_ns - LOOK_NS)
+                first.setdefault(office, seen_ns - LOOK_NS)
         return list(first.values())
 
 
@@ -117,14 +120,29 @@ def _replaced(found: Sequence[Office | None], tables: Sequence[Sequence[Assignme
 
 
 class ZoneOffices(Offices):
+    """Of a map that may move into a zone and out of it: leaders of groups, and primaries while it is in no zone."""
+
     def __init__(self, world: World, cluster: Cluster, map_name: str) -> None:
         super().__init__(world, cluster)
         self._map = map_name
 
     def look(self) -> None:
-        zones = [
-            (picture.me, zone)
-            for picture in self.cluster.pictures()
-            if (zone := picture.copies.zone_entries(self._map)) is not None
+        pictures = self.cluster.pictures()
+        newest = max((picture.view.number for picture in pictures if picture.view is not None), default=0)
+        current = [
+            picture for picture in pictures if picture.view is not None and picture.view.number == newest
         ]
-        self._note([(member, zone.serving) for member, zone in zones], [zone.leaders for _, zone in zones])
+        in_zone = {picture.copies.zone_entries(self._map) is not None for picture in current}
+        if in_zone == {True}:
+            zones = [
+                (picture.me, zone)
+                for picture in pictures
+                if (zone := picture.copies.zone_entries(self._map)) is not None
+            ]
+            serving = [(member, zone.serving) for member, zone in zones]
+            self._note(serving, [zone.leaders for _, zone in zones], in_zone=True)
+        elif in_zone == {False}:
+            super().look()
+        else:
+            # It moves, and not every member knows that yet.
+            self._note([], [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from tests.lab.sim.stage import Stage
@@ -16,7 +17,7 @@ from holdfast_lab.check.linearizability import Outcome as Told
 from holdfast_lab.sim.lies import telling
 from holdfast_lab.sim.listening import Registration
 from holdfast_lab.sim.run import Verdict, simulate
-from holdfast_lab.sim.steady import Offices, Spans
+from holdfast_lab.sim.steady import Office, Offices, Spans, ZoneOffices
 from holdfast_lab.sim.workload import MAP
 
 SEED = 1
@@ -158,3 +159,37 @@ def test_a_primary_that_was_replaced_without_knowing_is_not_the_only_one() -> No
             offices._note([(old, [SimpleNamespace(term=3)])], tables)
             stage.wait(1)
         assert (offices.over(0, began_ns + 1, began_ns + SECOND) is not None) is only
+
+
+def test_offices_follow_a_map_that_moves_out_of_a_zone() -> None:
+    """Seed 52057 of the zones: the map had left its zone, and a listener was judged by leaders of groups still."""
+    stage = Stage(1)
+    member = MemberId("member")
+    table = [Assignment(7, (member,))]
+    zone = SimpleNamespace(serving=[SimpleNamespace(term=7)], leaders=table)
+
+    def picture(number: int, *, in_zone: bool) -> SimpleNamespace:
+        copies = SimpleNamespace(zone_entries=lambda name: zone if in_zone and name == "zoned" else None)
+        view, leading = SimpleNamespace(number=number), [SimpleNamespace(term=7)]
+        return SimpleNamespace(me=member, view=view, copies=copies, leading=leading, assignments=table)
+
+    seen = [picture(1, in_zone=True)]
+    cluster = SimpleNamespace(settings=stage.cluster.settings, pictures=lambda: seen)
+    offices = ZoneOffices(stage.world, cast("Any", cluster), "zoned")
+
+    def look(*pictures: SimpleNamespace) -> Office | None:
+        seen[:] = pictures
+        began_ns = stage.world.now_ns
+        for _ in range(3):
+            offices.look()
+            stage.wait(1)
+        return offices.over(0, began_ns + 1, began_ns + SECOND)
+
+    assert look(picture(1, in_zone=True)) == Office(member, 7, in_zone=True)
+    assert look(picture(2, in_zone=True), picture(2, in_zone=False)) is None
+    behind = picture(1, in_zone=True)
+    behind.leading = [None]
+    assert look(picture(3, in_zone=False), behind) == Office(member, 7), (
+        "a member that is behind decides nothing"
+    )
+    assert len(offices.begun(0, member)) == 2, "equal terms of both engines are two offices"

@@ -209,8 +209,8 @@ def stays(process: Process) -> bool:
 
 
 def test_all_partitions_are_written_to_during_three_rounds_of_leaving_and_coming() -> None:
-    """Each key is written again when its last write has been answered; the last acknowledged value is read. Members that
-    stay are asked: the outcome of a request through a member that leaves is unknown if it leaves before the answer.
+    """Each key is written again when its last write has been answered; the last acknowledged value is read. Members
+    that stay are asked: if a member leaves before the answer, the outcome of a request through it is unknown.
     """
     scene = cluster(3)
     keys = [scene.key_in(partition) for partition in range(scene.settings.partitions.count)]
