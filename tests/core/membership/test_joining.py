@@ -219,8 +219,7 @@ def test_old_files_are_refused() -> None:
     ((_, answer),) = one.datagram_received(JoinAnswer)
     assert answer.refusal.startswith("these files are an old copy")
     one.ask(info("c", store="other", incarnation=3))
-    ((_, answer),) = one.datagram_received(JoinAnswer)
-    assert (answer.idle, answer.refusal) == (False, ""), "it learns that a cluster runs (membership/V-11)"
+    assert one.datagram_received(JoinAnswer) == []
 
 
 def test_a_copy_of_this_members_files_is_refused() -> None:
@@ -262,6 +261,16 @@ def test_who_is_a_member_already_is_told_the_view() -> None:
     one = One(B, A, B, C)
     one.ask(C)
     assert one.out.take() == [Datagram(home(C), ViewDecided(view(A, B, C)))], "nor need the master know"
+
+
+@pytest.mark.rule("membership/V-11")
+def test_a_process_with_files_learns_that_a_cluster_runs() -> None:
+    one = One(A)
+    one.membership.install(view(A, B))
+    one.fresh()
+    one.ask(info("c", store="other"), cluster_id=view(A).cluster_id)
+    ((_, answer),) = one.datagram_received(JoinAnswer)
+    assert (answer.idle, answer.refusal) == (False, "")
 
 
 def test_a_request_is_handed_on_to_the_master() -> None:

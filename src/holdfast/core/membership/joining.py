@@ -208,9 +208,10 @@ class Joining:
         if self._membership.member(info.uuid) is not None:
             self._out.send_datagram(home, ViewDecided(self._membership.view, self._membership.carried))
             return False
-        # An answer, so that the process forms no cluster meanwhile (membership/V-11).
-        me = self._membership.info
-        self._out.send_datagram(home, JoinAnswer(me.uuid, False, "", me.host, me.port))
+        if request.cluster_id:
+            # So that the process does not form the cluster of its files meanwhile (membership/V-11).
+            me = self._membership.info
+            self._out.send_datagram(home, JoinAnswer(me.uuid, False, "", me.host, me.port))
         if not self._membership.is_master:
             master = self._membership.view.members[0]
             if home != Address(master.host, master.port):
