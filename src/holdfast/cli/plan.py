@@ -274,9 +274,8 @@ def plan(
     Steps are separated by commas, or joined by + if they happen at once: now, join:N, join:NAME@GROUP,
     drain:N|NAME, crash:N|NAME, crash-zone[:N|NAME], rolling-restart[:N], backups:N, replicas:N, placement:NAME.
 
-    FILE (default: standard input) has the table as JSON: `current` rows of member names, the owner first, and
-    the wanted rows as `target`, or `members` and `backups`; for --zone and --move what `zone show NAME --json`
-    prints; or events of one partition of a zone (docs/zones.md).
+    FILE (default: standard input) is JSON: `current` rows of member names, owner first, with `target` rows, or
+    `members` and `backups`; the output of `zone show NAME --json`; or events of a partition (docs/zones.md).
 
     \b
       {"current": [["A", "B"]], "members": ["A", "B", "C"], "backups": 1, "leaving": ["B"], "lite": ["C"]}

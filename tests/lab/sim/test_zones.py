@@ -20,7 +20,7 @@ from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import Op, Outcome, Request, Status
 from holdfast.core.model.views import Room
 from holdfast.core.model.zone_answers import ZoneChanged
-from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
+from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone, ZoneChanges, ZoneWrites
 from holdfast.core.multiraft.group_host import node_of
 from holdfast.core.zones.descriptors import ZoneSettings
 from holdfast_lab.sim.ablations.switching import ablated
@@ -322,6 +322,11 @@ def _batch(stage: ZoneStage, process: Process, batch: ZoneBatch) -> list[ZoneBat
     return done
 
 
+def _writes(key: bytes, *values: bytes | None) -> tuple[int, list[ZoneChanges]]:
+    """Of partition 0."""
+    return 0, [ZoneWrites([(ZONED, key, value, 0, 0) for value in values], 0)]
+
+
 @pytest.mark.rule("raft_partition/Z-2")
 def test_a_batch_of_a_read_buffer_is_carried_out_at_once_and_confirmed(stage: ZoneStage) -> None:
     leader, key = _led(stage)
@@ -329,16 +334,14 @@ def test_a_batch_of_a_read_buffer_is_carried_out_at_once_and_confirmed(stage: Zo
     [done] = _batch(
         stage,
         leader,
-        ZoneBatch(
-            1, [(0, [(ZONED, raw, b"1", 0, 0), (ZONED, raw, b"2", 0, 0), (ZONED, raw, None, 0, 0)])], [0]
-        ),
+        ZoneBatch(1, [_writes(raw, b"1", b"2", None)], [0]),
     )
     assert done == ZoneBatchDone([(0, [None, b"1", b"2"])], [], None)
     other = next(process for process in stage.living() if process is not leader)
-    [refused] = _batch(stage, other, ZoneBatch(1, [(0, [(ZONED, raw, b"3", 0, 0)])], [0]))
+    [refused] = _batch(stage, other, ZoneBatch(1, [_writes(raw, b"3")], [0]))
     assert [(at, outcome.status) for at, outcome in refused.failed] == [(0, Status.MOVED)]
     assert refused.unconfirmed is not None and refused.unconfirmed.status is Status.MOVED
-    [gone] = _batch(stage, leader, ZoneBatch(9, [(0, [(ZONED, raw, b"3", 0, 0)])], []))
+    [gone] = _batch(stage, leader, ZoneBatch(9, [_writes(raw, b"3")], []))
     assert [outcome.status for _, outcome in gone.failed] == [Status.MOVED]
     stage.same()
 
