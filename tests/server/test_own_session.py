@@ -111,6 +111,19 @@ def test_another_version_of_the_protocol_is_refused(member: MemoryMember) -> Non
     assert wire.closed_with
 
 
+@pytest.mark.parametrize("operates", [True, False])
+def test_a_connection_stays_that_of_an_operator_or_a_client(member: MemoryMember, operates: bool) -> None:
+    """Otherwise a client could write on a connection that is read whatever the backlog."""
+    wire = Wire.to(member)
+    assert isinstance(wire.hello(operates=operates), own.HelloOk)
+    assert isinstance(wire.hello(operates=operates), own.HelloOk), "it may repeat its hello"
+    answer = wire.hello(operates=not operates)
+    assert isinstance(answer, own.Fault)
+    assert answer.kind is own.FaultKind.DENIED
+    assert "open another one" in answer.detail
+    assert wire.closed_with
+
+
 def test_nothing_is_answered_before_hello(member: MemoryMember) -> None:
     wire = Wire.to(member)
     wire.session.receive(own.frame(own.AskTable(5)) + own.frame(own.AskTable(6)))

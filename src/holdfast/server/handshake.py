@@ -23,7 +23,7 @@ class Capabilities:
 
 
 class Handshake:
-    """Authenticates and admits the client. A client may repeat `Hello`, as the same user."""
+    """Authenticates and admits the client. A client may repeat `Hello`, as the same user and for the same use."""
 
     __slots__ = (
         "_admit",
@@ -95,6 +95,11 @@ class Handshake:
             return
         if self.admitted and rights is not self.rights:
             detail = "a connection is of one user: open another one"
+            replies.end(own.FaultKind.DENIED, detail, hello.id)
+            return
+        if self.admitted and hello.operates is not self.operates:
+            # An operator's connection has a place of its own, and is read while clients are not.
+            detail = "a connection is an operator's or a client's: open another one"
             replies.end(own.FaultKind.DENIED, detail, hello.id)
             return
         if hello.cluster is not None and hello.cluster != grid.cluster_name:
