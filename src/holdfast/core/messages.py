@@ -55,7 +55,9 @@ class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2):
     ending: bool = False
     """The cluster is being shut down: its former members may end."""
     cluster_id: str = ""
-    """If idle: the cluster whose data its files hold."""
+    """The cluster that the sender is in; if idle: the one whose data its files hold. Older builds leave it empty unless
+    they are idle.
+    """
     asker: MemberId = MemberId("")
     """The receiver; another process may have its address by now."""
     evicted: bool = False

@@ -116,10 +116,48 @@ def test_with_files_it_asks_the_members_that_it_knew_before_it_forms_a_cluster()
         assert to == home(B).host
         assert request.cluster_id == "old"
         assert one.membership.view is None
-        one.membership.on_join_answer(home(B), JoinAnswer(b, False, "", "b", 5701))
+        one.membership.on_join_answer(home(B), JoinAnswer(b, False, "", "b", 5701, cluster_id="old"))
     one.membership.joining.seed_absent(home(B))
     one.membership.on_timer("join")
     assert one.membership.view is not None
+
+
+@pytest.mark.rule("membership/V-11")
+@pytest.mark.parametrize(
+    "answer",
+    [
+        JoinAnswer(c, False, "cluster.name is 'other' here", "b", 5701, asker=a),
+        JoinAnswer(c, False, "you hold data of another cluster", "b", 5701, cluster_id="new", asker=a),
+        JoinAnswer(b, False, "partitions.count is 7 here", "b", 5701, asker=a),
+        JoinAnswer(b, False, "", "b", 5701),
+    ],
+    ids=["an older build of another cluster", "another cluster", "in no cluster", "in exile"],
+)
+def test_it_does_not_wait_for_processes_that_are_not_in_its_cluster(answer: JoinAnswer) -> None:
+    """The address of a former member is that of another process now, or that one waits for a cluster itself."""
+    who = info("a", store="files")
+    one = One(who, seeds=(home(A),), cluster_id="old", seen=View(8, "old", [who, B]))
+    for _ in range(PATIENCE + 1):
+        one.membership.on_timer("join")
+        one.membership.on_join_answer(home(B), answer)
+    assert one.membership.view is not None
+
+
+@pytest.mark.rule("membership/V-11")
+def test_a_rejection_by_a_member_of_its_cluster_counts_and_others_do_not() -> None:
+    """Process b is in the cluster of the files, then removed from it, then it looks for a cluster after a restart."""
+    for here, admitted, cluster_id in ((view(B), True, "id"), (view(A), False, "")):
+        one = One(B, A, B)
+        one.membership.on_view(ViewDecided(msgspec.structs.replace(here, number=6)))
+        one.fresh()
+        assert one.membership.admitted is admitted
+        one.ask(C, cluster="other")
+        ((_, answer),) = one.datagram_received(JoinAnswer)
+        assert (answer.idle, answer.cluster_id) == (False, cluster_id)
+    one = One(B, cluster_id="id", seeds=SEEDS)
+    one.ask(C, cluster="other")
+    ((_, answer),) = one.datagram_received(JoinAnswer)
+    assert (answer.idle, answer.cluster_id) == (False, "")
 
 
 def test_it_tells_what_its_files_know() -> None:
@@ -189,7 +227,7 @@ def test_who_is_refused_is_told_why() -> None:
     one.fresh()
     one.ask(C, cluster="test")
     why = "cluster.name is 'prod' here, yours is 'test'"
-    assert one.out.take() == [Datagram(home(C), JoinAnswer(a, False, why, "a", 5701, False, "", c))]
+    assert one.out.take() == [Datagram(home(C), JoinAnswer(a, False, why, "a", 5701, False, "id", c))]
     assert one.membership.wanted() is None, "and it asks no more"
     one.membership.view = view(A, B, ending=True)
     one.ask(C)
@@ -270,7 +308,7 @@ def test_a_process_with_files_learns_that_a_cluster_runs() -> None:
     one.fresh()
     one.ask(info("c", store="other"), cluster_id=view(A).cluster_id)
     ((_, answer),) = one.datagram_received(JoinAnswer)
-    assert (answer.idle, answer.refusal) == (False, "")
+    assert (answer.idle, answer.refusal, answer.cluster_id) == (False, "", "id")
 
 
 def test_a_request_is_handed_on_to_the_master() -> None:

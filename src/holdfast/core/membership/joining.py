@@ -142,6 +142,12 @@ class Joining:
     def seed_behind(self, seed: Address, members: tuple[MemberId, ...]) -> None:
         self._formation.behind(seed, tuple(member for member in members if member != self._membership.me))
 
+    @property
+    def _own_cluster(self) -> str:
+        """The id of the cluster that this process is in; empty: it is in none."""
+        view = self._membership.view
+        return view.cluster_id if view is not None and self._membership.admitted else ""
+
     def refuses(self, request: JoinRequest) -> bool:
         """Whether this process can never join as it is; it gets the reason."""
         info = request.info
@@ -184,6 +190,7 @@ class Joining:
                 self._membership.info.host,
                 self._membership.info.port,
                 self._membership.ending,
+                cluster_id=self._own_cluster,
                 asker=info.uuid,
                 evicted=evicted,
             )
@@ -198,12 +205,9 @@ class Joining:
             idle = self._membership.state is MembershipState.JOINING
             if idle:
                 self._formation.idle(home, request.cluster_id, info.uuid)
-            answer = JoinAnswer(
-                self._membership.me, idle, "", self._membership.info.host, self._membership.info.port
-            )
-            self._out.send_datagram(
-                home, msgspec.structs.replace(answer, cluster_id=self._membership.identity.cluster_id)
-            )
+            held = self._membership.identity.cluster_id if idle else ""
+            me = self._membership.info
+            self._out.send_datagram(home, JoinAnswer(me.uuid, idle, "", me.host, me.port, cluster_id=held))
             return False
         if self._membership.member(info.uuid) is not None:
             self._out.send_datagram(home, ViewDecided(self._membership.view, self._membership.carried))
@@ -211,7 +215,8 @@ class Joining:
         if request.cluster_id:
             # So that the process does not form the cluster of its files meanwhile (membership/V-11).
             me = self._membership.info
-            self._out.send_datagram(home, JoinAnswer(me.uuid, False, "", me.host, me.port))
+            answer = JoinAnswer(me.uuid, False, "", me.host, me.port, cluster_id=self._own_cluster)
+            self._out.send_datagram(home, answer)
         if not self._membership.is_master:
             master = self._membership.view.members[0]
             if home != Address(master.host, master.port):
@@ -237,7 +242,7 @@ class Joining:
         home = Address(answer.host, answer.port)
         if answer.idle:
             self._formation.idle(home, answer.cluster_id, answer.uuid)
-        else:
+        elif answer.cluster_id and answer.cluster_id == self._membership.identity.cluster_id:
             self._formation.runs(home)
         if answer.refusal and answer.asker != self._membership.me:
             return
