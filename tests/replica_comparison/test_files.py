@@ -8,8 +8,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from holdfast.config import Settings
+from holdfast.core.model.ids import group_of
 from holdfast.core.model.journal_entries import MapSnapshot, Snapshot
 from holdfast.core.model.update_counter import UpdateCounter
+from holdfast.core.model.zone_batches import ZoneWrites
+from holdfast.core.multiraft.group_journal import PIECES
+from holdfast.core.multiraft.persistence import GroupHead, encoded
+from holdfast.core.raft.configuration import Configuration
+from holdfast.core.raft.raft_messages import RaftSnapshot
+from holdfast.core.raft.raft_state import HardState
+from holdfast.core.raft_partition.partition_commands import ZoneCommand
+from holdfast.core.raft_partition.state_machine import StateMachine
 from holdfast.core.store.replica_comparison import Finding, ReplicaDigest, compare_with_newest
 from holdfast.engine.restore import IDENTITY, IdentityFile
 from holdfast.errors import ConfigError, JournalBroken
@@ -230,3 +240,88 @@ def test_keys_are_readable() -> None:
     assert readable(to_stored(7)) == "7"
     assert readable(b"\x00\x00") == "0x0000"
     assert len(readable(to_stored("x" * 1000))) == 200
+
+
+# -- zones
+
+
+def zone_store(
+    folder: Path, state: Callable[[StateMachine], object], *, index: int = 8, group: int = 3
+) -> Path:
+    """The directory of a member with a checkpoint of one replica of zone 1, at this index of its log."""
+    store(folder, {})
+    machine = StateMachine([group], Settings())
+    writes = [ZoneWrites([(name, to_stored("k"), to_stored(1), 0, 0)], group) for name in ("m", "other")]
+    machine.apply(ZoneCommand(1000, tuple(writes), counted=True), 7, 2)
+    state(machine)
+    snapshot = RaftSnapshot(index, 2, Configuration(frozenset({"a", "b"})))
+    pieces = [encoded(GroupHead(HardState(2, commit=index), snapshot, ())), *machine.pieces()]
+    return group_checkpoint(folder, group, pieces)
+
+
+def group_checkpoint(folder: Path, group: int, pieces: list[bytes]) -> Path:
+    numbers = [number.to_bytes(8, "big") for number in range(len(pieces))]
+    taken = Snapshot(group_of(1, group), 0, [MapSnapshot(PIECES, [], b"", numbers, pieces)])
+    name, data = encode_checkpoint(taken, 0, f"store-{folder.name}")
+    (folder / name).write_bytes(data)
+    return folder
+
+
+def damage(machine: StateMachine) -> None:
+    machine.copies[3].maps["m"].state.entries[to_stored("k")] = to_stored(2)
+
+
+def test_replicas_of_a_zone_at_one_index_are_compared(tmp_path: Path) -> None:
+    good = [zone_store(tmp_path / name, lambda machine: None) for name in ("m1", "m2")]
+    found, told, _ = compared(*good)
+    assert [(finding.map, finding.verdict, finding.zone) for finding in found] == [
+        ("m", "equal", "1"),
+        ("other", "equal", "1"),
+    ]
+    assert told == []
+    found, _, source = compared(*good, zone_store(tmp_path / "m3", damage))
+    (differs,) = [finding for finding in found if finding.verdict == "differs"]
+    assert (differs.map, differs.member, differs.index) == ("m", "m3", 8)
+    report = verify_source(source)
+    find_keys(report, source.differences)
+    assert {key.text for key in report.keys} == {"'k'"}
+
+
+@pytest.mark.rule("raft_partition/Z-6")
+def test_a_replica_of_a_zone_without_a_map_that_others_have_differs(tmp_path: Path) -> None:
+    good = [zone_store(tmp_path / name, lambda machine: None) for name in ("m1", "m2")]
+    found, _, _ = compared(*good, zone_store(tmp_path / "m3", lambda machine: machine.copies[3].forget("m")))
+    (differs,) = [finding for finding in found if finding.verdict == "differs"]
+    assert (differs.map, differs.member, differs.reason) == (
+        "m",
+        "m3",
+        "other updates at the same index of the log",
+    )
+    before = zone_store(tmp_path / "m4", lambda machine: machine.copies[3].forget("m"), index=7)
+    found, _, _ = compared(good[0], before)
+    assert [(finding.map, finding.verdict, finding.reason) for finding in found] == [
+        ("m", "older", "1 entries of the log behind"),
+        ("other", "equal", ""),
+    ]
+
+
+@pytest.mark.rule("raft_partition/Z-6")
+def test_replicas_of_a_zone_with_the_same_updates_of_a_map_are_compared_at_other_indexes(
+    tmp_path: Path,
+) -> None:
+    """The files of a follower mostly end one entry before those of its leader."""
+    now = zone_store(tmp_path / "m1", lambda machine: None)
+    found, _, _ = compared(now, zone_store(tmp_path / "m2", damage, index=6))
+    assert [(finding.map, finding.verdict, finding.reason) for finding in found] == [
+        ("m", "differs", "the same updates, other entries"),
+        ("other", "equal", ""),
+    ]
+
+
+@pytest.mark.parametrize("group", [2, 3])
+def test_an_unreadable_replica_of_a_zone_is_told_whichever_task_reads_it(tmp_path: Path, group: int) -> None:
+    good = zone_store(tmp_path / "m1", lambda machine: None, group=group)
+    broken = group_checkpoint(store(tmp_path / "m2", {}), group, [b"no head"])
+    found, told, _ = compared(good, broken)
+    assert found == []
+    assert [line.partition(" of zone 1: ")[0] for line in told] == [f"m2: partition {group}"]

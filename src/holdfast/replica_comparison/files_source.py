@@ -37,12 +37,13 @@ class FilesSource:
     def compare(self, part: int, parts: int, notes: Notes) -> list[Finding]:
         """Compare the partitions whose remainder by `parts` is `part`."""
         groups: dict[tuple[int, str], list[ReplicaDigest]] = {}
-        zones: dict[tuple[int, int, str], list[ReplicaDigest]] = {}
-        """By number of the zone, partition and map."""
+        zones: dict[tuple[int, int], list[_ZoneReplica]] = {}
+        """By number of the zone, and partition."""
         for folder, label in zip(self.folders, self._labels(), strict=True):
             state = read_store(folder, lambda partition: partition % parts == part)
             if part == 0:
                 notes.damage += [f"{label}: {each}" for each in state.damage]
+            notes.damage += [f"{label}: {each}" for each in state.zone_doubts]
             notes.damage += [
                 f"{label}: partition {partition}: {why}"
                 for partition, why in state.uncertain.items()
@@ -52,15 +53,14 @@ class FilesSource:
                 notes.maps.add(one.map)
                 if not one.empty and (not self.maps or one.map in self.maps):
                     groups.setdefault((one.partition, one.map), []).append(one)
-            for zone, one in _zone_digests_in(state, label):
-                notes.maps.add(one.map)
-                if not one.empty and (not self.maps or one.map in self.maps):
-                    zones.setdefault((zone, one.partition, one.map), []).append(one)
+            for zone, partition, one_of_zone in _zone_replicas_in(state, label):
+                notes.maps.update(one_of_zone.maps)
+                zones.setdefault((zone, partition), []).append(one_of_zone)
         found = [finding for group in groups.values() for finding in compare_with_newest(group)]
         return found + [
             msgspec.structs.replace(finding, zone=str(zone))
-            for (zone, _, _), group in zones.items()
-            for finding in compare_with_newest(group)
+            for (zone, partition), replicas in zones.items()
+            for finding in _compare_in_zone(partition, replicas, self.maps)
         ]
 
     def differences(self, findings: Sequence[Finding]) -> Differences | None:
@@ -130,23 +130,45 @@ def _digests_in(state: StoreState, label: str) -> list[ReplicaDigest]:
     return found
 
 
-def _zone_digests_in(state: StoreState, label: str) -> Iterator[tuple[int, ReplicaDigest]]:
-    """By number of the zone. Replicas of a partition are equal at one index of its log."""
+@dataclass(frozen=True, slots=True)
+class _ZoneReplica:
+    label: str
+    index: int
+    """The last applied entry of its log."""
+    maps: dict[str, ReplicaDigest]
+
+
+def _zone_replicas_in(state: StoreState, label: str) -> Iterator[tuple[int, int, _ZoneReplica]]:
+    """With the number of the zone and the partition. Replicas of a partition are equal at one index of its log."""
     for replica in state.zones:
         for partition, copy in replica.copies.items():
-            for held in copy.maps.values():
-                size, digest, lineage = len(held.state.entries), held.state.digest(), held.proven_lineage()
-                yield (
-                    replica.zone,
-                    ReplicaDigest(
-                        label,
-                        partition,
-                        held.name,
-                        held.counter,
-                        size,
-                        digest,
-                        0,
-                        tuple(lineage),
-                        index=replica.index,
-                    ),
+            maps = {
+                held.name: ReplicaDigest(
+                    label,
+                    partition,
+                    held.name,
+                    held.counter,
+                    len(held.state.entries),
+                    held.state.digest(),
+                    lineage=tuple(held.proven_lineage()),
+                    index=replica.index,
                 )
+                for held in copy.maps.values()
+            }
+            yield replica.zone, partition, _ZoneReplica(label, replica.index, maps)
+
+
+def _compare_in_zone(
+    partition: int, replicas: Sequence[_ZoneReplica], wanted: Sequence[str]
+) -> Iterator[Finding]:
+    """Map by map. A replica without a map that another one has lacks its entries, if it has applied the same log."""
+    names = {one.map for replica in replicas for one in replica.maps.values() if not one.empty}
+    for name in sorted(names):
+        if not wanted or name in wanted:
+            yield from compare_with_newest(
+                [
+                    replica.maps.get(name)
+                    or ReplicaDigest(replica.label, partition, name, 0, 0, 0, index=replica.index)
+                    for replica in replicas
+                ]
+            )

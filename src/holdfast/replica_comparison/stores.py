@@ -45,6 +45,8 @@ class StoreState:
     damage: list[str] = field(default_factory=list)
     zones: list[RecoveredReplica] = field(default_factory=list)
     """Replicas of partitions of zones."""
+    zone_doubts: list[str] = field(default_factory=list)
+    """Wanted ones that cannot be read, with the reason."""
 
     @property
     def label(self) -> str:
@@ -74,8 +76,9 @@ def read_store(folder: str | Path, wanted: Wanted = lambda partition: True) -> S
         recovered.cluster_id,
         {partition: copy for partition, copy in recovered.copies.items() if wanted(partition)},
         {partition: why for partition, why in recovered.uncertain.items() if wanted(partition)},
-        recovered.damage + doubts,
+        recovered.damage,
         zones,
+        doubts,
     )
 
 

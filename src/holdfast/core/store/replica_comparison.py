@@ -150,8 +150,15 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare(copy: ReplicaDigest, reference: ReplicaDigest) -> Finding:
-    """Compare one replica with another one; at another point it is `older`."""
+    """Compare one replica with another one; at another point it is `older`.
+
+    Raft replicas at different indexes can be compared when the map has the same updates at both: entries of the log
+    between them were of other maps. Files mostly have them so, because a follower learns with the next entry that one
+    is committed.
+    """
     relation = relate(copy.point, copy.content, reference.point, reference.content)
+    if copy.index != reference.index and copy.lineage and copy.updates == reference.updates:
+        relation = "equal" if copy.content == reference.content else "differs"
     verdict: Verdict
     if relation == "equal":
         verdict, reason = "equal", ""
@@ -187,6 +194,9 @@ def compare(copy: ReplicaDigest, reference: ReplicaDigest) -> Finding:
 def _distance(copy: ReplicaDigest, reference: ReplicaDigest) -> str:
     if copy.epoch != reference.epoch:
         return f"of another life of the partition, {copy.epoch} instead of {reference.epoch}"
+    if copy.index or reference.index:
+        distance = copy.index - reference.index
+        return f"{abs(distance)} entries of the log {'ahead' if distance > 0 else 'behind'}"
     common = reference.term_of(copy.counter)
     superseded = copy.counter > reference.counter or (common and common != copy.term)
     if copy.term and copy.term < reference.term and superseded:
