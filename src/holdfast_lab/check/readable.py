@@ -29,6 +29,7 @@ from holdfast.core.model.levels import (
     EVICTS,
     EXCHANGES,
     FORGETS,
+    FORGETS_LEFT_OVER,
     FORWARDS_FRAMES,
     LOWEST,
     PACKED,
@@ -37,6 +38,7 @@ from holdfast.core.model.levels import (
     ZONE_REPAIRS,
     FeatureLevels,
 )
+from holdfast.core.model.map_moves import FillMap, decode_move_step
 from holdfast.core.model.migration import MigrationKind
 from holdfast.core.model.operations import Op
 from holdfast.core.model.records import Change, Record
@@ -46,7 +48,16 @@ def _begins(records: Iterable[Record]) -> bool:
     return any(record.change is Change.BEGIN for record in records)
 
 
+def _forgets_left_over(message: Message) -> bool:
+    if not isinstance(message, Forward | ZoneForward) or message.request.op is not Op.FILL:
+        return False
+    step = decode_move_step(message.request.value)
+    return isinstance(step, FillMap) and step.forgets
+
+
 def level_of_message(message: Message) -> int:
+    if _forgets_left_over(message):
+        return FORGETS_LEFT_OVER
     if isinstance(message, ForwardFrames | FramesAnswer):
         return FORWARDS_FRAMES
     if isinstance(message, MigrationRequest) and message.migration.kind is MigrationKind.EXCHANGE:

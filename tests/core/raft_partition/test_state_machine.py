@@ -274,7 +274,7 @@ def test_a_map_that_was_here_before_is_forgotten_before_it_moves_here_again(*, e
     write(state, ("n", b"a", b"old", 0, 0))
     if emptied:
         write(state, ("n", b"a", None, 0, 0))
-    fill = FillMap(1, 1, 0, [b"k"], [b"moved"], above=2 * COUNTERS)
+    fill = FillMap(1, 1, 0, [b"k"], [b"moved"], above=2 * COUNTERS, forgets=True)
     request = Request(Op.FILL, "n", [3], value=encode_move(fill))
     refused = decode_move_answer(state.carry_out(request, 1, None))  # type: ignore[arg-type]
     assert refused.refused == NOT_FORGOTTEN
@@ -284,3 +284,17 @@ def test_a_map_that_was_here_before_is_forgotten_before_it_moves_here_again(*, e
     held = state.copies[3].maps["n"]
     assert held.state.entries == {b"k": b"moved"}
     assert held.counter > 2 * COUNTERS
+
+
+@pytest.mark.rule("raft_partition/Z-11")
+def test_a_fill_of_an_older_build_lets_no_replica_forget_what_was_here_before() -> None:
+    """Replicas of that build do not forget it either: with the next fill, the others would have other entries."""
+    state = machine()
+    write(state, ("n", b"a", b"old", 0, 0))
+    request = Request(
+        Op.FILL, "n", [3], value=encode_move(FillMap(1, 1, 0, [b"k"], [b"moved"], above=2 * COUNTERS))
+    )
+    for _ in range(2):
+        refused = decode_move_answer(state.carry_out(request, 1, None))  # type: ignore[arg-type]
+        assert refused.refused == NOT_FORGOTTEN
+    assert (state.copies[3].maps["n"].state.entries, state.copies[3].maps["n"].counter) == ({}, 2)

@@ -33,6 +33,7 @@ from holdfast.core.map_moves.partition_transfer import PartitionTransfer, Stage,
 from holdfast.core.membership.membership_status import MembershipStatus
 from holdfast.core.messages import MapMoveReport
 from holdfast.core.model.ids import MILLISECOND, MemberId
+from holdfast.core.model.levels import FORGETS_LEFT_OVER
 from holdfast.core.model.map_changes import MapChanges, moved_maps
 from holdfast.core.model.map_moves import (
     NOT_DUE,
@@ -335,6 +336,8 @@ class MemberMoves:
         self._under_way[self._tickets] = _UnderWay(name, partition, step, engine, self._out.now_ns)
         self._busy.add((name, partition, engine))
         op = Op.FILL if isinstance(step, FillMap) else Op.MOVE
+        if isinstance(step, FillMap) and not step.place and self._out.does(FORGETS_LEFT_OVER):
+            step = msgspec.structs.replace(step, forgets=True)
         request = Request(op, name, [partition], value=encode_move(step), expected=engine.encode())
         self._submits.submit(request, Within(self, self._tickets))
 

@@ -147,6 +147,8 @@ class FillMap(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """In the last fill of a map with a change stream (model/M-4)."""
     requests: bytes = b""
     """In the last fill: requests that the source has applied (`store.request_ids.Remembered.encode`; model/M-5)."""
+    forgets: bool = False
+    """In the first fill: a zone forgets what is left over of the map from before (raft_partition/Z-11)."""
 
 
 class AskFill(msgspec.Struct, frozen=True, array_like=True, tag=4):

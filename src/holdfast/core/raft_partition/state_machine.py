@@ -10,6 +10,10 @@
 - raft_partition/Z-8: From the place of the log on at which a map is paused, requests on it are not applied, by any
   proposer (operations/V-1): all replicas decide that alike. The answer is `Unapplied`. If one write of a batch is on
   such a map, none of the batch is applied.
+- raft_partition/Z-11: The first fill of a map with a change stream may meet entries from before that have no mark. It
+  is rejected, and the map is forgotten, so that the next fill begins it above the numbers of its source (model/M-3).
+  Builds below level 9 do not forget it, so a fill says whether all do. Otherwise the next fill would be applied by
+  some replicas, and rejected by others.
 - raft_partition/Z-9: Uses of entries with a maximum idle time are in the log, so all replicas end an entry at the same
   index, and a new leader knows all uses. A logged use covers a fourth of the idle time after it; uses in that time are
   not logged. So an entry ends between 1 and 1.25 of its idle time after its last use. Example: with 60 s, a read at 0 s
@@ -167,8 +171,8 @@ class StateMachine:
             # They may have been used in the source all the time.
             copy.maps[request.map].state.all_used(self.now_ns())
         ends = isinstance(step, EndMove) and not step.keep and decision.updates
-        first = isinstance(step, FillMap) and not step.place
-        if request.map in copy.maps and (ends or (first and _is_left_over(decision.answer))):
+        may_forget = isinstance(step, FillMap) and step.forgets
+        if request.map in copy.maps and (ends or (may_forget and _is_left_over(decision.answer))):
             copy.forget(request.map)
         if request.id and decision.updates:
             copy.requests.note(mark_of(request.id, decision.answer))
@@ -391,8 +395,6 @@ class StateMachine:
 
 
 def _is_left_over(answer: Value) -> bool:
-    """Whether a fill was rejected because the copy has the map from before. All replicas forget it here, so that the
-    next fill begins it again (model/M-3).
-    """
+    """Whether a fill was rejected because the copy has the map from before."""
     assert isinstance(answer, bytes), "steps of a move have answers"
     return decode_move_answer(answer).refused == NOT_FORGOTTEN
