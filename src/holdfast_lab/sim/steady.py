@@ -120,7 +120,7 @@ def _replaced(found: Sequence[Office | None], tables: Sequence[Sequence[Assignme
 
 
 class ZoneOffices(Offices):
-    """The members that serve a map that may move into a zone and out of it: leaders of groups, and primaries while it is in no zone."""
+    """Leaders of groups for a map that may move into a zone and out of it; primaries while it is in no zone."""
 
     def __init__(self, world: World, cluster: Cluster, map_name: str) -> None:
         super().__init__(world, cluster)
