@@ -318,6 +318,19 @@ def test_replicas_of_a_zone_with_the_same_updates_of_a_map_are_compared_at_other
     ]
 
 
+def test_updates_without_terms_prove_nothing_at_other_indexes(tmp_path: Path) -> None:
+    """A map of an older build that was destroyed and filled again may have the same counter."""
+
+    def without_terms(machine: StateMachine) -> None:
+        damage(machine)
+        machine.copies[3].maps["m"].lineage = []
+
+    now = zone_store(tmp_path / "m1", without_terms)
+    before = zone_store(tmp_path / "m2", lambda machine: machine.copies[3].maps["m"].lineage.clear(), index=6)
+    found, _, _ = compared(now, before)
+    assert [(finding.map, finding.verdict) for finding in found] == [("m", "older"), ("other", "equal")]
+
+
 @pytest.mark.parametrize("group", [2, 3])
 def test_an_unreadable_replica_of_a_zone_is_told_whichever_task_reads_it(tmp_path: Path, group: int) -> None:
     good = zone_store(tmp_path / "m1", lambda machine: None, group=group)

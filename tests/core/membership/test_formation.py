@@ -206,6 +206,14 @@ def test_members_of_the_last_view_are_asked_before_the_old_cluster_is_formed(
 
 
 @pytest.mark.rule("membership/V-11")
+def test_a_member_that_was_in_no_cluster_counts_again_when_it_is_in_one() -> None:
+    formation = stopped_with_b()
+    formation.idle(B, "old")
+    formation.runs(B)
+    assert formation.may_form(A) is False
+
+
+@pytest.mark.rule("membership/V-11")
 def test_members_of_the_last_view_that_are_in_no_cluster_or_silent_are_not_waited_for() -> None:
     formation = stopped_with_b()
     assert formation.may_form(A) is False

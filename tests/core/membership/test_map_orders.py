@@ -17,8 +17,9 @@ from holdfast.core.messages import (
     MapChangeWanted,
 )
 from holdfast.core.model.ids import SECOND
-from holdfast.core.model.levels import CHANGES_MAPS, OF_THIS_BUILD, RESETS_MAPS
+from holdfast.core.model.levels import CHANGES_MAPS, MOVES_MAPS, OF_THIS_BUILD, RESETS_MAPS
 from holdfast.core.model.map_changes import MapChange, MapChanges, MapOrder
+from holdfast.core.model.map_moves import MapMove
 from holdfast.core.model.views import ClusterState, MemberInfo, Room, View
 
 A, B, C, D = (info(name, levels=OF_THIS_BUILD) for name in "abcd")
@@ -319,3 +320,24 @@ def test_a_process_with_files_says_what_it_knows_of() -> None:
     one.membership.start()
     one.membership.on_timer("join")
     assert {request.maps.version for _, request in one.datagram_received(JoinRequest)} == {1}
+
+
+# -- would it be accepted?
+
+
+INTO_ZONE = MapOrder("m", to="z")
+
+
+def test_each_member_says_why_it_would_reject_a_move_now() -> None:
+    def rejection(**changed: object) -> str:
+        one = member()
+        one.membership.install(View(6, "id", [A, B, C], **({"level": OF_THIS_BUILD.highest} | changed)))  # type: ignore[arg-type]
+        return one.membership.map_orders.rejection(INTO_ZONE)
+
+    move = MapMove(1, "", "z")
+    moves = MapChanges(1, (MapChange("m", {}, move=move),))
+    assert rejection() == ""
+    assert "maps can be moved in use from feature level" in rejection(level=MOVES_MAPS - 1)
+    assert "m is being moved" in rejection(maps=moves)
+    assert "set its state to active first" in rejection(state=ClusterState.FROZEN)
+    assert One(A).membership.map_orders.rejection(INTO_ZONE) == "name-a is in no cluster"

@@ -46,6 +46,7 @@ class Sink:
         self.heard: list[tuple[EventKind, bytes | None, bytes | None]] = []
         self.notices: list[ReplicaNotice] = []
         self.home: int | None = place_of(NUMBER)[0]
+        self.marked: list[GroupNumber] = []
 
     def hear(self, event: EntryEvent) -> None:
         self.heard.append((event.kind, event.key, event.value))
@@ -53,7 +54,8 @@ class Sink:
     def zone_of(self, name: str) -> int | None:
         return self.home
 
-    def on_marked(self, number: GroupNumber) -> None: ...
+    def on_marked(self, number: GroupNumber) -> None:
+        self.marked.append(number)
 
     def on_replica(self, number: GroupNumber, notice: ReplicaNotice) -> None:
         self.notices.append(notice)
@@ -144,6 +146,23 @@ def test_a_write_is_answered_when_a_majority_has_it_and_all_replicas_come_to_the
         EventKind.ADDED,
     ]
     assert sum(bool(sink.heard) for sink in maps.sinks) == 1, "only the leader tells listeners"
+
+
+@pytest.mark.rule("raft_partition/Z-8")
+def test_each_step_of_a_move_lets_the_member_look_again_what_its_lane_may_serve() -> None:
+    """Else the lane would go on reading a map that is paused here, while another member serves its new place."""
+    maps = Maps()
+    at = maps.leader
+    maps.ask(at, request(Op.SET, "a", "1"))
+    maps.cluster.go(3)
+    for sink in maps.sinks:
+        sink.marked.clear()
+    pause = Request(Op.MOVE, "m", [3], value=encode_move(PauseMap(1, 1)))
+    maps.replications[at].propose(pause, lambda outcome: None)  # type: ignore[arg-type]
+    maps.end_step(at)
+    maps.cluster.go(3)
+    assert maps.partitions[at].state.is_paused()
+    assert [sink.marked for sink in maps.sinks] == [[NUMBER]] * 3
 
 
 @pytest.mark.rule("raft_partition/Z-8")

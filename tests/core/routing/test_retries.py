@@ -21,7 +21,7 @@ from holdfast.core.model.partition_table import Assignment
 from holdfast.core.primary_backup.lane import Lane
 from holdfast.core.primary_backup.primary_copy import SLICE_ENTRIES, PrimaryCopy
 from holdfast.core.routing.gatherings import LATE_NS, RETRY_NS
-from holdfast.core.routing.pending import Within
+from holdfast.core.routing.pending import FULL, Within
 from holdfast.core.routing.router import Router
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import Replica
@@ -251,6 +251,9 @@ def test_a_move_goes_on_while_requests_that_wait_for_it_take_all_the_room() -> N
     assert machine.heard == [(7, Outcome(Status.OK, b""))]
     desk.router.execute(msgspec.structs.replace(fill), 99)
     assert desk.sent() == [], "a request of a session is counted, whatever its operation"
+    desk.router.execute(WRITE, Within(machine, 8))
+    assert desk.sent() == [], "another machine's request is counted, such as a step of a transaction"
+    assert machine.heard[1:] == [(8, FULL)]
 
 
 class Outcomes:

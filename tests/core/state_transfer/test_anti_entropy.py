@@ -10,7 +10,7 @@ from holdfast.core.effects import Note, Send, SetTimer
 from holdfast.core.journal.log import Log
 from holdfast.core.messages import Fill, Filled, FillRefused, RepairWanted, Summary, Summed
 from holdfast.core.model.ids import MemberId
-from holdfast.core.model.notices import RecordsTaken
+from holdfast.core.model.notices import AssignmentChanged, RecordsTaken, ViewInstalled
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Record
 from holdfast.core.model.views import ClusterState
@@ -265,6 +265,23 @@ def test_a_map_that_is_newer_than_a_summary_is_kept() -> None:
     pair.summary(pair.said(m=3, new=2))
     pair.summary(pair.said(m=3))
     assert set(pair.copy.maps) == {"m", "new"}, "the primary held it meanwhile"
+
+
+@pytest.mark.rule("state_transfer/R-4")
+@pytest.mark.parametrize("exiled", [False, True])
+def test_a_summary_of_an_earlier_primary_does_not_count_as_the_first(*, exiled: bool) -> None:
+    """The next one may be of the step in which another primary opens the map."""
+    pair = backup()
+    pair.hold(1, name="new")
+    pair.summary(pair.said(m=3))
+    if exiled:
+        pair.repair.on_view(ViewInstalled(None, None, False, frozenset(), frozenset()))
+    else:
+        pair.repair.on_assignment(AssignmentChanged(0, pair.rows[0], pair.rows[0]))
+    pair.summary(pair.said(m=3))
+    assert set(pair.copy.maps) == {"m", "new"}
+    pair.summary(pair.said(m=3))
+    assert set(pair.copy.maps) == {"m"}
 
 
 def test_a_summary_of_somebody_else_or_of_another_row_says_nothing() -> None:
