@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -38,5 +39,36 @@ def test_the_first_member_returns_to_the_others_without_other_seeds(tmp_path: Pa
         assert await again.map("m").get("k") == "v"
         for one in (again, *others):
             await one.leave()
+
+    run(story())
+
+
+@pytest.mark.rule("membership/V-11")
+def test_a_stopped_cluster_comes_back_when_another_one_has_the_address_of_a_member(tmp_path: Path) -> None:
+    """The rejection by that member of another cluster neither ends the first member nor holds it up."""
+
+    def at(folder: str, *seeds: str, **changed: object) -> Member:
+        return member(
+            *seeds, persistence__directory=str(tmp_path / folder), maps__default__journal="sync", **changed
+        )
+
+    async def story() -> None:
+        first = at("a")
+        await first.start()
+        address = first.member_address
+        second = at("b", address)
+        await second.start()
+        await second.wait_safe()
+        await first.map("m").set("k", "v")
+        places = [int(one.member_address.rpartition(":")[2]) for one in (first, second)]
+        await first.crash()
+        await second.crash()
+        foreign = at("c", cluster__name="other", member__member_port=places[1])
+        await foreign.start()
+        again, moved = at("a", address, member__member_port=places[0]), at("b", address)
+        await asyncio.gather(again.start(), moved.start())
+        assert await again.map("m").get("k") == "v"
+        for one in (again, moved, foreign):
+            await one.crash()
 
     run(story())

@@ -140,7 +140,32 @@ def test_it_does_not_wait_for_processes_that_are_not_in_its_cluster(answer: Join
     for _ in range(PATIENCE + 1):
         one.membership.on_timer("join")
         one.membership.on_join_answer(home(B), answer)
+        assert one.membership.refusal == "", "it would end the process"
     assert one.membership.view is not None
+
+
+@pytest.mark.rule("membership/V-11")
+@pytest.mark.parametrize(
+    ("seeds", "cluster_id", "counts"),
+    [
+        ((home(A),), "old", True),
+        ((home(A),), "new", False),
+        ((home(A),), "", False),
+        ((), "", False),
+        ((home(A), home(B)), "new", True),
+        ((home(A), home(B)), "", True),
+        ((Address("many", 5701),), "new", False),
+        ((Address("many", 5701),), "", True),
+    ],
+)
+def test_a_rejection_by_another_process_at_an_address_of_the_files_alone_does_not_count(
+    seeds: tuple[Address, ...], cluster_id: str, counts: bool
+) -> None:
+    who = info("a", store="files")
+    one = One(who, seeds=seeds, cluster_id="old", seen=View(8, "old", [who, B]))
+    answer = JoinAnswer(b, False, "too late", "b", 5701, cluster_id=cluster_id, asker=a)
+    one.membership.on_join_answer(home(B), answer)
+    assert one.membership.refusal == ("too late" if counts else "")
 
 
 @pytest.mark.rule("membership/V-11")

@@ -244,7 +244,7 @@ class Joining:
             self._formation.idle(home, answer.cluster_id, answer.uuid)
         elif answer.cluster_id and answer.cluster_id == self._membership.identity.cluster_id:
             self._formation.runs(home)
-        if answer.refusal and answer.asker != self._membership.me:
+        if answer.refusal and (answer.asker != self._membership.me or self._is_foreign(home, answer)):
             return
         assert self._membership.view is None, "who looks for a cluster is in none"
         if answer.ending and self._membership.state is MembershipState.EXILED:
@@ -259,6 +259,18 @@ class Joining:
         if answer.refusal and answer.refusal != self._membership.refusal:
             self._membership.refusal = answer.refusal
             self._out.note("join refused", level="error", by=str(sender), reason=answer.refusal)
+
+    def _is_foreign(self, home: Address, answer: JoinAnswer) -> bool:
+        """Whether only the files name this address, and the process there is not in their cluster (membership/V-11).
+        Members of older builds, and processes in no cluster, do not name a cluster. They may be behind a seed that is a
+        name, unless this process needs no other seed.
+        """
+        identity, own = self._membership.identity, admission.home(self._membership.info)
+        if home in identity.seeds or home not in self._formation.known(own):
+            return False
+        if answer.cluster_id:
+            return answer.cluster_id != identity.cluster_id
+        return not identity.seeds or own in identity.seeds
 
     def own_stale_files_reason(self, request: JoinRequest) -> str:
         """membership/F-3: learn from the files of others while a recovering cluster has no table yet. Returns why this
