@@ -72,3 +72,43 @@ def test_a_stopped_cluster_comes_back_when_another_one_has_the_address_of_a_memb
             await one.crash()
 
     run(story())
+
+
+@pytest.mark.rule("membership/V-11")
+@pytest.mark.parametrize("count", [2, 3])
+def test_the_first_member_returns_from_a_crash_to_one_that_hears_no_majority(
+    tmp_path: Path, count: int
+) -> None:
+    """That one cannot admit it, and joins the cluster that it forms again from its files."""
+
+    def at(number: int, *seeds: str, port: int = 0) -> Member:
+        folder = str(tmp_path / str(number))
+        return member(
+            *seeds, persistence__directory=folder, member__member_port=port, maps__default__journal="sync"
+        )
+
+    async def story() -> None:
+        first = at(0)
+        await first.start()
+        address = first.member_address
+        others = [at(number, address) for number in range(1, count)]
+        for one in others:
+            await one.start()
+        for one in (first, *others):
+            await one.wait_safe()
+        await first.map("m").set("k", "v")
+        crashed = [first, *others[1:]]
+        ports = [int(one.member_address.rpartition(":")[2]) for one in crashed]
+        for one in crashed:
+            await one.crash()
+        numbers = [0, *range(2, count)]
+        again = [at(number, address, port=port) for number, port in zip(numbers, ports, strict=True)]
+        await asyncio.gather(*(one.start() for one in again))
+        for one in (*again, others[0]):
+            await one.wait_safe()
+            assert len(one.status().members) == count
+        assert await again[0].map("m").get("k") == "v"
+        for one in (*again, others[0]):
+            await one.crash()
+
+    run(story())

@@ -179,6 +179,11 @@ def test_a_rejection_by_a_member_of_its_cluster_counts_and_others_do_not() -> No
         one.ask(C, cluster="other")
         ((_, answer),) = one.datagram_received(JoinAnswer)
         assert (answer.idle, answer.cluster_id) == (False, cluster_id)
+    one = One(B, A, B)
+    one.silence(A)
+    one.ask(C, cluster="other")
+    ((_, answer),) = one.datagram_received(JoinAnswer)
+    assert answer.cluster_id == "", "it hears no majority"
     one = One(B, cluster_id="id", seeds=SEEDS)
     one.ask(C, cluster="other")
     ((_, answer),) = one.datagram_received(JoinAnswer)
@@ -334,6 +339,17 @@ def test_a_process_with_files_learns_that_a_cluster_runs() -> None:
     one.ask(info("c", store="other"), cluster_id=view(A).cluster_id)
     ((_, answer),) = one.datagram_received(JoinAnswer)
     assert (answer.idle, answer.refusal, answer.cluster_id) == (False, "", "id")
+    one.silence(B)
+    one.ask(info("c", store="other"), cluster_id="id")
+    ((_, answer),) = one.datagram_received(JoinAnswer)
+    assert answer.cluster_id == "id", "the elder of two decides alone"
+    one = One(B)
+    one.membership.install(view(A, B))
+    one.silence(A)
+    one.fresh()
+    one.ask(info("a2", host="a", store="other"), cluster_id="id")
+    ((_, answer),) = one.datagram_received(JoinAnswer)
+    assert answer.cluster_id == "", "the younger one does not: nobody could admit the process"
 
 
 def test_a_request_is_handed_on_to_the_master() -> None:

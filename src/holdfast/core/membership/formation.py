@@ -8,10 +8,11 @@
 - membership/V-10: A seed may be a name of several members. It is in no cluster when all its addresses were tried and
   every member behind them reports that it is in none. Such a name is no process's own address.
 - membership/V-11: A process whose files have data asks the members of its last view too, before it forms the cluster.
-  While one of them runs in that cluster, it forms none. Silent ones are not waited for, nor processes that are in no
-  cluster, in exile, or in another cluster that has the address now; their rejections do not count. Example: members 2
-  and 3 have member 1 as their only seed. Member 1 restarts, and its own address is its only seed. Alone it would form
-  the old cluster a second time, beside that of 2 and 3.
+  While one of them runs in that cluster, and hears a majority of it, it forms none. Silent ones are not waited for, nor
+  members that hear no majority, nor processes that are in no cluster, in exile, or in another cluster that has the
+  address now; their rejections do not count. Example: members 2 and 3 have member 1 as their only seed. Member 1
+  restarts, and its own address is its only seed. Alone it would form the old cluster a second time, beside that of 2
+  and 3. If it had crashed, and 3 was gone, 2 could not admit it: it forms the cluster, and 2 joins it.
 """
 
 from __future__ import annotations

@@ -118,9 +118,7 @@ class Joining:
         view = membership.view
         if view is None or not membership.admitted or request.baseline is None:
             return ""
-        silent = set(membership.detector.suspects(self._out.now_ns))
-        hears_majority = membership.may_decide(view, {info.uuid for info in view.members} - silent)
-        certainly_newest = membership.is_master and hears_majority
+        certainly_newest = membership.is_master and self._hears_majority(view)
         return admission.history_problem(request.baseline, view, certainly_newest=certainly_newest)
 
     def _level_problem(self, request: JoinRequest) -> str:
@@ -144,9 +142,16 @@ class Joining:
 
     @property
     def _own_cluster(self) -> str:
-        """The id of the cluster that this process is in; empty: it is in none."""
+        """The id of the cluster that this process is in; empty: it is in none, or hears no majority, and so cannot
+        admit a process, which has to form the cluster (membership/V-11).
+        """
         view = self._membership.view
-        return view.cluster_id if view is not None and self._membership.admitted else ""
+        heard = view is not None and self._membership.admitted and self._hears_majority(view)
+        return view.cluster_id if view is not None and heard else ""
+
+    def _hears_majority(self, view: View) -> bool:
+        silent = set(self._membership.detector.suspects(self._out.now_ns))
+        return self._membership.may_decide(view, {info.uuid for info in view.members} - silent)
 
     def refuses(self, request: JoinRequest) -> bool:
         """Whether this process can never join as it is; it gets the reason."""
