@@ -545,6 +545,14 @@ def test_a_proposal_with_a_majority_is_not_repeated_soon() -> None:
     assert desk.out.take() == []
 
 
+def test_a_proposal_that_was_declined_because_it_came_twice_is_not_repeated_soon() -> None:
+    desk = Desk()
+    desk.agreement.propose()
+    desk.out.take()
+    desk.agreement.on_declined(C, Declined(NUMBER, (1, A), (1, A)))
+    assert desk.out.take() == []
+
+
 @pytest.mark.parametrize("ballot", [(1, B), (2, A)])
 def test_what_was_declined_long_ago_or_to_somebody_else_does_not_count(ballot: Ballot) -> None:
     desk = Desk()

@@ -278,7 +278,12 @@ class ViewAgreement:
             return
         if message.promised > self._ballot:
             self._promised = max(self._promised, message.promised)
-        elif self._phase is Phase.PREPARE and self._soon != self._ballot and self._soon_ns < RETRY_NS:
+        elif message.promised < self._ballot and self._phase is Phase.PREPARE:
+            self._bring_forward()
+
+    def _bring_forward(self) -> None:
+        """Once for each ballot, with ever longer pauses."""
+        if self._soon != self._ballot and self._soon_ns < RETRY_NS:
             self._soon = self._ballot
             self._out.timer(TimerName.PROPOSE, self._soon_ns)
             self._soon_ns *= 2
