@@ -13,7 +13,7 @@ from holdfast.runtime.data_lane import DataLane
 from holdfast.runtime.doors.clients import Connection, Door
 from holdfast.runtime.doors.connection_log import ConnectionLog
 from holdfast.runtime.doors.polled_door import PolledDoor, sockets_way
-from holdfast.runtime.doors.taken_ports import begin, listen, loop_server, polled_door, secured
+from holdfast.runtime.doors.taken_ports import begin, close, listen, loop_server, polled_door, secured
 from holdfast.runtime.doors.tls import MemberTls
 from holdfast.runtime.doors.tls_handshake import TlsEntrance
 from holdfast.runtime.peering.incoming_connection import IncomingConnection
@@ -42,6 +42,7 @@ class MemberPorts:
         self.member_port = self.client_port = 0
         self._members: asyncio.Server
         self._clients: asyncio.Server | PolledDoor | None = None
+        self._entrances: list[TlsEntrance] = []
         self._reloading: asyncio.TimerHandle | None = None
 
     async def take_member_port(self, network: MemberNetwork) -> asyncio.Server:
@@ -79,9 +80,11 @@ class MemberPorts:
 
     def _entrance(self, context: Callable[[], ssl.SSLContext], name: str, timeout_s: float) -> TlsEntrance:
         handshakes = self._settings.limits.unauthenticated_connections
-        return TlsEntrance(
+        entrance = TlsEntrance(
             context, self._connection_log, name=name, handshakes=handshakes, handshake_s=timeout_s
         )
+        self._entrances.append(entrance)
+        return entrance
 
     def serve(self, door: Door, lane: DataLane, loop: asyncio.AbstractEventLoop) -> None:
         if isinstance(self._clients, PolledDoor):
@@ -104,12 +107,14 @@ class MemberPorts:
         await begin(self._members, MEMBER_PORT)
         await begin(self._clients, CLIENT_PORT)
 
-    def close_client_port(self) -> None:
+    async def close_client_port(self) -> None:
         if self._reloading is not None:
             self._reloading.cancel()
         if self._clients is not None:
-            self._clients.close()
+            await close(self._clients)
 
     def end(self) -> None:
+        for entrance in self._entrances:
+            entrance.close()
         if isinstance(self._clients, PolledDoor):
             self._clients.end()

@@ -129,7 +129,7 @@ class Node(MemberGrid):
             await ports.take_client_port(lambda: self._door)
             await self._http.open(ports.tls)
         except ConfigError:
-            ports.close_client_port()
+            await ports.close_client_port()
             await network.stop()
             raise
         public = chosen.public_host or chosen.host
@@ -143,8 +143,8 @@ class Node(MemberGrid):
         try:
             self.driver = await self._open(identity)
         except BaseException:
-            ports.close_client_port()
-            self._http.close()
+            await ports.close_client_port()
+            await self._http.close()
             await network.stop()
             raise
         self._connect()
@@ -291,12 +291,12 @@ class Node(MemberGrid):
         self.memory.stop()
         self._watch.stop()
         self._proving.stop()
-        self._ports.close_client_port()
-        self._http.close_port()
+        await self._ports.close_client_port()
+        await self._http.close_port()
         # The last message to clients: where the partitions of this member are now.
         self.notify_watchers()
         await self.control.stop()
-        self._http.close()
+        await self._http.close()
         self.ended.set()
         for call in list(self.calls):
             if not call.done():

@@ -118,7 +118,7 @@ def test_a_member_that_does_not_answer_is_shown_as_silent() -> None:
         async with cluster(2, **OPEN) as (first, second):
             # Its door for clients is shut; members hear it as before.
             node: Any = second._node
-            node._ports.close_client_port()
+            await node._ports.close_client_port()
             statuses = await of_all(door_of(first), "status")
             silent = {one["uuid"]: one["error"] for one in statuses if one["answer"] is None}
             assert set(silent) == {second.uuid}

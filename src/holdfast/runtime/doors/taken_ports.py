@@ -50,6 +50,27 @@ async def serve(server: asyncio.Server | PolledDoor) -> None:
         raise
 
 
+async def close(server: asyncio.Server | PolledDoor) -> None:
+    """Stop listening. When this returns, connections accepted before have their protocols, so that their owner can
+    close them; otherwise their sockets would stay open, and uvloop would wait for them for good when it is closed.
+
+    asyncio accepts a connection in one turn of the loop and makes its transport in the next one, which fails if the
+    server has been closed between the two.
+    """
+    if isinstance(server, asyncio.Server):
+        loop = asyncio.get_running_loop()
+        for listening in server.sockets:
+            loop.remove_reader(listening.fileno())
+        await _protocols_made()
+    server.close()
+    await _protocols_made()
+
+
+async def _protocols_made() -> None:
+    for _ in range(2):  # the transport, then connection_made
+        await asyncio.sleep(0)
+
+
 async def begin(server: asyncio.Server | PolledDoor, key: str) -> None:
     """`serve` for a port that others know already. Raises ConfigError."""
     try:

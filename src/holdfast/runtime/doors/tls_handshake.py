@@ -70,6 +70,11 @@ class TlsEntrance:
             )
             oldest.abort()
 
+    def close(self) -> None:
+        """The port is closed: end the connections that are still in the handshake."""
+        for handshake in list(self._half_open):
+            handshake.abort()
+
     def release(self, handshake: TlsHandshake) -> None:
         self._half_open.remove(handshake)
 

@@ -17,7 +17,7 @@ from holdfast.config import is_loopback
 from holdfast.core.model.ids import Address
 from holdfast.errors import ConfigError
 from holdfast.runtime.doors.clients import keep_alive
-from holdfast.runtime.doors.taken_ports import listen, loop_server, secured, serve
+from holdfast.runtime.doors.taken_ports import close, listen, loop_server, secured, serve
 from holdfast.runtime.doors.tls import MemberTls
 from holdfast.runtime.doors.tls_handshake import TlsEntrance
 from holdfast.runtime.http.member_console import MemberConsole
@@ -51,7 +51,8 @@ class HttpDoor:
         self._host = host
         self._settings = host.settings.http
         self._server: asyncio.Server | None = None
-        self._tls = False
+        self._entrance: TlsEntrance | None = None
+        """With TLS."""
         self._loop: asyncio.AbstractEventLoop
         self._member: MemberHttp
         self._console: MemberConsole | None = None
@@ -79,8 +80,7 @@ class HttpDoor:
         make: Callable[[], asyncio.BaseProtocol] = lambda: HttpWire(self)  # noqa: E731
         if tls is not None:
             limits = self._host.settings.limits
-            self._tls = True
-            entrance = TlsEntrance(
+            entrance = self._entrance = TlsEntrance(
                 lambda: tls.contexts.clients,
                 self._host.connection_log,
                 name=doors.HTTP_PORT,
@@ -100,18 +100,18 @@ class HttpDoor:
             return
         public = self._host.settings.member.public_host
         self.address = Address(chosen.host if not public or is_loopback(chosen.host) else public, port)
-        log.info("HTTP at %s://%s", "https" if self._tls else "http", self.address)
+        log.info("HTTP at %s://%s", "https" if self._entrance else "http", self.address)
 
     def begin(self) -> None:
         if self._console is not None and self.address is not None:
             self._console.begin()
 
-    def close_port(self) -> None:
+    async def close_port(self) -> None:
         if self._server is not None:
-            self._server.close()
+            await close(self._server)
 
-    def close(self) -> None:
-        self.close_port()
+    async def close(self) -> None:
+        await self.close_port()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -119,6 +119,8 @@ class HttpDoor:
             self._console.close()
         for wire in list(self._wires):
             wire.close("the member is shutting down")
+        if self._entrance is not None:
+            self._entrance.close()
         if self._server is not None:
             self._member.close()
 
@@ -159,7 +161,7 @@ class HttpDoor:
             wire.close,
             peer=wire.peer,
             hosts=tuple(name.lower() for name in self._settings.allowed_hosts),
-            secure=self._tls,
+            secure=self._entrance is not None,
         )
 
     def tell(self, kind: str, line: str, *said: object) -> None:

@@ -23,6 +23,7 @@ from holdfast.core.model.protocols import ProtocolRange, protocol_mismatch
 from holdfast.engine.driver import Driver
 from holdfast.errors import ProtocolError, UnknownMessage
 from holdfast.runtime.doors.connection_log import ConnectionLog
+from holdfast.runtime.doors.taken_ports import close
 from holdfast.runtime.doors.tls import MemberTls
 from holdfast.runtime.peering.dns_names import Names, Place, shown
 from holdfast.runtime.peering.incoming_connection import IncomingConnection
@@ -351,7 +352,7 @@ class MemberNetwork:
         self._running = False
         self.seed_places.stop()
         if self._server is not None:
-            self._server.close()
+            await close(self._server)
         for outgoing in self._outgoing.values():
             outgoing.close()
         for incoming in list(self.incoming):
