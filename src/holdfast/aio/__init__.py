@@ -6,6 +6,7 @@ async with Client(["127.0.0.1:5701"]) as client:
 
 from holdfast.aio.asyncio_client import Client
 from holdfast.aio.asyncio_map import Map
+from holdfast.aio.asyncio_transaction import Transaction, TransactionalMap
 from holdfast.aio.blocking_client import BlockingClient, BlockingMap
 from holdfast.aio.entry_listening import EntryListening, ListenerLags
 from holdfast.client_core.near_cache import NearCache, NearCacheOptions, NearCacheStatistics
@@ -28,4 +29,6 @@ __all__ = [
     "NearCacheOptions",
     "NearCacheStatistics",
     "Serializers",
+    "Transaction",
+    "TransactionalMap",
 ]

@@ -15,13 +15,15 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
-from itertools import cycle
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import count, cycle
+from random import random
 from threading import Lock
 from types import TracebackType
 from typing import Any, Self
 
 from holdfast.aio.asyncio_map import Map
+from holdfast.aio.asyncio_transaction import Transaction
 from holdfast.aio.client_handshake import ClientHandshake, no_tls
 from holdfast.aio.member_line import MemberLine
 from holdfast.aio.near_cache_feed import NearCacheFeed
@@ -38,6 +40,7 @@ from holdfast.client_core.message_decoding import (
 from holdfast.client_core.near_cache import NearCache, NearCacheOptions
 from holdfast.client_core.request_forms import CLUSTER_VIEW, PING, WHOLE, RequestForm, form
 from holdfast.client_core.retries import LineBroken, LineClosed, Retries, WrongPort, in_words, retry_reason
+from holdfast.client_core.transaction_retries import Answer, transact
 from holdfast.config.addresses import format_address, parse_addresses
 from holdfast.config.client_tls import ClientTls
 from holdfast.errors import ConfigError, Denied, HoldfastError, NotReady, ProtocolError, Unreachable
@@ -115,6 +118,7 @@ class Client:
         self._opening: set[MemberLine] = set()
         self._changed = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
+        self._threads = count(2)  # 1 is that of requests outside of transactions.
         self._closed = False
         self.on_lost: Callable[[MemberLine], None] = _nobody_cares
 
@@ -182,8 +186,33 @@ class Client:
         """The map of this name; its first write creates it. Annotate it for type checkers:
         `flights: Map[str, int] = client.map("flights")`.
         """
+        return Map(self, name, self.near_cache(name))
+
+    def near_cache(self, name: str) -> NearCache | None:
         feed = self._feeds.get(name)
-        return Map(self, name, feed.cache if feed is not None else None)
+        return feed.cache if feed is not None else None
+
+    def transaction(self, *, timeout_s: float = 0.0) -> Transaction:
+        """A transaction for `async with`: its changes of all maps are applied completely or not at all. `timeout_s`: it
+        is rolled back after this time; 0: `transactions.timeout_ms` of the members. Raises TypeError, ValueError.
+        """
+        return Transaction(self, timeout_s)
+
+    async def transact(
+        self, work: Callable[[Transaction], Awaitable[Answer]], *, timeout_s: float = 0.0, attempts: int = 10
+    ) -> Answer:
+        """Run `work` in a transaction and return its result; repeat it after a rollback, up to `attempts` times. `work`
+        must have no other effects that may not be repeated. Raises RolledBack after the last attempt, Unknown at once.
+        """
+        return await transact(
+            lambda: self.transaction(timeout_s=timeout_s), work, attempts, asyncio.sleep, random
+        )
+
+    def next_thread(self) -> int:
+        """A thread id for one transaction: Hazelcast's members give locks to a client's thread, and two transactions of
+        one thread would not exclude each other.
+        """
+        return next(self._threads)
 
     def lines(self) -> list[MemberLine]:
         return list(self._lines.values())
@@ -216,19 +245,26 @@ class Client:
                     why = retry_reason(form, LineBroken(line.ended))
                 except HoldfastError as failed:
                     why = retry_reason(form, failed)
-            if self._closed:
-                raise NotReady("the client is closed")
-            if self._keeper is None:
-                raise ConfigError(
-                    "the client is not connected: use it inside `async with Client(...) as client:`, or call "
-                    "`await client.connect()` first"
-                )
-            # Made at the first failure: most requests need no second try.
-            retries = retries or Retries(self._patience_s, asyncio.get_running_loop().time)
-            pause_s = retries.pause_s()
-            if pause_s is None:
-                raise NotReady(f"given up after {self._patience_s:g} s: {why}")
-            await self._wait_changed(pause_s)
+            retries = await self.wait_to_retry(retries, why)
+
+    async def wait_to_retry(self, retries: Retries | None, why: str) -> Retries:
+        """Wait for the next try of a request, or for the next change of route. `retries`: None after the first try.
+        Raises NotReady with `why` when the patience is over.
+        """
+        if self._closed:
+            raise NotReady("the client is closed")
+        if self._keeper is None:
+            raise ConfigError(
+                "the client is not connected: use it inside `async with Client(...) as client:`, or call "
+                "`await client.connect()` first"
+            )
+        # Made at the first failure: most requests need no second try.
+        retries = retries or Retries(self._patience_s, asyncio.get_running_loop().time)
+        pause_s = retries.pause_s()
+        if pause_s is None:
+            raise NotReady(f"given up after {self._patience_s:g} s: {why}")
+        await self._wait_changed(pause_s)
+        return retries
 
     async def ask_each(self, form: RequestForm, asked: Sequence[tuple[int, bytes]]) -> list[Any]:
         """Send several requests, each with its partition and frames as for `ask`, at the same time. Returns the

@@ -65,12 +65,7 @@ class Map(Generic[K, V]):
 
     def __init__(self, client: Asking, name: str, near: NearCache | None = None) -> None:
         """Raises ConfigError for an invalid name."""
-        given: object = name  # callers without a type checker pass anything
-        if not isinstance(given, str) or not 1 <= len(given) <= MAP_NAME_MAX:
-            raise ConfigError(
-                f"{name!r} cannot be a map's name: it is a text of 1 to {MAP_NAME_MAX} characters"
-            )
-        self.name = name
+        self.name = checked_name(name)
         self.near_cache = near
         self._client = client
         self.serializers = client.serializers
@@ -361,6 +356,14 @@ class Map(Generic[K, V]):
     def _partitions(self, stored: list[bytes]) -> list[int]:
         count = self._client.partition_count
         return partitions_of(stored, count) if count else [-1] * len(stored)
+
+
+def checked_name(name: str) -> str:
+    """The name of a map. Raises ConfigError for an invalid one."""
+    given: object = name  # Callers without a type checker pass anything.
+    if not isinstance(given, str) or not 1 <= len(given) <= MAP_NAME_MAX:
+        raise ConfigError(f"{name!r} cannot be a map's name: it is a text of 1 to {MAP_NAME_MAX} characters")
+    return name
 
 
 def listed(stored: list[bytes]) -> bytes:

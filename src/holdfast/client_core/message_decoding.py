@@ -15,6 +15,7 @@ from holdfast.errors import (
     ProtocolError,
     Refused,
     RequestError,
+    RolledBack,
     Unknown,
     Unsupported,
 )
@@ -42,6 +43,9 @@ _REFUSED: dict[int, type[Refused]] = {
     23: Refused,
     27: Refused,
     43: NoMemory,
+    56: RolledBack,
+    57: RolledBack,
+    58: RolledBack,
     61: Unsupported,
     67: NoDataMember,
 }

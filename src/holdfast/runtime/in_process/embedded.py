@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from random import random
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -21,6 +22,7 @@ from holdfast.actions.evict import Evict
 from holdfast.actions.promote import Promote
 from holdfast.actions.set_state import SetState
 from holdfast.actions.shut_down import ShutDown
+from holdfast.client_core.transaction_retries import Answer, transact
 from holdfast.config import INTERNAL, Settings
 from holdfast.config.addresses import format_address
 from holdfast.core.events import ActionRequested
@@ -34,7 +36,7 @@ from holdfast.core.model.views import ClusterState
 from holdfast.errors import Closing, ConfigError, Refused
 from holdfast.runtime.in_process.bulk_turns import BulkTurns
 from holdfast.runtime.in_process.embedded_maps import Map
-from holdfast.runtime.in_process.embedded_transactions import Answer, Isolation, MemberTransaction, transact
+from holdfast.runtime.in_process.embedded_transactions import Isolation, MemberTransaction
 from holdfast.runtime.in_process.member_keywords import MemberKeywords, settings_of
 from holdfast.runtime.in_process.member_requests import ask, careful
 from holdfast.runtime.node import Node
@@ -313,7 +315,11 @@ class Member:
         must have no other effects that may not be repeated. Raises RolledBack after the last attempt, Unknown at once.
         """
         return await transact(
-            lambda: self.transaction(isolation, timeout_s=timeout_s, label=label), work, attempts
+            lambda: self.transaction(isolation, timeout_s=timeout_s, label=label),
+            work,
+            attempts,
+            asyncio.sleep,
+            random,
         )
 
     def service(self, name: str) -> ServiceHandle:

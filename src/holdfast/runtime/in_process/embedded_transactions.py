@@ -9,10 +9,8 @@ async with member.transaction() as transaction:
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 from holdfast.core.model.operations import DEFAULT_TTL, Op, Request, Value
 from holdfast.core.model.transaction_orders import (
@@ -29,10 +27,7 @@ from holdfast.runtime.in_process.embedded_maps import given
 from holdfast.runtime.node import Node
 from holdfast.serialization import Serializers
 
-Answer = TypeVar("Answer")
 Isolation = Literal["read-committed", "repeatable-read", "serializable"]
-PAUSE_S = 0.01
-PAUSE_MAX_S = 1.0
 
 
 class MemberTransaction:
@@ -185,24 +180,3 @@ class TransactionalMap:
     async def values(self) -> list[Any]:
         answer = await self._transaction.operate(Request(Op.VALUES, self.name, [0]))
         return [self._plain(one) for one in answer] if isinstance(answer, list) else []
-
-
-async def transact(
-    begin: Callable[[], MemberTransaction],
-    work: Callable[[MemberTransaction], Awaitable[Answer]],
-    attempts: int,
-) -> Answer:
-    if attempts < 1:
-        raise ValueError("attempts must be at least 1")
-    pause_s = PAUSE_S
-    for attempt in range(attempts):
-        try:
-            async with begin() as transaction:
-                return await work(transaction)
-        except RolledBack:
-            if attempt + 1 == attempts:
-                raise
-            # A random delay, so that conflicting transactions do not collide again.
-            await asyncio.sleep(pause_s * (0.5 + random.random()))  # noqa: S311
-            pause_s = min(PAUSE_MAX_S, pause_s * 2)
-    raise AssertionError("the last attempt answers or raises")

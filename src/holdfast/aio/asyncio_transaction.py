@@ -1,0 +1,299 @@
+"""Transactions of the asyncio client.
+
+async with client.transaction() as transaction:
+    accounts = transaction.map("accounts")
+    balance = await accounts.get_for_update("ann")
+    await accounts.set("ann", balance - 10)
+
+All requests of a transaction use one connection. The member at its other end, the coordinator, rolls the transaction
+back when the connection ends before the commit has arrived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from holdfast.aio.asyncio_map import checked_name, milliseconds
+from holdfast.aio.member_line import MemberLine
+from holdfast.client_core import message_decoding as views
+from holdfast.client_core import request_forms as forms
+from holdfast.client_core.near_cache import NearCache
+from holdfast.client_core.request_forms import RequestForm, last
+from holdfast.client_core.retries import MAYBE, LineBroken, LineClosed, Retries, in_words, retry_reason
+from holdfast.errors import HoldfastError, ProtocolError, Refused, RolledBack, Unknown
+from holdfast.serialization.serializers import Serializers
+from holdfast.wire.hazelcast.hazelcast_frames import INT, LONG, UUID, data, message, text
+
+K = TypeVar("K")
+V = TypeVar("V")
+_AS_CONFIGURED = LONG.pack(-1)
+_KEPT_IN_LOG = INT.pack(1)
+"""Backups of the transaction's log and its type (two phases), which Hazelcast's members want to know."""
+_TWO_PHASES = INT.pack(2)
+
+
+class Connected(Protocol):
+    serializers: Serializers
+
+    def line_for(self, partition: int) -> MemberLine | None: ...
+
+    async def wait_to_retry(self, retries: Retries | None, why: str) -> Retries:
+        """See `Client.wait_to_retry`."""
+
+    def near_cache(self, name: str) -> NearCache | None: ...
+
+    def next_thread(self) -> int:
+        """See `Client.next_thread`."""
+
+
+class Transaction:
+    """One transaction. Leaving the `async with` block commits it; an error in the block rolls it back.
+
+    Raises RolledBack if nothing of it was applied, and Unknown if the outcome of the commit is not known: all of it was
+    or will be applied, or nothing. After an operation that failed, nothing of the transaction is applied, even if its
+    error was caught in the block. A commit that is cancelled may have been applied.
+    """
+
+    def __init__(self, client: Connected, timeout_s: float) -> None:
+        self._client = client
+        self._thread = LONG.pack(client.next_thread())
+        if timeout_s < 0:
+            raise ValueError("timeout_s must not be negative (0: transactions.timeout_ms)")
+        fixed = LONG.pack(round(timeout_s * 1000)) + _KEPT_IN_LOG + _TWO_PHASES + self._thread
+        self._begin = forms.form(forms.BEGIN_TRANSACTION, fixed, alone=True)
+        self._line: MemberLine | None = None
+        self._uuid = b""
+        self._failed = ""
+        """Why nothing of it may be committed; empty: it may."""
+        self._written: list[tuple[NearCache, bytes]] = []
+
+    @property
+    def id(self) -> str:
+        """The id that `holdfast transactions list` and change streams show; empty before the transaction begins."""
+        if not self._uuid:
+            return ""
+        _, most, least = UUID.unpack(self._uuid)
+        return f"{most:016x}{least:016x}"
+
+    @property
+    def serializers(self) -> Serializers:
+        return self._client.serializers
+
+    def map(self, name: str) -> TransactionalMap[Any, Any]:
+        """The map as this transaction sees it: committed values, and its own changes. Raises ConfigError for an invalid
+        name.
+        """
+        return TransactionalMap(self, checked_name(name), self._client.near_cache(name))
+
+    # -- begin and end
+
+    async def __aenter__(self) -> Self:
+        if self._line is not None:
+            raise Refused("a transaction begins once; make another one")
+        retries: Retries | None = None
+        while True:
+            line = self._client.line_for(-1)
+            why = "no member is connected"
+            if line is not None:
+                try:
+                    whole = await self._ask(line, self._begin, b"")
+                except HoldfastError as failed:
+                    # If it has begun after all, it ends with its connection, or at its timeout.
+                    why = retry_reason(self._begin, failed)
+                else:
+                    self._line, self._uuid = line, views.uuid_in(whole)
+                    return self
+            retries = await self._client.wait_to_retry(retries, why)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            await self._roll_back(wait=not isinstance(error, asyncio.CancelledError))
+            return
+        if self._failed:
+            await self._roll_back(wait=True)
+            raise RolledBack(self._failed)
+        self._forget_written()
+        try:
+            await self._commit()
+        finally:
+            self._forget_written()
+
+    async def _commit(self) -> None:
+        try:
+            await self._ask_coordinator(forms.COMMIT_TRANSACTION)
+        except LineClosed as closed:
+            raise RolledBack(str(closed)) from closed
+        except (LineBroken, ProtocolError) as lost:
+            raise Unknown(f"{lost}: {MAYBE}, as a whole") from lost
+        except views.NotAnswered as failed:
+            told = in_words(failed)
+            if isinstance(told, Refused):
+                await self._roll_back(wait=True)
+                raise RolledBack(str(told)) from failed
+            raise told from failed
+
+    async def _roll_back(self, *, wait: bool) -> None:
+        """Errors are ignored: the caller gets another one, and the coordinator rolls back at the timeout anyway."""
+        try:
+            if wait:
+                await self._ask_coordinator(forms.ROLL_BACK_TRANSACTION)
+            elif self._line is not None:
+                form = forms.form(forms.ROLL_BACK_TRANSACTION, self._uuid + self._thread, alone=True)
+                self._line.begin(form, -1, b"")[1].add_done_callback(_ignore)
+        except HoldfastError:
+            pass
+
+    async def _ask_coordinator(self, kind: int) -> None:
+        assert self._line is not None, "the block was entered"
+        await self._ask(self._line, forms.form(kind, self._uuid + self._thread, alone=True), b"")
+
+    def _forget_written(self) -> None:
+        """A read between the write and the commit may have kept the former value."""
+        for cache, stored in self._written:
+            cache.forget((stored,))
+
+    # -- operations
+
+    async def operate(self, kind: int, name: bytes, rest: bytes, *, fixed: bytes = b"") -> bytes:
+        """The whole response. `name`: the frame of the map's name; `fixed`: further fixed-size parameters; `rest`:
+        frames that follow, the last one flagged final. Raises RolledBack and other kinds of Refused.
+        """
+        if self._line is None:
+            raise Refused("the transaction has not begun: use it in `async with`")
+        if self._failed:
+            raise RolledBack(self._failed)
+        form = forms.form(kind, self._uuid + self._thread + fixed, name)
+        try:
+            return await self._ask(self._line, form, rest)
+        except views.NotAnswered as failed:
+            self._failed = str(failed)
+            told = in_words(failed)
+            if isinstance(told, Refused) and failed.code not in views.NOT_APPLIED:
+                raise told from failed
+            raise RolledBack(str(failed)) from failed
+        except (LineBroken, LineClosed, ProtocolError) as lost:
+            self._failed = str(lost)
+            raise RolledBack(str(lost)) from lost
+
+    def wrote(self, cache: NearCache | None, stored: bytes) -> None:
+        if cache is not None:
+            self._written.append((cache, stored))
+
+    async def _ask(self, line: MemberLine, form: RequestForm, rest: bytes) -> bytes:
+        """Raises NotAnswered, LineBroken, LineClosed, ProtocolError."""
+        if not line.ready:
+            await line.room.wait()
+        correlation, future = line.begin(form, -1, rest)
+        try:
+            whole: bytes = views.answer_in(form, await future)
+            return whole
+        except ProtocolError as broken:
+            line.end(f"an invalid response: {broken}")
+            raise
+        finally:
+            line.pending.pop(correlation, None)
+
+
+class TransactionalMap(Generic[K, V]):
+    """A map in one transaction, with the keys and values of `Map`."""
+
+    def __init__(self, transaction: Transaction, name: str, near: NearCache | None) -> None:
+        self.name = name
+        self._transaction = transaction
+        self._near = near
+        self._named = text(name)
+        self._named_last = message([self._named])
+        serializers = transaction.serializers
+        self._dump, self._dump_value = serializers.dump_key, serializers.dump_value
+        self._load: Callable[[bytes | None], Any] = serializers.load
+
+    async def get(self, key: K) -> V | None:
+        """The value or None; locks nothing."""
+        return await self._value(forms.GET_IN, self._dump(key))
+
+    async def get_for_update(self, key: K) -> V | None:
+        """The value or None; locks the entry until this transaction ends."""
+        return await self._value(forms.GET_FOR_UPDATE, self._dump(key))
+
+    async def contains_key(self, key: K) -> bool:
+        return views.truth(await self._read(forms.CONTAINS_KEY_IN, self._dump(key)))
+
+    async def put(self, key: K, value: V, *, ttl_s: float | None = None) -> V | None:
+        """Store a value for `ttl_s` seconds (None: as the map is configured, 0: for ever); returns the previous one, or
+        None.
+        """
+        fixed = _AS_CONFIGURED if ttl_s is None else milliseconds(ttl_s)
+        return self._loaded(await self._write(forms.PUT_IN, key, self._dump_value(value), fixed=fixed))
+
+    async def set(self, key: K, value: V) -> None:
+        await self._write(forms.SET_IN, key, self._dump_value(value))
+
+    async def put_if_absent(self, key: K, value: V) -> V | None:
+        """Store a value if the key has none; returns the existing one, or None if it was stored."""
+        return self._loaded(await self._write(forms.PUT_IF_ABSENT_IN, key, self._dump_value(value)))
+
+    async def replace(self, key: K, value: V) -> V | None:
+        """Store a value if the key has one; returns the previous one, or None if nothing was stored."""
+        return self._loaded(await self._write(forms.REPLACE_IN, key, self._dump_value(value)))
+
+    async def replace_if_same(self, key: K, old: V, new: V) -> bool:
+        """Store `new` if the value is `old`; returns whether it was stored."""
+        values = (self._dump_value(old), self._dump_value(new))
+        return views.truth(await self._write(forms.REPLACE_IF_SAME_IN, key, *values))
+
+    async def remove(self, key: K) -> V | None:
+        """Remove a key; returns its value, or None."""
+        return self._loaded(await self._write(forms.REMOVE_IN, key))
+
+    async def remove_if_same(self, key: K, value: V) -> bool:
+        """Remove a key if its value is this one; returns whether it was removed."""
+        return views.truth(await self._write(forms.REMOVE_IF_SAME_IN, key, self._dump_value(value)))
+
+    async def delete(self, key: K) -> None:
+        await self._write(forms.DELETE_IN, key)
+
+    async def size(self) -> int:
+        """Entries with this transaction's own changes; not a snapshot."""
+        return views.count_in(await self._whole(forms.SIZE_IN))
+
+    async def is_empty(self) -> bool:
+        return views.truth(await self._whole(forms.IS_EMPTY_IN))
+
+    async def keys(self) -> list[K]:
+        """All keys, with this transaction's own changes; not a snapshot."""
+        return list(map(self._load, views.values(await self._whole(forms.KEYS_IN))))
+
+    async def values(self) -> list[V]:
+        """All values, with this transaction's own changes; not a snapshot."""
+        return list(map(self._load, views.values(await self._whole(forms.VALUES_IN))))
+
+    async def _read(self, kind: int, stored: bytes) -> bytes:
+        return await self._transaction.operate(kind, self._named, last(stored))
+
+    async def _value(self, kind: int, stored: bytes) -> V | None:
+        return self._loaded(await self._read(kind, stored))
+
+    def _loaded(self, whole: bytes) -> V | None:
+        value: V | None = self._load(views.value_or_none(whole))
+        return value
+
+    async def _write(self, kind: int, key: K, *values: bytes, fixed: bytes = b"") -> bytes:
+        stored = self._dump(key)
+        self._transaction.wrote(self._near, stored)
+        *first, final = (stored, *values)
+        rest = b"".join(map(data, first)) + last(final)
+        return await self._transaction.operate(kind, self._named, rest, fixed=fixed)
+
+    async def _whole(self, kind: int) -> bytes:
+        return await self._transaction.operate(kind, b"", self._named_last)
+
+
+def _ignore(answered: asyncio.Future[object]) -> None:
+    """Mark the exception as seen."""
+    if not answered.cancelled():
+        answered.exception()
