@@ -67,6 +67,31 @@ async def measure(addresses: list[str], tasks: int, seconds: float, rounds: int)
     report(rates, ["get", "set"])
 
 
+async def measure_transactions(addresses: list[str], tasks: int, seconds: float, rounds: int) -> None:
+    """Two sets of other keys in one transaction, beside the same two sets alone."""
+    rates: dict[str, list[float]] = {}
+    async with Client(addresses) as client:
+        ours = client.map("bench")
+
+        async def together(key: int) -> None:
+            async with client.transaction() as transaction:
+                bench = transaction.map("bench")
+                first, second = sorted((key, (key * 31 + 11) % KEYS))  # one order of locks
+                await bench.set(first, VALUE)
+                await bench.set(second, VALUE)
+
+        async def alone(key: int) -> None:
+            await ours.set(key, VALUE)
+            await ours.set((key * 31 + 11) % KEYS, VALUE)
+
+        for turn in range(rounds):
+            pairs = [("two sets in a transaction", together), ("two sets", alone)]
+            for name, ask in pairs[:: -1 if turn % 2 else 1]:
+                rates.setdefault(name, []).append(await rate(ask, tasks, seconds))
+    for name, found in rates.items():
+        print(f"{name:32} median {statistics.median(found) / 1000:6.2f} k/s")
+
+
 def report(rates: dict[str, list[float]], whats: list[str]) -> None:
     for name, found in sorted(rates.items()):
         each = " ".join(f"{one / 1000:.1f}" for one in found)
@@ -137,9 +162,15 @@ def measure_threads(addresses: list[str], seconds: float, rounds: int) -> None:
 @click.option("--tasks", default=100, show_default=True, help="Tasks that ask at the same time.")
 @click.option("--seconds", default=2.0, show_default=True, help="Of each measurement.")
 @click.option("--rounds", default=5, show_default=True)
-def main(tasks: int, seconds: float, rounds: int) -> None:
+@click.option("--transactions", is_flag=True, help="Measure transactions of two sets on two members instead.")
+def main(tasks: int, seconds: float, rounds: int, *, transactions: bool) -> None:
     """Measure the clients against one member."""
     print(f"load average before: {os.getloadavg()[0]:.1f}")
+    if transactions:
+        with LocalCluster(2) as cluster:
+            cluster.wait_safe(60)
+            uvloop.run(measure_transactions(cluster.client_addresses(), tasks, seconds, rounds))
+        return
     with LocalCluster(1) as cluster:
         cluster.wait_safe(60)
         uvloop.run(measure(cluster.client_addresses(), tasks, seconds, rounds))
