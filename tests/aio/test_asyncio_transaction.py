@@ -153,6 +153,26 @@ def test_after_a_failed_operation_nothing_is_committed(cluster: LocalCluster) ->
     asyncio.run(run())
 
 
+def test_after_an_operation_that_was_cancelled_nothing_is_committed(cluster: LocalCluster) -> None:
+    async def gives_up(second: Transaction) -> None:
+        contended = second.map("given up")
+        await contended.set("other", 2)
+        waits = asyncio.create_task(contended.set("k", 2))
+        await asyncio.sleep(0.05)
+        waits.cancel()
+        await asyncio.gather(waits, return_exceptions=True)
+
+    async def run() -> None:
+        async with Client(cluster.client_addresses()) as client:
+            async with client.transaction() as first:
+                await first.map("given up").set("k", 1)
+                with pytest.raises(RolledBack, match="an operation was cancelled"):
+                    await client.transact(gives_up, attempts=1)
+            assert await client.map("given up").entries() == [("k", 1)]
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("when", ["operation", "commit"])
 def test_the_connection_ends(cluster: LocalCluster, when: str) -> None:
     """Before the commit is sent nothing is applied; after it the outcome is not known, and nothing is repeated."""

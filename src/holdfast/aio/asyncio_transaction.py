@@ -53,8 +53,8 @@ class Transaction:
     """One transaction. Leaving the `async with` block commits it; an error in the block rolls it back.
 
     Raises RolledBack if nothing of it was applied, and Unknown if the outcome of the commit is not known: all of it was
-    or will be applied, or nothing. After an operation that failed, nothing of the transaction is applied, even if its
-    error was caught in the block. A commit that is cancelled may have been applied.
+    or will be applied, or nothing. After an operation that failed or was cancelled, nothing of the transaction is
+    applied, even if its error was caught in the block. A commit that is cancelled may have been applied.
     """
 
     def __init__(self, client: Connected, timeout_s: float) -> None:
@@ -176,6 +176,9 @@ class Transaction:
             if isinstance(told, Refused) and failed.code not in views.NOT_APPLIED:
                 raise told from failed
             raise RolledBack(str(failed)) from failed
+        except asyncio.CancelledError:
+            self._failed = "an operation was cancelled, and may belong to the transaction or not"
+            raise
         except (LineBroken, LineClosed, ProtocolError) as lost:
             self._failed = str(lost)
             raise RolledBack(str(lost)) from lost
