@@ -12,6 +12,7 @@ from holdfast.core.events import Event, Received, TimerFired
 from holdfast.core.messages import Replicate, TableFetch
 from holdfast.core.model.ids import MILLISECOND, SECOND, Address, MemberId
 from holdfast.core.model.operations import Op, Outcome, Request, Status
+from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.engine import driver as driver_under_test
 from holdfast.engine.link import Link, road_between
 from holdfast.wire.codec import decode, encode
@@ -123,6 +124,29 @@ def test_a_stopped_member_sends_nothing_more(pair: Pair) -> None:
     pair.later()
     assert pair.sent == []
     assert pair.told == []
+
+
+@pytest.mark.rule("routing/R-4")
+def test_a_stopped_member_rejects_no_request_that_may_have_been_applied(pair: Pair) -> None:
+    outcomes: list[Outcome] = []
+    pair.driver.stopped = True
+    for doubt in ("", "another member left before it answered"):
+        pair.driver.execute(Request(Op.SET, "m", [0], b"k", b"v"), outcomes.append, doubt)
+    assert [outcome.status for outcome in outcomes] == [Status.CLOSING, Status.UNKNOWN]
+
+
+def test_a_stopped_member_leaves_the_requests_of_a_zone_to_the_session(pair: Pair) -> None:
+    told: list[ZoneBatchDone] = []
+    pair.driver.stopped = True
+    pair.driver.zone_batch(ZoneBatch(1, [(0, []), (1, [])], [2]), told.append)
+    (done,) = told
+    assert done.answers == []
+    assert [(place, outcome.status) for place, outcome in done.failed] == [
+        (0, Status.MOVED),
+        (1, Status.MOVED),
+    ]
+    assert done.unconfirmed is not None
+    assert done.unconfirmed.status is Status.MOVED
 
 
 def test_events_leave_at_the_end_of_the_turn_too(pair: Pair) -> None:

@@ -104,6 +104,7 @@ class Told(MemberGrid):
         self.clock = Clock()
         self.callers = Callers(lambda event: None)
         self.driver = self  # type: ignore[assignment]
+        self.member = SimpleNamespace(picture=SimpleNamespace(has_left=False))  # type: ignore[assignment]
         self.times_s: list[list[float]] = [[] for _ in range(clients)]
         for times_s in self.times_s:
             self.watch(lambda times_s=times_s: times_s.append(self.clock.now_s))  # type: ignore[misc]
@@ -161,6 +162,17 @@ def test_who_is_gone_is_told_nothing() -> None:
     grid.clock.until(grid.clock.now_s + 1)
     grid.change(0.1)
     assert set(told) == {"c"}
+
+
+@pytest.mark.rule("routing/R-17")
+def test_a_member_that_has_left_reports_no_members_to_its_clients() -> None:
+    """A client disconnects from a member that is not listed, and what it waits for has an unknown outcome."""
+    grid = Told(1)
+    grid.change(0.005)
+    grid.member.picture.has_left = True  # type: ignore[misc]
+    grid.change(1.0)
+    grid.notify_watchers()
+    assert grid.times_s == [[100.0]]
 
 
 def test_clients_hear_of_a_member_that_leaves_before_it_is_gone() -> None:

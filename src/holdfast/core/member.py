@@ -37,7 +37,7 @@ from holdfast.core.primary_backup.lane import PLAIN, Lane, Ways
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.primary_backup.primary_activation import PrimaryActivation
 from holdfast.core.primary_backup.primary_copy import PrimaryCopy
-from holdfast.core.routing.router import HAS_LEFT, Router
+from holdfast.core.routing.router import HAS_LEFT, Router, with_doubt
 from holdfast.core.routing.serving import Serving
 from holdfast.core.state_transfer.anti_entropy import AntiEntropy
 from holdfast.core.state_transfer.destination import Destination
@@ -290,7 +290,7 @@ class Member:
 
     def on_request(self, event: e.ClientRequest) -> None:
         if self.membership.has_left:
-            self.out.complete(event.token, HAS_LEFT)
+            self.out.complete(event.token, with_doubt(HAS_LEFT, event.doubt))
         else:
             self.agreed.zones.homes.submit(event.request, event.token, event.doubt)
 
@@ -527,6 +527,7 @@ TIMERS: dict[TimerName, Callable[[Member], object]] = {
     TimerName.PART: lambda member: member.membership.on_timer(TimerName.PART),
     TimerName.PROPOSE: lambda member: member.membership.on_timer(TimerName.PROPOSE),
     TimerName.PART_LOOK: lambda member: member.membership.consider(),
+    TimerName.LEAVE_GATE: lambda member: member.serving.leave_gate.look(member.picture),
     TimerName.TABLE: lambda member: member.table_replication.on_timer(),
     TimerName.PLAN: lambda member: member.migrations.on_timer(TimerName.PLAN),
     TimerName.PLANNING: lambda member: member.migrations.go_on_planning(),
@@ -635,6 +636,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
         lambda member, it: member.transactions.on_view(it),
         lambda member, it: member.migrations.note_departing(),
         lambda member, it: member.moves.on_view(it),
+        lambda member, it: member.serving.leave_gate.look(member.picture),
     ),
     n.BeatHeard: (
         lambda member, it: member.table_replication.on_beat(it),
@@ -644,6 +646,7 @@ NOTICES: dict[type[n.Notice], tuple[Callable[[Member, Any], object], ...]] = {
         lambda member, it: member.agreed.look_at_departing(),
     ),
     n.IntentsChanged: (
+        lambda member, it: member.serving.leave_gate.look(member.picture),
         lambda member, it: member.migrations.look_at_departing(),
         lambda member, it: member.agreed.look_at_departing(),
     ),

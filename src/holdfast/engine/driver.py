@@ -53,7 +53,7 @@ from holdfast.core.model.operations import Done, Outcome, Request, Status
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone
 from holdfast.core.raft_partition.map_homes import ZoneEntries
-from holdfast.core.routing.router import HAS_LEFT
+from holdfast.core.routing.router import HAS_LEFT, with_doubt
 from holdfast.engine.callers import Callers
 from holdfast.engine.entry_lane import EntryLane
 from holdfast.engine.link import ACKNOWLEDGE_NS, RESEND_NS, Link, road_between
@@ -70,6 +70,7 @@ TURN_MESSAGES = 200
 missing one; when that arrives, all are due at once.
 """
 STOPPED = Outcome(Status.CLOSING, None, "this member has stopped")
+NO_LEADER = Outcome(Status.MOVED, None, STOPPED.detail)
 FRAMES_BYTES = 256 * 1024
 """An event gets no more frames for other members when it has this many, so that serving them takes a few ms."""
 DELIVERIES = frozenset({Complete, Notify, Announce, ClusterChanged, BackpressureChanged})
@@ -239,7 +240,7 @@ class Driver:
     def execute(self, request: Request, done: Done, doubt: str = "") -> None:
         """`doubt`: see `ClientRequest`."""
         if self.stopped:
-            done(HAS_LEFT if self.member.picture.has_left else STOPPED)
+            done(with_doubt(HAS_LEFT if self.member.picture.has_left else STOPPED, doubt))
         else:
             self._inbox.append(ClientRequest(self.callers.expect(done), request, doubt))
             if not self._busy:
@@ -252,6 +253,10 @@ class Driver:
         """Execute one read buffer's requests to a zone. All batches of a turn become one event, at its end or
         before the next step. `done` is called once, unless this member stops before.
         """
+        if self.stopped:
+            # The session executes these requests, which rejects them.
+            done(ZoneBatchDone([], [(place, NO_LEADER) for place in range(len(batch.changes))], NO_LEADER))
+            return
         if not self._batches:
             self.world.soon(self._run)
         self._batches.append((self.callers.expect(done), batch))

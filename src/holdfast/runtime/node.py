@@ -296,6 +296,8 @@ class Node(MemberGrid):
         # The last message to clients: where the partitions of this member are now.
         self.notify_watchers()
         await self.control.stop()
+        if self.broken is None and self.member.picture.has_left:
+            await self._door.close_unused()
         await self._http.close()
         self.ended.set()
         for call in list(self.calls):

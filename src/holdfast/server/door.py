@@ -139,6 +139,9 @@ class Session(Protocol):
     @property
     def admitted(self) -> bool: ...
 
+    @property
+    def unanswered(self) -> bool: ...
+
     def silent_ns(self) -> int: ...
 
     def client(self) -> SessionClient: ...
@@ -271,6 +274,16 @@ class Door:
                 "memory is full: %s clients whose messages had not come whole were closed",
                 closed,
             )
+
+    def close_quiet(self, silent_ns: int, why: str) -> int:
+        """Close the connections whose clients have been silent for so long and wait for nothing. Returns how many
+        clients' connections are left, without those of operators.
+        """
+        clients = [each for each in self.connections if not each.operates]
+        quiet = [each for each in clients if each.is_quiet(silent_ns)]
+        for connection in quiet:
+            connection.close(why)
+        return len(clients) - len(quiet)
 
     def check_turn(self) -> None:
         """Report the received bytes, and check whether clients have used up their time in this turn."""
@@ -700,6 +713,14 @@ class ClientConnection:
         if self._door.pressure.crowded:
             return -1 if unread else 0
         return self._door.limits.output_buffer_bytes - unread
+
+    def is_quiet(self, silent_ns: int) -> bool:
+        """Whether nothing of its client is unanswered, and nothing has come from it for so long."""
+        session = self._session
+        if session is None:
+            return True
+        silent = session.silent_ns() >= silent_ns
+        return silent and not (session.unanswered or self._input or self._answers)
 
     def described(self, now_ns: int) -> ClientOfMember:
         session = self._session

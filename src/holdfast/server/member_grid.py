@@ -236,7 +236,9 @@ class MemberGrid:
 
         def tell() -> None:
             self._idle.add(number)
-            changed()
+            if not self.member.picture.has_left:
+                # Clients disconnect at once from a member that is not listed, even while they wait for a response.
+                changed()
 
         def delay_s() -> float:
             return number * SPREAD % 1 * (self._notify_pause_s() - NOTIFY_S)

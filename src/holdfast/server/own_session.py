@@ -229,6 +229,11 @@ class OwnSession:
         """Bytes that have arrived and were not decoded."""
         return self._frames.held
 
+    @property
+    def unanswered(self) -> bool:
+        """Whether the client waits for a response, or has sent a part of a request."""
+        return bool(self._replies.waiting or self._flow.halted or self._frames.held)
+
     def silent_ns(self) -> int:
         """Time without input from the client, as far as calls of this function can tell. A client that waits for an
         answer is not silent.

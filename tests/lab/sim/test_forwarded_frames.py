@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 import pytest
@@ -12,7 +13,9 @@ from tests.server.hazelcast.one_member import text_data
 from tests.server.hazelcast.test_lane_ways import GET, PUT, PUT_IF_ABSENT, REMOVE, SET, request
 from tests.server.hazelcast.wire import Wire
 
+from holdfast.actions.drain import Drain
 from holdfast.config import Settings
+from holdfast.core.events import ActionRequested
 from holdfast.core.messages import Answer, Forward, ForwardFrames, FramesAnswer, Replicate
 from holdfast.core.model.forwarded_frames import ServedPart
 from holdfast.core.model.ids import SECOND
@@ -362,3 +365,22 @@ def test_client_that_leaves_is_not_answered() -> None:
     assert caller.wire.sent == []
     stage.rest()
     assert stage.cluster.leftovers() == []
+
+
+@pytest.mark.rule("routing/R-17")
+def test_a_member_that_leaves_owes_no_response() -> None:
+    """It answers each request at once for a while before it ends: these were not applied, and the client retries."""
+    stage = Door()
+    caller, door = stage.caller, stage.door
+    assert caller.ask(caller.of(SET, "a", "v1")) == ["done"]
+    door.step(partial(door.driver.handle, ActionRequested(Drain())))
+    found: list[str] = []
+    members = 0
+    while not door.dead:
+        found.append(next(iter(caller.ask(caller.of(PUT, "a", "v2"), seconds=0.002))))
+        members += not door.picture.has_left
+    stage.processes.remove(door)
+    rejected = found.index("again")
+    assert {"done", "v1", "v2", "nothing"} >= set(found[:rejected]), "some responses take longer than 2 ms"
+    assert set(found[rejected:]) == {"again"}
+    assert members - rejected >= 50, "it rejects requests for 100 ms before it leaves"

@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
+import pytest
 from tests.server.hazelcast.one_member import OneMemberGrid
 
 from holdfast.config import LimitSettings
+from holdfast.core.model.ids import SECOND
+from holdfast.runtime.doors import clients
 from holdfast.runtime.doors.clients import Connection, Door
 from holdfast.server.door import DoorMember
 
@@ -50,6 +53,8 @@ class Echo:
 
     admitted = True
     coming = 0
+    unanswered = False
+    silent_for_ns = 0
 
     def __init__(self, story: list[str], send: Callable[[bytes], None], close: Callable[[str], None]) -> None:
         self.story = story
@@ -66,7 +71,7 @@ class Echo:
         self.story.append("closed")
 
     def silent_ns(self) -> int:
-        return 0
+        return self.silent_for_ns
 
 
 def ours(error: Exception) -> None:
@@ -158,3 +163,60 @@ def test_what_comes_is_counted() -> None:
         assert sum(counted) == 3 + 21_003
 
     run(story)
+
+
+class Waiter(Echo):
+    """A session that answers nothing before its member leaves."""
+
+    def receive(self, data: bytes) -> None:
+        self.unanswered, self.silent_for_ns = data == b"ask", 0 if data == b"chat" else SECOND
+
+
+def test_connections_of_clients_that_wait_for_nothing_are_closed_first() -> None:
+    async def story(happened: list[str], door: Door) -> None:
+        door.sessions = {b"ECH": lambda send, close, flow, admit, peer: Waiter(happened, send, close)}
+        connections = {
+            name: connect(happened, door, name) for name in ("asks", "chats", "sleeps", "operates")
+        }
+        connections["asks"].data_received(b"ask")
+        connections["chats"].data_received(b"chat")
+        connections["sleeps"].data_received(b"zzz")
+        connections["operates"].data_received(b"zzz")
+        connections["operates"].operates = True
+        happened.append(f"{door.close_quiet(SECOND, 'the member leaves')} are left")
+        connections["sleeps"].connection_lost(None)
+        connections["asks"].data_received(b"zzz")
+        happened.append(f"{door.close_quiet(SECOND, 'the member leaves')} are left")
+        for name in ("asks", "chats"):
+            connections[name].connection_lost(None)
+        happened.append(f"{door.close_quiet(SECOND, 'the member leaves')} are left")
+        connections["operates"].connection_lost(None)
+
+    assert run(story) == [
+        *(
+            "sleeps closes",
+            "2 are left",
+            "closed",
+            "asks closes",
+            "1 are left",
+            "closed",
+            "closed",
+            "0 are left",
+        ),
+        "closed",
+    ]
+
+
+def test_a_client_that_waits_for_good_does_not_keep_a_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "LAST_WORDS_LOOK_S", 0.001)
+    monkeypatch.setattr(clients, "UNANSWERED_S", 0.01)
+
+    async def story(happened: list[str], door: Door) -> None:
+        door.sessions = {b"ECH": lambda send, close, flow, admit, peer: Waiter(happened, send, close)}
+        asking = connect(happened, door, "asks")
+        asking.data_received(b"ask")
+        await door.close_unused()
+        happened.append("leaves")
+        asking.connection_lost(None)
+
+    assert run(story) == ["leaves", "closed"]

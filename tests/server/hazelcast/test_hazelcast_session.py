@@ -563,6 +563,38 @@ def test_the_data_lane_takes_nothing_of_a_map_that_has_lost_something(
     assert (asked("safe"), asked("safe")) == ([Op.GET], [])
 
 
+@pytest.mark.rule("routing/R-17")
+def test_a_member_that_leaves_rejects_requests_so_that_clients_retry_them(
+    wire: Wire, grid: OneMemberGrid
+) -> None:
+    assert not wire.session.unanswered
+    wire.ask(map_set_codec, "m", data(KEY), data(ONE), THREAD, -1, partition=5)
+    grid.requests.clear()
+    grid.lane_access.leaving = True
+    for ask in (
+        lambda: wire.ask(map_clear_codec, "m"),
+        lambda: wire.ask(map_put_codec, "other", data(KEY), data(ONE), THREAD, -1, partition=5),
+    ):
+        with pytest.raises(AnsweredError, match="about to leave") as refused:
+            ask()
+        assert refused.value.code == 46
+    wire.ask(client_ping_codec)
+    assert grid.requests == []
+    assert not wire.session.unanswered
+
+
+def test_a_client_waits_until_its_request_is_answered(wire: Wire, grid: OneMemberGrid) -> None:
+    wire.ask(map_set_codec, "m", data(KEY), data(ONE), THREAD, -1, partition=5)
+    grid.verdict = None
+    _, whole = wire.number(map_set_codec.encode_request("m", data(KEY), data(ONE), THREAD, -1), 5)
+    wire.session.receive(whole[:10])
+    assert wire.session.unanswered, "a part of a request has come"
+    wire.session.receive(whole[10:])
+    assert wire.session.unanswered, "its backups have not answered"
+    grid.settle(safe=True)
+    assert not wire.session.unanswered
+
+
 def test_part_of_a_write_applied_is_unknown_and_part_of_a_read_is_asked_again() -> None:
     parts = [Outcome(Status.OK), Outcome(Status.MOVED, detail="gone")]
     write = conversation.worst(parts, may_repeat=False)

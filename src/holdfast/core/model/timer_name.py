@@ -15,6 +15,8 @@ class TimerName(StrEnum):
     PROPOSE = "propose"
     """Retry the agreement on a view."""
     PART_LOOK = "part-look"
+    LEAVE_GATE = "leave-gate"
+    """Does this member, which leaves, still hold something?"""
     TABLE = "table"
     PLAN = "plan"
     """End of the pause after a failed migration."""

@@ -152,6 +152,7 @@ class FrameForwarding:
             self._server is not None
             and self._out.does(FORWARDS_FRAMES)
             and not self._router.refusals.restricts
+            and not self._router.access.leaving
         )
 
     def _away(self, partition: int) -> OutgoingFrames | None:

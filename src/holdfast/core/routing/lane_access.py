@@ -1,7 +1,7 @@
 """Maps that sessions must not serve directly (the data lane), but through the router, which rejects or delays requests.
 
 They have lost partitions, or are being moved to another engine: from when the view says that the move switches, and
-wherever this member leads a copy in which the map is paused (model/M-1).
+wherever this member leads a copy in which the map is paused (model/M-1). A member that is about to leave serves none.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ class LaneAccess:
         self._switching: frozenset[str] = frozenset()
         self._paused: dict[int, frozenset[str]] = {}
         """By partition that is led here."""
+        self.leaving = False
+        """Sessions reject new requests, because this member is about to leave (routing/R-17)."""
 
     def is_closed(self, name: str) -> bool:
         if name in self._switching or self._losses.concern(name):

@@ -296,9 +296,7 @@ class Router:
         if parked.size:
             self._count_out(parked)
         assert not parked.size, "an answered request does not wait (routing/R-1)"
-        if parked.doubt and outcome.status is not Status.OK:
-            outcome = Outcome(Status.UNKNOWN, None, f"{parked.doubt}; {outcome.detail}".rstrip("; "))
-        answer(self._out, parked.asker, outcome)
+        answer(self._out, parked.asker, with_doubt(outcome, parked.doubt))
 
     # -- requests and answers of other members
 
@@ -538,6 +536,13 @@ class Router:
                 reads = parked.request.op in READS
                 self._answer(parked, Outcome(Status.NOT_READY if reads else Status.UNKNOWN, None, why))
         self.gatherings.give_up(now_ns)
+
+
+def with_doubt(outcome: Outcome, doubt: str) -> Outcome:
+    """The outcome of a request that may have been applied before, if `doubt` is not empty (routing/R-4)."""
+    if not doubt or outcome.status is Status.OK:
+        return outcome
+    return Outcome(Status.UNKNOWN, None, f"{doubt}; {outcome.detail}".rstrip("; "))
 
 
 def _is_counted(parked: Parked) -> bool:

@@ -27,6 +27,7 @@ from holdfast.core.primary_backup.lane import Lane, NewFrameServer, Swept
 from holdfast.core.primary_backup.local_replicas import LocalReplicas
 from holdfast.core.primary_backup.primary_activation import PrimaryActivation
 from holdfast.core.routing.frame_forwarding import FrameForwarding
+from holdfast.core.routing.leave_gate import LeaveGate
 from holdfast.core.routing.router import Router
 
 SWEEP_LIMIT = 200
@@ -65,6 +66,7 @@ class Serving:
         self._router = router
         self._access = router.access
         self.forwarding = router.frames = FrameForwarding(me, settings, out, rows, router, lane, membership)
+        self.leave_gate = LeaveGate(out, membership, self._access, self.forwarding)
 
     def forward_frames(self, server: NewFrameServer | None) -> None:
         """`server`: None: this member forwards no frames, and serves none."""

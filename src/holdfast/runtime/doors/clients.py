@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from holdfast.actions.member_process import ClientConnection as ClientOfMember
 from holdfast.config import LimitSettings
+from holdfast.core.model.ids import MILLISECOND
 from holdfast.runtime.doors.connection_log import ConnectionLog
 from holdfast.server import door
 from holdfast.server.door import DoorMember, DoorOptions
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from holdfast.runtime.doors.poll_cy import Wire
 
 LAST_WORDS_S, LAST_WORDS_LOOK_S = 0.5, 0.01
+UNANSWERED_S = 2.0
+"""How long a member that has left waits for clients,"""
+QUIET_NS = 50 * MILLISECOND
+"""which must have been silent for so long. Java clients retry after pauses that grow from 1 ms to 1 s."""
+LEAVES = "the member is shutting down"
 KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 """A host that has sent nothing for two minutes, not even an acknowledgement, is gone."""
 
@@ -37,9 +43,18 @@ class Door(door.Door):
         loop = asyncio.get_running_loop()
         super().__init__(grid, limits, loop, monotonic_ns, connection_log or ConnectionLog(), member, options)
 
+    async def close_unused(self) -> None:
+        """Close each connection when nothing of its client is unanswered. A client that was rejected pauses before it
+        retries (routing/R-17); a request that came at the moment of the close would have an unknown outcome.
+        """
+        for _ in range(round(UNANSWERED_S / LAST_WORDS_LOOK_S)):
+            if not self.close_quiet(QUIET_NS, LEAVES):
+                return
+            await asyncio.sleep(LAST_WORDS_LOOK_S)
+
     async def close_all(self) -> None:
         for connection in list(self.connections):
-            connection.close("the member is shutting down")
+            connection.close(LEAVES)
         for _ in range(round(LAST_WORDS_S / LAST_WORDS_LOOK_S)):
             if not self.connections:
                 return
@@ -76,6 +91,10 @@ class PolledConnection(door.ClientConnection):
     def _check_idle(self) -> None:
         self._note_activity()
         super()._check_idle()
+
+    def is_quiet(self, silent_ns: int) -> bool:
+        self._note_activity()
+        return super().is_quiet(silent_ns)
 
     def described(self, now_ns: int) -> ClientOfMember:
         self._note_activity()

@@ -410,6 +410,11 @@ class Conversation:
             return Outcome(Status.NOT_READY, None, f"{self._waiting} {WAITING}")
         return None
 
+    @property
+    def waits(self) -> bool:
+        """Whether requests of the client have no response yet."""
+        return self._waiting > 0
+
     def _expect(self, requests: int, size: int) -> None:
         self._waiting += requests
         self.flow.expected += size

@@ -61,6 +61,7 @@ from holdfast.wire.hazelcast.hazelcast_frames import (
 from holdfast.wire.hazelcast.layouts import Call, RequestLayout
 from holdfast.wire.hazelcast.refusals import (
     ACCESS_CONTROL,
+    AGAIN,
     BAD_ARGUMENT,
     NOT_AUTHENTICATED,
     UNSUPPORTED,
@@ -115,6 +116,17 @@ MESSAGES: dict[int, RequestKind] = {
     0x000F00: RequestKind(RequestLayout("|"), _backup_listener),
 }
 """Supported kinds of requests; all others get "unsupported"."""
+_REJECTED_BY_LEAVERS = frozenset(
+    {
+        **objects.MESSAGES,
+        **schemas.MESSAGES,
+        **maps.MESSAGES,
+        **iteration.MESSAGES,
+        transactional_maps.BEGIN: None,
+    }
+) - {objects.ADD_LISTENER, objects.REMOVE_LISTENER}
+"""All that reads or changes something, but not what ends a transaction that has begun (routing/R-17)."""
+LEAVING = "this member is about to leave the cluster; the request was not applied"
 
 
 class HazelcastSession:
@@ -407,6 +419,12 @@ class HazelcastSession:
         """Bytes of incomplete messages and of waiting input."""
         return self._flow.coming + len(self._rest[0])
 
+    @property
+    def unanswered(self) -> bool:
+        """Whether the client waits for a response, or has sent a part of a request."""
+        flow = self._flow
+        return bool(self._talk.waits or flow.held or flow.expected or flow.halted or self._held)
+
     def silent_ns(self) -> int:
         """Time since the last input, if called regularly.
 
@@ -601,6 +619,8 @@ class HazelcastSession:
         try:
             if known_kind is None:
                 raise CallRefused(UNSUPPORTED, f"{name_of(kind)} is not supported by Holdfast")
+            if self._access.leaving and kind in _REJECTED_BY_LEAVERS:
+                raise CallRefused(AGAIN, LEAVING)
             if end - start >= _LONG_BYTES:
                 self._flow.begin(self._answer_slowly(known_kind, data, start, end))
                 return

@@ -21,6 +21,7 @@ from holdfast.wire.hazelcast.layouts import Call, RequestLayout
 from holdfast.wire.hazelcast.refusals import UNSUPPORTED, CallRefused, refusal
 
 OBJECTS_MAP = "__objects"
+ADD_LISTENER, REMOVE_LISTENER = 0x000900, 0x000A00
 MAP_SERVICE = "hz:impl:mapService"
 NAMES_PER_SLICE = SLICE_ITEMS // REQUEST_UNITS
 SERVICE_SHOWN_MAX = 200
@@ -179,7 +180,7 @@ MESSAGES = {
     0x000400: RequestKind(RequestLayout("| name service"), _create),
     0x000500: RequestKind(RequestLayout("| name service"), _destroy),
     0x000800: RequestKind(RequestLayout("|"), _list),
-    0x000900: RequestKind(RequestLayout("local_only |"), _add_listener),
-    0x000A00: RequestKind(RequestLayout("registration |"), _remove_listener),
+    ADD_LISTENER: RequestKind(RequestLayout("local_only |"), _add_listener),
+    REMOVE_LISTENER: RequestKind(RequestLayout("registration |"), _remove_listener),
     0x000E00: RequestKind(RequestLayout("| proxies"), _create_all),
 }

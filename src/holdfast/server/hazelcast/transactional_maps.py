@@ -45,6 +45,7 @@ from holdfast.wire.hazelcast.refusals import (
 )
 
 _HALF = TRANSACTION_ID_BYTES // 2
+BEGIN = 0x150200
 
 
 def _as_uuid(transaction: TransactionId) -> bytes:
@@ -161,7 +162,7 @@ _ROWS: list[tuple[int, str, Handler]] = [
 
 MESSAGES = {
     0x150100: RequestKind(RequestLayout("transaction thread |"), _end(CommitTransaction)),
-    0x150200: RequestKind(RequestLayout("timeout_ms durability transaction_type thread |"), _begin),
+    BEGIN: RequestKind(RequestLayout("timeout_ms durability transaction_type thread |"), _begin),
     0x150300: RequestKind(RequestLayout("transaction thread |"), _end(RollBackTransaction)),
     **{kind: RequestKind(RequestLayout(layout), guarded(handler)) for kind, layout, handler in _ROWS},
 }
