@@ -121,7 +121,7 @@ def test_who_gets_a_state_from_elsewhere_begins_anew_or_goes_on() -> None:
         made.user(2).put(b"k", b"%d" % at)
     made.go(3)
     client, user = made[1].metastore, made.user(1)
-    ahead = Keyspace.from_pieces(made[2].metastore.pieces())
+    ahead = Keyspace.from_pieces([*made[2].metastore.pieces()])
     for number in range(1, 4):
         ahead._change(Leaf((PutKey(b"k", b"x%d" % number),)), 0)
     client.restore(ahead.pieces())

@@ -817,7 +817,7 @@ def test_a_state_that_is_none_stops_the_member(member: Member) -> None:
 def test_the_state_is_given_on_as_it_is(member: Member) -> None:
     begun(member)
     member.change(put(b"k"))
-    assert Keyspace.from_pieces(member.metastore.pieces()).get(b"k") == MetastoreEntry(b"k", b"v", 1)
+    assert Keyspace.from_pieces([*member.metastore.pieces()]).get(b"k") == MetastoreEntry(b"k", b"v", 1)
 
 
 # -- compactions, and how it stands

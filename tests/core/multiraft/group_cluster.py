@@ -23,7 +23,14 @@ from holdfast.core.model.notices import CheckpointEnded, GroupsWritten, Notice, 
 from holdfast.core.model.timer_name import TimerName
 from holdfast.core.model.views import MemberInfo, View
 from holdfast.core.multiraft.group_host import GroupHost, node_of
-from holdfast.core.multiraft.hosted_group import GroupClient, HostedGroup, ReplicaNotice
+from holdfast.core.multiraft.hosted_group import (
+    GatheredFill,
+    GroupClient,
+    HostedGroup,
+    ListedPieces,
+    ReplicaNotice,
+    StatePieces,
+)
 from holdfast.core.outbox import Outbox
 from holdfast.core.raft.configuration import Configuration, NodeId
 from holdfast.core.raft.raft_messages import RaftEntry, RaftKind, RaftMessage
@@ -52,8 +59,11 @@ class Ledger:
     def on_group(self, notice: ReplicaNotice) -> None:
         self.notices.append(notice)
 
-    def pieces(self) -> Iterable[bytes]:
-        return list(self.applied)
+    def pieces(self) -> StatePieces:
+        return ListedPieces(self.applied)
+
+    def fill(self) -> GatheredFill:
+        return GatheredFill(self)
 
     def restore(self, pieces: Sequence[bytes]) -> None:
         self.applied = list(pieces)

@@ -36,7 +36,9 @@ class Follower:
         before = self.ledger.restored
         term = self.log.term(index) if term is None else term
         snapshot = RaftSnapshot(index, term, self.log.configuration_at(index))
-        self.hosted.rebuild(snapshot, [b"of the leader"])
+        fill = self.ledger.fill()
+        fill.add(b"of the leader")
+        self.hosted.rebuild(snapshot, fill)
         return self.ledger.applied if self.ledger.restored > before else None
 
 

@@ -237,11 +237,11 @@ def test_parts_that_do_not_follow_each_other_are_not_taken() -> None:
         wrong.end_step()
     assert len(cluster.network) == count
     arriving = hosted(cluster, 4).arriving
-    assert arriving is not None and arriving.pieces == first.pieces
+    assert arriving is not None and arriving.fill.pieces == first.pieces  # type: ignore[attr-defined]
     assert hosted(cluster, 4).group.log.snapshot is None, "nothing is installed"
     # The first part once more begins it once more.
     wrong.groups.on_state(sender, first)
-    assert hosted(cluster, 4).arriving.pieces == first.pieces  # type: ignore[union-attr]
+    assert hosted(cluster, 4).arriving.fill.pieces == first.pieces  # type: ignore[union-attr]
 
 
 @pytest.mark.usefixtures("small")

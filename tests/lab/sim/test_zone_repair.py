@@ -10,6 +10,7 @@ from tests.lab.sim.zone_stage import ZONED, ZoneStage, kept_settings
 from holdfast.actions.rebuild_replica import RebuildReplica
 from holdfast.core.model.ids import group_of
 from holdfast.core.model.operations import Op
+from holdfast.core.multiraft.hosted_group import HostedGroup, StateFill
 from holdfast.core.raft.raft_messages import RaftSnapshot
 from holdfast.errors import NotReady
 from holdfast_lab.sim.calls import wire_key
@@ -99,6 +100,13 @@ def test_a_member_without_the_replica_says_so() -> None:
     assert "runs no replica" in str(order(other, 2))
 
 
+def filled(hosted: HostedGroup, pieces: list[bytes]) -> StateFill:
+    fill = hosted.client.fill()
+    for piece in pieces:
+        fill.add(piece)
+    return fill
+
+
 @pytest.mark.rule("multiraft/H-9")
 def test_entries_after_the_state_are_applied_again() -> None:
     stage = ZoneStage(3)
@@ -112,9 +120,10 @@ def test_entries_after_the_state_are_applied_again() -> None:
     hosted = follower.driver.member.agreed.groups.hosted[group_of(1, 2)]
     assert hosted.group.log.applied > snapshot.index
     damage(stage, follower, 2)
-    hosted.rebuild(snapshot, pieces)
+    hosted.rebuild(snapshot, filled(hosted, pieces))
     stage.same()
     damage(stage, follower, 2)
-    hosted.rebuild(RaftSnapshot(snapshot.index, snapshot.term + 1, log.configuration), pieces)
+    other = RaftSnapshot(snapshot.index, snapshot.term + 1, log.configuration)
+    hosted.rebuild(other, filled(hosted, pieces))
     with pytest.raises(AssertionError):
         stage.same()

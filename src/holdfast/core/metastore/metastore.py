@@ -35,7 +35,7 @@ from holdfast.core.metastore.invoke import Branch, Invoked, MetastoreEntry
 from holdfast.core.metastore.keyspace import CommandAnswer, Keyspace
 from holdfast.core.model.ids import METASTORE_GROUP, MILLISECOND
 from holdfast.core.multiraft.group_host import GroupHost
-from holdfast.core.multiraft.hosted_group import LeadChanged, ReplicaNotice
+from holdfast.core.multiraft.hosted_group import GatheredFill, LeadChanged, ListedPieces, ReplicaNotice
 from holdfast.core.outbox import Outbox
 from holdfast.core.raft.configuration import NodeId
 from holdfast.core.raft.leader import ProposalRefused
@@ -297,8 +297,11 @@ class Metastore:
             self._ask_again(self._out.now_ns)
         self.flush()
 
-    def pieces(self) -> list[bytes]:
-        return self.keyspace.pieces()
+    def pieces(self) -> ListedPieces:
+        return ListedPieces(self.keyspace.pieces())
+
+    def fill(self) -> GatheredFill:
+        return GatheredFill(self)
 
     def restore(self, pieces: Sequence[bytes]) -> None:
         """Raises InvariantBroken if the snapshot is invalid: this replica cannot follow the others any more."""

@@ -63,6 +63,8 @@ LOG_BYTES = 64 * 1024
 """or when about this many bytes were applied since, if no follower still needs them;"""
 LOG_BYTES_MOST = 16 << 20
 """above it without regard to followers: one that stays behind is sent the whole state."""
+STATE_LOG_BYTES = 4 * LOG_BYTES_MOST
+"""Kept at most for a follower that is being sent the state: without the entries after it, it would need another one."""
 METASTORE_LOG_BYTES = 1 << 20
 """The same for the metastore, whose whole state is not much larger."""
 
@@ -252,7 +254,7 @@ class GroupHost:
         self._more()
 
     def _more(self) -> None:
-        """Set the timer if groups still wait for their turn."""
+        """Set the timer if groups still wait for their turn. (A checkpoint that is being collected sets its own.)"""
         if self._to_tick or self._to_regard or self.journal.durable:
             self._out.timer(TimerName.GROUPS_MORE, 0)
 
@@ -260,6 +262,8 @@ class GroupHost:
         """One kind of work in a step."""
         if self._to_regard:
             self._regard_some()
+        elif self.journal.collecting and not self._to_tick:
+            self.journal.collect_some()
         elif not self.journal.durable:
             self._tick_some()
 
@@ -439,6 +443,7 @@ class GroupHost:
             hosted.reads.clear()
             self.rebuilds.end(hosted.number)
         if ready.leadership_changed:
+            self.transfers.on_leader(hosted)
             self.rebuilds.on_leader(hosted.number)
         self._write(hosted, ready)
         for message in ready.messages:
@@ -456,12 +461,10 @@ class GroupHost:
             self._answer_reads(hosted)
 
     def _write(self, hosted: HostedGroup, ready: RaftReady) -> None:
-        pieces: Sequence[bytes] = ()
         if ready.snapshot is not None:
-            pieces = self.transfers.take_arrived(hosted, ready.snapshot)
-            hosted.client.restore(pieces)
+            self.transfers.take_arrived(hosted, ready.snapshot).install()
             self.rebuilds.end(hosted.number)
-        write = self.journal.write(hosted, ready, pieces)
+        write = self.journal.write(hosted, ready)
         if write.done and not hosted.writing:
             self._release(hosted, write)
         else:
@@ -479,7 +482,7 @@ class GroupHost:
         self._dirty.add(hosted.number)
         hosted.bytes_since += sum(entry.size for entry in entries)
         metastore = hosted.number == METASTORE_GROUP
-        _compact(hosted, METASTORE_LOG_BYTES if metastore else self._log_bytes)
+        _compact(hosted, METASTORE_LOG_BYTES if metastore else self._log_bytes, _kept_from(self, hosted))
 
     def _answer_reads(self, hosted: HostedGroup) -> None:
         applied = hosted.group.log.applied
@@ -535,8 +538,16 @@ def node_of(info: MemberInfo) -> NodeId:
     return info.node
 
 
-def _compact(hosted: HostedGroup, most: int) -> None:
-    """Remove the older half of a log that has grown long. `most`: bytes.
+def _kept_from(host: GroupHost, hosted: HostedGroup) -> int:
+    """The entries after this index are needed for a checkpoint (multiraft/H-11), or by the receiver of a state."""
+    collected = host.journal.collected_from(hosted.number)
+    kept = hosted.group.log.applied if collected is None else collected
+    sent = host.transfers.oldest(hosted.number)
+    return min(kept, sent) if sent is not None and hosted.bytes_since < STATE_LOG_BYTES else kept
+
+
+def _compact(hosted: HostedGroup, most: int, kept_from: int) -> None:
+    """Remove the older half of a log that has grown long. `most`: bytes. `kept_from`: later entries stay.
 
     With 271 groups each kilobyte that a log keeps is a quarter of a megabyte. But if entry 18 goes while an active
     follower is at 17, because its acknowledgement is in flight, it needs the whole state instead of one entry.
@@ -545,7 +556,9 @@ def _compact(hosted: HostedGroup, most: int) -> None:
     kept = log.applied - log.base
     if kept < 2 * LOG_ENTRIES and hosted.bytes_since < most:
         return
-    end = log.applied - min(LOG_ENTRIES, kept // 2)
+    end = min(log.applied - min(LOG_ENTRIES, kept // 2), kept_from)
+    if end <= log.base and kept_from < log.applied:
+        return
     needed = end > hosted.group.matched_by_active
     if needed and kept < 2 * LOG_ENTRIES and hosted.bytes_since < LOG_BYTES_MOST:
         return

@@ -3,6 +3,12 @@
 - multiraft/H-1: Messages that depend on a write are sent when the write is durable. A member without a journal sends
   them at once: after a restart it is another node.
 - multiraft/H-2: A replica whose files may lack something that it has promised does not start.
+- multiraft/H-11: A step collects about `COLLECTED_BYTES` for a checkpoint, however large the state is. The checkpoint
+  is taken when all pieces are there: it has the state at the index at which they were begun, and the log after that
+  index as it is then, so it covers the whole journal. Until then the log keeps these entries.
+
+Example for multiraft/H-11: the checkpoint of a large state begins at index 40. Entries 41 to 90 are applied while its
+pieces are collected. The checkpoint has the state at 40, entries 41 to 90, and the present term and vote.
 
 Example for multiraft/H-1: a follower appends entries 7 and 8 and votes in the same `RaftReady`. Its vote and its
 acknowledgement are a `PendingWrite`. A crash before the journal is durable loses the entries and the vote, and no other
@@ -12,7 +18,8 @@ member has counted on them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -22,7 +29,8 @@ from holdfast.core.model.ids import GroupNumber
 from holdfast.core.model.journal_entries import Began, Dropped, MapSnapshot, Snapshot
 from holdfast.core.model.notices import CheckpointEnded, GroupsWritten
 from holdfast.core.model.object_names import part_name
-from holdfast.core.multiraft.hosted_group import HostedGroup, PendingWrite
+from holdfast.core.model.timer_name import TimerName
+from holdfast.core.multiraft.hosted_group import HostedGroup, PendingWrite, StatePieces
 from holdfast.core.multiraft.persistence import (
     NOTHING,
     GroupHead,
@@ -37,6 +45,22 @@ from holdfast.core.raft.group import RaftReady
 from holdfast.core.raft.raft_messages import RaftSnapshot
 
 PIECES = part_name("raft")
+COLLECTED_BYTES = 256 << 10
+"""Approximate, in a step (multiraft/H-11)."""
+COLLECTING = -1
+"""The ticket of a checkpoint that is not taken yet."""
+
+
+@dataclass(slots=True)
+class _Collection:
+    """The pieces of a checkpoint that is not taken yet (multiraft/H-11)."""
+
+    hosted: HostedGroup
+    snapshot: RaftSnapshot
+    state: StatePieces
+    writes: list[PendingWrite]
+    """They wait for the checkpoint, because the state was installed."""
+    pieces: list[bytes] = field(default_factory=list)
 
 
 class GroupJournal:
@@ -55,7 +79,8 @@ class GroupJournal:
         self._batch: list[tuple[HostedGroup, PendingWrite]] = []
         self._batches: dict[int, list[tuple[HostedGroup, PendingWrite]]] = {}
         self._batch_number = 0
-        self._checkpoints: dict[int, tuple[HostedGroup, PendingWrite]] = {}
+        self._collections: dict[GroupNumber, _Collection] = {}
+        self._checkpoints: dict[int, tuple[HostedGroup, list[PendingWrite]]] = {}
         self.durable: deque[HostedGroup] = deque()
         """A write of theirs has become durable; the host takes them out."""
 
@@ -104,19 +129,22 @@ class GroupJournal:
 
     def drop(self, number: GroupNumber, *, hosted: bool) -> None:
         """Void the files of a replica. `hosted`: it was running."""
+        self.abort_checkpoint(number)
         if self._recovered.pop(number, None) is not None or hosted:
             self._log.note(Dropped(number))
 
     # -- writing
 
-    def write(self, hosted: HostedGroup, ready: RaftReady, pieces: Iterable[bytes] = ()) -> PendingWrite:
-        """`pieces`: the state of its snapshot, if it has one."""
+    def write(self, hosted: HostedGroup, ready: RaftReady) -> PendingWrite:
+        """The client has the state of its snapshot, if it has one."""
         write = PendingWrite(ready.after, ready.written)
         if ready.abandoned and self._log.on:
+            for void in self.abort_checkpoint(hosted.number):
+                # Its promises were those of the generation that is abandoned.
+                void.after, void.written, void.ticket = (), None, 0
             self._log.group_wrote(hosted.number, encoded(GroupWrite(abandoned=True)))
         if ready.snapshot is not None and self._log.on:
-            write.ticket = self._checkpoint(hosted, ready.snapshot, pieces)
-            self._checkpoints[write.ticket] = (hosted, write)
+            self._checkpoint(hosted, ready.snapshot, [write])
         if self._log.on and (ready.must_sync or ready.entries or ready.abandoned):
             arrived = hosted.group.log.snapshot
             installing = arrived.index if arrived is not None else 0
@@ -130,14 +158,60 @@ class GroupJournal:
     def write_out(self, number: GroupNumber) -> None:
         """A checkpoint, so that older segments of the journal can be deleted."""
         hosted = self._hosted.get(number)
-        if hosted is None or hosted.group.log.snapshot is not None:
-            return
-        log = hosted.group.log
-        at = log.applied
-        snapshot = RaftSnapshot(at, log.term(at), log.configuration_at(at))
-        self._checkpoint(hosted, snapshot, hosted.client.pieces())
+        if hosted is not None and hosted.group.log.snapshot is None and number not in self._collections:
+            self._checkpoint(hosted, _present(hosted), [])
 
-    def _checkpoint(self, hosted: HostedGroup, snapshot: RaftSnapshot, pieces: Iterable[bytes]) -> int:
+    def _checkpoint(self, hosted: HostedGroup, snapshot: RaftSnapshot, writes: list[PendingWrite]) -> None:
+        """Begin a checkpoint of the client's state, which is that at the snapshot's index."""
+        before = self.abort_checkpoint(hosted.number)
+        for write in writes:
+            write.ticket = COLLECTING
+        collection = _Collection(hosted, snapshot, hosted.client.pieces(), [*before, *writes])
+        self._collections[hosted.number] = collection
+        self._collect(collection)
+
+    def abort_checkpoint(self, number: GroupNumber) -> list[PendingWrite]:
+        """Forget a checkpoint that is not taken yet. Returns the writes that wait for it."""
+        collection = self._collections.pop(number, None)
+        if collection is None:
+            return []
+        collection.state.close()
+        return collection.writes
+
+    @property
+    def collecting(self) -> bool:
+        return bool(self._collections)
+
+    def collected_from(self, number: GroupNumber) -> int | None:
+        """The log has to keep the entries after this index (multiraft/H-11); None: no checkpoint is begun."""
+        collection = self._collections.get(number)
+        return collection.snapshot.index if collection is not None else None
+
+    def collect_some(self) -> None:
+        """Continue the oldest checkpoint."""
+        if self._collections:
+            self._collect(next(iter(self._collections.values())))
+
+    def _collect(self, collection: _Collection) -> None:
+        hosted = collection.hosted
+        if collection.state.is_void:
+            collection.snapshot = hosted.group.log.snapshot or _present(hosted)
+            collection.state, collection.pieces = hosted.client.pieces(), []
+        size = 0
+        for piece in collection.state:
+            collection.pieces.append(piece)
+            size += len(piece)
+            if size >= COLLECTED_BYTES:
+                self._out.timer(TimerName.GROUPS_MORE, 0)
+                return
+        del self._collections[hosted.number]
+        ticket = self._take(hosted, collection.snapshot, collection.pieces)
+        if collection.writes:
+            for write in collection.writes:
+                write.ticket = ticket
+            self._checkpoints[ticket] = (hosted, collection.writes)
+
+    def _take(self, hosted: HostedGroup, snapshot: RaftSnapshot, pieces: list[bytes]) -> int:
         log = hosted.group.log
         entries = log.entries_from(snapshot.index + 1) if snapshot.index < log.last else ()
         head = encoded(GroupHead(hosted.group.hard, snapshot, entries))
@@ -170,13 +244,19 @@ class GroupJournal:
         found = self._checkpoints.pop(notice.ticket, None)
         if found is None:
             return None
-        hosted, write = found
+        hosted, writes = found
         if notice.well:
-            write.ticket = 0
+            for write in writes:
+                write.ticket = 0
             return hosted
         if self._hosted.get(hosted.number) is hosted:
             snapshot = hosted.group.log.snapshot
             assert snapshot is not None, "a snapshot is installed only when its state is durable"
-            write.ticket = self._checkpoint(hosted, snapshot, hosted.client.pieces())
-            self._checkpoints[write.ticket] = (hosted, write)
+            self._checkpoint(hosted, snapshot, writes)
         return None
+
+
+def _present(hosted: HostedGroup) -> RaftSnapshot:
+    """The state as it is applied."""
+    log = hosted.group.log
+    return RaftSnapshot(log.applied, log.term(log.applied), log.configuration_at(log.applied))

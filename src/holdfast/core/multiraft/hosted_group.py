@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from holdfast.core.model.ids import GroupNumber
+from holdfast.core.model.ids import GroupNumber, MemberId
 from holdfast.core.raft.configuration import NodeId
 from holdfast.core.raft.group import Group, RaftWritten
 from holdfast.core.raft.raft_messages import RaftEntry, RaftMessage, RaftSnapshot
@@ -26,6 +26,31 @@ class LeadChanged(NamedTuple):
 ReplicaNotice = LeadChanged | GroupNotice
 
 
+class StatePieces(Protocol):
+    """The state as of one applied entry, read piece by piece while the group goes on."""
+
+    @property
+    def is_void(self) -> bool:
+        """It cannot be read any more; ask for the present state instead."""
+
+    def __iter__(self) -> Iterator[bytes]: ...
+
+    def __next__(self) -> bytes:
+        """Raises StopIteration when these were all."""
+
+    def close(self) -> None:
+        """It is not read any more. Not needed after the last piece."""
+
+
+class StateFill(Protocol):
+    """A state that is filled piece by piece, beside the one in use."""
+
+    def add(self, piece: bytes) -> None: ...
+
+    def install(self) -> None:
+        """Replace the client's whole state. Called at most once."""
+
+
 class GroupClient(Protocol):
     """The state that a group replicates, on one member. No method may raise."""
 
@@ -38,11 +63,46 @@ class GroupClient(Protocol):
     def on_group(self, notice: ReplicaNotice) -> None:
         """The leader of the group or its configuration has changed."""
 
-    def pieces(self) -> Iterable[bytes]:
-        """The state as of the last applied entry. The result is iterated later, while the state changes."""
+    def pieces(self) -> StatePieces:
+        """The state as of the last applied entry."""
+
+    def fill(self) -> StateFill:
+        """A new state, still empty."""
 
     def restore(self, pieces: Sequence[bytes]) -> None:
         """Replace the whole state; without pieces begin empty."""
+
+
+class ListedPieces:
+    """`StatePieces` of a small state, listed at once."""
+
+    is_void = False
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = iter(list(pieces))
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        return next(self._pieces)
+
+    def close(self) -> None:
+        self._pieces = iter(())
+
+
+class GatheredFill:
+    """`StateFill` of a client with a small state: keeps the pieces, and restores them together."""
+
+    def __init__(self, client: GroupClient) -> None:
+        self._client = client
+        self.pieces: list[bytes] = []
+
+    def add(self, piece: bytes) -> None:
+        self.pieces.append(piece)
+
+    def install(self) -> None:
+        self._client.restore(self.pieces)
 
 
 @dataclass(slots=True)
@@ -62,9 +122,19 @@ class PendingWrite:
 
 @dataclass(slots=True)
 class ArrivingState:
+    sender: MemberId
+    lead_term: int
+    """In which it sends."""
     index: int
     term: int
-    pieces: list[bytes] = field(default_factory=list)
+    fill: StateFill
+    taken: int = 0
+    """Pieces."""
+
+    def is_of(self, sender: MemberId, lead_term: int, snapshot: RaftSnapshot) -> bool:
+        """Pieces of two leaders do not fit together, even at one index (multiraft/H-4)."""
+        mine = (self.sender, self.lead_term, self.index, self.term)
+        return mine == (sender, lead_term, snapshot.index, snapshot.term)
 
 
 class HostedGroup:
@@ -103,7 +173,7 @@ class HostedGroup:
         self.known_to = group.log.last
         """Entries up to this index were in the files, or are applied again: they are not news (raft_partition/Z-10)."""
 
-    def rebuild(self, snapshot: RaftSnapshot, pieces: Sequence[bytes]) -> bool:
+    def rebuild(self, snapshot: RaftSnapshot, fill: StateFill) -> bool:
         """Replace the state by the leader's at an applied index, and apply later entries again (multiraft/H-9). Returns
         whether that was done: not if the log here begins after that index.
         """
@@ -112,7 +182,7 @@ class HostedGroup:
         self.known_to = max(self.known_to, log.applied)
         if index < log.base or log.term(index) != snapshot.term or log.snapshot is not None:
             return False
-        self.client.restore(pieces)
+        fill.install()
         later = log.entries_from(index + 1, upto=log.applied) if index < log.applied else ()
         if commands := [entry for entry in later if entry.data]:
             self.client.apply(commands)

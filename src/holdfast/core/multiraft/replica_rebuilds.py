@@ -12,14 +12,13 @@ own then.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast.core.messages import GroupStateWanted
 from holdfast.core.model.ids import GroupNumber, MemberId
 from holdfast.core.model.levels import ZONE_REPAIRS
 from holdfast.core.multiraft.group_journal import GroupJournal
-from holdfast.core.multiraft.hosted_group import HostedGroup
+from holdfast.core.multiraft.hosted_group import HostedGroup, StateFill
 from holdfast.core.outbox import Outbox
 from holdfast.core.raft.configuration import NodeId
 from holdfast.core.raft.group import Group
@@ -49,7 +48,7 @@ class ReplicaRebuilds:
         self._host = host
         self._ticks: dict[GroupNumber, int] = {}
         """Replicas that are being rebuilt: ticks until the state is requested again."""
-        self._awaiting: dict[GroupNumber, tuple[RaftSnapshot, Sequence[bytes]]] = {}
+        self._awaiting: dict[GroupNumber, tuple[RaftSnapshot, StateFill]] = {}
         """States of their leaders at an index that they have not applied yet."""
 
     @property
@@ -106,9 +105,9 @@ class ReplicaRebuilds:
             self._ticks[number] = AGAIN_TICKS
         return number in self._ticks
 
-    def take(self, hosted: HostedGroup, snapshot: RaftSnapshot, pieces: Sequence[bytes]) -> None:
+    def take(self, hosted: HostedGroup, snapshot: RaftSnapshot, fill: StateFill) -> None:
         """A whole state has arrived that Raft does not install."""
-        self._awaiting[hosted.number] = (snapshot, pieces)
+        self._awaiting[hosted.number] = (snapshot, fill)
         self.on_applied(hosted)
 
     def on_applied(self, hosted: HostedGroup) -> None:
@@ -118,6 +117,7 @@ class ReplicaRebuilds:
         del self._awaiting[hosted.number]
         if hosted.rebuild(*found):
             self.end(hosted.number)
+            self._journal.abort_checkpoint(hosted.number)
             self._journal.write_out(hosted.number)
         else:
             self._request(hosted.number)

@@ -1,7 +1,11 @@
 """Transfer of a group's state to replicas whose missing entries the leader's log no longer has.
 
 - multiraft/H-4: A state is sent as of one index. The receiver's log continues after that index only when the whole
-  state has arrived and is durable.
+  state has arrived and is durable. All its pieces are from one leader in one term: two leaders may order them
+  differently, so half of each may lack an entry.
+- multiraft/H-10: A step reads, or takes, one part of a state, however large the state is. The leader reads the next
+  pieces when they are sent, and the receiver adds them to a new state beside the one in use. If the state cannot be
+  read to its end, or another leader sends one, the receiver begins again.
 
 The parts carry about `STATE_BYTES` each, one at a time: the receiver responds with the number of pieces that it has,
 and only the response to the newest part releases the next. Example: the leader has sent pieces 0-7, and begins again
@@ -14,11 +18,11 @@ with pieces 0-3. The response "8 taken" to its first attempt releases nothing; "
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 from holdfast.core.messages import GroupState, GroupStateTaken, GroupStateWanted
 from holdfast.core.model.ids import MILLISECOND, GroupNumber, MemberId
-from holdfast.core.multiraft.hosted_group import ArrivingState, HostedGroup
+from holdfast.core.multiraft.hosted_group import ArrivingState, HostedGroup, StateFill, StatePieces
 from holdfast.core.outbox import Outbox
 from holdfast.core.raft.configuration import NodeId
 from holdfast.core.raft.raft_messages import RaftKind, RaftMessage, RaftSnapshot
@@ -35,7 +39,7 @@ _TransferKey = tuple[GroupNumber, NodeId]
 class _OutgoingState:
     """A state on its way to one node."""
 
-    def __init__(self, index: int, snapshot: RaftMessage, pieces: Iterable[bytes]) -> None:
+    def __init__(self, index: int, snapshot: RaftMessage, pieces: StatePieces) -> None:
         self.index = index
         self.snapshot = snapshot
         self.sent = 0
@@ -43,8 +47,15 @@ class _OutgoingState:
         self.in_flight_bytes = 0
         """Size of the last part; 0 after its response."""
         self.sent_ns = 0
-        self._pieces: Iterator[bytes] = iter(pieces)
+        self._pieces = pieces
         self._next = next(self._pieces, None)
+
+    @property
+    def is_void(self) -> bool:
+        return self._pieces.is_void and not self.is_complete
+
+    def close(self) -> None:
+        self._pieces.close()
 
     @property
     def is_complete(self) -> bool:
@@ -91,7 +102,10 @@ class SnapshotTransfer:
             state, member, hosted = self._outgoing[key], self._members.get(node), self._hosted.get(number)
             if hosted is None or hosted.group.leading is None:
                 self._drop(key)
-            elif member is not None:
+                continue
+            if state.is_void:
+                state = self._begin_again(hosted, node)
+            if member is not None:
                 self._out.send(member, state.part(number))
                 state.sent_ns = now_ns
                 in_flight += state.in_flight_bytes
@@ -101,34 +115,40 @@ class SnapshotTransfer:
         return any(waiting == number for waiting, _ in self._waiting)
 
     def _drop(self, key: _TransferKey) -> None:
-        del self._outgoing[key]
+        self._outgoing.pop(key).close()
         self._waiting.pop(key, None)
+
+    def oldest(self, number: GroupNumber) -> int | None:
+        """The lowest index of a state of the group that is under way; None: none is."""
+        return min((state.index for key, state in self._outgoing.items() if key[0] == number), default=None)
 
     def send(self, hosted: HostedGroup, message: RaftMessage) -> None:
         """The present state, to `message.to` (multiraft/H-4)."""
         assert message.snapshot is not None and message.snapshot.index == hosted.group.log.applied, (
             "the snapshot has the index of the last applied entry"
         )
-        state = _OutgoingState(message.snapshot.index, message, hosted.client.pieces())
-        self._outgoing[hosted.number, message.to] = state
+        self._open(hosted, message, message.snapshot.index)
         self._waiting[hosted.number, message.to] = None
         self.send_waiting()
 
-    def on_wanted(self, sender: MemberId, message: GroupStateWanted) -> None:
-        """Send the state to a follower that is rebuilt (multiraft/H-9)."""
-        hosted = self._hosted.get(message.group)
-        node = next((node for node, member in self._members.items() if member == sender), None)
-        if hosted is None or node is None or hosted.halted:
-            return
+    def _open(self, hosted: HostedGroup, message: RaftMessage, index: int) -> _OutgoingState:
+        key = (hosted.number, message.to)
+        if key in self._outgoing:
+            self._outgoing[key].close()
+        state = self._outgoing[key] = _OutgoingState(index, message, hosted.client.pieces())
+        return state
+
+    def _begin_again(self, hosted: HostedGroup, node: NodeId) -> _OutgoingState:
+        """The state that was sent cannot be read any more: send the present one."""
+        message, leading = self._present(hosted, node), hosted.group.leading
+        assert message.snapshot is not None and leading is not None
+        leading.snapshot_moved(node, message.snapshot.index)
+        return self._open(hosted, message, message.snapshot.index)
+
+    def _present(self, hosted: HostedGroup, node: NodeId) -> RaftMessage:
         group, log = hosted.group, hosted.group.log
-        if group.leading is None or node not in group.leading.progress:
-            return
-        if (message.group, node) in self._waiting:
-            # The next part of a state for it waits for its turn. A follower that requests its state every two seconds
-            # would never get a second part when the states of many others are sent as well.
-            return
         at = log.applied
-        snapshot = RaftMessage(
+        return RaftMessage(
             kind=RaftKind.SNAPSHOT,
             to=node,
             sender=self._me,
@@ -136,30 +156,56 @@ class SnapshotTransfer:
             term=group.term,
             snapshot=RaftSnapshot(at, log.term(at), log.configuration_at(at)),
         )
-        self.send(hosted, snapshot)
+
+    def on_wanted(self, sender: MemberId, message: GroupStateWanted) -> None:
+        """Send the state to a follower that is rebuilt (multiraft/H-9)."""
+        hosted = self._hosted.get(message.group)
+        node = next((node for node, member in self._members.items() if member == sender), None)
+        if hosted is None or node is None or hosted.halted:
+            return
+        leading = hosted.group.leading
+        if leading is None or node not in leading.progress:
+            return
+        if (message.group, node) in self._waiting:
+            # The next part of a state for it waits for its turn. A follower that requests its state every two seconds
+            # would never get a second part when the states of many others are sent as well.
+            return
+        self.send(hosted, self._present(hosted, node))
 
     def receive(self, sender: MemberId, hosted: HostedGroup, message: GroupState) -> bool:
         """Take a part of a state. False: it is not the part that comes next, and is ignored."""
         snapshot = message.snapshot.snapshot
         if snapshot is None or message.snapshot.to != self._me:
             return False
-        arriving = hosted.arriving
-        if message.first == 0:
-            arriving = hosted.arriving = ArrivingState(snapshot.index, snapshot.term)
-        if arriving is None or (arriving.index, arriving.term) != (snapshot.index, snapshot.term):
+        arriving, lead_term = hosted.arriving, message.snapshot.term
+        if message.first == 0 and (arriving is None or lead_term >= arriving.lead_term):
+            fill = hosted.client.fill()
+            arriving = ArrivingState(sender, lead_term, snapshot.index, snapshot.term, fill)
+            hosted.arriving = arriving
+        if arriving is None or not arriving.is_of(sender, lead_term, snapshot):
             return False
-        if message.first != len(arriving.pieces):
+        if message.first != arriving.taken:
             return False
-        arriving.pieces += message.pieces
-        self._out.send(sender, GroupStateTaken(message.group, snapshot.index, len(arriving.pieces)))
+        for piece in message.pieces:
+            arriving.fill.add(piece)
+        arriving.taken += len(message.pieces)
+        self._out.send(sender, GroupStateTaken(message.group, snapshot.index, arriving.taken))
         return True
 
-    def take_arrived(self, hosted: HostedGroup, snapshot: RaftSnapshot) -> Sequence[bytes]:
+    def take_arrived(self, hosted: HostedGroup, snapshot: RaftSnapshot) -> StateFill:
         arriving, hosted.arriving = hosted.arriving, None
         assert arriving is not None and arriving.index == snapshot.index, (
             "the state arrives before it is installed"
         )
-        return arriving.pieces
+        return arriving.fill
+
+    def on_leader(self, hosted: HostedGroup) -> None:
+        """Drop a state that another member than the leader has begun to send: it sends no more of it."""
+        lead, arriving, log = hosted.group.lead, hosted.arriving, hosted.group.log
+        if log.snapshot is not None and not log.snapshot_handed:
+            return  # It has arrived, and the end of the step installs it.
+        if arriving is not None and lead is not None and self._members.get(lead) != arriving.sender:
+            hosted.arriving = None
 
     def on_state_taken(self, sender: MemberId, message: GroupStateTaken) -> None:
         hosted = self._hosted.get(message.group)

@@ -315,6 +315,12 @@ class Leader:
         if progress.flow is LogFlow.REPLICATE:
             progress.probe()
 
+    def snapshot_moved(self, node: NodeId, index: int) -> None:
+        """It is sent the state at this index instead of an earlier one."""
+        progress = self.progress.get(node)
+        if progress is not None and progress.flow is LogFlow.SNAPSHOT:
+            progress.send_snapshot(index)
+
     def moved(self, node: NodeId) -> None:
         """A part of a snapshot arrived there: it makes progress, though its index does not rise."""
         progress = self.progress.get(node)

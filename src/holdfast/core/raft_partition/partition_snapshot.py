@@ -1,20 +1,18 @@
 """Snapshot of a group's copies of client partitions, as pieces.
 
 The first piece of a copy has the time, the request ids, the counters and the lineages; every other one some entries of
-one map.
+one map (`state_capture`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.store.partition_copy import PartitionCopy
-
-PIECE_ENTRIES = 500
 
 
 class CopyHead(msgspec.Struct, frozen=True, array_like=True):
@@ -51,9 +49,8 @@ _encoder = msgspec.msgpack.Encoder()
 _heads: msgspec.msgpack.Decoder[CopyHead] = msgspec.msgpack.Decoder(CopyHead)
 _pieces: msgspec.msgpack.Decoder[MapPiece] = msgspec.msgpack.Decoder(MapPiece)
 _named: msgspec.msgpack.Decoder[NamedPiece] = msgspec.msgpack.Decoder(NamedPiece)
-_Ending = tuple[int, int, int, int]
+EntryEnding = tuple[int, int, int, int]
 """Time to live in ms, start in ns, maximum idle time in ms, used in ns."""
-_Taken = tuple[str, list[tuple[bytes, bytes]], dict[bytes, _Ending], dict[bytes, int]]
 
 
 def head_of(copy: PartitionCopy, time_ms: int, *, counted: bool) -> bytes:
@@ -72,93 +69,81 @@ def head_of(copy: PartitionCopy, time_ms: int, *, counted: bool) -> bytes:
     )
 
 
-def pieces_of(copies: Mapping[int, PartitionCopy], time_ms: int, *, counted: bool) -> Iterator[bytes]:
-    """Pieces of the present state; later changes do not affect them, however slowly they are read."""
-    taken = {number: _taken(copy, time_ms, counted=counted) for number, copy in copies.items()}
-    if len(copies) == 1:
-        [pieces] = taken.values()
-        return pieces
-    return (
-        _encoder.encode(NamedPiece(number, msgspec.Raw(piece)))
-        for number, pieces in taken.items()
-        for piece in pieces
+def encode_piece(
+    name: str,
+    rows: Sequence[tuple[bytes, bytes]],
+    endings: Mapping[bytes, EntryEnding],
+    hashes: Mapping[bytes, int],
+) -> bytes:
+    """Entries of one map; `endings` and `hashes` have at least those of the entries that have some."""
+    keys = [key for key, _ in rows]
+    timed = [(place, endings[key]) for place, key in enumerate(keys) if key in endings] if endings else []
+    return _encoder.encode(
+        MapPiece(
+            name,
+            keys,
+            [value for _, value in rows],
+            [(place, ttl_ms, stored_ns // MILLISECOND) for place, (ttl_ms, stored_ns, _, _) in timed],
+            [(place, hashes[key]) for place, key in enumerate(keys) if key in hashes] if hashes else [],
+            [
+                (place, max_idle_ms, used_ns // MILLISECOND)
+                for place, (_, _, max_idle_ms, used_ns) in timed
+                if max_idle_ms
+            ],
+        )
     )
 
 
-def _taken(copy: PartitionCopy, time_ms: int, *, counted: bool) -> Iterator[bytes]:
-    taken = [
-        (
-            name,
-            list(held.state.entries.items()),
-            {
-                key: (e.ttl_ms, e.stored_ns, e.max_idle_ms, e.accessed_ns)
-                for key, e in held.state.expiries.items()
-            },
-            dict(held.state.hashes),
-        )
-        for name, held in sorted(copy.maps.items())
-    ]
-    return _walk(head_of(copy, time_ms, counted=counted), taken)
+def named(partition: int, piece: bytes) -> bytes:
+    """A piece of a group with several client partitions."""
+    return _encoder.encode(NamedPiece(partition, msgspec.Raw(piece)))
 
 
-def _walk(head: bytes, taken: list[_Taken]) -> Iterator[bytes]:
-    yield head
-    for name, entries, expiries, hashes in taken:
-        for begin in range(0, len(entries), PIECE_ENTRIES):
-            some = entries[begin : begin + PIECE_ENTRIES]
-            keys = [key for key, _ in some]
-            yield _encoder.encode(
-                MapPiece(
-                    name,
-                    keys,
-                    [value for _, value in some],
-                    [
-                        (place, expiries[key][0], expiries[key][1] // MILLISECOND)
-                        for place, key in enumerate(keys)
-                        if key in expiries
-                    ],
-                    [(place, hashes[key]) for place, key in enumerate(keys) if key in hashes],
-                    [
-                        (place, expiries[key][2], expiries[key][3] // MILLISECOND)
-                        for place, key in enumerate(keys)
-                        if key in expiries and expiries[key][2]
-                    ],
-                )
-            )
+class StagedState:
+    """A state that is being filled from pieces, one by one, beside the one in use."""
+
+    def __init__(self, copies: Mapping[int, PartitionCopy]) -> None:
+        """The copies are new."""
+        self.copies = copies
+        self.time_ms = 0
+        self.counted = False
+        """Updates have terms."""
+        self._headed: set[int] = set()
+        """Copies whose first piece has come."""
+
+    def add(self, data: bytes) -> None:
+        if len(self.copies) == 1:
+            [partition] = self.copies
+        else:
+            piece = _named.decode(data)
+            partition, data = piece.partition, bytes(piece.piece)
+        copy = self.copies[partition]
+        if partition in self._headed:
+            _add_entries(copy, _pieces.decode(data))
+            return
+        head = _heads.decode(data)
+        _begin(copy, head)
+        if not self._headed:
+            self.time_ms, self.counted = head.time_ms, head.counted
+        self._headed.add(partition)
 
 
-def restore(copies: Mapping[int, PartitionCopy], pieces: Sequence[bytes]) -> tuple[int, bool]:
-    """The copies are new. Returns the time in ms, and whether updates have terms."""
-    if not pieces:
-        return 0, False
-    if len(copies) == 1:
-        [copy] = copies.values()
-        return _restore(copy, pieces)
-    by_copy: dict[int, list[bytes]] = {number: [] for number in copies}
-    for data in pieces:
-        named = _named.decode(data)
-        by_copy[named.partition].append(bytes(named.piece))
-    restored = [_restore(copies[number], own) for number, own in by_copy.items()]
-    return restored[0]
-
-
-def _restore(copy: PartitionCopy, pieces: Sequence[bytes]) -> tuple[int, bool]:
-    head = _heads.decode(pieces[0])
+def _begin(copy: PartitionCopy, head: CopyHead) -> None:
     copy.requests.merge(head.requests)
     copy.forgotten_to = head.forgotten_to
     for name, counter in head.counters:
         copy.open(name).updates = UpdateCounter(counter)
     for name, lineage in head.lineages:
         copy.maps[name].lineage = lineage
-    for data in pieces[1:]:
-        piece = _pieces.decode(data)
-        state = copy.maps[piece.map].state
-        state.entries.update(zip(piece.keys, piece.values, strict=True))
-        idles = {place: (max_idle_ms, used_ms) for place, max_idle_ms, used_ms in piece.idles}
-        for place, ttl_ms, stored_ms in piece.expiries:
-            max_idle_ms, used_ms = idles.get(place, (0, 0))
-            state.schedule(piece.keys[place], ttl_ms, max_idle_ms, stored_ms * MILLISECOND)
-            if max_idle_ms:
-                state.use((piece.keys[place],), used_ms * MILLISECOND)
-        state.hashes.update((piece.keys[place], word) for place, word in piece.hashes)
-    return head.time_ms, head.counted
+
+
+def _add_entries(copy: PartitionCopy, piece: MapPiece) -> None:
+    state = copy.maps[piece.map].state
+    state.entries.update(zip(piece.keys, piece.values, strict=True))
+    idles = {place: (max_idle_ms, used_ms) for place, max_idle_ms, used_ms in piece.idles}
+    for place, ttl_ms, stored_ms in piece.expiries:
+        max_idle_ms, used_ms = idles.get(place, (0, 0))
+        state.schedule(piece.keys[place], ttl_ms, max_idle_ms, stored_ms * MILLISECOND)
+        if max_idle_ms:
+            state.use((piece.keys[place],), used_ms * MILLISECOND)
+    state.hashes.update((piece.keys[place], word) for place, word in piece.hashes)

@@ -22,6 +22,8 @@
 - raft_partition/Z-7: A cut is a request of the log, which removes expired entries first. Each replica that applies it
   keeps a pin of each map; all pins of one index are equal. A replica that was filled by a later snapshot has none; one
   that applies its log again after a restart keeps them again, until their lease ends.
+- raft_partition/Z-12: A state is read in pieces while it changes, and is still that of one index: what is about to
+  change is kept first (`state_capture`).
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ from holdfast.core.model.zone_batches import ZoneRequests, ZoneWrite, ZoneWrites
 from holdfast.core.operations.map_operations import decide, decide_whole
 from holdfast.core.operations.move_steps import NOT_FORGOTTEN, decide_move
 from holdfast.core.raft_partition.partition_commands import ZoneCommand
-from holdfast.core.raft_partition.partition_snapshot import pieces_of, restore
+from holdfast.core.raft_partition.partition_snapshot import StagedState
+from holdfast.core.raft_partition.state_capture import StateCapture
 from holdfast.core.store.entry_mapping import NewEntries
 from holdfast.core.store.move_marks import counter_when_opened, is_closed, marks_in, number_above
 from holdfast.core.store.partition_copy import PartitionCopy
@@ -94,6 +97,8 @@ class StateMachine:
         """Index of the command that is being applied."""
         self.counted = False
         """Updates have terms, and counters outlive destroyed maps (raft_partition/Z-6)."""
+        self._captures: list[StateCapture] = []
+        """Being read, so they are informed before anything changes (raft_partition/Z-12)."""
 
     def _new_copy(self, partition: int) -> PartitionCopy:
         return PartitionCopy(partition, 0, self._settings.replication.request_ids, self._entries)
@@ -169,6 +174,8 @@ class StateMachine:
             held.state.settle()
         if decision.updates and isinstance(step, FillMap) and step.round and request.map in copy.maps:
             # They may have been used in the source all the time.
+            for capture in self._captures:
+                capture.keep_idle(copy.maps[request.map].state)
             copy.maps[request.map].state.all_used(self.now_ns())
         ends = isinstance(step, EndMove) and not step.keep and decision.updates
         may_forget = isinstance(step, FillMap) and step.forgets
@@ -211,6 +218,8 @@ class StateMachine:
                 former.append(None)
                 continue
             state = held.state
+            for capture in self._captures:
+                capture.keep(state, key)
             if not plain or state.expiries:
                 former.append(self._write(held, write, term, on_event))
                 continue
@@ -299,6 +308,8 @@ class StateMachine:
         for key in keys:
             expiry = held.state.expiries.get(key)
             if expiry is not None and expiry.max_idle_ms:
+                for capture in self._captures:
+                    capture.keep(held.state, key)
                 held.state.use((key,), self.now_ns() + expiry.max_idle_ms // USES_LOGGED * MILLISECOND)
 
     def must_log(self, request: Request, wall_ms: int) -> bool:
@@ -324,6 +335,11 @@ class StateMachine:
 
     def _apply(self, held: MapReplica, update: Update, term: int, on_event: EventCallback | None) -> None:
         state, key, change = held.state, update.key, update.change
+        for capture in self._captures:
+            if change is Change.CLEAR or change is Change.BEGIN:
+                capture.keep_all(state)
+            elif change is not Change.PIN:
+                capture.keep(state, key)
         keeps = held.changes if self.counted else 0
         old = state.former(key) if keeps or on_event is not None else None
         word = update.key_hash or state.hash_word(key)
@@ -382,16 +398,29 @@ class StateMachine:
 
     # -- the whole state
 
-    def pieces(self) -> Iterator[bytes]:
-        return pieces_of(self.copies, self.time_ms, counted=self.counted)
+    def pieces(self) -> StateCapture:
+        """The state as of the last applied command (raft_partition/Z-12). Close it, or read all of it."""
+        capture = StateCapture(self.copies, self.time_ms, self._captures, counted=self.counted)
+        self._captures.append(capture)
+        return capture
 
-    def restore(self, pieces: Sequence[bytes]) -> None:
-        copies = {partition: self._new_copy(partition) for partition in self.copies}
-        self.time_ms, self.counted = restore(copies, pieces)
-        for copy in copies.values():
+    def staged(self) -> StagedState:
+        """A new state, to be filled with pieces and then installed."""
+        return StagedState({partition: self._new_copy(partition) for partition in self.copies})
+
+    def install(self, staged: StagedState) -> None:
+        """Replace the whole state."""
+        self.time_ms, self.counted = staged.time_ms, staged.counted
+        for copy in staged.copies.values():
             for held in copy.maps.values():
                 held.changes = self._settings.map(held.name).changes_bytes
-        self.copies = copies
+        self.copies = dict(staged.copies)
+
+    def restore(self, pieces: Iterable[bytes]) -> None:
+        staged = self.staged()
+        for piece in pieces:
+            staged.add(piece)
+        self.install(staged)
 
 
 def _is_left_over(answer: Value) -> bool:

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -18,8 +18,10 @@ from holdfast.core.multiraft.hosted_group import LeadChanged, ReplicaNotice
 from holdfast.core.raft.raft_messages import RaftEntry
 from holdfast.core.raft.raft_state import LeaderElected
 from holdfast.core.raft_partition.partition_commands import decode_command
+from holdfast.core.raft_partition.partition_snapshot import StagedState
 from holdfast.core.raft_partition.proposals import STOPPED, Proposals, answer_proposed
 from holdfast.core.raft_partition.read_barrier import ReadBarrier
+from holdfast.core.raft_partition.state_capture import StateCapture
 from holdfast.core.raft_partition.state_machine import Applied, StateMachine
 from holdfast.core.raft_partition.zone_replicas import ZoneReplicas
 from holdfast.core.store.replica import MapReplica
@@ -132,12 +134,21 @@ class ZonePartition:
         self.proposals.lose_waiting()
         self.reads.lose_waiting()
 
-    def pieces(self) -> Iterable[bytes]:
+    def pieces(self) -> StateCapture:
         return self.state.pieces()
 
+    def fill(self) -> ZoneFill:
+        return ZoneFill(self)
+
     def restore(self, pieces: Sequence[bytes]) -> None:
+        staged = self.state.staged()
+        for piece in pieces:
+            staged.add(piece)
+        self.install(staged)
+
+    def install(self, staged: StagedState) -> None:
         """The outcome of earlier proposals is unknown here."""
-        self.state.restore(pieces)
+        self.state.install(staged)
         self._zone.sink.on_marked(self.number)
         self.proposals.lose_placed(STOPPED)
 
@@ -153,3 +164,17 @@ class ZonePartition:
             self.reads.expire(now_ns)
         if self.term and self.state.has_ended(self._out.wall_ms()):
             self.proposals.place(self._zone.command(sweep=True), self.term)
+
+
+class ZoneFill:
+    """A `StateFill`."""
+
+    def __init__(self, partition: ZonePartition) -> None:
+        self._partition = partition
+        self._staged = partition.state.staged()
+
+    def add(self, piece: bytes) -> None:
+        self._staged.add(piece)
+
+    def install(self) -> None:
+        self._partition.install(self._staged)
