@@ -107,6 +107,8 @@ class Cluster:
         self._losses = LostMembers()
         self.damages: list[Damage] = []
         self.moved_ns = 0
+        self.map_moves = 0
+        """Moves of the map in the zone that were begun."""
         self.accepted = False
         self.lost: list[tuple[int, int]] = []
         """Partitions whose copies were all destroyed on purpose, and when: only earlier writes may be lost."""

@@ -106,9 +106,9 @@ def clocks_of(cluster: Cluster) -> Clocks:
 
 def zone_clocks_of(cluster: Cluster) -> Clocks:
     """The same for Raft maps, where the leader's calendar decides when an entry was written and when it ends;
-    the next leader's may be ahead or behind.
+    the next leader's may be ahead or behind. So may that of the member to which a move of the map copies an entry.
     """
-    clocks, apart_ns = clocks_of(cluster), cluster.world.clocks.apart_ns
+    clocks, apart_ns = clocks_of(cluster), cluster.world.clocks.apart_ns * (1 + cluster.map_moves)
     return replace(clocks, early_ns=clocks.early_ns + apart_ns, late_ns=clocks.late_ns + apart_ns)
 
 

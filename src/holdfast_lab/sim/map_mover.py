@@ -73,6 +73,7 @@ class MapMover:
         for process in self._living():
             for move in process.picture.maps.changes.moves.values():
                 before = self._seen.get(move.number)
+                self._cluster.map_moves += before is None
                 if before is None or before < move.phase:
                     self._seen[move.number] = move.phase
                     self._world.marks.hit(f"map move: {move.phase.name.lower()}")
