@@ -25,8 +25,8 @@ import hazelcast
 import pyarrow as pa
 import pytest
 
-from holdfast.aio import BlockingClient, ChangeKind, Client, NearCacheOptions, Serializers
-from holdfast.errors import Denied, Refused, Unknown
+from holdfast.aio import BlockingClient, ChangeKind, Client, NearCacheOptions, Serializers, Transaction
+from holdfast.errors import Denied, Refused, RolledBack, Unknown
 from holdfast_lab.processes.local_cluster import free_ports
 
 STARTER = "com.hazelcast.core.server.HazelcastMemberStarter"
@@ -179,6 +179,59 @@ def test_operations_values_and_listeners(members: Members) -> None:
                 pass
 
     asyncio.run(run())
+
+
+def test_transactions(members: Members) -> None:
+    async def rolled_back(transaction: Transaction) -> None:
+        for name, rest, answer in IN_A_TRANSACTION:
+            assert await getattr(transaction.map("rolled back"), name)(*rest) == answer, name
+        raise ZeroDivisionError
+
+    async def transfer(transaction: Transaction, number: int) -> None:
+        accounts = transaction.map("accounts")
+        giver, taker = sorted((number % 5, (number + 2) % 5))  # one order of locks
+        await accounts.set(giver, await accounts.get_for_update(giver) - 1)
+        await accounts.set(taker, await accounts.get_for_update(taker) + 1)
+
+    async def run() -> None:
+        async with Client(members.addresses, cluster_name="aio") as client:
+            with pytest.raises(ZeroDivisionError):
+                await client.transact(rolled_back)
+            assert await client.map("rolled back").is_empty()
+            accounts = client.map("accounts")
+            await accounts.put_all(dict.fromkeys(range(5), 100))
+            # Two transactions of one client exclude each other.
+            async with asyncio.TaskGroup() as tasks:
+                for number in range(40):
+                    tasks.create_task(client.transact(lambda each, number=number: transfer(each, number)))
+            totals = await accounts.get_all(range(5))
+            assert sum(totals.values()) == 500
+            async with client.transaction() as first:
+                await first.map("accounts").set(0, 0)
+                with pytest.raises(RolledBack):
+                    await client.transact(lambda each: transfer(each, 0), timeout_s=0.3, attempts=1)
+
+    asyncio.run(run())
+
+
+IN_A_TRANSACTION: list[tuple[str, tuple[Any, ...], Any]] = [
+    ("put", ("k", 1), None),
+    ("put", ("k", 2), 1),
+    ("keys", (), ["k"]),
+    ("values", (), [2]),
+    ("get_for_update", ("k",), 2),
+    ("put_if_absent", ("k", 3), 2),
+    ("replace", ("none", 4), None),
+    ("contains_key", ("k",), True),
+    ("remove_if_same", ("k", 5), False),
+    ("remove", ("k",), 2),
+    ("delete", ("k",), None),
+    ("set", ("k", 6), None),
+    ("get", ("k",), 6),
+    ("replace_if_same", ("k", 5, 7), False),
+    ("replace_if_same", ("k", 6, 7), True),
+]
+"""Hazelcast's members do not show the effects of `replace_if_same` to the transaction, nor its changes in `size`."""
 
 
 def test_near_caches_and_threads(members: Members) -> None:
