@@ -7,6 +7,7 @@ from typing import Protocol
 
 from holdfast.core.model.operations import WrittenRow
 from holdfast.core.model.records import Record
+from holdfast.core.primary_backup.ack_batch import AckBatch
 from holdfast.core.store.partition_copy import PartitionCopy
 from holdfast.core.store.replica import AnyReplica, MapReplica
 
@@ -83,6 +84,11 @@ class EntryLane(Protocol):
 
     def settle(self) -> bool:
         """Close the batch if no response has to wait. Returns whether it is closed; otherwise call `close_batch`."""
+
+    def end_buffer(self) -> AckBatch | bool:
+        """Close the batch in the usual case. Returns the batch to whose callbacks the caller adds its own, so that the
+        buffers of a turn can share one; True: no response has to wait; False: it is not closed, use `close_batch`.
+        """
 
     def close_batch(self, done: Callable[[bool], None]) -> None: ...
 

@@ -508,6 +508,10 @@ class RecordedLane:
         """False, so that every batch is closed by a recorded call."""
         return False
 
+    def end_buffer(self) -> bool:
+        """As `settle`."""
+        return False
+
     def close_batch(self, done: Callable[[bool], None]) -> None:
         self._seals += 1
         seal = self._seals

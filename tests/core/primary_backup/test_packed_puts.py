@@ -95,6 +95,18 @@ def test_a_batch_counts_the_bytes_of_its_own_buffer(way: PackedPuts) -> None:
     assert counts(second) == (False, 1, 1)
 
 
+def test_puts_of_one_buffer_are_for_the_same_members_or_are_not(way: PackedPuts) -> None:
+    one, equal = replica(targets=(BEN, CAL)), replica("n", 1, targets=(BEN, CAL))
+    assert way.targets_of([one]) == (BEN, CAL)
+    assert way.targets_of([one, equal, one]) == (BEN, CAL)
+    assert way.targets_of([one, replica("n", 1, targets=(CAL, BEN))]) is None
+    assert way.targets_of([one, replica("n", 1)]) is None
+    assert way.targets_of([replica(), replica(journal="lazy")]) == ()
+    for synced in (replica(journal="sync"), replica(targets=(BEN, CAL), journal="sync")):
+        assert way.targets_of([synced]) is None, "this disk has to have it first"
+        assert way.targets_of([one, synced]) is None
+
+
 def test_an_open_batch_is_found_by_partition_and_number(way: PackedPuts) -> None:
     one, other = AckBatch(1, 0), AckBatch(2, 0)
     open_batches: dict[int, dict[int, AckBatch]] = {}

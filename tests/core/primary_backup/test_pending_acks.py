@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from tests.core.primary_backup.test_lane import BEN, CAL, DAN, ME, PARTITIONS, rest
 from tests.core.primary_backup.test_lane_waits import Everybody, Office
@@ -17,6 +19,7 @@ from holdfast.core.model.notices import Notice, PartitionDrained
 from holdfast.core.model.partition_table import Assignment
 from holdfast.core.model.records import Change, Puts, Record, pack_puts
 from holdfast.core.outbox import Outbox
+from holdfast.core.primary_backup.ack_batch import AckBatch
 from holdfast.core.primary_backup.backlog import RECORD_BYTES
 from holdfast.core.primary_backup.lane import Lane, NoEvents
 from holdfast.core.store.partition_copy import PartitionCopy
@@ -60,6 +63,16 @@ class Packing(Office):
     def end(self, name: str) -> None:
         """End the read buffer, as a session does."""
         if self.lane.settle():
+            self.tell(name, known=True)
+        else:
+            self.close_batch(name)
+
+    def end_buffer(self, name: str) -> None:
+        """End the read buffer, as the poll of many connections does."""
+        ended = self.lane.end_buffer()
+        if isinstance(ended, AckBatch):
+            ended.callbacks.append(lambda known: self.tell(name, known=known))
+        elif ended:
             self.tell(name, known=True)
         else:
             self.close_batch(name)
@@ -115,6 +128,43 @@ def test_a_buffer_that_waits_for_nobody_ends_at_once(primary: Packing, name: str
         assert written == [WrotePuts(0, TERM, puts) if packed else Wrote(0, TERM, [record])]
         assert not primary.appended[0].urgent
     assert primary.left == 0
+
+
+NAMES = ["m", "m", "m", "alone", "lazy", "sync", "deep", "stream"]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_buffers_end_alike_for_sessions_and_for_the_poll(seed: int) -> None:
+    draw = random.Random(seed)
+    pair = (Packing(), Packing())
+    for turn in range(6):
+        for number in range(draw.randrange(1, 6)):
+            buffer = f"{turn}.{number}"
+            for _ in range(draw.choice([0, 1, 1, 2, 5])):
+                name, partition = draw.choice(NAMES), draw.randrange(PARTITIONS)
+                key, kind = draw.choice([b"k", b"l"]), draw.choice(["put"] * 6 + ["record", "rest"])
+                for one in pair:
+                    if kind == "rest":
+                        one.lane.rest_on(one.copies[partition], name)
+                    else:
+                        (one.put if kind == "put" else one.record)(partition, key, name)
+            pair[0].end(buffer)
+            pair[1].end_buffer(buffer)
+        sent, sent_too = pair[0].sent(), pair[1].sent()
+        assert sent == sent_too
+        assert pair[0].appended == pair[1].appended
+        assert pair[0].told == pair[1].told
+        assert pair[0].lane.backlog.bytes == pair[1].lane.backlog.bytes
+        assert pair[0].left == pair[1].left
+        members = [member for member in sent if draw.random() < 0.8]
+        for one in pair:
+            for member in members:
+                for message in sent[member]:
+                    one.acknowledge(member, message)
+            if turn % 2:
+                one.log.on_durable(len(one.appended))
+        assert pair[0].told == pair[1].told
+    assert pair[0].told
 
 
 @pytest.mark.parametrize("packed", [True, False])

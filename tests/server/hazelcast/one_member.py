@@ -41,6 +41,7 @@ from holdfast.core.model.records import Change
 from holdfast.core.model.transaction_orders import TransactionAnswer, TransactionFate
 from holdfast.core.model.zone_batches import ZoneBatch, ZoneBatchDone, ZoneChanges, ZoneWrites
 from holdfast.core.operations.map_operations import version_of
+from holdfast.core.primary_backup.ack_batch import AckBatch
 from holdfast.core.primary_backup.cuts import Cuts, Taken
 from holdfast.core.raft_partition.map_homes import ZoneEntries
 from holdfast.core.raft_partition.state_machine import StateMachine
@@ -73,9 +74,14 @@ class OneLane:
         self.locks_entries = False
         self.open_puts: None = None
         self.settled = False
+        self.batch: AckBatch | None = None
+        """What ended buffers join, unless they are settled."""
 
     def settle(self) -> bool:
         return self.settled
+
+    def end_buffer(self) -> AckBatch | bool:
+        return self.settled or self.batch or False
 
     def locked(self, copy: PartitionCopy, name: str, key: bytes) -> bool:
         return False

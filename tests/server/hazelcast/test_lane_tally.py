@@ -114,8 +114,15 @@ def test_writes_that_are_held_back_count_when_they_are_answered(way: str) -> Non
     assert counted(tally) == {"get": (2, 4000), "set": (3, 30_000_000), "delete": (1, 10_000_000)}
     assert tally.unknown == 0
     serve(WAYS[way], tally, PUT, PUT)
+    taken = tally.take_writes()
+    serve(WAYS[way], tally, GET, PUT, SET)
+    tally.add_writes(taken)
+    tally.settle(taken, 5, False)
+    assert tally.unknown == 4
     tally.settle(tally.take_writes(), 5, False)
-    assert tally.unknown == 2
+    assert tally.unknown == 4, "each write counts once"
+    tally.close(lambda: 7, 0)
+    assert counted(tally)["get"] == (3, 4007)
 
 
 @pytest.mark.parametrize("way", WAYS)

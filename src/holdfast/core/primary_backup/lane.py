@@ -32,7 +32,7 @@ from holdfast.core.model.update_counter import UpdateCounter
 from holdfast.core.operations.map_operations import new_ttl
 from holdfast.core.outbox import Outbox
 from holdfast.core.primary_backup import packed_puts_cy
-from holdfast.core.primary_backup.ack_batch import Completion, Written
+from holdfast.core.primary_backup.ack_batch import AckBatch, Completion, Written
 from holdfast.core.primary_backup.assignment_changes import retarget
 from holdfast.core.primary_backup.client_acks import ClientAcks
 from holdfast.core.primary_backup.packed_puts_cy import PackedPuts
@@ -477,6 +477,17 @@ class Lane:
             return False
         self._begin_buffer()
         return True
+
+    def end_buffer(self) -> AckBatch | bool:
+        """Close the batch in the usual case. Returns the batch to whose callbacks the caller adds its own, so that the
+        buffers of a turn can share one; True: no response has to wait; False: it is not closed, use `close_batch`.
+        """
+        if self.open_records or self._reads or not self.open_puts:
+            return self.settle()
+        ended = self.batches.end_puts(self.open_puts)
+        if ended is not False:
+            self.open_puts = []
+        return ended
 
     def close_batch(self, done: Completion) -> None:
         """`done` is called when every sync backup has acknowledged the writes of this read buffer, and has confirmed

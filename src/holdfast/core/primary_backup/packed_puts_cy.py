@@ -57,6 +57,8 @@ class PackedPuts(Protocol):
 
     def settle(self, puts: list[MapReplica], unsent: list[MapReplica], /) -> None: ...
 
+    def targets_of(self, puts: list[MapReplica], /) -> tuple[str, ...] | None: ...
+
     def lay_out(
         self,
         puts: list[MapReplica],
@@ -160,6 +162,17 @@ def settle(puts: list[MapReplica], unsent: list[MapReplica]) -> None:
             unsent.append(held)
         each.closed = len(sizes) // PAIR
         each.closed_bytes = len(data)
+
+
+def targets_of(puts: list[MapReplica]) -> tuple[str, ...] | None:
+    """The members that get the puts of all these replicas; None: they differ, or some must be on this disk first."""
+    held: MapReplica = puts[0]
+    targets: tuple[str, ...] = held.targets
+    for held in puts:
+        others: tuple[str, ...] = held.targets
+        if held.journal == "sync" or (others is not targets and others != targets):
+            return None
+    return targets
 
 
 @cython.cfunc

@@ -141,6 +141,26 @@ class PendingAcks:
             self._puts.settle(puts, self.unsent_puts)
         return True
 
+    def end_puts(self, puts: list[MapReplica]) -> AckBatch | bool:
+        """End a read buffer of stored entries, if all of them are for the same members. Returns the batch that it has
+        joined, which gets the callback; True: its responses need not wait; False: nothing was done.
+        """
+        targets = self._puts.targets_of(puts)
+        if targets is None:
+            return False
+        if not targets:
+            self._settled = True
+            self._puts.settle(puts, self.unsent_puts)
+            return True
+        batch = self._joinable.get(targets) or self._begin(targets)
+        backlog = self.backlog
+        size = self._puts.close(batch, puts, self._of_partition, self.unsent_puts, backlog.slow)
+        batch.size += size
+        backlog.bytes += size
+        if backlog.bytes > backlog.most:
+            backlog.grown()
+        return batch if batch.need or batch.slow_async or not batch.on_disk else True
+
     def close_batch(
         self, records: list[Written], puts: list[MapReplica], reads: PendingReads, done: Completion
     ) -> None:

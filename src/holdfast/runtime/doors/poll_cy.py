@@ -16,6 +16,8 @@ One source, used as plain Python and compiled; compiled code makes the system ca
   the next connection.
 - runtime/P-3: Large responses are sent immediately, one by one, and large values from where they are stored. Gathered,
   they would need new memory from the system in each call, which costs more than the responses.
+- runtime/P-4: A response to a write leaves when the batch that its read buffer has joined is safe, and not before. The
+  buffers of a call that have joined the same batch share its callback.
 
 With TLS the bytes of a read are decrypted first and those of a response are encrypted last (`tls_records`). The rest is
 the same, except that large values are neither received directly into their final buffer nor sent from where they are.
@@ -26,7 +28,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from functools import partial
 from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, epoll
 from ssl import SSLError
 from typing import Any, Protocol
@@ -350,6 +351,49 @@ class Wire:
 
 
 @cython.cclass
+class HeldAnswers:
+    """Responses of a turn that wait for the same batch, and its callback."""
+
+    buffers: list[tuple[Wire, Flow, bytes]]
+    taken: list[int]
+    _tally: Any
+    _clock: Any
+    _began_ns: cython.longlong
+
+    def __init__(self, tally: Any, clock: Callable[[], int], began_ns: cython.longlong) -> None:
+        self.buffers = []
+        """The connection of each read buffer, its flow, and the responses."""
+        self.taken = tally.take_writes() if tally is not None else []
+        """Their writes, counted."""
+        self._tally: Any = tally
+        self._clock: Any = clock
+        self._began_ns = began_ns
+
+    def __call__(self, safe: bool) -> None:
+        """The batch is safe on every sync backup, or its outcome will never be known."""
+        wire: Wire
+        flow: Flow
+        answers: bytes
+        if self._tally is not None:
+            self._tally.settle(self.taken, self._clock() - self._began_ns, safe)
+        for wire, flow, answers in self.buffers:
+            flow.held -= len(answers)
+            assert flow.held >= 0, "each batch is settled once"
+            if wire.closing:
+                continue
+            if safe:
+                wire.write(answers)
+            else:
+                wire.connection.unknown(answers)
+            if not wire.closing:
+                if wire.unsent:
+                    wire.connection.recount()
+                if not wire.fast_path:
+                    # The connection may have been waiting for room.
+                    wire.connection.retry()
+
+
+@cython.cclass
 class Poll:
     descriptors: epoll
     fd: cython.int
@@ -371,6 +415,7 @@ class Poll:
     _departing: list[OutgoingFrames]
     _unsealed: bytearray
     _answered: list[Wire]
+    _held: dict[Any, HeldAnswers]
     _come: cython.Py_ssize_t
     _wrote: cython.bint
     _busy: cython.bint
@@ -404,6 +449,8 @@ class Poll:
         self._unsealed = bytearray()
         self._answered = []
         """Their connections."""
+        self._held = {}
+        """By batch: responses of this call."""
         self._come = 0
         """Bytes received that the door has not counted."""
         self._wrote = False
@@ -488,6 +535,7 @@ class Poll:
                 else:
                     wire.change(wire.watched & OUT)
         self._send_all()
+        self._held.clear()
         if self._tally is not None:
             self._tally.close(self._clock, self._began_ns)
         if self._wrote:
@@ -692,13 +740,14 @@ class Poll:
         settled: cython.bint = True
         if unsealed:
             self._wrote = True
-            if wire.lane.settle():
+            ended: Any = wire.lane.settle() if wire.collects_acks else wire.lane.end_buffer()
+            if ended is True:
                 out += unsealed
                 unsealed.clear()
             elif wire.collects_acks:
                 settled = False
             else:
-                self._hold(wire, bytes(unsealed))
+                self._hold(wire, bytes(unsealed), ended)
                 unsealed.clear()
         if settled and wire.closing:
             # The connection broke while safe responses were sent, or its client has left too many unread.
@@ -735,39 +784,23 @@ class Poll:
         return at if at < size else size - 1
 
     @cython.cfunc
-    def _hold(self, wire: Wire, answers: bytes) -> cython.void:
-        wire.flow.held += len(answers)
-        taken = self._tally.take_writes() if self._tally is not None else None
-        wire.lane.close_batch(partial(self.settle, wire, wire.flow, answers, taken, self._began_ns))
-        if wire.flow.held > COUNTED_BYTES:
+    def _hold(self, wire: Wire, answers: bytes, batch: Any) -> cython.void:
+        """Hold these responses until the batch that their buffer has joined is safe. False: close one for them."""
+        flow: Flow = wire.flow
+        held: HeldAnswers | None = self._held.get(batch)
+        if held is None:
+            held = HeldAnswers(self._tally, self._clock, self._began_ns)
+            if batch is not False:
+                self._held[batch] = held
+                batch.callbacks.append(held)
+        elif self._tally is not None:
+            self._tally.add_writes(held.taken)
+        flow.held += len(answers)
+        held.buffers.append((wire, flow, answers))
+        if batch is False:
+            wire.lane.close_batch(held)
+        if flow.held > COUNTED_BYTES:
             wire.connection.recount()
-
-    def settle(
-        self,
-        wire: Wire,
-        flow: Flow,
-        answers: bytes,
-        taken: list[int] | None,
-        began_ns: int,
-        safe: bool,
-    ) -> None:
-        """The batch is safe on every sync backup, or its outcome will never be known. `taken`: its writes, counted."""
-        if taken is not None and self._tally is not None:
-            self._tally.settle(taken, self._clock() - began_ns, safe)
-        flow.held -= len(answers)
-        assert flow.held >= 0, "each batch is settled once"
-        if wire.closing:
-            return
-        if safe:
-            wire.write(answers)
-        else:
-            wire.connection.unknown(answers)
-        if not wire.closing:
-            if wire.unsent:
-                wire.connection.recount()
-            if not wire.fast_path:
-                # The connection may have been waiting for room.
-                wire.connection.retry()
 
     @cython.cfunc
     def _look_at(self, wire: Wire) -> cython.void:

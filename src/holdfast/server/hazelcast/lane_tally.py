@@ -68,6 +68,18 @@ class LaneTally:
         self.counts = taken[:READS_COUNTED] + [0] * (len(taken) - READS_COUNTED)
         return taken
 
+    @cython.ccall
+    def add_writes(self, taken: list[int]) -> cython.void:
+        """Add the writes since the last time to those that `take_writes` has returned."""
+        number: cython.Py_ssize_t
+        count: cython.longlong
+        counts: list[int] = self.counts
+        for number in range(READS_COUNTED, len(counts)):
+            count = counts[number]
+            if count:
+                counts[number] = 0
+                taken[number] += count
+
     def settle_forwarded(self, kinds: bytes, took_ns: cython.longlong, unknown: cython.longlong) -> None:
         """Another member has carried out these operations (places in `COUNTED`). `unknown`: writes among them whose
         outcome will never be known.
