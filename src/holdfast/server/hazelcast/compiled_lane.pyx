@@ -257,6 +257,7 @@ cdef class PrimarySink:
     # of the map
     cdef str name
     cdef bint reads_only
+    cdef bint looked
     cdef bint leaves
     cdef bint listened
     cdef bint times_known
@@ -311,8 +312,7 @@ cdef class PrimarySink:
         self.reads_only = type(served) is tuple
         self.name = served[0] if self.reads_only else served
         self.listened = len(self.listening) and self.name in self.listening
-        self.leaves = self.away is not None and not self.forwards.stays(self.name)
-        self.times_known = False
+        self.times_known = self.looked = False
         return 0
 
     cdef int end(self) except -1:
@@ -353,10 +353,15 @@ cdef class PrimarySink:
         cdef bytearray frames, kinds
         cdef unsigned char *to
         cdef Py_ssize_t expected
-        if not self.leaves or frame.partition >= len(self.away) or self.leading[frame.partition] is not None:
+        if self.away is None or frame.partition >= len(self.away) or self.leading[frame.partition] is not None:
             return GENERAL
         outgoing = self.away[frame.partition]
         if outgoing is None or (self.reads_only and not frame.row.reads):
+            return GENERAL
+        if not self.looked:
+            self.leaves = not self.forwards.stays(self.name)
+            self.looked = True
+        if not self.leaves:
             return GENERAL
         frames, kinds = outgoing.frames, outgoing.kinds
         if not len(frames):
