@@ -313,3 +313,94 @@ def test_a_first_frame_of_another_length_is_of_another_version() -> None:
 def test_a_key_is_at_least_a_type() -> None:
     key_at = parsed(GET)[6]
     assert parsed(changed(GET, key_at, "<i", SHORTEST_DATA - 1)) == NOTHING
+
+
+def test_what_is_for_the_session_says_nothing_else() -> None:
+    assert NO_BATCH == (0, None, 0, 0, 0, 0)
+
+
+def test_both_times_have_limits() -> None:
+    longer = request(
+        0x014400, "m", KEYS[0], VALUES[0], partition=0, ttl_ms=5, word=0, number=1, max_idle_ms=5
+    )
+    assert parsed(longer)[3:5] == (5, 5)
+    for at in (30, 38):
+        for wrong in (-2, LONGEST_MS + 1):
+            assert parsed(changed(longer, at, "<q", wrong)) == NOTHING
+
+
+def data_frame(size: int, flags: int) -> bytes:
+    return struct.pack("<iHiI", size, flags, 0, 7) + bytes(size - SHORTEST_DATA)
+
+
+def test_a_name_is_not_shorter_than_its_header() -> None:
+    """Although a key seems to begin in the last byte of the header."""
+    head = GET[:30] + struct.pack("<iH", NAME_HEADER - 1, 0)
+    assert parsed(head + data_frame(256, 0x2000)[1:]) == NOTHING
+
+
+@pytest.mark.parametrize("kind", [row.kind for row in LANE_ROWS if row.expects])
+def test_no_frame_stands_for_a_key_that_is_odd(kind: int) -> None:
+    """Not even what happens to begin the buffer."""
+    row = row_of(kind)
+    assert row is not None
+    before = data_frame(20, row.expected_flags)
+    whole = request(kind, "m", KEYS[0], VALUES[0], partition=0, ttl_ms=5, word=0, number=1)
+    key_at = parsed(before + whole, len(before))[6]
+    assert parsed(changed(before + whole, key_at, "<i", 1), len(before)) == NOTHING
+
+
+@pytest.mark.parametrize("kind", [GET_ALL, PUT_ALL])
+def test_a_batch_is_read_where_it_begins(kind: int) -> None:
+    before = bytes(50)
+    whole = before + batch(kind, "a name of some length", [(KEYS[0], VALUES[0], 0)], partition=0)
+    at, size = len(before), len(whole)
+    end, row, _, name_at, list_at, _ = parse_batch(whole, at, size, LONGEST, LONGEST)
+    assert (end, row, whole[name_at:list_at]) == (size, BY_KIND[kind], b"a name of some length")
+    for cut in range(at, size):
+        assert parse_batch(whole[:cut], at, cut, LONGEST, LONGEST) == NO_BATCH
+    assert (
+        parse_batch(changed(whole, name_at - NAME_HEADER, "<i", LONGEST), at, size, LONGEST, LONGEST)
+        == NO_BATCH
+    )
+    assert parse_batch(changed(whole, at + 4, "<H", 0xC001), at, size, LONGEST, LONGEST)[1] is row, (
+        "flags that say nothing of fragments do not matter"
+    )
+
+
+def test_a_batch_may_have_an_empty_name() -> None:
+    whole = batch(GET_ALL, "", [(KEYS[0], VALUES[0], 0)], partition=0)
+    assert parse_batch(whole, 0, len(whole), LONGEST, LONGEST)[1] is BY_KIND[GET_ALL]
+
+
+def test_the_first_frame_of_a_batch_has_a_byte_more_at_most() -> None:
+    whole = batch(GET_ALL, "m", [(KEYS[0], VALUES[0], 0)], partition=0)
+    for more in range(4):
+        longer = changed(whole[:22] + bytes(more) + whole[22:], 0, "<i", 22 + more)
+        found = parse_batch(longer, 0, len(longer), LONGEST, LONGEST)
+        assert (found != NO_BATCH) is (more <= 1)
+
+
+def test_the_list_of_a_batch_is_not_in_its_head() -> None:
+    """Although the correlation id looks like the beginning of a list: the name's length is negative."""
+    correlation = struct.pack("<iHH", NAME_HEADER, 0x1000, 256)
+    (number,) = struct.unpack("<q", correlation)
+    head = struct.pack("<iHiqi", 22, 0xC000, GET_ALL, number, 0) + struct.pack("<iHH", -12, 0, 7)
+    whole = head.ljust(16 + 256, b"\0") + struct.pack("<iH", NAME_HEADER, 0x2800)
+    assert parse_batch(whole, 0, len(whole), LONGEST, LONGEST) == NO_BATCH
+
+
+def test_a_value_of_a_batch_that_is_odd_does_not_end_it_elsewhere() -> None:
+    """Not even where the buffer begins with the end of a list."""
+    before = struct.pack("<iH", NAME_HEADER, 0x2800)
+    whole = before + batch(PUT_ALL, "m", [(KEYS[0], VALUES[0], 0)], partition=0)
+    list_at = parse_batch(whole, len(before), len(whole), LONGEST, LONGEST)[4]
+    value_at = list_at + NAME_HEADER + len(KEYS[0]) + DATA_AT
+    broken = changed(whole, value_at, "<i", 1)
+    assert parse_batch(broken, len(before), len(whole), LONGEST, LONGEST) == NO_BATCH
+
+
+@pytest.mark.parametrize("keys", [1000, 1001])
+def test_a_batch_of_many_keys_is_left(keys: int) -> None:
+    whole = batch(GET_ALL, "m", [(int_data(0), b"", 0)] * keys, partition=0)
+    assert parse_batch(whole, 0, len(whole), LONGEST, LONGEST)[5] == (keys if keys == 1000 else 0)
