@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from io import StringIO
 from typing import Any
 
 import pytest
 from rich.console import Console
-from tests.cli.test_commands import own
+from tests.cli.test_commands import answering, own, run
 from tests.statuses import status
 
 from holdfast.cli import status as inspection
@@ -121,3 +122,26 @@ def test_a_watch_asks_another_member_when_the_one_it_asks_goes_away(monkeypatch:
     answers["127.0.0.1:5702"] = Denied("no")
     with pytest.raises(Denied):
         looks.look()
+
+
+def test_status_names_what_the_asked_member_advises_when_others_do_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    advice = "the rest is no majority: holdfast member evict b --without-majority"
+    seen = own("a", safe=False, unsafe_reason=advice)
+    answering(monkeypatch, {"127.0.0.1:5701": seen, "127.0.0.1:5702": OSError("refused")})
+    told = json.loads(run("status", "--json").output)
+    assert told["unsafe_reason"] == f"1 of 2 members do not answer; name of a: {advice}"
+
+
+def test_a_restarted_process_does_not_answer_for_the_member_that_was_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its cluster waits for the old one, which has ended: the new one holds nothing."""
+    answering(monkeypatch, {"127.0.0.1:5701": own("a"), "127.0.0.1:5702": own("new", safe=False)})
+    told = json.loads(run("status", "--json").output)
+    (restarted,) = [each for each in told["members"] if each["uuid"] == "b"]
+    assert restarted["status"] is None
+    assert told["unsafe_reason"] == "1 of 2 members do not answer"
+    assert "was restarted" in restarted["error"]
+    assert "restarted" in run("status").output

@@ -27,6 +27,7 @@ from holdfast.cli.unit_types import Seconds
 from holdfast.client_core.routing import parse_addresses
 from holdfast.core.model.ids import Address
 from holdfast.core.model.member_status import (
+    RESTARTED,
     BaselineStatus,
     FeatureLevel,
     ListedMember,
@@ -95,7 +96,9 @@ class Report:
     def unsafe_reason(self) -> str:
         """Why a crash now could lose data, as any member sees it; empty if the cluster is safe."""
         if self.silent:
-            return f"{len(self.silent)} of {len(self.seen.members)} members do not answer"
+            found = f"{len(self.silent)} of {len(self.seen.members)} members do not answer"
+            seen = self.seen
+            return found if seen.safe else f"{found}; {seen.name}: {seen.unsafe_reason}"
         stamps = {status.table.stamp for status in self.own.values()}
         if len(stamps) > 1:
             return f"members have {len(stamps)} different partition tables"
@@ -180,9 +183,15 @@ def gather(address: str, credentials: Credentials) -> Report:
 
     def own(member: ListedMember) -> None:
         try:
-            report.own[member.uuid] = ask(str(member.door), credentials)
+            found = ask(str(member.door), credentials)
         except (HoldfastError, OSError) as error:
             report.silent[member.uuid] = str(error)
+        else:
+            # A new process at the address of one that has ended knows nothing of what that one held.
+            if found.uuid == member.uuid:
+                report.own[member.uuid] = found
+            else:
+                report.silent[member.uuid] = RESTARTED
 
     with ThreadPoolExecutor(ASKED_AT_A_TIME) as threads:
         list(threads.map(own, report.seen.members))
@@ -267,7 +276,8 @@ def _row(report: Report, member: ListedMember, own: MemberStatus | None) -> list
     start = [member.name or member.uuid[:8], str(member.door)]
     owns = [str(member.primaries), str(member.backups)]
     if own is None:
-        return [*start, Text("silent", "red"), *owns]
+        restarted = report.silent.get(member.uuid) == RESTARTED
+        return [*start, Text("restarted" if restarted else "silent", "red"), *owns]
     roles = (("master", member.master), ("lite", member.lite), ("outside", member.outside))
     role = " ".join(word for word, holds in roles if holds) or "data"
     role += {"leave": " leaving", "lite": " becoming lite", "data": " to get data"}.get(own.desired_state, "")

@@ -21,6 +21,14 @@ from holdfast.core.state_transfer.map_copies import MapCopies
 LATE_NS = 2 * SECOND
 """Records without acknowledgements of backups for so long are reported."""
 
+WITH_FILES = (
+    "Start the members that held them again, with their files. If these are gone for good, accept the loss of their "
+    "data: holdfast cluster accept-loss"
+)
+IN_MEMORY = (
+    "If the members that held them still run, reconnect them. If their processes have ended, what they held in memory "
+    "is gone, and a restart brings nothing back. Accept the loss: holdfast cluster accept-loss"
+)
 BEATS_MISSED = 3
 """A member's report counts until so many of its heartbeats are missing."""
 
@@ -163,10 +171,8 @@ class Safety:
         rows = self._table_replication.table.rows
         waiting = sum(bool(row.version) and not here.intersection(row.replicas) for row in rows)
         if waiting and self._membership.cluster_state.migrates:
-            return (
-                f"; {waiting} partitions have no copy here. Start the members that held them again, with their files. "
-                "If these are gone for good, accept the loss of their data: holdfast cluster accept-loss"
-            )
+            advice = WITH_FILES if self._settings.persistence.directory else IN_MEMORY
+            return f"; {waiting} partitions have no copy here. {advice}"
         state = self._membership.cluster_state
         if not state.migrates:
             missing = ", ".join(info.name for info in self._membership.missing())

@@ -68,7 +68,8 @@ class Alarms:
         self._minority = alone
         if alone:
             silent = sorted(self._suspects.values())
-            return [Note(MINORITY, {"silent": silent, "members": len(self._picture.members())}, "error")]
+            fields = {"silent": silent, "members": len(self._picture.members())}
+            return [Note(MINORITY, {**fields, "advice": self._picture.silence_problem()}, "error")]
         return [Note(MAJORITY, {}, "warning")]
 
     def _losses(self) -> list[Note]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from tests.lab.sim.stage import Stage, settings
 from tests.lab.sim.way_out import named
@@ -34,6 +36,29 @@ def test_nothing_is_given_up_while_a_majority_is_heard() -> None:
     assert rejection(one, three, without_majority=False) == ""
     assert "cannot evict the member that handles this request" in rejection(one, one)
     assert rejection(one, two) != ""
+
+
+@pytest.mark.parametrize(
+    ("files", "advice"),
+    [
+        (False, "If the members that held them still run, reconnect them. If their processes have ended"),
+        (True, "Start the members that held them again, with their files. If these are gone for good"),
+    ],
+)
+def test_lost_partitions_are_sought_where_they_may_be(files: bool, advice: str) -> None:
+    """A member without files that is started again brings nothing back."""
+    chosen = settings(persistence={"directory": "files"}) if files else settings()
+    stage = Stage(3, settings=chosen)
+    one, *gone = stage.processes
+    for process in gone:
+        process.crash()
+    stage.wait(20)
+    evict = Evict(ids(*gone), without_majority=True)
+    one.step(partial(one.driver.handle, ActionRequested(evict)))
+    stage.wait(20)
+    said = one.picture.unsafe_reason()
+    assert advice in said
+    assert named(said) == "cluster accept-loss"
 
 
 @pytest.mark.rule("membership/M-2")

@@ -8,6 +8,7 @@ from base64 import b64encode
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 from tests.runtime.http.test_http_door import OPEN, asked, door_of, values
 from tests.runtime.in_process.test_embedded import cluster, member, run
@@ -15,7 +16,7 @@ from tests.runtime.in_process.test_embedded import cluster, member, run
 from holdfast import aio
 from holdfast.core.model.member_status import RunningMigration
 from holdfast.errors import Unknown
-from holdfast.runtime.http import console_errands
+from holdfast.runtime.http import console_errands, every_member
 
 
 def test_a_forwarded_action_without_an_answer_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,6 +42,25 @@ async def of_all(door: Any, query: str, **headers: str) -> list[dict[str, Any]]:
     assert status == 200, body
     found: list[dict[str, Any]] = json.loads(body)["members"]
     return found
+
+
+def test_a_restarted_process_does_not_answer_for_the_member_that_was_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ask = every_member.ask
+
+    def restarted(*asked: Any, **more: Any) -> Any:
+        return msgspec.structs.replace(ask(*asked, **more), uuid="another")
+
+    async def story() -> None:
+        async with cluster(2, **OPEN) as (first, second):
+            monkeypatch.setattr(every_member, "ask", restarted)
+            told = {one["uuid"]: one for one in await of_all(door_of(first), "status")}
+            assert told[first.uuid]["answer"]["uuid"] == first.uuid
+            assert told[second.uuid]["answer"] is None
+            assert "was restarted" in told[second.uuid]["error"]
+
+    run(story())
 
 
 async def reads(door: Any) -> dict[str, int]:

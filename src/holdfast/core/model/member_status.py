@@ -15,6 +15,9 @@ from holdfast.config.addresses import format_address
 from holdfast.core.model.ids import Address
 from holdfast.core.model.result_columns import column
 
+RESTARTED = "its process has ended and was restarted: the new one is not in this cluster yet"
+"""Why an answer from a member's address does not count: another process gave it."""
+
 
 class ListedMember(msgspec.Struct, frozen=True, kw_only=True):
     """A member of the cluster, as the member that answers knows it."""

@@ -18,6 +18,7 @@ from holdfast.actions.operator_action import OperatorQuery
 from holdfast.client.connection import Credentials
 from holdfast.client.operator import ask
 from holdfast.core.model.ids import Address
+from holdfast.core.model.member_status import RESTARTED, MemberStatus
 from holdfast.core.model.views import MemberInfo
 from holdfast.errors import HoldfastError
 from holdfast.runtime.http.member_http import HttpHost
@@ -85,6 +86,8 @@ class EveryMember:
         except Exception as error:  # noqa: BLE001  (an error of ours is shown as that of this member)
             self._host.faulty(f"the query {query.declared.name}", error)
             return MemberAnswer(info.uuid, info.name, None, f"{type(error).__name__}: {error}")
+        if isinstance(found, MemberStatus) and found.uuid != info.uuid:
+            return MemberAnswer(info.uuid, info.name, None, RESTARTED)
         return MemberAnswer(info.uuid, info.name, found, "")
 
     async def _here(self, query: OperatorQuery) -> tuple[Any, str]:
