@@ -16,7 +16,7 @@ from tests.core.transactions.one_member import (
     key_in,
 )
 
-from holdfast.config import TRANSACTIONS_MAP, MapSettings
+from holdfast.config import TRANSACTIONS_MAP, MapSettings, engine_features
 from holdfast.core.model.decisions import Update
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.operations import DEFAULT_TTL, Op, Outcome, Request, Status
@@ -418,15 +418,18 @@ def test_some_operations_are_not_done_in_transactions(op: Op) -> None:
 
 
 def test_maps_that_take_no_part_are_refused() -> None:
-    why = (
-        "the map {0!r} takes no part in transactions: it is Holdfast's own, lives in a zone, or "
-        "maps.{0}.transactional (or maps.default.transactional) is false"
-    )
+    reasons = {
+        "other": "maps.other.transactional (or maps.default.transactional) is false",
+        "zoned": f"it lives in zone 'z'; {engine_features.TRANSACTIONS.instead}",
+        TRANSACTIONS_MAP: "it is Holdfast's own",
+    }
     one = One(maps={"zoned": MapSettings(raft_zone="z"), TRANSACTIONS_MAP: MapSettings()})
-    for name in ("other", "zoned", TRANSACTIONS_MAP):
-        assert refusal(one, Op.GET, K1, name=name) == why.format(name)
+    for name, reason in reasons.items():
+        why = f"the map {name!r} takes no part in transactions: {reason}"
+        for op in (Op.GET, Op.SET, Op.SIZE, Op.KEYS):
+            assert refusal(one, op, K1, name=name) == why
         stored = one.answer(one.order(StoreTogether(name, [K1], [b"v"])))
-        assert (stored.fate, stored.why) == (NOT_DONE, why.format(name))
+        assert (stored.fate, stored.why) == (NOT_DONE, why)
     assert one.partitions.kept == 0
 
 

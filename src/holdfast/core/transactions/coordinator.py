@@ -32,7 +32,7 @@ from holdfast.core.transactions.running_transactions import (
 )
 from holdfast.core.transactions.steps import Steps
 from holdfast.core.transactions.transaction import TouchedEntry, TransactionPhase
-from holdfast.core.transactions.transaction_operations import NOT_TRANSACTIONAL, TransactionOperations
+from holdfast.core.transactions.transaction_operations import TransactionOperations
 from holdfast.core.transactions.two_phase_commit import TwoPhaseCommit
 
 
@@ -60,8 +60,8 @@ class Coordinator:
         reply(TransactionAnswer(TransactionFate.DONE, self.running.begin(order).id))
 
     def store_together(self, order: StoreTogether, reply: Reply) -> None:
-        if not self.operations.takes_part(order.map):
-            reply(TransactionAnswer(TransactionFate.NOT_DONE, why=NOT_TRANSACTIONAL.format(order.map)))
+        if why := self.operations.map_problem(order.map):
+            reply(TransactionAnswer(TransactionFate.NOT_DONE, why=why))
             return
         if self.running.is_crowded(order):
             why = "the transactions of this member keep as much as they may just now (limits.waiting_bytes)"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.config import INTERNAL, Settings
+from holdfast.config.engine_features import TRANSACTIONS
 from holdfast.core.model.ids import MILLISECOND
 from holdfast.core.model.keys import partition_of
 from holdfast.core.model.operations import DEFAULT_TTL, WHOLE, Op, Outcome, Request, Status
@@ -22,11 +23,6 @@ from holdfast.core.transactions.running_transactions import ENTRY_BYTES, Running
 from holdfast.core.transactions.steps import REMAP_NS, Steps, result_of
 from holdfast.core.transactions.transaction import TouchedEntry, Transaction
 from holdfast.core.transactions.two_phase_commit import TwoPhaseCommit
-
-NOT_TRANSACTIONAL = (
-    "the map {0!r} takes no part in transactions: it is Holdfast's own, lives in a zone, or maps.{0}.transactional "
-    "(or maps.default.transactional) is false"
-)
 
 
 class TransactionOperations:
@@ -65,10 +61,8 @@ class TransactionOperations:
         order = transaction.operation
         assert order is not None, "an operation is in progress"
         request = order.request
-        if why := self.request_problem(request):
+        if why := self.request_problem(request) or self.map_problem(request.map):
             self._refuse(transaction, why)
-        elif not self.takes_part(request.map):
-            self._refuse(transaction, NOT_TRANSACTIONAL.format(request.map))
         elif request.op in WHOLE:
             self._whole(transaction, request)
         elif why := self.size_problem(transaction, request):
@@ -76,8 +70,20 @@ class TransactionOperations:
         else:
             self._keyed(transaction, order)
 
-    def takes_part(self, name: str) -> bool:
-        return not name.startswith(INTERNAL) and self._settings.map(name).takes_part
+    def map_problem(self, name: str) -> str:
+        """Why no transaction may read or change the map; empty: it may. All requests of transactions pass here, before
+        anything of theirs is carried out.
+        """
+        chosen = self._settings.map(name)
+        if name.startswith(INTERNAL):
+            why = "it is Holdfast's own"
+        elif chosen.raft_zone:
+            why = f"it lives in zone {chosen.raft_zone!r}; {TRANSACTIONS.instead}"
+        elif not chosen.transactional:
+            why = f"maps.{name}.transactional (or maps.default.transactional) is false"
+        else:
+            return ""
+        return f"the map {name!r} takes no part in transactions: {why}"
 
     def request_problem(self, request: Request) -> str:
         """Why no transaction can do this; empty: one can."""
